@@ -1,0 +1,91 @@
+"""mmdp: one policy that is good over every plausible model of the world."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from mmdp._version import __version__
+from mmdp.errors import InputError
+from mmdp.methods import (
+    CADP,
+    METHODS,
+    MVP,
+    POMCP,
+    QMDP,
+    WSU,
+    Gradient,
+    Mirror,
+    MixTS,
+    Oracle,
+    Progress,
+    Rollout,
+)
+from mmdp.model import MMDP
+from mmdp.policy import MarkovPolicy, Planner
+from mmdp.simulate import regret_by_horizon, simulate
+from mmdp.solution import Evaluation, Provenance, Solution, Status
+from mmdp.solve import evaluate, gradient, model_weights, solve
+
+if TYPE_CHECKING:
+    from mmdp import domains as domains
+    from mmdp import io as io
+    from mmdp import plots as plots
+    from mmdp import testing as testing
+    from mmdp.io import load as load
+    from mmdp.io import load_policy as load_policy
+    from mmdp.io import save as save
+    from mmdp.io import save_policy as save_policy
+
+__all__ = [
+    "CADP",
+    "METHODS",
+    "MMDP",
+    "MVP",
+    "POMCP",
+    "QMDP",
+    "WSU",
+    "Evaluation",
+    "Gradient",
+    "InputError",
+    "MarkovPolicy",
+    "Mirror",
+    "MixTS",
+    "Oracle",
+    "Planner",
+    "Progress",
+    "Provenance",
+    "Rollout",
+    "Solution",
+    "Status",
+    "__version__",
+    "domains",
+    "evaluate",
+    "gradient",
+    "io",
+    "load",
+    "load_policy",
+    "model_weights",
+    "plots",
+    "regret_by_horizon",
+    "save",
+    "save_policy",
+    "simulate",
+    "solve",
+    "testing",
+]  # fmt: skip
+
+_MODULES = {"domains", "io", "plots", "testing"}  # loaded on first use: they import pandas etc.
+_FROM_IO = {"load", "load_policy", "save", "save_policy"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"mmdp.{name}")
+    if name in _FROM_IO:
+        return getattr(importlib.import_module("mmdp.io"), name)
+    raise AttributeError(f"module 'mmdp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1068 @@
+"""The command line: parse, call the library, print.
+
+A command is a function under ``@command(examples=...)``. It loads with :func:`_load`, calls
+the library inside a :class:`Working` block (the live line on stderr) and prints through
+:func:`show_facts`, :func:`show_table` or :func:`show_json`. Errors are raised, never printed:
+:class:`_Group` turns them into one line on stderr and exit status 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import functools
+import inspect
+import io
+import json
+import math
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from mmdp._version import __version__
+from mmdp.errors import InputError, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mmdp import MMDP, Evaluation, MarkovPolicy, Progress, Solution
+    from mmdp.methods import Method
+
+WIDTH = 80  # columns that every table fits
+SHOW_AFTER = 1.0  # seconds of work before the live line appears
+PREVIEW_ROWS = 6
+LOADING = "Loading"  # help panels
+METHOD = "Method"
+
+F = TypeVar("F", bound=Callable[..., Any])
+Loading = Mapping[str, Any]  # the options of mmdp.load
+
+
+# ---------------------------------------------------------------- errors and exit codes
+def _base_of_usage_errors() -> type[Exception]:
+    """ClickException, wherever this version of typer keeps it."""
+    return next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+_UsageError = _base_of_usage_errors()
+
+
+def _complain(message: str) -> None:
+    print("mmdp: " + " ".join(message.split()), file=sys.stderr, flush=True)
+
+
+def _usage_message(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "mmdp"
+    message = error.format_message().rstrip(".")
+    return f"{message}{' See' if message.endswith('?') else '; see'} {path} --help"
+
+
+def _os_message(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def _as_options(message: str) -> str:
+    """Name the options of the command line where the library names its arguments.
+
+    >>> _as_options("load with normalize=True or missing_actions='zero'")
+    'load with --normalize or --missing-actions zero'
+    """
+
+    def option(match: re.Match[str]) -> str:
+        name, value = match["name"].replace("_", "-"), match["value"].strip("'\"")
+        return f"--{name}" if value == "True" else f"--{name} {value}"
+
+    known = "|".join([*_LOADING, "split", "horizon"])
+    return re.sub(rf"\b(?P<name>{known})=(?P<value>'\w+'|\"\w+\"|\w+)", option, message)
+
+
+def _exit_code(call: Callable[[], Any]) -> int:
+    """Run, and turn what went wrong into one line and an exit status."""
+    try:
+        code = call()
+        sys.stdout.flush()
+    except InputError as error:
+        _complain(_as_options(str(error)))
+    except _UsageError as error:
+        _complain(_usage_message(error))
+    except BrokenPipeError:
+        # nobody reads any more: keep Python from complaining when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        _complain(_os_message(error))
+    except MemoryError:
+        _complain("not enough memory")
+        return 1
+    except typer.Abort:
+        return 130
+    else:
+        return code if isinstance(code, int) else 0
+    return 2
+
+
+class _Examples:
+    """Help that ends with the epilog as it was typed: typer would join its lines."""
+
+    epilog: str | None
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        examples, self.epilog = self.epilog, None
+        try:
+            super().format_help(ctx, formatter)  # type: ignore[misc]
+        finally:
+            self.epilog = examples
+        formatter.write(f"{examples}\n" if examples else "")
+
+
+class _Command(_Examples, TyperCommand):
+    pass
+
+
+class _Group(_Examples, TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _complain("interrupted, nothing was found yet")
+            raise typer.Exit(130) from None
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **rest: Any
+    ) -> Any:
+        def call() -> Any:
+            return super(_Group, self).main(args, standalone_mode=False, **rest)
+
+        return sys.exit(_exit_code(call)) if standalone_mode else call()
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> NoReturn:
+    names = list(known)
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(names)}"
+    raise InputError(f"no {what} is called {name!r}; {hint}")
+
+
+# ---------------------------------------------------------------- printing
+def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+def _render(table: Any) -> None:
+    """Print without the blanks that rich fills lines with."""
+    console = _console()
+    with console.capture() as captured:
+        console.print(table)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def show_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
+    """A title and one line a fact, the names in a column."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, fact in facts:
+        grid.add_row(f"  {name}", fact)
+    print(title)
+    _render(grid)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> None:
+    """A plain table; the first ``left`` columns are text, the others numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="left" if i < left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    _render(table)
+
+
+def show_json(document: Mapping[str, Any]) -> None:
+    """One JSON document on stdout, a line for each top-level key; never NaN."""
+    lines = [
+        f"  {json.dumps(key)}: {json.dumps(_plain(value), allow_nan=False)}"
+        for key, value in document.items()
+    ]
+    sys.stdout.write("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _plain(value: Any) -> Any:
+    """The value in JSON's types; numbers that JSON lacks become null.
+
+    >>> _plain({"a": (1.5, float("nan")), "b": Path("x")})
+    {'a': [1.5, None], 'b': 'x'}
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value.name if isinstance(value, enum.Enum) else str(value)
+
+
+def _numbers(values: Sequence[float | None]) -> list[str]:
+    """About seven digits, the same decimals for a whole column.
+
+    >>> _numbers([204.7412345, 9.5, None]), _numbers([42235.3512])
+    (['204.7412', '9.5000', ''], ['42,235.35'])
+    """
+    largest = max((abs(x) for x in values if x is not None and math.isfinite(x)), default=0.0)
+    if largest and not 1e-3 <= largest < 1e10:
+        form = ".6g"
+    else:
+        whole = max(1, math.floor(math.log10(largest)) + 1) if largest else 1
+        form = f",.{min(4, max(0, 7 - whole))}f"
+    return ["" if x is None else format(x + 0.0, form) for x in values]
+
+
+def _aligned(figures: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Named numbers as facts, their decimal points below each other."""
+    numbers = _numbers(list(figures.values()))
+    width = max(map(len, numbers))
+    return [(name, number.rjust(width)) for name, number in zip(figures, numbers, strict=True)]
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3f}" if value < 100 else f"{value:,.0f}"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+class Working:
+    """A live line on stderr while work lasts: only on a terminal, only after a second."""
+
+    def __init__(self, text: str, *, quiet: bool = False) -> None:
+        self._live: Any = None
+        if not quiet and sys.stderr.isatty():
+            self._live = _console(stderr=True).status(text)
+            self._timer = threading.Timer(SHOW_AFTER, self._live.start)
+            self._timer.daemon = True
+
+    def __enter__(self) -> Working:
+        if self._live is not None:
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._timer.cancel()
+            self._timer.join()
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        if self._live is not None:
+            self._live.update(text)
+
+    def progress(self, progress: Progress) -> None:
+        """The callback for ``mmdp.solve``."""
+        self.say(
+            f"{progress.method}: iteration {progress.iteration}, value {progress.best:,.8g}, "
+            f"{progress.seconds:.0f} s"
+        )
+
+
+# ---------------------------------------------------------------- the application
+app = typer.Typer(
+    cls=_Group,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=(
+        " Examples:\n"
+        "   mmdp domain riverswim --out data/riverswim\n"
+        "   mmdp solve data/riverswim --horizon 50 --out policy.csv\n"
+        "   mmdp evaluate policy.csv data/riverswim --split test"
+    ),
+)
+
+
+def command(*examples: str) -> Callable[[F], F]:
+    """Register a command; its help ends with these example lines."""
+    epilog = "\n".join([" Examples:", *(f"   {line}" for line in examples)])
+    return app.command(cls=_Command, epilog=epilog)
+
+
+def main() -> None:
+    """The entry point of the ``mmdp`` script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # a label that the terminal cannot show must not end the command
+            stream.reconfigure(errors="replace")
+    app(prog_name="mmdp")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"mmdp {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    ctx: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """One policy that is good over every plausible model of the world.
+
+    Multi-model Markov decision processes: solve, evaluate, compare policies.
+    DATA is a folder with training.csv (and test.csv), or a .csv, .parquet or
+    .npz file.
+    """
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+# ---------------------------------------------------------------- options that commands share
+Data = Annotated[
+    Path,
+    typer.Argument(metavar="DATA", help="Models: a folder, or a .csv, .parquet or .npz file."),
+]
+Horizon = Annotated[
+    int | None,
+    typer.Option(
+        "--horizon", "-T", metavar="N",
+        help="Number of decisions. A time-varying model has its own.",
+    ),
+]  # fmt: skip
+Seed = Annotated[
+    int | None, typer.Option("--seed", metavar="N", help="Seed of every random choice.")
+]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option("--time-limit", metavar="S", help="Seconds; then the best policy so far."),
+]
+Backend = Annotated[
+    str, typer.Option("--backend", metavar="auto|numba|numpy", help="Who does the numerical work.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Split = Annotated[
+    str,
+    typer.Option(
+        "--split", metavar="train|test|true", rich_help_panel=LOADING,
+        help="Which models of a folder to read.",
+    ),
+]  # fmt: skip
+
+
+def _loading(metavar: str, text: str) -> Any:
+    return Annotated[str | None, typer.Option(metavar=metavar, rich_help_panel=LOADING, help=text)]
+
+
+_LOADING: dict[str, Any] = {
+    "compat": _loading("cadp", "Read as the code published with the paper does."),
+    "normalize": Annotated[
+        bool | None,
+        typer.Option("--normalize", rich_help_panel=LOADING, help="Scale rows to sum to 1."),
+    ],
+    "duplicates": _loading("last|sum", "Accept rows that occur twice."),
+    "missing_actions": _loading("zero", "Accept actions that some models lack."),
+    "dead_ends": _loading("absorb", "Accept states without actions."),
+    "id_gaps": _loading("relabel", "Accept gaps in the ids."),
+    "extra_columns": _loading("ignore", "Accept columns that are not known."),
+}
+
+
+def loads(function: F) -> F:
+    """Give a command the loader's options; it receives them as one mapping, ``loading``."""
+
+    @functools.wraps(function)
+    def run(**given: Any) -> Any:
+        options = {name: given.pop(name) for name in _LOADING}
+        loading = {name: value for name, value in options.items() if value is not None}
+        return function(**given, loading=loading)
+
+    own = inspect.signature(function, eval_str=True)
+    extra = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in _LOADING.items()
+    ]
+    kept = [x for x in own.parameters.values() if x.name != "loading"]
+    run.__signature__ = own.replace(parameters=[*kept, *extra])  # type: ignore[attr-defined]
+    return cast("F", run)
+
+
+def _load(path: Path, loading: Loading, *, split: str = "train", quiet: bool = True) -> MMDP:
+    import mmdp
+
+    with Working(f"reading {path}", quiet=quiet):
+        return mmdp.load(path, split=split, **loading)
+
+
+def _sizes(model: MMDP) -> str:
+    parts = [
+        shown(model.n_models, "model"), shown(model.n_states, "state"),
+        shown(model.n_actions, "action"), f"discount {model.discount:g}",
+    ]  # fmt: skip
+    return ", ".join(parts)
+
+
+def _build_method(name: str, options: Mapping[str, Any]) -> Method:
+    """The method of that name with the options that were given."""
+    from mmdp import METHODS
+
+    if name not in METHODS:
+        _unknown("method", name, METHODS)
+    given = {key: value for key, value in options.items() if value is not None}
+    for key in given:
+        owners = [n for n, m in METHODS.items() if key in _option_names(m)]
+        if name not in owners:
+            flag = key.replace("_", "-")
+            raise InputError(f"--{flag} is not an option of {name}, only of {', '.join(owners)}")
+    return METHODS[name](**given)
+
+
+def _option_names(method: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(method)}
+
+
+def _check_out(out: Path | None, endings: Sequence[str]) -> None:
+    """Refuse an output that cannot be written before the work, not after it."""
+    if out is None:
+        return
+    if out.suffix.lower() not in endings:
+        raise InputError(f"{out}: choose a name that ends in {' or '.join(endings)}")
+    if not out.parent.is_dir():
+        raise InputError(f"{out}: the folder {out.parent} does not exist")
+    if out.is_dir():
+        raise InputError(f"{out}: is a folder; choose the name of a file")
+
+
+def _write_csv(frame: Any, path: Path) -> None:
+    from mmdp.io import write_whole
+
+    write_whole(path, lambda place: frame.to_csv(place, index=False))
+
+
+# ---------------------------------------------------------------- solve
+@command(
+    "mmdp solve data/riverswim --horizon 50 --out policy.csv",
+    "mmdp solve models.npz -T 20 --starts 16 --seed 1 --time-limit 60",
+    "mmdp solve data/hiv -T 15 --method gradient --json",
+)
+@loads
+def solve(
+    data: Data,
+    horizon: Horizon = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write the policy: .csv, .parquet or .json."),
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method", "-m", metavar="NAME", rich_help_panel=METHOD,
+            help="cadp, wsu, mvp, gradient, mirror or oracle.",
+        ),
+    ] = "cadp",
+    init: Annotated[
+        str | None,
+        typer.Option(
+            "--init", metavar="START", rich_help_panel=METHOD,
+            help="Start from wsu, mvp, random, uniform, or a policy file.",
+        ),
+    ] = None,
+    starts: Annotated[
+        int | None,
+        typer.Option(
+            "--starts", metavar="K", rich_help_panel=METHOD,
+            help="Starts; all but the first are random. The best is kept.",
+        ),
+    ] = None,
+    max_iterations: Annotated[
+        int | None,
+        typer.Option(
+            "--max-iterations", metavar="N", rich_help_panel=METHOD, help="Cap on the iterations."
+        ),
+    ] = None,
+    seed: Seed = None,
+    time_limit: TimeLimit = None,
+    backend: Backend = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+    split: Split = "train",
+    *,
+    loading: Loading,
+) -> None:  # fmt: skip
+    """Compute one policy for all models of DATA.
+
+    The default method is CADP started from WSU. Ctrl-C and --time-limit give
+    the best policy so far and say so.
+    """
+    import mmdp
+
+    options = {"init": init, "starts": starts, "max_iterations": max_iterations}
+    chosen = _build_method(method, options)
+    _check_out(out, (".csv", ".parquet", ".json"))
+    if out is not None and method == "oracle":
+        raise InputError(
+            "oracle has one policy per model, so there is none to write; leave out --out"
+        )
+    silent = quiet or as_json
+    model = _load(data, loading, split=split, quiet=silent)
+    if init is not None and init not in ("wsu", "mvp", "random", "uniform"):
+        chosen = _build_method(method, {**options, "init": _start_from(init, model)})
+    with Working(f"solving with {method}", quiet=silent) as working:
+        solution = mmdp.solve(
+            model, horizon, chosen, backend=backend, seed=seed, time_limit=time_limit,
+            callback=working.progress,
+        )  # fmt: skip
+    if out is not None:
+        mmdp.save_policy(solution.policy, out)
+    if as_json:
+        show_json(_solution_document(solution, data, out, init))
+    elif not quiet:
+        _note_assumptions(model)
+        _show_solution(solution, model, data, out)
+
+
+def _start_from(init: str, model: MMDP) -> MarkovPolicy:
+    import mmdp
+
+    if not Path(init).exists():
+        raise InputError(
+            f"--init {init}: no start and no file is called so; "
+            "choose wsu, mvp, random, uniform or a policy file"
+        )
+    policy: MarkovPolicy = mmdp.load_policy(init, model)
+    return policy
+
+
+def _note_assumptions(model: MMDP) -> None:
+    for warning in _warnings(model):
+        _complain(f"note: {warning}")
+
+
+def _solution_document(
+    solution: Solution, data: Path, out: Path | None, init: str | None
+) -> dict[str, Any]:
+    found, source = solution.evaluation, solution.provenance
+    options = dict(source.options)
+    if "init" in options and not isinstance(options["init"], str):
+        options["init"] = init
+    document = {
+        "data": data, "method": solution.method, "horizon": source.horizon,
+        "value": solution.value, "sd": found.sd, "worst": found.worst, "cvar10": found.cvar(0.1),
+        "bound": solution.bound, "gap": solution.gap, "status": solution.status.name,
+        "status_text": solution.status.value, "iterations": solution.iterations,
+        "seconds": solution.seconds, "options": options, "seed": source.seed,
+        "backend": source.backend, "version": source.version, "trace": solution.trace,
+        "out": out,
+    }  # fmt: skip
+    if out is None and solution.policy is not None:
+        kind = "actions" if solution.policy.deterministic else "probabilities"
+        document["policy"] = {kind: solution.policy.table}
+    return document
+
+
+def _show_solution(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
+    found = solution.evaluation
+    facts = _aligned(
+        {
+            "value": solution.value,
+            "sd": found.sd,
+            "worst": found.worst,
+            "CVaR 10%": found.cvar(0.1),
+        }
+    )
+    facts += [
+        ("status", f"{solution.status.name}: {solution.status.value}"),
+        ("iterations", f"{solution.iterations:,}"),
+        ("seconds", f"{_seconds(solution.seconds)} ({solution.provenance.backend})"),
+    ]
+    print(f"{data}\n{_sizes(model)}")
+    show_facts(f"{solution.method}, horizon {solution.provenance.horizon}", facts)
+    if out is not None:
+        print(f"policy written to {out}")
+    elif solution.policy is not None:
+        _show_policy(solution.policy, model)
+    else:
+        print("each model has a policy of its own; no single policy can do better")
+
+
+def _show_policy(policy: MarkovPolicy, model: MMDP) -> None:
+    """The policy as a small table, equal times together; or a hint where it is large."""
+    labels, names = model.action_labels, model.state_labels
+    widest = max(map(len, labels))
+    if len("time 000-000") + sum(max(len(name), widest) + 2 for name in names) > WIDTH:
+        print(
+            f"the policy has {policy.horizon:,} x {policy.n_states:,} entries; "
+            "write it with --out policy.csv"
+        )
+        return
+    spans = _equal_times(policy.actions.tolist())
+    rows = [
+        (str(a) if a == b else f"{a}-{b}", *(labels[i] for i in actions))
+        for a, b, actions in spans[:PREVIEW_ROWS]
+    ]
+    print(
+        "\npolicy: action by time and state" + ("" if policy.deterministic else ", most probable")
+    )
+    show_table(("time", *names), rows, left=1 + len(names))
+    if len(spans) > PREVIEW_ROWS:
+        print(f"and {shown(len(spans) - PREVIEW_ROWS, 'more row')}; all with --out policy.csv")
+
+
+def _equal_times(table: list[list[int]]) -> list[tuple[int, int, list[int]]]:
+    """First and last time of each run of equal rows.
+
+    >>> _equal_times([[0, 1], [0, 1], [1, 1]])
+    [(0, 1, [0, 1]), (2, 2, [1, 1])]
+    """
+    spans: list[tuple[int, int, list[int]]] = []
+    for t, row in enumerate(table):
+        if spans and spans[-1][2] == row:
+            spans[-1] = (spans[-1][0], t, row)
+        else:
+            spans.append((t, t, row))
+    return spans
+
+
+# ---------------------------------------------------------------- evaluate
+@command(
+    "mmdp evaluate policy.csv data/riverswim --split test",
+    "mmdp evaluate policy.csv models.npz --json",
+    "mmdp evaluate policy.csv data/hiv --out per-model.csv",
+)
+@loads
+def evaluate(
+    policy: Annotated[
+        Path, typer.Argument(metavar="POLICY", help="A policy file written by solve.")
+    ],
+    data: Data,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write one row per model: .csv.")
+    ] = None,
+    backend: Backend = "auto",
+    as_json: Json = False,
+    split: Split = "train",
+    *,
+    loading: Loading,
+) -> None:
+    """The exact return of POLICY on every model of DATA.
+
+    DATA may hold other models than those the policy was computed for. Regret
+    compares with each model's own optimal policy.
+    """
+    import mmdp
+
+    _check_out(out, (".csv",))
+    model = _load(data, loading, split=split, quiet=as_json)
+    followed = mmdp.load_policy(policy, model)
+    with Working("evaluating", quiet=as_json):
+        found = mmdp.evaluate(followed, model, backend=backend)
+        found.summary()  # regret is computed when first asked for: do it while the line shows
+    if out is not None:
+        _write_csv(found.to_frame(), out)
+    if as_json:
+        show_json(_evaluation_document(found, policy, data, split, out))
+    else:
+        _note_assumptions(model)
+        print(f"{data}\n{_sizes(model)}")
+        _show_evaluation(found.summary(), f"{policy}, horizon {followed.horizon}")
+        if out is not None:
+            print(f"returns by model written to {out}")
+
+
+def _evaluation_document(
+    found: Evaluation, policy: Path, data: Path, split: str, out: Path | None
+) -> dict[str, Any]:
+    assert found.provenance is not None
+    return {
+        "policy": policy, "data": data, "split": split, "horizon": found.provenance.horizon,
+        **found.summary(), "best": found.best, "models": found.model_labels,
+        "weights": found.weights, "returns": found.returns, "regret": found.regret,
+        "backend": found.provenance.backend, "version": __version__, "out": out,
+    }  # fmt: skip
+
+
+def _show_evaluation(figures: Mapping[str, float], title: str) -> None:
+    names = {
+        "mean": "mean", "sd": "sd", "worst": "worst", "q10": "10% quantile", "median": "median",
+        "q90": "90% quantile", "cvar10": "CVaR 10%", "bayes_regret": "Bayes regret",
+        "max_regret": "max regret",
+    }  # fmt: skip
+    show_facts(title, _aligned({names[key]: figures[key] for key in names if key in figures}))
+
+
+# ---------------------------------------------------------------- compare
+@command(
+    "mmdp compare data/riverswim --horizon 50",
+    "mmdp compare data/hiv -T 15 --methods cadp,wsu,mvp --out table.csv",
+    "mmdp compare train.npz -T 20 --test-data test.npz --json",
+)
+@loads
+def compare(
+    data: Data,
+    horizon: Horizon = None,
+    methods: Annotated[
+        str, typer.Option("--methods", "-m", metavar="A,B,...", help="Methods, in this order.")
+    ] = "cadp,wsu,mvp,gradient,mirror",
+    test: Annotated[
+        bool | None,
+        typer.Option(
+            "--test/--no-test", show_default=False,
+            help="Evaluate on the folder's test models; by default where there are any.",
+        ),
+    ] = None,
+    test_data: Annotated[
+        Path | None, typer.Option("--test-data", help="Test models in a place of their own.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the table: .csv.")] = None,
+    seed: Seed = None,
+    time_limit: TimeLimit = None,
+    backend: Backend = "auto",
+    as_json: Json = False,
+    *,
+    loading: Loading,
+) -> None:  # fmt: skip
+    """All Markov methods on DATA side by side.
+
+    Oracle, the last row, solves each model on its own: no policy does better.
+    Regret is the distance to it, on the test models where there are any. A
+    time limit holds for each method.
+    """
+    names = _method_names(methods)
+    _check_out(out, (".csv",))
+    train = _load(data, loading, quiet=as_json)
+    held_out = None
+    if test_data is not None or test is not False:
+        held_out = _load_test(data, test_data, test is True, as_json, loading)
+    solving = {"backend": backend, "seed": seed, "time_limit": time_limit}
+    with Working("comparing", quiet=as_json) as working:
+        rows = _compare_rows(names, train, held_out, horizon, solving, working)
+    if out is not None:
+        import pandas as pd
+
+        _write_csv(pd.DataFrame(rows).drop(columns="status_text"), out)
+    if as_json:
+        tested = None if held_out is None else held_out.n_models
+        document = {"data": data, "models": train.n_models, "test_models": tested}
+        show_json({**document, "methods": rows, "version": __version__, "out": out})
+    else:
+        _note_assumptions(train)
+        _show_comparison(rows, train, held_out, data)
+        if out is not None:
+            print(f"table written to {out}")
+    if rows[-1]["status"] == "INTERRUPTED":
+        raise typer.Exit(130)
+
+
+def _method_names(methods: str) -> list[str]:
+    """The methods asked for, Oracle moved to the end."""
+    from mmdp import METHODS
+
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    for name in names:
+        if name not in METHODS:
+            _unknown("method", name, METHODS)
+    return [*dict.fromkeys(x for x in names if x != "oracle"), "oracle"]
+
+
+def _load_test(
+    data: Path, test_data: Path | None, wanted: bool, quiet: bool, loading: Loading
+) -> MMDP | None:
+    if test_data is not None:
+        return _load(test_data, loading, quiet=quiet)
+    folder = data if data.is_dir() else data.parent
+    paired = data.is_dir() or data.stem == "training"
+    if paired and any((folder / f"test.{kind}").is_file() for kind in ("csv", "parquet")):
+        return _load(folder, loading, split="test", quiet=quiet)
+    if wanted:
+        raise InputError(f"{data} has no test models; name them with --test-data")
+    return None
+
+
+def _compare_rows(
+    names: Sequence[str], train: MMDP, test: MMDP | None, horizon: int | None,
+    solving: Mapping[str, Any], working: Working,
+) -> list[dict[str, Any]]:  # fmt: skip
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        working.say(f"solving with {name}")
+        options = {**solving, "callback": working.progress}
+        rows.append(_compare_row(name, train, test, horizon, options))
+        if rows[-1]["status"] == "INTERRUPTED":
+            break
+    return rows
+
+
+def _compare_row(
+    name: str, train: MMDP, test: MMDP | None, horizon: int | None, solving: Mapping[str, Any]
+) -> dict[str, Any]:
+    import mmdp
+
+    method = mmdp.Oracle(keep_policies=False) if name == "oracle" else name
+    solution = mmdp.solve(train, horizon, method, **solving)
+    found = solution.evaluation
+    row = {
+        "method": name, "horizon": solution.provenance.horizon, "train": solution.value,
+        "train_sd": found.sd, "regret": found.bayes_regret,
+    }  # fmt: skip
+    if test is not None:
+        if name == "oracle":
+            found = mmdp.solve(test, horizon, method, backend=solving["backend"]).evaluation
+        else:
+            found = mmdp.evaluate(solution.policy, test, backend=solving["backend"])
+        row |= {"test": found.mean, "test_sd": found.sd, "test_regret": found.bayes_regret}
+    return row | {
+        "iterations": solution.iterations, "seconds": solution.seconds,
+        "status": solution.status.name, "status_text": solution.status.value,
+    }  # fmt: skip
+
+
+def _show_comparison(
+    rows: Sequence[Mapping[str, Any]], train: MMDP, test: MMDP | None, data: Path
+) -> None:
+    columns = {"train": "train", "train_sd": "sd", "regret": "regret"}
+    if test is not None:
+        columns = {"train": "train", "test": "test", "test_sd": "test sd", "test_regret": "regret"}
+    cells = [[row["method"] for row in rows]]
+    cells += [_numbers([row[key] for row in rows]) for key in columns]
+    cells += [
+        [f"{row['iterations']:,}" for row in rows],
+        [_seconds(row["seconds"]) for row in rows],
+    ]
+    models = shown(test.n_models, "test model") if test is not None else "no test models"
+    print(f"{data}\n{_sizes(train)}\n{models}, horizon {rows[0]['horizon']}")
+    show_table(("method", *columns.values(), "iter.", "seconds"), list(zip(*cells, strict=True)))
+    for row in rows:
+        if row["status"] in ("TIME_LIMIT", "ITERATION_LIMIT", "INTERRUPTED"):
+            print(f"{row['method']}: {row['status_text']}")
+
+
+# ---------------------------------------------------------------- info
+@command("mmdp info data/riverswim", "mmdp info models.npz --json")
+@loads
+def info(
+    data: Data,
+    as_json: Json = False,
+    split: Split = "train",
+    *,
+    loading: Loading,
+) -> None:
+    """What DATA holds: sizes, labels, storage, discount, and what was assumed."""
+    model = _load(data, loading, split=split, quiet=as_json)
+    if as_json:
+        show_json({"data": data, **_description(model)})
+    else:
+        show_facts(str(data), _description_facts(model))
+        _note_assumptions(model)
+
+
+def _description(model: MMDP) -> dict[str, Any]:
+    """Everything ``info`` knows about a model."""
+    import numpy as np
+
+    rewards = model.rewards[np.broadcast_to(model.allowed, model.rewards.shape)]
+    weights = model.weights
+    return {
+        "name": model.name, "models": model.n_models, "states": model.n_states,
+        "actions": model.n_actions, "horizon": model.horizon, "discount": model.discount,
+        "initial_given": model.initial_given, "initial_states": int((model.initial > 0).sum()),
+        "weights_uniform": bool(np.ptp(weights) <= 1e-12),
+        "weights_range": [weights.min(), weights.max()],
+        "not_allowed": int((~model.allowed).sum()), "pairs": model.allowed.size,
+        "reward_range": [rewards.min(), rewards.max()], "next_rewards": model.has_next_rewards,
+        "terminal": bool(model.terminal.any()), "storage": model.storage,
+        "density": model.density, "memory": model.memory,
+        "labels": {
+            what: getattr(model, f"{what}_labels") for what, own in model.labelled.items() if own
+        },
+        "parameters": sorted(model.parameters), "citation": model.citation,
+        "warnings": _warnings(model),
+    }  # fmt: skip
+
+
+def _description_facts(model: MMDP) -> list[tuple[str, str]]:
+    facts = _description(model)
+    lowest, highest = facts["weights_range"]
+    low, high = (f"{x:,.6g}" for x in facts["reward_range"])
+    kind = "per next state" if facts["next_rewards"] else "per state and action"
+    labelled = model.labelled
+    rows = [
+        ("models", _listed(model.n_models, model.model_labels, labelled["model"])),
+        ("states", _listed(model.n_states, model.state_labels, labelled["state"])),
+        ("actions", _listed(model.n_actions, model.action_labels, labelled["action"])),
+        ("horizon", f"{model.horizon} (time-varying)" if model.horizon else "any"),
+        ("discount", f"{model.discount:g}"),
+        ("initial", f"given, {shown(facts['initial_states'], 'state')} possible"
+         if model.initial_given else "uniform (not given)"),
+        ("weights", "uniform" if facts["weights_uniform"] else f"{lowest:.4g} to {highest:.4g}"),
+        ("not allowed", f"{facts['not_allowed']:,} of {facts['pairs']:,} state-action pairs"),
+        ("rewards", f"{low} to {high}, {kind}"),
+        ("storage", f"{model.storage}, density {model.density:.3g}, {_bytes(model.memory)}"),
+    ]  # fmt: skip
+    if facts["terminal"]:
+        rows.insert(9, ("terminal", "values of ending in a state are given"))
+    if facts["parameters"]:
+        rows.append(("parameters", ", ".join(facts["parameters"])))
+    if model.citation:
+        rows.append(("source", model.citation))
+    return rows
+
+
+def _listed(count: int, labels: Sequence[str], own: bool, most: int = 8) -> str:
+    """The count, and the first labels where the model has labels of its own."""
+    if not own or all(label == str(i) for i, label in enumerate(labels)):
+        return f"{count:,}"
+    names = list(labels[:most]) + (["..."] if count > most else [])
+    return f"{count:,}: {', '.join(names)}"
+
+
+def _warnings(model: MMDP) -> list[str]:
+    found = []
+    if not model.initial_given:
+        found.append("no initial distribution is given; every state is equally likely at the start")
+    unused = int((model.weights == 0).sum())
+    if unused:
+        found.append(f"{shown(unused, 'model')} of weight 0")
+    return found
+
+
+# ---------------------------------------------------------------- domain
+@command(
+    "mmdp domain --list",
+    "mmdp domain riverswim --out data/riverswim",
+    "mmdp domain hiv --out data/hiv --seed 1 --models 200 --test-models 1000",
+    "mmdp domain garnet --out data/garnet --set n_states=500 --set branching=10",
+)
+def domain(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The domain.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where to write it.")
+    ] = None,
+    seed: Seed = None,
+    models: Annotated[
+        int | None, typer.Option("--models", metavar="N", help="Number of training models.")
+    ] = None,
+    test_models: Annotated[
+        int | None, typer.Option("--test-models", metavar="N", help="Number of test models.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Another option of the domain."),
+    ] = None,
+    as_list: Annotated[bool, typer.Option("--list", help="List the domains.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a benchmark domain's training and test models.
+
+    FOLDER gets training.csv, test.csv, initial.csv and parameters.csv in the
+    columns of the paper; solve, compare and info read it.
+    """
+    from mmdp.domains import DESCRIPTIONS, DOMAINS
+
+    if as_list or name is None:
+        _list_domains(DESCRIPTIONS, as_json)
+        return
+    if name not in DOMAINS:
+        _unknown("domain", name, DOMAINS)
+    if out is None:
+        raise InputError(f"say where to write {name}: --out FOLDER")
+    counts = {"seed": seed, "models": models, "test_models": test_models}
+    arguments = _domain_arguments(name, DOMAINS[name], counts, settings or [])
+    with Working(f"drawing the models of {name}", quiet=as_json) as working:
+        train, test = _draw(name, DOMAINS[name], arguments)
+        working.say(f"writing {out}")
+        _write_domain(train, test, out)
+    if as_json:
+        sizes = {"models": train.n_models, "test_models": test.n_models}
+        show_json({"domain": name, "out": out, **sizes, "options": arguments})
+    else:
+        print(f"{out}\n{_sizes(train)}; {shown(test.n_models, 'test model')}")
+
+
+def _draw(name: str, function: Any, arguments: Mapping[str, Any]) -> tuple[MMDP, MMDP]:
+    try:
+        train, test = function(**arguments)
+    except TypeError as error:  # a word where --set should have given a number
+        raise InputError(f"{name} cannot be drawn with {dict(arguments)}: {error}") from None
+    return train, test
+
+
+def _list_domains(descriptions: Mapping[str, str], as_json: bool) -> None:
+    if as_json:
+        show_json({"domains": descriptions})
+    else:
+        show_facts("benchmark domains", descriptions.items())
+
+
+def _domain_arguments(
+    name: str, function: Any, counts: Mapping[str, int | None], settings: Sequence[str]
+) -> dict[str, Any]:
+    """The arguments of a domain's function, by its own names."""
+    known = inspect.signature(function).parameters
+    aliases = {"models": ("n_train", "n_models"), "test_models": ("n_test",), "seed": ("seed",)}
+    arguments: dict[str, Any] = {}
+    for key, value in counts.items():
+        if value is None:
+            continue
+        own = next((alias for alias in aliases[key] if alias in known), None)
+        if own is None:
+            raise InputError(f"{name} has no --{key.replace('_', '-')}: it is always the same")
+        arguments[own] = value
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise InputError(f"--set {setting}: write KEY=VALUE")
+        if key not in known:
+            _unknown(f"option of {name}", key, known)
+        arguments[key] = _literal(text)
+    return arguments
+
+
+def _literal(text: str) -> Any:
+    """A number, true, false, null or a list where it reads as one; else the text.
+
+    >>> _literal("0.5"), _literal("paper"), _literal("[1, 2]")
+    (0.5, 'paper', [1, 2])
+    """
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _write_domain(train: MMDP, test: MMDP, folder: Path) -> None:
+    import mmdp
+
+    folder.mkdir(parents=True, exist_ok=True)
+    mmdp.save(train, folder)
+    mmdp.save(test, folder, split="test")

@@ -1,0 +1,34 @@
+"""The algorithms, one a file; METHODS maps the names that solve() accepts."""
+
+from __future__ import annotations
+
+from mmdp.methods.base import Callback, Context, Method, Outcome, Progress
+from mmdp.methods.cadp import CADP
+from mmdp.methods.gradient import Gradient, Mirror
+from mmdp.methods.mixts import MixTS
+from mmdp.methods.mvp import MVP
+from mmdp.methods.oracle import Oracle
+from mmdp.methods.pomcp import POMCP
+from mmdp.methods.qmdp import QMDP
+from mmdp.methods.rollout import Rollout
+from mmdp.methods.wsu import WSU
+
+METHODS: dict[str, type[Method]] = {
+    "cadp": CADP,
+    "wsu": WSU,
+    "mvp": MVP,
+    "gradient": Gradient,
+    "mirror": Mirror,
+    "oracle": Oracle,
+    "qmdp": QMDP,
+    "mixts": MixTS,
+    "pomcp": POMCP,
+    "rollout": Rollout,
+}
+
+MARKOV_METHODS = ("cadp", "wsu", "mvp", "gradient", "mirror")
+
+__all__ = [
+    "CADP", "MARKOV_METHODS", "METHODS", "MVP", "POMCP", "QMDP", "WSU", "Callback", "Context",
+    "Gradient", "Method", "Mirror", "MixTS", "Oracle", "Outcome", "Progress", "Rollout",
+]  # fmt: skip

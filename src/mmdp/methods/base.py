@@ -1,0 +1,147 @@
+"""What a method is given and what it gives back.
+
+A method is a frozen dataclass of options with a ``name`` and ``run(context)``. It reads the
+model and the kernel from the context, calls ``context.record(policy, value)`` after every
+improvement, and returns an :class:`Outcome`. Time limits and Ctrl-C are the context's work:
+``record`` raises :class:`Stop`, which ``solve`` turns into the best policy so far.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError
+from mmdp.kernels import Kernel, Problem
+from mmdp.model import MMDP
+from mmdp.policy import MarkovPolicy
+from mmdp.solution import Status
+
+Array = npt.NDArray[np.float64]
+Table = npt.NDArray[Any]
+
+
+class Progress(NamedTuple):
+    """What a callback sees after each iteration."""
+
+    method: str
+    iteration: int
+    value: float
+    best: float
+    seconds: float
+
+
+Callback = Callable[[Progress], object]
+
+
+class Stop(Exception):
+    """Raised inside a method when the time is up; ``solve`` returns the best so far."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method found: a policy table (T, S) or (T, S, A), or per-model policies."""
+
+    policy: Any
+    status: Status
+    iterations: int
+    policies: npt.NDArray[np.int32] | None = None
+    returns: Array | None = None
+    errors: Array | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Context:
+    """The model, the kernel, the clock and the record of one solve."""
+
+    def __init__(
+        self, model: MMDP, horizon: int, kernel: Kernel, *, method: str = "",
+        seed: int | None = None, time_limit: float | None = None, callback: Callback | None = None,
+    ) -> None:  # fmt: skip
+        self.model, self.horizon, self.kernel, self.method = model, horizon, kernel, method
+        self.seed, self.callback = seed, callback
+        self.started = time.perf_counter()
+        self.deadline = None if time_limit is None else self.started + time_limit
+        self.trace: list[float] = []
+        self.best_value = -np.inf
+        self.best_policy: Table | None = None
+        self.iterations = 0
+
+    @property
+    def problem(self) -> Problem:
+        return self.model.problem
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.started
+
+    def record(self, policy: Table, value: float) -> None:
+        """Note an iterate; calls back; raises Stop when the time is up."""
+        self.trace.append(value)
+        self.iterations = len(self.trace) - 1
+        if value > self.best_value or self.best_policy is None:
+            self.best_value, self.best_policy = value, policy
+        if self.callback is not None:
+            self.callback(
+                Progress(self.method, self.iterations, value, self.best_value, self.seconds)
+            )
+        self.check_time()
+
+    def check_time(self) -> None:
+        if self.deadline is not None and time.perf_counter() > self.deadline:
+            raise Stop
+
+    # ------------------------------------------------------------ the passes methods share
+    def value(self, first: Array) -> float:
+        """rho from the values (S, M) at the first step."""
+        return float(self.problem.returns(first) @ self.problem.weights)
+
+    def returns(self, policy: Table) -> Array:
+        """(M,) exact return of a policy table on every model."""
+        return self.problem.returns(
+            self.kernel.backward(self.problem, self.horizon, "given", policy=policy).first
+        )
+
+    def weighted(self, weights: Array, incumbent: Table | None = None) -> tuple[Table, float]:
+        """The policy that maximises G with these weights, and its value."""
+        found = self.kernel.backward(
+            self.problem, self.horizon, "weighted", weights=weights, policy=incumbent
+        )
+        assert found.actions is not None
+        return found.actions, self.value(found.first)
+
+
+class Method(Protocol):
+    """An algorithm: a frozen dataclass of options."""
+
+    name: ClassVar[str]
+
+    def run(self, context: Context) -> Outcome: ...
+
+
+def start_policy(context: Context, init: str | MarkovPolicy, seed: int | None) -> Table:
+    """The policy table a local search starts from: by name, or given."""
+    from mmdp.methods.mvp import mvp_actions
+
+    if isinstance(init, MarkovPolicy):
+        init.check(context.model, context.horizon)
+        if init.deterministic or init.n_actions == context.model.n_actions:
+            return init.table
+        padding = context.model.n_actions - init.n_actions
+        return np.pad(init.table, ((0, 0), (0, 0), (0, padding)))
+    if init == "wsu":
+        return context.weighted(context.problem.prior_weights())[0]
+    if init == "mvp":
+        return mvp_actions(context)
+    if init == "random":
+        return MarkovPolicy.random(context.model, context.horizon, seed).table
+    if init == "uniform":
+        return MarkovPolicy.uniform(context.model, context.horizon).table
+    raise InputError(
+        f"no start is called {init!r}; choose wsu, mvp, random, uniform or give a MarkovPolicy"
+    )

@@ -1,0 +1,184 @@
+"""First-order ascent on the return: natural policy gradient and mirror ascent.
+
+Both move the randomised policy in log space, log pi <- log pi + eta * d, with a backtracking
+line search on the exact return, and end with a rounding that cannot lose return.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from mmdp.errors import InputError
+from mmdp.methods.base import Array, Context, Outcome, Table, start_policy
+from mmdp.policy import MarkovPolicy
+from mmdp.solution import Status
+
+
+@dataclass(frozen=True)
+class _Ascent:
+    """Options shared by the gradient methods.
+
+    Parameters
+    ----------
+    init
+        ``"uniform"``, ``"wsu"``, ``"mvp"``, ``"random"`` or a policy; a deterministic start
+        is mixed with a little of the uniform policy so that every action can grow.
+    max_iterations
+        Cap on accepted steps.
+    tol
+        Stop when the stationarity measure sum_{t,s} gamma^t max_a (G - sum_a pi G) is at most
+        ``tol * max(1, |value|)``.
+    round
+        Return a deterministic policy; its return is never lower.
+    """
+
+    init: str | MarkovPolicy = "uniform"
+    max_iterations: int = 200
+    tol: float = 1e-6
+    round: bool = True
+
+    name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        if self.max_iterations < 1:
+            raise InputError(f"max_iterations must be at least 1, not {self.max_iterations}")
+        if not self.tol >= 0:
+            raise InputError(f"tol must be at least 0, not {self.tol}")
+
+    def direction(self, point: _Point, discounts: Array) -> Array:
+        raise NotImplementedError
+
+    def run(self, context: Context) -> Outcome:
+        discounts = _discounts(context)
+        point = _Point.at(context, _start_logits(context, self.init))
+        context.record(point.policy, point.value)
+        size, steps, status = None, 0, Status.ITERATION_LIMIT
+        while steps < self.max_iterations:
+            if point.stationarity(discounts) <= self.tol * max(1.0, abs(point.value)):
+                status = Status.COMPLETED
+                break
+            d = self.direction(point, discounts)
+            size = size or 1.0 / max(float(np.abs(d).max()), 1e-300)
+            found, size = _line_search(context, point, d, size)
+            if found is None:
+                status = Status.COMPLETED
+                break
+            point, steps = found, steps + 1
+            context.record(point.policy, point.value)
+        details = {
+            "stationarity": point.stationarity(discounts),
+            "randomised_value": point.value,
+        }
+        table: Table = point.policy
+        if self.round:
+            table, value = context.weighted(point.b)
+            context.record(table, value)
+            details["rounded_value"] = value
+        return Outcome(table, status, steps, details=details)
+
+
+@dataclass(frozen=True)
+class Gradient(_Ascent):
+    """Natural policy gradient: pi proportional to pi * exp(eta * A), A the mean advantage.
+
+    A_t(s, a) = G_t(s, a) / b_t(s) - sum_a pi G / b, b_t(s) = sum_m b_{t,m}(s).
+
+    >>> import mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> round(mmdp.solve(two, 2, "gradient").value, 6)
+    7.0
+    """
+
+    name: ClassVar[str] = "gradient"
+
+    def direction(self, point: _Point, discounts: Array) -> Array:
+        mass = point.b.sum(axis=2)[:, :, None]
+        return np.divide(point.advantage, mass, out=np.zeros_like(point.advantage), where=mass > 0)
+
+
+@dataclass(frozen=True)
+class Mirror(_Ascent):
+    """Mirror ascent with the entropy map: pi proportional to pi * exp(eta * d rho / d pi).
+
+    Without the division by the state's probability it crawls where states are rare.
+
+    >>> import mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> round(mmdp.solve(two, 2, "mirror").value, 6)
+    7.0
+    """
+
+    name: ClassVar[str] = "mirror"
+
+    def direction(self, point: _Point, discounts: Array) -> Array:
+        result: Array = discounts * point.advantage
+        return result
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A randomised policy with its value, weights b (T, S, M) and advantage (T, S, A).
+
+    advantage = G - sum_a pi G, 0 where not allowed; subtracting the state's mean from the
+    gradient changes neither the exponentiated step nor the optimum.
+    """
+
+    logits: Array
+    policy: Array
+    value: float
+    b: Array
+    advantage: Array
+
+    @classmethod
+    def at(cls, context: Context, logits: Array) -> _Point:
+        policy = softmax(logits)
+        b = context.kernel.forward(context.problem, context.horizon, policy)
+        found = context.kernel.backward(
+            context.problem, context.horizon, "given", policy=policy, weights=b, keep_gradient=True
+        )
+        assert found.gradient is not None
+        G = np.where(context.model.allowed, found.gradient, 0.0)
+        advantage = G - (policy * G).sum(axis=2, keepdims=True)
+        advantage = np.where(context.model.allowed, advantage, 0.0)
+        return cls(logits, policy, context.value(found.first), b, advantage)
+
+    def stationarity(self, discounts: Array) -> float:
+        """sum_{t,s} gamma^t max_a advantage: 0 exactly at a stationary policy."""
+        return float((discounts[:, :, 0] * self.advantage.max(axis=2)).sum())
+
+
+def _line_search(
+    context: Context, point: _Point, d: Array, size: float
+) -> tuple[_Point | None, float]:
+    """Shrink the step until the exact return rises; the next step tries twice as far."""
+    for _ in range(60):
+        trial = _Point.at(context, point.logits + size * d)
+        if trial.value > point.value:
+            return trial, 2.0 * size
+        size *= 0.5
+        context.check_time()
+    return None, size
+
+
+def softmax(logits: Array) -> Array:
+    """(T, S, A) probabilities; -inf marks actions that are not allowed."""
+    weights = np.exp(logits - logits.max(axis=2, keepdims=True))
+    result: Array = weights / weights.sum(axis=2, keepdims=True)
+    return result
+
+
+def _start_logits(context: Context, init: str | MarkovPolicy) -> Array:
+    table = start_policy(context, init, context.seed)
+    if table.ndim == 2:
+        sharp = MarkovPolicy(table, n_actions=context.model.n_actions).probabilities
+        table = 0.9 * sharp + 0.1 * MarkovPolicy.uniform(context.model, context.horizon).table
+    with np.errstate(divide="ignore"):
+        return np.where(context.model.allowed, np.log(table), -np.inf)
+
+
+def _discounts(context: Context) -> Array:
+    """(T, 1, 1) gamma^t."""
+    return context.model.discount ** np.arange(context.horizon)[:, None, None].astype(float)

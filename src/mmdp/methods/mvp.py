@@ -1,0 +1,36 @@
+"""MVP, the mean value problem: solve the MDP of averaged transitions and rewards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mmdp.methods.base import Context, Outcome, Table
+from mmdp.solution import Status
+
+
+@dataclass(frozen=True)
+class MVP:
+    """The optimal policy of the average model (see :meth:`mmdp.MMDP.mean_model`).
+
+    >>> import mmdp
+    >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
+    >>> mmdp.solve(one, 4, "mvp").value
+    12.0
+    """
+
+    name: ClassVar[str] = "mvp"
+
+    def run(self, context: Context) -> Outcome:
+        actions = mvp_actions(context)
+        value = float(context.returns(actions) @ context.problem.weights)
+        context.record(actions, value)
+        return Outcome(actions, Status.COMPLETED, 1)
+
+
+def mvp_actions(context: Context) -> Table:
+    """(T, S) actions of the mean model's optimal policy, ties to the lowest action."""
+    mean = context.model.mean_model().problem
+    found = context.kernel.backward(mean, context.horizon, "weighted", weights=mean.prior_weights())
+    assert found.actions is not None
+    return found.actions

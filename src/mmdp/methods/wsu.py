@@ -1,0 +1,27 @@
+"""WSU, weight-select-update (Steimle et al.): one pass with the initial model weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mmdp.methods.base import Context, Outcome
+from mmdp.solution import Status
+
+
+@dataclass(frozen=True)
+class WSU:
+    """Maximise sum_m lambda_m q_{t,m}(s, a) backwards in time (eq. wsu-optimal-action).
+
+    >>> import mmdp
+    >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
+    >>> mmdp.solve(one, 4, "wsu").value
+    12.0
+    """
+
+    name: ClassVar[str] = "wsu"
+
+    def run(self, context: Context) -> Outcome:
+        actions, value = context.weighted(context.problem.prior_weights())
+        context.record(actions, value)
+        return Outcome(actions, Status.COMPLETED, 1)

@@ -1,0 +1,604 @@
+"""MMDP: the multi-model Markov decision process, frozen and validated once.
+
+Symbols (the paper's letters, section 3, and the words used here):
+
+======================  =========================  ==================================
+paper                   here                       shape
+======================  =========================  ==================================
+p^m_t(s' | s, a)        ``transitions``            (M, S, A, S') or (T, M, S, A, S')
+r^m_t(s, a)             ``rewards``                (M, S, A) or (T, M, S, A)
+r^m_t(s, a, s')         ``next_rewards``           (M, S, A, S') or (T, M, S, A, S')
+mu(s)                   ``initial``                (S,)
+lambda_m                ``weights``                (M,)
+gamma                   ``discount``               scalar in [0, 1]
+v_{T+1, m}(s)           ``terminal``               (S,) or (M, S)
+======================  =========================  ==================================
+
+Storage. All models share one support: the union of their non-zero transitions, held as a
+CSR pattern over the S*A rows, with the values of all models beside each other (models
+last): ``p[t, k, m]``. The dense storage is the same layout with the full pattern. Kernels
+read these arrays (:class:`mmdp.kernels.Problem`); users see the axes t, m, s, a, s_next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError, MemoryLimitError, shown
+from mmdp.kernels.problem import Problem
+from mmdp.support import (
+    MATERIALISE_LIMIT,
+    Array,
+    Coordinates,
+    Storage,
+    Support,
+    coordinates_of_nest,
+    float_array,
+    is_sparse_nest,
+    readable_bytes,
+    support_from_coordinates,
+    support_from_dense,
+)
+from mmdp.validate import (
+    Labels,
+    check_rewards,
+    check_rows,
+    drop_disallowed,
+    expected_rewards,
+    per_next_worth_keeping,
+    read_allowed,
+    read_discount,
+    read_distribution,
+    read_labels,
+    read_parameters,
+    read_rewards,
+    read_terminal,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import scipy.sparse
+
+
+class MMDP:
+    """A multi-model MDP: M models over the same states and actions.
+
+    Parameters
+    ----------
+    transitions
+        ``(M, S, A, S')`` array, ``(T, M, S, A, S')`` where they vary with time, or
+        ``(S, A, S')`` for one model; or, for sparse models, a sequence over models of
+        sequences over actions of ``(S, S')`` scipy sparse matrices.
+    rewards
+        ``(S, A)``, ``(M, S, A)`` or ``(T, M, S, A)``; rewards per next state
+        ``(M, S, A, S')`` are recognised when no other reading fits.
+    next_rewards
+        Rewards per next state, shaped like ``transitions``; give this or ``rewards``.
+    initial
+        ``(S,)`` initial distribution mu; uniform when absent.
+    weights
+        ``(M,)`` model probabilities lambda; uniform when absent.
+    discount
+        gamma, from 0 to 1 inclusive.
+    terminal
+        ``(S,)`` or ``(M, S)`` value of ending in each state; 0 when absent.
+    allowed
+        ``(S, A)`` booleans; when absent, an action is allowed where any model has a
+        transition for it.
+    states, actions, models
+        Labels.
+    storage
+        ``"auto"`` (by density), ``"dense"`` or ``"sparse"``.
+    allow_missing
+        Accept an action that is missing (an all-zero row) in some models: such a model
+        ends there with nothing. Off by default because it is usually a mistake in the data.
+    parameters
+        Optional mapping of parameter name to ``(M,)`` array: the uncertain parameters
+        each model was built from.
+
+    Examples
+    --------
+    Two models of a machine that may break; action 1 repairs it.
+
+    >>> import mmdp
+    >>> P = [[[[0.9, 0.1], [1.0, 0.0]], [[0.0, 1.0], [0.8, 0.2]]],
+    ...      [[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.8, 0.2]]]]
+    >>> r = [[10.0, 8.0], [0.0, -5.0]]
+    >>> model = mmdp.MMDP(P, r, initial=[1, 0], discount=0.9,
+    ...                   states=["working", "broken"], actions=["run", "repair"])
+    >>> model
+    MMDP(2 models, 2 states, 2 actions, discount 0.9; dense, 332 B)
+    """
+
+    _FIELDS = (
+        "_problem", "_next_rewards", "_storage", "_labels",
+        "_initial_given", "_missing", "_parameters", "_horizon", "name", "citation",
+    )  # fmt: skip
+    __slots__ = _FIELDS
+
+    _problem: Problem
+    _next_rewards: Array | None
+    _storage: Literal["dense", "sparse"]
+    _labels: Labels
+    _initial_given: bool
+    _missing: bool
+    _parameters: dict[str, Array]
+    _horizon: int | None
+    name: str | None
+    citation: str | None
+
+    def __init__(
+        self,
+        transitions: Any,
+        rewards: Any = None,
+        *,
+        next_rewards: Any = None,
+        initial: npt.ArrayLike | None = None,
+        weights: npt.ArrayLike | None = None,
+        discount: float = 1.0,
+        terminal: npt.ArrayLike | None = None,
+        allowed: npt.ArrayLike | None = None,
+        states: Iterable[object] | None = None,
+        actions: Iterable[object] | None = None,
+        models: Iterable[object] | None = None,
+        storage: Storage = "auto",
+        allow_missing: bool = False,
+        parameters: Mapping[str, npt.ArrayLike] | None = None,
+        name: str | None = None,
+        citation: str | None = None,
+    ) -> None:
+        if is_sparse_nest(transitions):
+            coordinates, shape = coordinates_of_nest(transitions)
+            support = support_from_coordinates(coordinates, shape, storage)
+        else:
+            support = support_from_dense(float_array(transitions, "transitions"), storage)
+        expected, per_next = read_rewards(rewards, next_rewards, support)
+        self._build(
+            support, expected, per_next, initial=initial, weights=weights, discount=discount,
+            terminal=terminal, allowed=allowed, states=states, actions=actions, models=models,
+            allow_missing=allow_missing, parameters=parameters, name=name, citation=citation,
+        )  # fmt: skip
+
+    @classmethod
+    def from_coordinates(
+        cls,
+        *,
+        model: npt.ArrayLike,
+        state: npt.ArrayLike,
+        action: npt.ArrayLike,
+        next_state: npt.ArrayLike,
+        probability: npt.ArrayLike,
+        reward: npt.ArrayLike | None = None,
+        time: npt.ArrayLike | None = None,
+        shape: tuple[int, int, int],
+        horizon: int | None = None,
+        storage: Storage = "auto",
+        **fields: Any,
+    ) -> MMDP:
+        """Build from one entry per transition (ids from 0), without any dense array.
+
+        ``shape`` is (M, S, A); ``reward`` is per transition; ``time`` (0-based) makes the
+        model time-varying over ``horizon`` steps. Duplicate entries add up. ``fields`` are
+        the other arguments of :class:`MMDP` (``rewards=`` per state and action among them).
+
+        >>> from mmdp import MMDP
+        >>> MMDP.from_coordinates(model=[0, 0], state=[0, 1], action=[0, 0],
+        ...     next_state=[1, 1], probability=[1, 1], reward=[3, 0], shape=(1, 2, 1))
+        MMDP(1 model, 2 states, 1 action, discount 1; initial uniform (not given); sparse, 106 B)
+        """
+        coordinates = Coordinates.read(
+            model, state, action, next_state, probability, reward, time, shape, horizon
+        )
+        support = support_from_coordinates(coordinates, shape, storage)
+        self = cls.__new__(cls)
+        rewards, per_next = fields.pop("rewards", None), support.rewards
+        if per_next is not None and rewards is not None:
+            raise InputError("give rewards per transition or per (state, action), not both")
+        expected, per_next = (
+            read_rewards(rewards, None, support) if per_next is None else (None, per_next)
+        )
+        self._build(support, expected, per_next, **fields)
+        return self
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame, **options: Any) -> MMDP:
+        """Build from a tidy DataFrame, one row per transition; see :func:`mmdp.io.from_frame`."""
+        from mmdp import io
+
+        return io.from_frame(frame, **options)
+
+    def _build(
+        self,
+        support: Support,
+        expected: Array | None,
+        per_next: Array | None,
+        *,
+        initial: npt.ArrayLike | None = None,
+        weights: npt.ArrayLike | None = None,
+        discount: float = 1.0,
+        terminal: npt.ArrayLike | None = None,
+        allowed: npt.ArrayLike | None = None,
+        states: Iterable[object] | None = None,
+        actions: Iterable[object] | None = None,
+        models: Iterable[object] | None = None,
+        allow_missing: bool = False,
+        parameters: Mapping[str, npt.ArrayLike] | None = None,
+        name: str | None = None,
+        citation: str | None = None,
+    ) -> None:
+        n_models, n_states, n_actions = support.shape
+        put = object.__setattr__
+        labels = Labels(
+            read_labels(states, n_states, "state"),
+            read_labels(actions, n_actions, "action"),
+            read_labels(models, n_models, "model"),
+        )
+        put(self, "_labels", labels)
+        mask = read_allowed(allowed, support)
+        support = drop_disallowed(support, mask, labels)
+        if per_next is not None and per_next.shape[1] != len(support.indices):
+            raise InputError("rewards given for actions that `allowed` forbids")
+        check_rows(support, mask, allow_missing, labels)
+        check_rewards(expected, per_next, support, mask, labels)
+        if expected is None:
+            expected = expected_rewards(support, per_next, mask)
+            per_next = per_next_worth_keeping(per_next, support)
+        expected = np.ascontiguousarray(np.where(mask[:, :, None], expected, 0.0))
+        times = {len(x) for x in (support.values, expected) if len(x) > 1}
+        times |= {len(per_next)} if per_next is not None and len(per_next) > 1 else set()
+        if len(times) > 1:
+            raise InputError(
+                f"transitions and rewards disagree on the horizon ({sorted(times)}); "
+                "give both the same leading time axis"
+            )
+        horizon = times.pop() if times else support.horizon
+        problem = Problem(
+            indptr=support.indptr,
+            indices=support.indices,
+            p=support.values,
+            r=expected,
+            allowed=mask,
+            initial=read_distribution(initial, n_states, "initial", "state", labels.states),
+            weights=read_distribution(weights, n_models, "weights", "model", labels.models),
+            discount=read_discount(discount),
+            terminal=read_terminal(terminal, n_models, n_states),
+            dense=support.dense,
+        )
+        for array in (*problem, per_next):
+            if isinstance(array, np.ndarray):
+                array.setflags(write=False)
+        put(self, "_problem", problem)
+        put(self, "_next_rewards", per_next)
+        put(self, "_storage", "dense" if support.dense else "sparse")
+        put(self, "_initial_given", initial is not None)
+        put(self, "_missing", allow_missing)
+        put(self, "_parameters", read_parameters(parameters, n_models))
+        put(self, "_horizon", horizon)
+        put(self, "name", name)
+        put(self, "citation", citation)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"MMDP is frozen; use model.replace({name}=...) for a changed copy")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("MMDP is frozen")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field: getattr(self, field) for field in self._FIELDS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for field, value in state.items():
+            object.__setattr__(self, field, value)
+
+    # ---------------------------------------------------------------- sizes and facts
+    @property
+    def problem(self) -> Problem:
+        """The arrays that kernels read."""
+        return self._problem
+
+    @property
+    def n_models(self) -> int:
+        return self._problem.p.shape[2]
+
+    @property
+    def n_states(self) -> int:
+        return self._problem.allowed.shape[0]
+
+    @property
+    def n_actions(self) -> int:
+        return self._problem.allowed.shape[1]
+
+    @property
+    def horizon(self) -> int | None:
+        """The number of time steps where transitions or rewards vary with time, else None."""
+        return self._horizon
+
+    @property
+    def storage(self) -> Literal["dense", "sparse"]:
+        return self._storage
+
+    @property
+    def discount(self) -> float:
+        return self._problem.discount
+
+    @property
+    def initial(self) -> Array:
+        """(S,) initial distribution mu."""
+        return self._problem.initial
+
+    @property
+    def initial_given(self) -> bool:
+        """False where the uniform initial distribution was assumed."""
+        return self._initial_given
+
+    @property
+    def weights(self) -> Array:
+        """(M,) model probabilities lambda."""
+        return self._problem.weights
+
+    @property
+    def allowed(self) -> npt.NDArray[np.bool_]:
+        """(S, A) booleans."""
+        return self._problem.allowed
+
+    @property
+    def terminal(self) -> Array:
+        """(M, S) value of ending in each state."""
+        return self._problem.terminal.T
+
+    @property
+    def rewards(self) -> Array:
+        """(M, S, A), or (T, M, S, A): expected reward of an action; 0 where not allowed."""
+        r = np.moveaxis(self._problem.r, -1, 1)
+        return r[0] if len(r) == 1 and self._horizon is None else r
+
+    @property
+    def has_next_rewards(self) -> bool:
+        """Whether rewards that differ between next states are kept."""
+        return self._next_rewards is not None
+
+    @property
+    def pattern_rewards(self) -> Array | None:
+        """(T or 1, nnz, M) rewards per next state on the shared pattern; None where not kept."""
+        return self._next_rewards
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """The uncertain parameters each model was built from: name to (M,) array."""
+        return dict(self._parameters)
+
+    @property
+    def state_labels(self) -> tuple[str, ...]:
+        return self._labels.states or tuple(map(str, range(self.n_states)))
+
+    @property
+    def action_labels(self) -> tuple[str, ...]:
+        return self._labels.actions or tuple(map(str, range(self.n_actions)))
+
+    @property
+    def model_labels(self) -> tuple[str, ...]:
+        return self._labels.models or tuple(map(str, range(self.n_models)))
+
+    @property
+    def labelled(self) -> dict[str, bool]:
+        """Which of state, action, model carry labels of their own."""
+        return {
+            "state": self._labels.states is not None,
+            "action": self._labels.actions is not None,
+            "model": self._labels.models is not None,
+        }
+
+    @property
+    def density(self) -> float:
+        """Share of (s, a, s') triples that some model can take."""
+        return len(self._problem.indices) / (self.n_states**2 * self.n_actions)
+
+    @property
+    def memory(self) -> int:
+        """Bytes held by the arrays of this model."""
+        arrays = [x for x in self._problem if isinstance(x, np.ndarray)]
+        if self._next_rewards is not None:
+            arrays.append(self._next_rewards)
+        return sum(x.nbytes for x in arrays)
+
+    @property
+    def transitions(self) -> Array:
+        """Dense (M, S, A, S') or (T, M, S, A, S') transitions; refused over 2 GiB."""
+        return self._dense(self._problem.p)
+
+    @property
+    def next_rewards(self) -> Array | None:
+        """Dense rewards per next state, where they differ between next states; else None."""
+        return None if self._next_rewards is None else self._dense(self._next_rewards)
+
+    def matrix(self, model: int, action: int, time: int = 0) -> scipy.sparse.csr_array:
+        """(S, S') scipy CSR transition matrix of one model and action.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[1.0], [0.0]])
+        >>> one.matrix(0, 0).toarray().tolist()
+        [[0.5, 0.5], [0.0, 1.0]]
+        """
+        import scipy.sparse
+
+        x = self._problem
+        rows = np.arange(self.n_states) * self.n_actions + action
+        counts = x.indptr[rows + 1] - x.indptr[rows]
+        picked = np.concatenate([np.arange(x.indptr[i], x.indptr[i + 1]) for i in rows])
+        values = x.p[time if len(x.p) > 1 else 0, picked, model]
+        pointers = np.concatenate([[0], np.cumsum(counts)])
+        matrix = scipy.sparse.csr_array(
+            (values, x.indices[picked], pointers), shape=(self.n_states, self.n_states)
+        )
+        matrix.eliminate_zeros()
+        return matrix
+
+    def _dense(self, values: Array) -> Array:
+        shape = (len(values), self.n_states, self.n_actions, self.n_states, self.n_models)
+        if not self._problem.dense:
+            size = int(np.prod(shape, dtype=np.int64)) * 8
+            if size > MATERIALISE_LIMIT:
+                raise MemoryLimitError(
+                    f"the dense array would take {readable_bytes(size)}; "
+                    "use model.matrix(model, action) or model.problem"
+                )
+            full = np.zeros((shape[0], self.n_states * self.n_actions * self.n_states, shape[-1]))
+            full[:, self._flat_positions()] = values
+            values = full
+        result = np.moveaxis(values.reshape(shape), -1, 1)
+        result.setflags(write=False)
+        return result[0] if self._horizon is None else result
+
+    def _flat_positions(self) -> npt.NDArray[np.int64]:
+        x = self._problem
+        return x.rows().astype(np.int64) * self.n_states + x.indices
+
+    # ---------------------------------------------------------------- changed copies
+    def replace(self, **changes: Any) -> MMDP:
+        """A copy with some fields changed; transitions are shared, not copied.
+
+        Takes ``initial, weights, discount, terminal, rewards, next_rewards, allowed, states,
+        actions, models, parameters, name, citation``.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]], discount=0.9)
+        >>> one.replace(discount=0.5).discount
+        0.5
+        """
+        fields = self._fields()
+        unknown = set(changes) - set(fields) - {"next_rewards"}
+        if unknown:
+            raise InputError(
+                f"replace() does not know {sorted(unknown)}; it takes "
+                f"{', '.join(sorted({*fields, 'next_rewards'}))}"
+            )
+        x = self._problem
+        support = Support(
+            (self.n_models, self.n_states, self.n_actions),
+            x.indptr, x.indices, x.p, x.dense, None, self._horizon,
+        )  # fmt: skip
+        if "rewards" in changes or "next_rewards" in changes:
+            expected, per_next = read_rewards(
+                changes.pop("rewards", None), changes.pop("next_rewards", None), support
+            )
+        else:
+            expected, per_next = x.r, self._next_rewards
+        del fields["rewards"]
+        other = MMDP.__new__(MMDP)
+        other._build(support, expected, per_next, **{**fields, **changes})
+        return other
+
+    def subset(self, models: Sequence[int] | Sequence[str] | npt.NDArray[Any] | slice) -> MMDP:
+        """The same problem over some of the models, their weights scaled to sum to 1.
+
+        >>> import mmdp
+        >>> two = mmdp.MMDP([[[[1.0]]], [[[1.0]]]], [[[1.0]], [[3.0]]])
+        >>> two.subset([1]).rewards.tolist()
+        [[[3.0]]]
+        """
+        chosen = self._model_indices(models)
+        x = self._problem
+        total = x.weights[chosen].sum()
+        if total <= 0:
+            raise InputError("the chosen models have weight 0 together; choose others")
+        support = Support(
+            (len(chosen), self.n_states, self.n_actions),
+            x.indptr, x.indices, np.ascontiguousarray(x.p[:, :, chosen]), x.dense, None,
+            self._horizon,
+        )  # fmt: skip
+        fields = self._fields()
+        fields.update(
+            weights=x.weights[chosen] / total,
+            terminal=x.terminal.T[chosen],
+            models=None
+            if self._labels.models is None
+            else [self._labels.models[i] for i in chosen],
+            parameters={k: v[chosen] for k, v in self._parameters.items()},
+        )
+        del fields["rewards"]
+        per_next = self._next_rewards
+        other = MMDP.__new__(MMDP)
+        other._build(
+            support,
+            np.ascontiguousarray(x.r[..., chosen]),
+            None if per_next is None else np.ascontiguousarray(per_next[:, :, chosen]),
+            **fields,
+        )
+        return other
+
+    def mean_model(self) -> MMDP:
+        """The one-model problem with averaged transitions and rewards (the paper's MVP).
+
+        Where rewards per next state are kept, p(s'|s,a) and r(s,a,s') are averaged
+        separately, as in the published experiments; otherwise r(s,a) is averaged.
+        """
+        x = self._problem
+        fields = self._fields()
+        del fields["rewards"]
+        fields.update(
+            weights=None, models=None, parameters=None,
+            terminal=(x.terminal @ x.weights)[None, :],
+        )  # fmt: skip
+        support = Support(
+            (1, self.n_states, self.n_actions),
+            x.indptr, x.indices, (x.p @ x.weights)[..., None], x.dense, None, self._horizon,
+        )  # fmt: skip
+        mean = MMDP.__new__(MMDP)
+        if self._next_rewards is None:
+            mean._build(support, (x.r @ x.weights)[..., None], None, **fields)
+        else:
+            mean._build(support, None, (self._next_rewards @ x.weights)[..., None], **fields)
+        return mean
+
+    def _fields(self) -> dict[str, Any]:
+        x = self._problem
+        return {
+            "rewards": x.r, "initial": x.initial if self._initial_given else None,
+            "weights": x.weights, "discount": x.discount, "terminal": x.terminal.T,
+            "allowed": x.allowed, "states": self._labels.states, "actions": self._labels.actions,
+            "models": self._labels.models, "allow_missing": self._missing,
+            "parameters": self._parameters, "name": self.name, "citation": self.citation,
+        }  # fmt: skip
+
+    def _model_indices(self, models: Any) -> npt.NDArray[np.int64]:
+        if isinstance(models, slice):
+            chosen = np.arange(self.n_models)[models]
+        else:
+            items = np.asarray(models)
+            if items.dtype.kind in "US":
+                position = {label: i for i, label in enumerate(self.model_labels)}
+                unknown = [x for x in items.tolist() if x not in position]
+                if unknown:
+                    raise InputError(f"no model is called {unknown[0]!r}")
+                items = np.array([position[x] for x in items.tolist()])
+            chosen = np.arange(self.n_models)[items] if items.size else items.astype(np.int64)
+            chosen = np.atleast_1d(chosen)
+        if not len(chosen):
+            raise InputError("subset() needs at least one model")
+        return chosen
+
+    # ---------------------------------------------------------------- words
+    def where(self, model: int, state: int, action: int, time: int | None = None) -> str:
+        """``model 3, state 'sick', action 'B'``: a place named with labels."""
+        return self._labels.place(model, state, action, time)
+
+    def __repr__(self) -> str:
+        head = f"{self.name}: " if self.name else ""
+        parts = [
+            f"{head}{shown(self.n_models, 'model')}, {shown(self.n_states, 'state')}, "
+            f"{shown(self.n_actions, 'action')}, discount {self.discount:g}"
+        ]
+        if self._horizon is not None:
+            parts.append(f"varies over {shown(self._horizon, 'time step')}")
+        if not self._initial_given and self.n_states > 1:
+            parts.append("initial uniform (not given)")
+        if not np.allclose(self.weights, 1 / self.n_models):
+            parts.append("weighted models")
+        if not self.allowed.all():
+            parts.append("some actions not allowed everywhere")
+        parts.append(f"{self._storage}, {readable_bytes(self.memory)}")
+        return f"MMDP({'; '.join(parts)})"

@@ -1,0 +1,280 @@
+"""Policies: what a method returns and what is deployed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mmdp.model import MMDP
+
+Array = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int32]
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """A policy with memory: what it does may depend on everything seen so far.
+
+    The planner itself is never changed by use, so several deployments can share one; all that
+    a deployment remembers is in the memory that ``start`` makes and ``update`` returns.
+    """
+
+    name: str
+    horizon: int
+
+    def start(self, seed: int | None = None) -> Any:
+        """A fresh memory, seeded."""
+        ...
+
+    def act(self, memory: Any, time: int, state: int) -> int:
+        """The action at this time and state."""
+        ...
+
+    def update(
+        self, memory: Any, time: int, state: int, action: int, next_state: int,
+        reward: float | None = None,
+    ) -> Any:  # fmt: skip
+        """The memory after seeing where the action led."""
+        ...
+
+
+class MarkovPolicy:
+    """One action (or a distribution over actions) for every time and state; frozen.
+
+    Parameters
+    ----------
+    actions
+        ``(T, S)`` action ids, for a deterministic policy; or
+    probabilities
+        ``(T, S, A)`` probabilities pi_t(s, a), for a randomised one.
+    n_actions
+        Number of actions; needed only where it exceeds the largest action used.
+    states, actions_labels
+        Labels, kept for tables and files.
+
+    Examples
+    --------
+    >>> from mmdp import MarkovPolicy
+    >>> MarkovPolicy([[0, 1], [1, 1]], action_labels=["run", "repair"])
+    MarkovPolicy(2 time steps, 2 states, 2 actions, deterministic)
+    """
+
+    __slots__ = ("_actions", "_probabilities", "action_labels", "n_actions", "state_labels")
+
+    _actions: IntArray | None
+    _probabilities: Array | None
+    n_actions: int
+    state_labels: tuple[str, ...] | None
+    action_labels: tuple[str, ...] | None
+
+    def __init__(
+        self,
+        actions: npt.ArrayLike | None = None,
+        *,
+        probabilities: npt.ArrayLike | None = None,
+        n_actions: int | None = None,
+        state_labels: Sequence[str] | None = None,
+        action_labels: Sequence[str] | None = None,
+    ) -> None:
+        if (actions is None) == (probabilities is None):
+            raise InputError("a policy needs either actions (T, S) or probabilities (T, S, A)")
+        put = object.__setattr__
+        if actions is not None:
+            array = _read_actions(actions)
+            count = int(array.max()) + 1
+            size = max(count, n_actions or (len(action_labels) if action_labels else count))
+            put(self, "_actions", array)
+            put(self, "_probabilities", None)
+        else:
+            table = _read_probabilities(probabilities)
+            size = table.shape[2]
+            put(self, "_actions", None)
+            put(self, "_probabilities", table)
+        put(self, "n_actions", size)
+        put(self, "state_labels", None if state_labels is None else tuple(state_labels))
+        put(self, "action_labels", None if action_labels is None else tuple(action_labels))
+        for labels, n, what in (
+            (self.state_labels, self.n_states, "state"),
+            (self.action_labels, self.n_actions, "action"),
+        ):
+            if labels is not None and len(labels) != n:
+                raise InputError(f"{len(labels)} {what} labels for a policy over {n} {what}s")
+
+    @classmethod
+    def for_model(
+        cls,
+        model: MMDP,
+        actions: npt.ArrayLike | None = None,
+        *,
+        probabilities: npt.ArrayLike | None = None,
+    ) -> MarkovPolicy:
+        """A policy that carries the labels of ``model``."""
+        labelled = model.labelled
+        return cls(
+            actions,
+            probabilities=probabilities,
+            n_actions=model.n_actions,
+            state_labels=model.state_labels if labelled["state"] else None,
+            action_labels=model.action_labels if labelled["action"] else None,
+        )
+
+    @classmethod
+    def uniform(cls, model: MMDP, horizon: int) -> MarkovPolicy:
+        """Every allowed action with the same probability."""
+        row = model.allowed / model.allowed.sum(axis=1, keepdims=True)
+        return cls.for_model(model, probabilities=np.repeat(row[None], horizon, axis=0))
+
+    @classmethod
+    def random(cls, model: MMDP, horizon: int, seed: int | None = None) -> MarkovPolicy:
+        """A deterministic policy drawn uniformly from the allowed actions.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 1.0]])
+        >>> mmdp.MarkovPolicy.random(one, 3, seed=0).actions.shape
+        (3, 1)
+        """
+        rng = np.random.default_rng(seed)
+        scores = rng.random((horizon, model.n_states, model.n_actions))
+        return cls.for_model(model, np.where(model.allowed, scores, -1.0).argmax(axis=2))
+
+    @property
+    def deterministic(self) -> bool:
+        return self._actions is not None
+
+    @property
+    def horizon(self) -> int:
+        return len(self.table)
+
+    @property
+    def n_states(self) -> int:
+        return self.table.shape[1]
+
+    @property
+    def actions(self) -> IntArray:
+        """(T, S) action ids; of a randomised policy, the most probable action."""
+        if self._actions is not None:
+            return self._actions
+        assert self._probabilities is not None
+        return self._probabilities.argmax(axis=2).astype(np.int32)
+
+    @property
+    def probabilities(self) -> Array:
+        """(T, S, A) pi_t(s, a)."""
+        if self._probabilities is not None:
+            return self._probabilities
+        table = np.zeros((self.horizon, self.n_states, self.n_actions))
+        np.put_along_axis(table, self.actions[:, :, None].astype(np.int64), 1.0, axis=2)
+        return table
+
+    @property
+    def table(self) -> npt.NDArray[Any]:
+        """What kernels read: (T, S) actions or (T, S, A) probabilities."""
+        if self._actions is not None:
+            return self._actions
+        assert self._probabilities is not None
+        return self._probabilities
+
+    def check(self, model: MMDP, horizon: int | None = None) -> None:
+        """Raise InputError unless this policy can be followed in ``model``."""
+        if self.n_states != model.n_states or self.n_actions > model.n_actions:
+            raise InputError(
+                f"the policy is for {self.n_states} states and {self.n_actions} actions, the "
+                f"model has {model.n_states} states and {model.n_actions} actions"
+            )
+        if horizon is not None and self.horizon != horizon:
+            raise InputError(
+                f"the policy covers {self.horizon} time steps, the horizon is {horizon}; "
+                "solve again for that horizon"
+            )
+        if model.horizon is not None and self.horizon != model.horizon:
+            raise InputError(
+                f"the policy covers {self.horizon} time steps, the model varies over "
+                f"{model.horizon}"
+            )
+        bad: npt.NDArray[np.bool_]
+        if self._actions is not None:
+            bad = ~model.allowed[np.arange(self.n_states), self._actions]
+        else:
+            assert self._probabilities is not None
+            used = self._probabilities > 0
+            bad = np.asarray((used & ~model.allowed[:, : self.n_actions]).any(axis=2))
+        if bad.any():
+            t, s = (int(i) for i in np.argwhere(bad)[0])
+            raise InputError(
+                f"the policy takes action {model.action_labels[self.actions[t, s]]!r} in state "
+                f"{model.state_labels[s]!r} at time {t}, which the model does not allow"
+            )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Tidy table: time, state, action (labels), and probability where randomised."""
+        from mmdp import io
+
+        return io.policy_frame(self)
+
+    def save(self, path: Any) -> None:
+        """Write as .csv, .parquet or .json; see :func:`mmdp.save_policy`."""
+        from mmdp import io
+
+        io.save_policy(self, path)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("MarkovPolicy is frozen")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field: getattr(self, field) for field in self.__slots__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for field, value in state.items():
+            object.__setattr__(self, field, value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MarkovPolicy):
+            return NotImplemented
+        return self.table.shape == other.table.shape and bool((self.table == other.table).all())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        kind = "deterministic" if self.deterministic else "randomised"
+        return (
+            f"MarkovPolicy({self.horizon} time steps, {self.n_states} states, "
+            f"{self.n_actions} actions, {kind})"
+        )
+
+
+def _read_actions(actions: npt.ArrayLike) -> IntArray:
+    array = np.asarray(actions)
+    if array.ndim != 2 or array.size == 0:
+        raise InputError(f"policy actions have shape {array.shape}; expected (time steps, states)")
+    if array.dtype.kind not in "iu":
+        raise InputError("policy actions must be whole numbers (action ids from 0)")
+    if array.min() < 0:
+        raise InputError("policy actions count from 0; a negative one was given")
+    result = array.astype(np.int32)
+    result.setflags(write=False)
+    return result
+
+
+def _read_probabilities(probabilities: Any) -> Array:
+    table = np.array(probabilities, dtype=np.float64)
+    if table.ndim != 3 or table.size == 0:
+        raise InputError(
+            f"policy probabilities have shape {table.shape}; expected (time steps, states, actions)"
+        )
+    wrong = ~(np.abs(table.sum(axis=2) - 1.0) <= 1e-8) | (table < 0).any(axis=2)
+    if wrong.any():
+        t, s = (int(i) for i in np.argwhere(wrong)[0])
+        raise InputError(
+            f"policy probabilities at time {t}, state {s} are not a distribution over actions: "
+            f"{table[t, s].tolist()}"
+        )
+    table.setflags(write=False)
+    return table

@@ -1,0 +1,190 @@
+"""Episodes: the return of any policy with error bars.
+
+Models are strata, the same random numbers serve every policy, and CADP's Markov policy,
+whose return is known exactly, is the control variate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError
+from mmdp.methods.belief import BeliefPlanner, tables
+from mmdp.model import MMDP
+from mmdp.policy import MarkovPolicy
+from mmdp.solution import Evaluation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = npt.NDArray[np.float64]
+
+EPISODES_IN_ALL = 20_000  # default number over all models, at least MIN_EPISODES each
+SEARCHES_IN_ALL = 2_000_000  # tree queries in all, the default limit for planners that search
+MIN_EPISODES = 4
+
+
+def simulate(
+    policy: MarkovPolicy | BeliefPlanner,
+    model: MMDP,
+    *,
+    episodes: int | None = None,
+    seed: int | None = 0,
+    control: bool = True,
+    threads: int | None = None,
+) -> Evaluation:
+    """Simulate ``episodes`` per model; returns with standard errors.
+
+    For a planner, ``details`` of the result hold the paired ``difference`` to CADP (same
+    random numbers) with ``difference_stderr``, ``impossible`` (transitions that no model of
+    the planner explains) and ``episode_sd`` (over models and episodes). With ``control`` the
+    exactly known return of CADP's policy is used as control variate.
+
+    >>> import mmdp
+    >>> two = mmdp.MMDP([[[[0.5, 0.5]], [[0.5, 0.5]]]] * 2, [[1.0], [0.0]], initial=[1, 0])
+    >>> report = mmdp.simulate(mmdp.MarkovPolicy([[0, 0]] * 3), two, episodes=400, seed=1)
+    >>> abs(report.mean - 2.0) < 4 * report.stderr
+    True
+    """
+    made, horizon = _tables_of(policy, model)
+    count = _episodes_of(policy, model, episodes)
+    number = _seed_of(seed)
+    returns, impossible = _run(made, model, horizon, count, number, threads)
+    details: dict[str, Any] = {
+        "episodes": count,
+        "impossible": int(impossible.sum()),
+        "episode_sd": _overall_sd(returns, model.weights),
+    }
+    adjusted = returns
+    if isinstance(policy, BeliefPlanner) and control:
+        paired, exact = _baseline(policy.baseline, model, count, number, threads)
+        difference = returns - paired
+        details["difference"] = float(model.weights @ difference.mean(axis=1))
+        details["difference_stderr"] = _stderr(difference, model.weights)
+        slope = _slope(returns, paired)
+        adjusted = returns - slope * (paired - exact[:, None])
+        details["control_slope"] = slope
+    errors = adjusted.std(axis=1, ddof=1) / np.sqrt(count)
+    return Evaluation(
+        returns=adjusted.mean(axis=1),
+        weights=model.weights,
+        errors=errors,
+        model_labels=model.model_labels if model.labelled["model"] else None,
+        details=details,
+    )
+
+
+def regret_by_horizon(
+    model: MMDP,
+    horizons: Sequence[int],
+    methods: Sequence[Any] = ("cadp", "mixts"),
+    *,
+    seed: int | None = 0,
+) -> pd.DataFrame:
+    """Bayes regret against Oracle by horizon and method: columns horizon, method, regret, stderr.
+
+    On :func:`mmdp.domains.two_models` every Markov policy's regret grows linearly (the paper's
+    third theorem) while a policy that remembers stops paying after it has learnt the model.
+    """
+    import pandas as pd
+
+    from mmdp.solve import solve
+
+    rows = []
+    for horizon in horizons:
+        oracle = solve(model, horizon, "oracle").value
+        for method in methods:
+            found = solve(model, horizon, method, seed=seed)
+            rows.append((horizon, found.method, oracle - found.value, found.evaluation.stderr))
+    return pd.DataFrame(rows, columns=["horizon", "method", "regret", "stderr"])
+
+
+def _tables_of(policy: MarkovPolicy | BeliefPlanner, model: MMDP) -> tuple[Any, int]:
+    from mmdp.kernels import rollouts
+    from mmdp.solve import padded
+
+    if isinstance(policy, MarkovPolicy):
+        policy.check(model)
+        table = padded(policy, model)
+        if policy.deterministic:
+            made = tables(rollouts.ACTIONS, model.problem, actions=table)
+        else:
+            made = tables(rollouts.PROBABILITIES, model.problem, probabilities=table)
+        return made, policy.horizon
+    if not isinstance(policy, BeliefPlanner):
+        raise InputError(
+            f"simulate() takes a MarkovPolicy or a planner from solve(), not "
+            f"{type(policy).__name__}"
+        )
+    own = policy.model
+    if (own.n_states, own.n_actions) != (model.n_states, model.n_actions):
+        raise InputError(
+            f"the planner is for {own.n_states} states and {own.n_actions} actions, the model "
+            f"has {model.n_states} states and {model.n_actions} actions"
+        )
+    if not (own.allowed <= model.allowed).all():
+        raise InputError("the planner may take actions that the model does not allow")
+    if model.horizon not in (None, policy.horizon):
+        raise InputError(
+            f"the planner covers {policy.horizon} time steps, the model varies over {model.horizon}"
+        )
+    return policy.tables, policy.horizon
+
+
+def _episodes_of(policy: Any, model: MMDP, episodes: int | None) -> int:
+    if episodes is None:
+        total = EPISODES_IN_ALL
+        if isinstance(policy, BeliefPlanner) and policy.tables.queries:
+            total = SEARCHES_IN_ALL // (policy.tables.queries * policy.horizon)
+        return max(MIN_EPISODES, total // model.n_models)
+    if not isinstance(episodes, (int, np.integer)) or episodes < 2:
+        raise InputError(
+            f"episodes must be a whole number of at least 2 (for an error bar), not {episodes!r}"
+        )
+    return int(episodes)
+
+
+def _seed_of(seed: int | None) -> int:
+    return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(2))
+
+
+def _run(
+    made: Any, model: MMDP, horizon: int, episodes: int, seed: int, threads: int | None
+) -> tuple[Array, npt.NDArray[np.int64]]:
+    from mmdp.kernels import rollouts
+
+    return rollouts.simulate(
+        model.problem, model.pattern_rewards, made, horizon, episodes, seed, threads
+    )
+
+
+def _baseline(
+    baseline: MarkovPolicy, model: MMDP, episodes: int, seed: int, threads: int | None
+) -> tuple[Array, Array]:
+    """((M, episodes) simulated, (M,) exact) returns of the control variate."""
+    from mmdp.solve import evaluate
+
+    made, horizon = _tables_of(baseline, model)
+    paired, _ = _run(made, model, horizon, episodes, seed, threads)
+    return paired, evaluate(baseline, model).returns
+
+
+def _slope(x: Array, y: Array) -> float:
+    """Regression slope of x on y within models; 0 where y does not vary."""
+    dx, dy = (z - z.mean(axis=1, keepdims=True) for z in (x, y))
+    variance = float((dy * dy).sum())
+    return float((dx * dy).sum()) / variance if variance > 0 else 0.0
+
+
+def _stderr(x: Array, weights: Array) -> float:
+    errors = x.std(axis=1, ddof=1) / np.sqrt(x.shape[1])
+    return float(np.sqrt((weights**2) @ (errors**2)))
+
+
+def _overall_sd(returns: Array, weights: Array) -> float:
+    mean = float(weights @ returns.mean(axis=1))
+    return float(np.sqrt(weights @ ((returns - mean) ** 2).mean(axis=1)))

@@ -1,0 +1,235 @@
+"""What solve() and evaluate() return, and what was proven about it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError
+from mmdp.policy import MarkovPolicy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = npt.NDArray[np.float64]
+
+
+class Status(enum.Enum):
+    """How a solve ended, and what that proves."""
+
+    OPTIMAL = "proven optimal"
+    LOCAL_OPTIMUM = "no change of the action in a single state and time improves it"
+    COMPLETED = "the method ran to its end; it makes no claim of optimality"
+    ITERATION_LIMIT = "stopped at the iteration limit; the best policy so far"
+    TIME_LIMIT = "stopped at the time limit; the best policy so far"
+    INTERRUPTED = "interrupted; the best policy so far"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a result came from: enough to compute it again."""
+
+    method: str
+    options: Mapping[str, Any]
+    horizon: int
+    backend: str
+    seed: int | None
+    version: str
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Returns of one policy on every model of a problem.
+
+    ``returns`` (M,) and ``weights`` (M,); ``errors`` (M,) standard errors of simulated
+    returns, None where they are exact. Risk measures look at the models as a lottery with
+    the given weights: the standard deviation is the population one.
+
+    >>> import numpy as np
+    >>> from mmdp import Evaluation
+    >>> e = Evaluation(np.array([0.0, 10.0, 20.0, 30.0]), np.full(4, 0.25))
+    >>> e.mean, e.cvar(0.5), e.quantile(0.5), e.worst
+    (15.0, 5.0, 10.0, 0.0)
+    """
+
+    returns: Array
+    weights: Array
+    errors: Array | None = None
+    model_labels: tuple[str, ...] | None = None
+    provenance: Provenance | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    _oracle: Callable[[], Array] | None = field(default=None, repr=False)
+
+    @property
+    def mean(self) -> float:
+        """Weighted mean return rho(pi)."""
+        return float(self.returns @ self.weights)
+
+    @property
+    def sd(self) -> float:
+        """Population standard deviation of the models' returns."""
+        return float(np.sqrt(((self.returns - self.mean) ** 2) @ self.weights))
+
+    @property
+    def stderr(self) -> float:
+        """Standard error of ``mean`` from simulation; 0 where returns are exact."""
+        if self.errors is None:
+            return 0.0
+        return float(np.sqrt((self.weights**2) @ (self.errors**2)))
+
+    @property
+    def worst(self) -> float:
+        """Lowest return over the models of positive weight."""
+        return float(self.returns[self.weights > 0].min())
+
+    @property
+    def best(self) -> float:
+        return float(self.returns[self.weights > 0].max())
+
+    def quantile(self, level: float) -> float:
+        """The smallest return x such that P(return <= x) >= level."""
+        if not 0 <= level <= 1:
+            raise InputError(f"a quantile level is from 0 to 1, not {level}")
+        order = np.argsort(self.returns, kind="stable")
+        order = order[self.weights[order] > 0]
+        mass = np.cumsum(self.weights[order])
+        place = int(np.searchsorted(mass, level - 1e-12))
+        return float(self.returns[order[min(place, len(order) - 1)]])
+
+    def cvar(self, level: float) -> float:
+        """Mean return over the worst share ``level`` of the models (1: the mean)."""
+        if not 0 < level <= 1:
+            raise InputError(f"a CVaR level is above 0 and at most 1, not {level}")
+        order = np.argsort(self.returns, kind="stable")
+        mass = np.cumsum(self.weights[order])
+        taken = np.clip(level - (mass - self.weights[order]), 0.0, self.weights[order])
+        return float(self.returns[order] @ taken / taken.sum())
+
+    @cached_property
+    def oracle(self) -> Array:
+        """(M,) return of each model's own optimal policy."""
+        if self._oracle is None:
+            raise InputError("regret needs the model; use mmdp.evaluate() or solve()")
+        return self._oracle()
+
+    @property
+    def regret(self) -> Array:
+        """(M,) what each model loses against its own optimal policy."""
+        return self.oracle - self.returns
+
+    @property
+    def bayes_regret(self) -> float:
+        """Weighted mean of ``regret`` (eq. regret)."""
+        return float(self.regret @ self.weights)
+
+    @property
+    def max_regret(self) -> float:
+        return float(self.regret[self.weights > 0].max())
+
+    def to_frame(self, *, regret: bool = True) -> pd.DataFrame:
+        """One row per model: label, weight, return, oracle, regret."""
+        import pandas as pd
+
+        labels = self.model_labels or tuple(map(str, range(len(self.returns))))
+        columns: dict[str, Any] = {
+            "model": labels, "weight": self.weights, "return": self.returns,
+        }  # fmt: skip
+        if self.errors is not None:
+            columns["stderr"] = self.errors
+        if regret and self._oracle is not None:
+            columns["oracle"], columns["regret"] = self.oracle, self.regret
+        return pd.DataFrame(columns)
+
+    def summary(self) -> dict[str, float]:
+        """The figures that tables show."""
+        figures = {
+            "mean": self.mean, "sd": self.sd, "stderr": self.stderr, "worst": self.worst,
+            "q10": self.quantile(0.1), "median": self.quantile(0.5), "q90": self.quantile(0.9),
+            "cvar10": self.cvar(0.1),
+        }  # fmt: skip
+        if self._oracle is not None:
+            figures["bayes_regret"], figures["max_regret"] = self.bayes_regret, self.max_regret
+        return figures
+
+    def __repr__(self) -> str:
+        error = f" ± {self.stderr:.3g}" if self.errors is not None else ""
+        return (
+            f"Evaluation(mean {self.mean:,.6g}{error}, sd {self.sd:,.4g}, worst "
+            f"{self.worst:,.6g}, CVaR 10% {self.cvar(0.1):,.6g}, {len(self.returns)} models)"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A policy with its value on the models it was computed for.
+
+    ``policy`` is None for Oracle, which has ``policies`` (T, M, S), one per model. ``trace``
+    (n,) holds the value after each iteration, the start first; ``bound`` is a proven upper
+    bound where one was asked for.
+    """
+
+    policy: Any
+    value: float
+    returns: Array
+    status: Status
+    iterations: int
+    trace: Array
+    provenance: Provenance
+    evaluation: Evaluation
+    bound: float | None = None
+    policies: npt.NDArray[np.int32] | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float | None:
+        """(bound - value) / |value|; None where no bound was asked for."""
+        if self.bound is None:
+            return None
+        if self.bound <= self.value:
+            return 0.0
+        return (self.bound - self.value) / abs(self.value) if self.value else float("inf")
+
+    @property
+    def evpi(self) -> float:
+        """Oracle's value minus this policy's: at most this much is gained by knowing the model.
+
+        It equals the expected value of perfect information where the policy is optimal, and
+        over-estimates it otherwise.
+        """
+        return self.evaluation.bayes_regret
+
+    @property
+    def seconds(self) -> float:
+        return self.provenance.seconds
+
+    @property
+    def method(self) -> str:
+        return self.provenance.method
+
+    def to_frame(self) -> pd.DataFrame:
+        """The policy as a tidy table (see :meth:`MarkovPolicy.to_frame`)."""
+        if not isinstance(self.policy, MarkovPolicy):
+            raise InputError(f"{self.method} has no single Markov policy to tabulate")
+        return self.policy.to_frame()
+
+    def __repr__(self) -> str:
+        lines = [
+            f"Solution({self.method}, horizon {self.provenance.horizon})",
+            f"  value       {self.value:,.10g}",
+        ]
+        if self.bound is not None and self.gap is not None:
+            lines.append(f"  at most     {self.bound:,.10g} (gap {self.gap:.3%})")
+        lines += [
+            f"  over models sd {self.evaluation.sd:,.6g}, worst {self.evaluation.worst:,.6g}, "
+            f"CVaR 10% {self.evaluation.cvar(0.1):,.6g}",
+            f"  status      {self.status.name}: {self.status.value}",
+            f"  iterations  {self.iterations}, {self.seconds:.3g} s, {self.provenance.backend}",
+        ]
+        return "\n".join(lines)

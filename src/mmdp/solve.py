@@ -1,0 +1,272 @@
+"""The front door: solve() and evaluate(), and the quantities of the paper's first theorem."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp import kernels
+from mmdp._version import __version__
+from mmdp.errors import InputError
+from mmdp.kernels import Kernel
+from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
+from mmdp.methods.base import Stop
+from mmdp.methods.belief import BeliefPlanner
+from mmdp.model import MMDP
+from mmdp.policy import MarkovPolicy
+from mmdp.solution import Evaluation, Provenance, Solution, Status
+
+Array = npt.NDArray[np.float64]
+
+
+def solve(
+    model: MMDP,
+    horizon: int | None = None,
+    method: str | Method = "cadp",
+    *,
+    backend: str | Kernel = "auto",
+    seed: int | None = None,
+    time_limit: float | None = None,
+    callback: Callback | None = None,
+) -> Solution:
+    """Compute one policy for all models.
+
+    Parameters
+    ----------
+    model
+        The multi-model MDP.
+    horizon
+        Number of decisions T; may be left out for a time-varying model, which has its own.
+    method
+        ``"cadp"``, ``"wsu"``, ``"mvp"``, ``"gradient"``, ``"mirror"``, ``"oracle"``, or a
+        method with options such as ``mmdp.CADP(init="mvp", starts=16)``.
+    backend
+        ``"auto"``, ``"numba"``, ``"numpy"`` or a kernel.
+    seed
+        Seed of every random choice.
+    time_limit
+        Seconds; the best policy so far is returned when they are over, with its status.
+    callback
+        Called with a :class:`mmdp.Progress` after each iteration.
+
+    Ctrl-C returns the best policy so far with status INTERRUPTED (where there is one).
+
+    >>> import mmdp
+    >>> P = [[[[0.9, 0.1], [1.0, 0.0]], [[0.0, 1.0], [0.8, 0.2]]],
+    ...      [[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.8, 0.2]]]]
+    >>> model = mmdp.MMDP(P, [[10.0, 8.0], [0.0, -5.0]], initial=[1, 0], discount=0.9)
+    >>> solution = mmdp.solve(model, horizon=10)
+    >>> solution.policy.actions[:, 1].tolist()
+    [1, 1, 1, 1, 1, 1, 1, 1, 1, 0]
+    """
+    chosen = _read_method(method)
+    steps = check_horizon(model, horizon)
+    _check_time_limit(time_limit)
+    kernel = kernels.get(backend, model.problem.work(steps))
+    context = Context(
+        model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
+        callback=callback,
+    )  # fmt: skip
+    outcome = _run(chosen, context)
+    return _finish(outcome, chosen, context)
+
+
+def evaluate(
+    policy: MarkovPolicy | BeliefPlanner | Solution,
+    model: MMDP,
+    *,
+    episodes: int | None = None,
+    seed: int | None = None,
+    backend: str | Kernel = "auto",
+) -> Evaluation:
+    """The return of a policy on every model of a problem.
+
+    Exact for Markov policies, unless ``episodes`` per model are asked for; simulated with
+    error bars for planners (see :func:`mmdp.simulate`). ``model`` may hold other models than
+    those the policy was computed for (test models, say); regret against each model's own
+    optimum is computed when first asked for.
+
+    >>> import mmdp
+    >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], discount=0.5)
+    >>> mmdp.evaluate(mmdp.MarkovPolicy([[0], [1]]), one).mean
+    3.5
+    """
+    if isinstance(policy, Solution):
+        policy = policy.policy
+    if not isinstance(policy, (MarkovPolicy, BeliefPlanner)):
+        raise InputError(
+            f"evaluate() needs a policy, not {type(policy).__name__}; Oracle has one policy per "
+            "model and is evaluated by solving the models at hand"
+        )
+    kernel = kernels.get(backend, model.problem.work(policy.horizon))
+    context = Context(model, policy.horizon, kernel, method="evaluate", seed=seed)
+    if isinstance(policy, MarkovPolicy) and episodes is None:
+        policy.check(model)
+        returns = context.returns(padded(policy, model))
+        return _evaluation(context, returns, _provenance(context, {}))
+    from mmdp.simulate import simulate
+
+    report = simulate(policy, model, episodes=episodes, seed=seed)
+    outcome = Outcome(policy, Status.COMPLETED, 1, errors=report.errors, details=report.details)
+    return _evaluation(context, report.returns, _provenance(context, {}), outcome)
+
+
+def model_weights(model: MMDP, policy: MarkovPolicy, *, backend: str | Kernel = "auto") -> Array:
+    """(T, M, S) model weights b_{t,m}(s) = P[model is m, state at t is s] (definition 4.1).
+
+    >>> import mmdp
+    >>> one = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[1.0], [0.0]], initial=[1, 0])
+    >>> mmdp.model_weights(one, mmdp.MarkovPolicy([[0, 0], [0, 0]]))[1].tolist()
+    [[0.5, 0.5]]
+    """
+    policy.check(model)
+    kernel, table = _kernel(backend, model, policy), padded(policy, model)
+    b = kernel.forward(model.problem, policy.horizon, table)
+    return np.moveaxis(b, 2, 1)
+
+
+def gradient(model: MMDP, policy: MarkovPolicy, *, backend: str | Kernel = "auto") -> Array:
+    """(T, S, A) gradient of the return, d rho / d pi_t(s, a) (the paper's first theorem).
+
+    Equals gamma^t sum_m b_{t,m}(s) q_{t,m}(s, a); NaN for actions that are not allowed.
+
+    >>> import mmdp
+    >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], discount=0.5)
+    >>> mmdp.gradient(one, mmdp.MarkovPolicy([[0], [1]])).tolist()
+    [[[3.5, 4.5]], [[1.0, 1.5]]]
+    """
+    policy.check(model)
+    kernel, table = _kernel(backend, model, policy), padded(policy, model)
+    b = kernel.forward(model.problem, policy.horizon, table)
+    found = kernel.backward(
+        model.problem, policy.horizon, "given", policy=table, weights=b, keep_gradient=True
+    )
+    assert found.gradient is not None
+    scale = model.discount ** np.arange(policy.horizon)[:, None, None].astype(float)
+    return scale * np.where(model.allowed, found.gradient, np.nan)
+
+
+def _kernel(backend: str | Kernel, model: MMDP, policy: MarkovPolicy) -> Kernel:
+    return kernels.get(backend, model.problem.work(policy.horizon))
+
+
+def check_horizon(model: MMDP, horizon: int | None) -> int:
+    """The number of decisions, checked against the model's own where it varies with time."""
+    if horizon is None:
+        if model.horizon is None:
+            raise InputError("say the horizon: the number of decisions, e.g. horizon=50")
+        return model.horizon
+    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
+        raise InputError(f"horizon must be a whole number of decisions, not {horizon!r}")
+    if horizon < 1:
+        raise InputError(f"horizon must be at least 1, not {horizon}")
+    if model.horizon is not None and horizon != model.horizon:
+        raise InputError(
+            f"the model varies over {model.horizon} time steps, so the horizon must be "
+            f"{model.horizon}, not {horizon}"
+        )
+    return int(horizon)
+
+
+def _check_time_limit(time_limit: float | None) -> None:
+    if time_limit is not None and not time_limit > 0:
+        raise InputError(f"time_limit must be a positive number of seconds, not {time_limit}")
+
+
+def _read_method(method: str | Method) -> Method:
+    if isinstance(method, str):
+        if method not in METHODS:
+            raise InputError(f"no method is called {method!r}; choose one of {', '.join(METHODS)}")
+        return METHODS[method]()
+    if isinstance(method, type):
+        return cast("Method", method())
+    if not hasattr(method, "run"):
+        raise InputError(f"method must be a name or a method object, not {method!r}")
+    return method
+
+
+def _run(method: Method, context: Context) -> Outcome:
+    try:
+        return method.run(context)
+    except (Stop, KeyboardInterrupt) as stop:
+        if context.best_policy is None:
+            raise
+        status = Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
+        return Outcome(context.best_policy, status, context.iterations)
+
+
+def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
+    returns, policy = outcome.returns, outcome.policy
+    if isinstance(policy, np.ndarray):
+        table = policy
+        returns = context.returns(table) if returns is None else returns
+        policy = (
+            MarkovPolicy.for_model(context.model, table)
+            if table.ndim == 2
+            else MarkovPolicy.for_model(context.model, probabilities=table)
+        )
+    assert returns is not None
+    options = _options(method)
+    provenance = _provenance(context, options)
+    evaluation = _evaluation(context, returns, provenance, outcome)
+    return Solution(
+        policy=policy,
+        value=evaluation.mean,
+        returns=returns,
+        status=outcome.status,
+        iterations=outcome.iterations,
+        trace=np.array(context.trace or [evaluation.mean]),
+        provenance=provenance,
+        evaluation=evaluation,
+        policies=outcome.policies,
+        details=outcome.details,
+    )
+
+
+def _options(method: Method) -> dict[str, Any]:
+    """The options of a method, by name (arrays and policies as they are)."""
+    if not dataclasses.is_dataclass(method):
+        return {}
+    return {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
+
+
+def _provenance(context: Context, options: dict[str, Any]) -> Provenance:
+    return Provenance(
+        method=context.method, options=options, horizon=context.horizon,
+        backend=context.kernel.name, seed=context.seed, version=__version__,
+        seconds=context.seconds,
+    )  # fmt: skip
+
+
+def _evaluation(
+    context: Context, returns: Array, provenance: Provenance, outcome: Outcome | None = None
+) -> Evaluation:
+    model = context.model
+
+    def oracle() -> Array:
+        fresh = Context(model, context.horizon, context.kernel, method="oracle")
+        found = Oracle(keep_policies=False).run(fresh).returns
+        assert found is not None
+        return found
+
+    returns.setflags(write=False)
+    return Evaluation(
+        returns=returns,
+        weights=model.weights,
+        errors=None if outcome is None else outcome.errors,
+        details={} if outcome is None else outcome.details,
+        model_labels=model.model_labels if model.labelled["model"] else None,
+        provenance=provenance,
+        _oracle=oracle,
+    )
+
+
+def padded(policy: MarkovPolicy, model: MMDP) -> npt.NDArray[Any]:
+    """The policy's table over all of the model's actions."""
+    missing = model.n_actions - policy.n_actions
+    if policy.deterministic or missing == 0:
+        return policy.table
+    return np.pad(policy.table, ((0, 0), (0, 0), (0, missing)))

@@ -1,0 +1,248 @@
+"""Conformance kits: what every kernel and every method must pass, ours and yours.
+
+``check_kernel(kernel)`` compares a kernel with the numpy specification on every storage and
+shape; ``check_method(method)`` checks what a Solution promises. Both raise AssertionError
+with a sentence. ``random_model`` makes the tiny instances, ``plain_returns`` and
+``best_by_enumeration`` are slow and independent of the kernels.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.kernels import Kernel, Problem
+from mmdp.kernels.numpy_kernel import NumpyKernel
+from mmdp.methods import Method, Progress
+from mmdp.model import MMDP
+from mmdp.policy import MarkovPolicy
+from mmdp.solution import Solution, Status
+from mmdp.solve import solve
+
+Array = npt.NDArray[np.float64]
+
+
+def random_model(
+    seed: int,
+    *,
+    n_models: int | None = None,
+    n_states: int | None = None,
+    n_actions: int | None = None,
+    horizon: int | None = None,
+    masks: bool | None = None,
+    discount: float | None = None,
+    storage: Any = "auto",
+) -> MMDP:
+    """A small random MMDP: sparse rows, skewed weights, masks, sometimes time-varying.
+
+    What is not given is drawn from the seed; ``horizon=0`` makes it stationary.
+
+    >>> random_model(3).n_models == random_model(3).n_models
+    True
+    """
+    rng = np.random.default_rng(seed)
+    M, S, A = (
+        int(given if given is not None else rng.integers(low, high))
+        for given, low, high in ((n_models, 1, 7), (n_states, 1, 6), (n_actions, 1, 5))
+    )
+    if horizon is None:
+        horizon = int(rng.integers(1, 6)) if rng.random() < 0.4 else 0
+    T = max(horizon, 1)
+    masks = bool(rng.random() < 0.5) if masks is None else masks
+    p = rng.gamma(0.5, size=(T, M, S, A, S)) * (rng.random((1, 1, S, A, S)) < 0.7)
+    p[..., 0] += 1e-3
+    p /= p.sum(axis=-1, keepdims=True)
+    allowed = np.ones((S, A), dtype=bool)
+    if masks:
+        allowed = rng.random((S, A)) < 0.7
+        allowed[np.arange(S), rng.integers(0, A, S)] = True
+    r = rng.normal(size=(T, M, S, A)) * rng.choice([1.0, 100.0])
+    return MMDP(
+        p if horizon else p[0],
+        r if horizon else r[0],
+        initial=rng.dirichlet(np.ones(S)),
+        weights=rng.dirichlet(np.full(M, 0.7)),
+        discount=float(rng.choice([0.0, 0.5, 0.9, 1.0])) if discount is None else discount,
+        terminal=rng.normal(size=(M, S)) if rng.random() < 0.5 else None,
+        allowed=allowed,
+        storage=storage,
+    )
+
+
+def plain_returns(model: MMDP, policy: MarkovPolicy) -> Array:
+    """(M,) returns by pushing the state distribution forward with plain loops."""
+    P, r = model.transitions, model.rewards
+    varies_p, varies_r = P.ndim == 5, r.ndim == 4
+    pi = policy.probabilities
+    returns = np.zeros(model.n_models)
+    for m in range(model.n_models):
+        x, factor = model.initial.copy(), 1.0
+        for t in range(policy.horizon):
+            p_t, r_t = (
+                (P[t, m] if varies_p and len(P) > 1 else P[..., m, :, :, :].reshape(P.shape[-3:])),
+                (r[t, m] if varies_r and len(r) > 1 else r[..., m, :, :].reshape(r.shape[-2:])),
+            )
+            after = np.zeros_like(x)
+            for s, a in itertools.product(range(model.n_states), range(policy.n_actions)):
+                share = x[s] * pi[t, s, a]
+                if share > 0:
+                    returns[m] += factor * share * r_t[s, a]
+                    after += share * p_t[s, a]
+            x, factor = after, factor * model.discount
+        returns[m] += factor * float(x @ model.terminal[m])
+    return returns
+
+
+def all_policies(model: MMDP, horizon: int) -> Iterator[MarkovPolicy]:
+    """Every deterministic Markov policy (for tiny models only)."""
+    choices = [np.flatnonzero(row) for row in model.allowed]
+    shape = (horizon, model.n_states)
+    for actions in itertools.product(*(choices * horizon)):
+        yield MarkovPolicy(np.array(actions).reshape(shape), n_actions=model.n_actions)
+
+
+def best_by_enumeration(model: MMDP, horizon: int) -> float:
+    """The optimal Markov value by trying every deterministic policy.
+
+    >>> one = MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
+    >>> best_by_enumeration(one, 2)
+    6.0
+    """
+    return max(
+        float(plain_returns(model, policy) @ model.weights)
+        for policy in all_policies(model, horizon)
+    )
+
+
+# ------------------------------------------------------------------ kernels
+def check_kernel(kernel: Kernel, *, seeds: Iterable[int] = range(30), rtol: float = 1e-9) -> None:
+    """Compare a kernel with the numpy specification on every storage, mask and time shape.
+
+    >>> from mmdp import kernels
+    >>> check_kernel(kernels.get("numpy"), seeds=[0, 1])
+    """
+    for seed in seeds:
+        base = random_model(seed)
+        for storage in ("dense", "sparse"):
+            model = _restored(base, storage)
+            _check_passes(kernel, model, model.horizon or 1 + seed % 7, seed, rtol)
+
+
+def _restored(model: MMDP, storage: Any) -> MMDP:
+    """The same model in the other storage."""
+    return MMDP(
+        model.transitions, model.rewards, initial=model.initial, weights=model.weights,
+        discount=model.discount, terminal=model.terminal, allowed=model.allowed, storage=storage,
+    )  # fmt: skip
+
+
+def _check_passes(kernel: Kernel, model: MMDP, horizon: int, seed: int, rtol: float) -> None:
+    truth, x = NumpyKernel(), model.problem
+    where = f"{kernel.name}, seed {seed}, {model!r}"
+    sharp = MarkovPolicy.random(model, horizon, seed).table
+    soft = _random_probabilities(model, horizon, seed)
+    for policy in (sharp, soft):
+        b = truth.forward(x, horizon, policy)
+        _same(kernel.forward(x, horizon, policy), b, rtol, f"model weights b ({where})")
+        for weights in (None, b):
+            options: dict[str, Any] = {
+                "policy": policy, "weights": weights, "keep_values": True, "keep_q": True,
+                "keep_gradient": weights is not None,
+            }  # fmt: skip
+            _same_backward(kernel, truth, x, horizon, "given", options, rtol, where)
+    b = truth.forward(x, horizon, sharp)
+    for weights, incumbent in ((x.prior_weights(), None), (b, sharp), (b, None)):
+        options = {"weights": weights, "policy": incumbent, "keep_values": True}
+        _same_backward(kernel, truth, x, horizon, "weighted", options, rtol, where)
+    _same_backward(kernel, truth, x, horizon, "own", {"keep_actions": True}, rtol, where)
+    lean = kernel.backward(x, horizon, "own")
+    assert lean.actions is None, f"actions kept unasked ({where})"
+    assert lean.values is None, f"values kept unasked ({where})"
+
+
+def _same_backward(
+    kernel: Kernel, truth: Kernel, x: Problem, horizon: int, choice: Any,
+    options: dict[str, Any], rtol: float, where: str,
+) -> None:  # fmt: skip
+    found, expected = (k.backward(x, horizon, choice, **options) for k in (kernel, truth))
+    for name in ("first", "values", "gradient", "q"):
+        a, b = getattr(found, name), getattr(expected, name)
+        assert (a is None) == (b is None), f"{choice}: {name} kept or not ({where})"
+        if a is not None:
+            _same(a, b, rtol, f"{choice}: {name} ({where})")
+    if expected.actions is not None:
+        assert found.actions is not None, f"{choice}: no actions ({where})"
+        assert found.actions.shape == expected.actions.shape, f"{choice}: shape ({where})"
+        if choice == "weighted":
+            assert (found.actions == expected.actions).all(), f"{choice}: actions ({where})"
+
+
+def _same(a: Array, b: Array, rtol: float, what: str) -> None:
+    assert a.shape == b.shape, f"{what}: shape {a.shape} instead of {b.shape}"
+    finite = np.isfinite(b)
+    assert (np.isfinite(a) == finite).all(), f"{what}: other entries are infinite"
+    scale = max(1.0, float(np.abs(b[finite]).max(initial=0.0)))
+    worst = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
+    assert worst <= rtol * scale, f"{what}: differs by {worst:g}"
+
+
+def _random_probabilities(model: MMDP, horizon: int, seed: int) -> Array:
+    rng = np.random.default_rng(seed + 1)
+    p = rng.random((horizon, model.n_states, model.n_actions)) * model.allowed
+    p[rng.random(p.shape) < 0.2] *= 1e-3
+    result: Array = p / p.sum(axis=2, keepdims=True)
+    return result
+
+
+# ------------------------------------------------------------------ methods
+def check_method(
+    method: str | Method,
+    model: MMDP | None = None,
+    horizon: int | None = None,
+    *,
+    seeds: Iterable[int] = range(10),
+    backend: str | Kernel = "auto",
+) -> None:
+    """Check what a Solution promises: exact value, legal policy, seeded, limits honoured.
+
+    Runs on ``model`` where given, else on random ones.
+
+    >>> check_method("wsu", seeds=[0, 1])
+    """
+    cases = [(model, horizon)] if model is not None else [(random_model(s), None) for s in seeds]
+    for case, steps in cases:
+        steps = steps or case.horizon or 4
+        solution = solve(case, steps, method, seed=1, backend=backend)
+        _check_solution(solution, case, steps)
+        again = solve(case, steps, method, seed=1, backend=backend)
+        assert again.value == solution.value, f"{solution.method} is not reproducible by seed"
+        seen: list[Progress] = []
+        stopped = solve(
+            case, steps, method, seed=1, backend=backend, time_limit=1e-9, callback=seen.append
+        )
+        _check_solution(stopped, case, steps)
+        best = [progress.best for progress in seen]
+        assert best == sorted(best), f"{solution.method}: the best value falls in the callback"
+
+
+def _check_solution(solution: Solution, model: MMDP, horizon: int) -> None:
+    name = solution.method
+    tolerance = 1e-9 * max(1.0, float(np.abs(solution.returns).max()))
+    oracle = solve(model, horizon, "oracle", backend="numpy")
+    assert solution.returns.shape == (model.n_models,), f"{name}: one return per model"
+    assert abs(solution.value - solution.returns @ model.weights) <= tolerance, f"{name}: value"
+    assert solution.value <= oracle.value + tolerance, f"{name}: value above Oracle"
+    assert isinstance(solution.status, Status), f"{name}: status"
+    assert solution.provenance.horizon == horizon, f"{name}: horizon"
+    if solution.bound is not None:
+        assert solution.value <= solution.bound + tolerance, f"{name}: value above its bound"
+    if isinstance(solution.policy, MarkovPolicy):
+        solution.policy.check(model, horizon)
+        exact = plain_returns(model, solution.policy)
+        worst = float(np.abs(solution.returns - exact).max())
+        assert worst <= tolerance, f"{name}: returns differ from plain evaluation by {worst:g}"
+        assert max(solution.trace) <= solution.value + tolerance, f"{name}: a better iterate lost"

@@ -1,0 +1,297 @@
+"""Reading and checking the parts of a model, with messages that name the place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError, shown
+from mmdp.support import Array, Support, float_array
+
+ROW_SUM_TOLERANCE = 1e-8
+
+
+class Labels(NamedTuple):
+    """Labels of states, actions and models (None: numbered), and places named with them."""
+
+    states: tuple[str, ...] | None
+    actions: tuple[str, ...] | None
+    models: tuple[str, ...] | None
+
+    def state(self, index: int) -> str:
+        return _label(self.states, index)
+
+    def place(self, m: int, s: int, a: int, t: int | None = None) -> str:
+        """``model 3, state 'sick', action 'B'``."""
+        place = (
+            f"model {_label(self.models, m)}, state {_label(self.states, s)}, "
+            f"action {_label(self.actions, a)}"
+        )
+        return place if t is None else f"{place}, time {t}"
+
+
+def _label(labels: tuple[str, ...] | None, index: int) -> str:
+    return str(index) if labels is None else repr(labels[index])
+
+
+def _entry_place(labels: Labels, support: Support, k: int, m: int, t: int | None) -> str:
+    row = int(np.searchsorted(support.indptr, k, side="right")) - 1
+    n_actions = support.shape[2]
+    place = labels.place(m, row // n_actions, row % n_actions, t)
+    return f"{place}, next state {labels.state(int(support.indices[k]))}"
+
+
+def _first(where: npt.NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(where)), where.shape))
+
+
+def read_rewards(
+    rewards: Any, next_rewards: Any, support: Support
+) -> tuple[Array | None, Array | None]:
+    """Rewards as ((T',) S, A, M) or as values on the pattern (T', nnz, M)."""
+    n_models, n_states, n_actions = support.shape
+    if (rewards is None) == (next_rewards is None):
+        raise InputError("give either rewards (per state and action) or next_rewards, one of them")
+    if next_rewards is not None:
+        return None, _next_rewards_on_pattern(float_array(next_rewards, "next_rewards"), support)
+    array = float_array(rewards, "rewards")
+    per_model, per_next = (n_models, n_states, n_actions), (*support.shape, n_states)
+    if array.shape == per_model[1:]:
+        return np.repeat(array[None, :, :, None], n_models, axis=3), None
+    fits_time = array.ndim == 4 and array.shape[1:] == per_model
+    fits_time = fits_time and support.horizon in (None, len(array))
+    if array.shape == per_model and n_models == 1 == n_states == n_actions:
+        return np.moveaxis(array[None], 1, 3), None
+    if array.shape == per_model:
+        return np.ascontiguousarray(np.moveaxis(array[None], 1, 3)), None
+    if fits_time and array.shape == per_next:
+        raise InputError(
+            f"rewards of shape {array.shape} could be per time (T, M, S, A) or per next state "
+            "(M, S, A, S'); say next_rewards= for the latter, or repeat the former as a "
+            "(T, M, S, A, S') next_rewards array"
+        )
+    if fits_time:
+        support.horizon = len(array)
+        return np.ascontiguousarray(np.moveaxis(array, 1, 3)), None
+    if array.shape == per_next or (array.ndim == 5 and array.shape[1:] == per_next):
+        return None, _next_rewards_on_pattern(array, support)
+    raise InputError(
+        f"rewards of shape {array.shape} fit neither (S, A) = {per_model[1:]}, (M, S, A) = "
+        f"{per_model}, (T, M, S, A) nor (M, S, A, S') = {per_next}"
+    )
+
+
+def _next_rewards_on_pattern(array: Array, support: Support) -> Array:
+    n_models, n_states, _ = support.shape
+    per_next = (*support.shape, n_states)
+    if array.shape == per_next[1:]:
+        array = np.broadcast_to(array, per_next)
+    if array.shape == per_next:
+        array = array[None]
+    elif array.ndim != 5 or array.shape[1:] != per_next:
+        raise InputError(
+            f"next_rewards of shape {array.shape} do not fit (M, S, A, S') = {per_next}"
+        )
+    else:
+        support.horizon = support.horizon or len(array)
+    rows = np.repeat(np.arange(len(support.indptr) - 1), np.diff(support.indptr))
+    flat = array.reshape(len(array), n_models, -1)[:, :, rows * n_states + support.indices]
+    return np.ascontiguousarray(np.moveaxis(flat, 1, 2))
+
+
+def expected_rewards(
+    support: Support, per_next: Array | None, mask: npt.NDArray[np.bool_]
+) -> Array:
+    assert per_next is not None
+    times = max(len(support.values), len(per_next))
+    n_models, n_states, n_actions = support.shape
+    r = np.empty((times, n_states * n_actions, n_models))
+    for t in range(times):
+        p_t = support.values[t if len(support.values) > 1 else 0]
+        r_t = per_next[t if len(per_next) > 1 else 0]
+        r[t] = support.row_sums((p_t * r_t)[None])[0]
+    return r.reshape(times, n_states, n_actions, n_models)
+
+
+def per_next_worth_keeping(per_next: Array | None, support: Support) -> Array | None:
+    """None where the reward of a row is the same for every next state that can happen."""
+    assert per_next is not None
+    filled = np.flatnonzero(np.diff(support.indptr))
+    starts = support.indptr[filled]
+    possible = support.values if len(support.values) == len(per_next) else support.values.max(0)
+    highest = np.maximum.reduceat(np.where(possible > 0, per_next, -np.inf), starts, axis=1)
+    lowest = np.minimum.reduceat(np.where(possible > 0, per_next, np.inf), starts, axis=1)
+    # published files carry rounding in their rewards: 999.99999 and 1000.00001 are the same
+    tolerance = 1e-9 * np.maximum(1.0, np.abs(np.where(np.isfinite(highest), highest, 0.0)))
+    return None if bool((highest - lowest <= tolerance).all()) else per_next
+
+
+def read_allowed(allowed: Any, support: Support) -> npt.NDArray[np.bool_]:
+    _, n_states, n_actions = support.shape
+    if allowed is None:
+        if support.dense:
+            used = support.values.reshape(-1, n_states * n_actions, n_states, support.shape[0])
+            return (used != 0).any(axis=(0, 2, 3)).reshape(n_states, n_actions)
+        return (np.diff(support.indptr) > 0).reshape(n_states, n_actions)
+    mask = np.array(allowed)
+    if mask.shape != (n_states, n_actions):
+        raise InputError(
+            f"allowed has shape {mask.shape}; expected (states, actions) = {n_states, n_actions}"
+        )
+    if mask.dtype != bool:
+        if not np.isin(mask, (0, 1)).all():
+            raise InputError("allowed must hold booleans")
+        mask = mask.astype(bool)
+    return cast("npt.NDArray[np.bool_]", mask)
+
+
+def drop_disallowed(support: Support, mask: npt.NDArray[np.bool_], labels: Labels) -> Support:
+    """Zero what `allowed` forbids, so that no kernel can take it."""
+    if not mask.any(axis=1).all():
+        state = int(np.flatnonzero(~mask.any(axis=1))[0])
+        raise InputError(
+            f"state {labels.state(state)} has no action; give every state at least one "
+            "(an absorbing state gets an action that stays), or load with dead_ends='absorb'"
+        )
+    rows = np.repeat(np.arange(len(support.indptr) - 1), np.diff(support.indptr))
+    forbidden = ~mask.reshape(-1)[rows]
+    if support.values[:, forbidden].any():
+        values = support.values.copy()
+        values[:, forbidden] = 0.0
+        support.values = values
+    return support
+
+
+def check_rows(
+    support: Support, mask: npt.NDArray[np.bool_], allow_missing: bool, labels: Labels
+) -> None:
+    """Every allowed row is a distribution in every model: no negative, sums to 1."""
+    n_actions = support.shape[2]
+    times = None if support.horizon is None or len(support.values) == 1 else support.horizon
+    sums = support.row_sums(support.values)
+    if not np.isfinite(sums).all():
+        t, k, m = _first(~np.isfinite(support.values))
+        place = _entry_place(labels, support, k, m, t if times else None)
+        raise InputError(
+            f"transition probability is {support.values[t, k, m]} at {place}; "
+            "every probability must be a number from 0 to 1"
+        )
+    if support.values.size and support.values.min() < 0:
+        t, k, m = _first(support.values < 0)
+        place = _entry_place(labels, support, k, m, t if times else None)
+        raise InputError(
+            f"negative transition probability {support.values[t, k, m]:g} at {place}; "
+            "every probability must be from 0 to 1"
+        )
+    wrong = np.abs(sums - 1.0) > ROW_SUM_TOLERANCE
+    wrong &= mask.reshape(-1)[None, :, None]
+    if allow_missing:
+        wrong &= sums != 0
+    if not wrong.any():
+        return
+    t, row, m = _first(wrong)
+    place = labels.place(m, row // n_actions, row % n_actions, t if times else None)
+    count = shown(int(wrong.sum()), "row")
+    if sums[t, row, m] == 0:
+        raise InputError(
+            f"{place} has no transitions though other models have this action ({count} like it); "
+            "add them, forbid the action with `allowed`, or pass allow_missing=True "
+            "(missing_actions='zero' when loading)"
+        )
+    raise InputError(
+        f"probabilities sum to {sums[t, row, m]:.10g}, not 1, at {place} ({count} like it); "
+        "normalise the rows first, or load with normalize=True"
+    )
+
+
+def check_rewards(
+    expected: Array | None, per_next: Array | None, support: Support,
+    mask: npt.NDArray[np.bool_], labels: Labels,
+) -> None:  # fmt: skip
+    if expected is not None:
+        bad = ~np.isfinite(expected) & mask[None, :, :, None]
+        if bad.any():
+            t, s, a, m = _first(bad)
+            place = labels.place(m, s, a, t if len(expected) > 1 else None)
+            raise InputError(f"reward is {expected[t, s, a, m]} at {place}; rewards must be finite")
+    if per_next is not None and not np.isfinite(per_next.sum()) and not np.isfinite(per_next).all():
+        t, k, m = _first(~np.isfinite(per_next))
+        place = _entry_place(labels, support, k, m, t if len(per_next) > 1 else None)
+        raise InputError(f"reward is {per_next[t, k, m]} at {place}; rewards must be finite")
+
+
+def read_distribution(
+    values: npt.ArrayLike | None, size: int, what: str, of: str, labels: tuple[str, ...] | None
+) -> Array:
+    if values is None:
+        return np.full(size, 1.0 / size)
+    array = float_array(values, what)
+    if array.shape != (size,):
+        raise InputError(f"{what} has shape {array.shape}; expected one number per {of}: ({size},)")
+    if not np.isfinite(array).all() or (array < 0).any():
+        i = int(np.flatnonzero(~(array >= 0) | ~np.isfinite(array))[0])
+        raise InputError(
+            f"{what} is {array[i]} for {of} {_label(labels, i)}; it must be a probability"
+        )
+    if abs(array.sum() - 1.0) > ROW_SUM_TOLERANCE:
+        raise InputError(
+            f"{what} must sum to 1 but sums to {array.sum():.10g}; divide it by its sum"
+        )
+    return array.copy()
+
+
+def read_discount(discount: Any) -> float:
+    try:
+        value = float(discount)
+    except (TypeError, ValueError):
+        raise InputError(f"discount must be a number from 0 to 1, not {discount!r}") from None
+    if not 0.0 <= value <= 1.0:
+        raise InputError(f"discount must be from 0 to 1, not {value:g}")
+    return value
+
+
+def read_terminal(terminal: npt.ArrayLike | None, n_models: int, n_states: int) -> Array:
+    if terminal is None:
+        return np.zeros((n_states, n_models))
+    array = float_array(terminal, "terminal")
+    if array.shape == (n_states,):
+        array = np.broadcast_to(array, (n_models, n_states))
+    if array.shape != (n_models, n_states):
+        raise InputError(
+            f"terminal has shape {array.shape}; expected (states,) = ({n_states},) or "
+            f"(models, states) = {n_models, n_states}"
+        )
+    if not np.isfinite(array).all():
+        raise InputError("terminal values must be finite")
+    return np.array(array.T, order="C")
+
+
+def read_parameters(
+    parameters: Mapping[str, npt.ArrayLike] | None, n_models: int
+) -> dict[str, Array]:
+    result: dict[str, Array] = {}
+    for key, values in (parameters or {}).items():
+        array = float_array(values, f"parameter {key!r}").copy()
+        if array.shape != (n_models,):
+            raise InputError(
+                f"parameter {key!r} has shape {array.shape}; expected one value per model "
+                f"({n_models},)"
+            )
+        array.setflags(write=False)
+        result[str(key)] = array
+    return result
+
+
+def read_labels(labels: Iterable[object] | None, size: int, what: str) -> tuple[str, ...] | None:
+    if labels is None:
+        return None
+    result = tuple(str(x) for x in labels)
+    if len(result) != size:
+        raise InputError(f"{len(result)} {what} labels for {shown(size, what)}")
+    if len(set(result)) != size:
+        twice = next(x for x in result if result.count(x) > 1)
+        raise InputError(f"{what} label {twice!r} is used twice; labels must differ")
+    return result

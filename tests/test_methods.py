@@ -1,0 +1,215 @@
+"""The Markov algorithms on random tiny instances: properties that must hold for each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp.testing import best_by_enumeration, check_method, plain_returns, random_model
+
+SEEDS = range(200)
+
+
+def scale(model: mmdp.MMDP, horizon: int) -> float:
+    return max(1.0, float(np.abs(model.rewards).max()) * horizon)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cadp_properties(seed):
+    model = random_model(seed)
+    horizon = model.horizon or 1 + seed % 5
+    size = scale(model, horizon)
+    wsu = mmdp.solve(model, horizon, "wsu")
+    solution = mmdp.solve(model, horizon)
+    assert (np.diff(solution.trace) >= -1e-12 * size).all()
+    assert solution.value >= wsu.value - 1e-12 * size
+    assert solution.status is mmdp.Status.LOCAL_OPTIMUM
+    exact = plain_returns(model, solution.policy)
+    np.testing.assert_allclose(solution.returns, exact, atol=1e-9 * size)
+    oracle = mmdp.solve(model, horizon, "oracle")
+    assert (oracle.returns >= solution.returns - 1e-9 * size).all()
+    assert oracle.value >= solution.value - 1e-9 * size
+
+
+@pytest.mark.parametrize("seed", range(0, 200, 4))
+def test_no_single_change_improves_cadp(seed):
+    model = random_model(seed, n_states=3, n_actions=3)
+    horizon = model.horizon or 3
+    solution = mmdp.solve(model, horizon)
+    for t in range(horizon):
+        for s in range(model.n_states):
+            for a in np.flatnonzero(model.allowed[s]):
+                actions = solution.policy.actions.copy()
+                actions[t, s] = a
+                changed = plain_returns(model, mmdp.MarkovPolicy(actions)) @ model.weights
+                assert changed <= solution.value + 1e-9 * scale(model, horizon)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_gradient_equals_central_differences(seed):
+    model = random_model(seed, n_states=1 + seed % 3, n_actions=1 + seed % 3)
+    horizon = model.horizon or 1 + seed % 3
+    rng = np.random.default_rng(seed)
+    table = rng.random((horizon, model.n_states, model.n_actions)) * model.allowed
+    table /= table.sum(axis=2, keepdims=True)
+    policy = mmdp.MarkovPolicy(probabilities=table)
+    found = mmdp.gradient(model, policy)
+    assert (np.isnan(found) == ~np.broadcast_to(model.allowed, found.shape)).all()
+    t, s, a = (int(rng.integers(n)) for n in table.shape)
+    if not model.allowed[s, a]:
+        a = int(np.flatnonzero(model.allowed[s])[0])
+    h = 1e-3
+    up, down = table.copy(), table.copy()
+    up[t, s, a] += h
+    down[t, s, a] -= h
+    difference = (raw_return(model, up) - raw_return(model, down)) / (2 * h)
+    size = max(1.0, abs(difference))
+    assert abs(found[t, s, a] - difference) <= 1e-6 * size
+
+
+def raw_return(model: mmdp.MMDP, table: np.ndarray) -> float:
+    """rho as a polynomial in pi, which need not be normalised: plain loops over the models."""
+    P, r = model.transitions, model.rewards
+    total = 0.0
+    for m in range(model.n_models):
+        v = model.terminal[m]
+        for t in reversed(range(len(table))):
+            p_t = (P[t] if P.ndim == 5 else P)[m]
+            r_t = (r[t] if r.ndim == 4 else r)[m]
+            q = r_t + model.discount * p_t @ v
+            v = (table[t] * q).sum(axis=1)
+        total += model.weights[m] * float(model.initial @ v)
+    return total
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_model_weights_are_a_joint_distribution(seed):
+    model = random_model(seed)
+    horizon = model.horizon or 5
+    policy = mmdp.MarkovPolicy.random(model, horizon, seed)
+    b = mmdp.model_weights(model, policy)
+    assert b.shape == (horizon, model.n_models, model.n_states)
+    np.testing.assert_allclose(b.sum(axis=2), np.tile(model.weights, (horizon, 1)), atol=1e-12)
+    x = model.initial
+    for t in range(1, horizon):
+        P = model.transitions if model.horizon is None else model.transitions[t - 1]
+        step = P[0, np.arange(model.n_states), policy.actions[t - 1]]
+        x = x @ step
+        np.testing.assert_allclose(b[t, 0], model.weights[0] * x, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_starts_and_enumeration_bracket_cadp(seed):
+    model = random_model(seed, n_models=3, n_states=2, n_actions=2, horizon=0)
+    best = best_by_enumeration(model, 3)
+    one = mmdp.solve(model, 3, seed=seed)
+    many = mmdp.solve(model, 3, mmdp.CADP(starts=12), seed=seed)
+    assert one.value <= many.value + 1e-12 <= best + 1e-9 * scale(model, 3)
+    assert len(many.details["start_values"]) == 12
+    assert max(many.details["start_values"]) == pytest.approx(many.value)
+
+
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("method", ["gradient", "mirror"])
+def test_ascent_rises_and_rounding_never_loses(seed, method):
+    model = random_model(seed)
+    horizon = model.horizon or 4
+    size = scale(model, horizon)
+    solution = mmdp.solve(model, horizon, method)
+    assert (np.diff(solution.trace) >= -1e-10 * size).all()
+    assert solution.details["rounded_value"] >= solution.details["randomised_value"] - 1e-10 * size
+    assert solution.policy.deterministic
+    assert solution.details["stationarity"] >= -1e-9 * size
+
+
+def test_gradient_stops_at_a_stationary_policy():
+    model = random_model(2, n_models=4, n_states=3, n_actions=3, horizon=0, discount=0.9)
+    solution = mmdp.solve(model, 4, mmdp.Gradient(max_iterations=2000, tol=1e-7, round=False))
+    assert not solution.policy.deterministic
+    G = mmdp.gradient(model, solution.policy)
+    mean = np.nansum(solution.policy.probabilities * G, axis=2)
+    gap = np.where(model.allowed, G - mean[:, :, None], 0.0).max(axis=2).sum()
+    assert gap == pytest.approx(solution.details["stationarity"], abs=1e-9)
+    assert gap <= 1e-6 * max(1.0, abs(solution.value))
+
+
+def test_one_model_equals_quantecon_and_mdptoolbox():
+    mdptoolbox = pytest.importorskip("mdptoolbox.mdp", reason="pymdptoolbox (bench extra)")
+    quantecon = pytest.importorskip("quantecon.markov", reason="quantecon (bench extra)")
+    from quantecon.markov.ddp import backward_induction
+
+    for seed in range(20):
+        model = random_model(
+            seed, n_models=1, n_states=5, n_actions=3, horizon=0, masks=False, discount=0.9
+        ).replace(terminal=None)
+        P, r = model.transitions[0], model.rewards[0]
+        solution = mmdp.solve(model, 6)
+        values, _ = backward_induction(quantecon.DiscreteDP(r, P, 0.9), 6)
+        assert solution.value == pytest.approx(float(model.initial @ values[0]), rel=1e-12)
+        toolbox = mdptoolbox.FiniteHorizon(np.moveaxis(P, 1, 0), r, 0.9, 6)
+        toolbox.run()
+        assert solution.value == pytest.approx(float(model.initial @ toolbox.V[:, 0]), rel=1e-12)
+        assert solution.value == pytest.approx(mmdp.solve(model, 6, "oracle").value, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shifting_scaling_and_permuting(seed):
+    model = random_model(seed, horizon=0, masks=False, discount=0.9).replace(terminal=None)
+    T, rng = 4, np.random.default_rng(seed)
+    base = mmdp.solve(model, T)
+    size = scale(model, T)
+    shifted = mmdp.solve(model.replace(rewards=3.0 * model.rewards + 2.0), T)
+    expected = 3.0 * base.value + 2.0 * (1 - 0.9**T) / (1 - 0.9)
+    assert shifted.value == pytest.approx(expected, abs=1e-8 * size)
+    order = rng.permutation(model.n_models)
+    assert mmdp.solve(model.subset(order), T).value == pytest.approx(base.value, abs=1e-9 * size)
+    s, a = rng.permutation(model.n_states), rng.permutation(model.n_actions)
+    turned = mmdp.MMDP(
+        model.transitions[:, s][:, :, a][:, :, :, s],
+        model.rewards[:, s][:, :, a],
+        initial=model.initial[s],
+        weights=model.weights,
+        discount=0.9,
+    )
+    for method in ("oracle", "wsu"):
+        there, here = (mmdp.solve(x, T, method).value for x in (turned, model))
+        assert there == pytest.approx(here, abs=1e-9 * size)
+
+
+@pytest.mark.parametrize("method", sorted(mmdp.METHODS))
+def test_every_method_passes_the_conformance_kit(method):
+    check_method(method, seeds=range(15))
+    check_method(method, random_model(7, n_models=5, n_states=4), None)
+
+
+def test_ties_go_to_the_incumbent_else_the_lowest_action():
+    same = mmdp.MMDP([[[[1.0], [1.0], [1.0]]]], [[1.0, 1.0, 1.0]])
+    assert mmdp.solve(same, 2, "wsu").policy.actions.tolist() == [[0], [0]]
+    start = mmdp.MarkovPolicy([[2], [1]])
+    assert mmdp.solve(same, 2, mmdp.CADP(init=start)).policy == start
+
+
+def test_a_state_nobody_reaches_keeps_its_action():
+    P = np.zeros((2, 2, 2, 2))
+    P[:, :, :, 0] = 1.0
+    model = mmdp.MMDP(P, [[0.0, 1.0], [0.0, 5.0]], initial=[1.0, 0.0])
+    start = mmdp.MarkovPolicy([[0, 0], [0, 0]])
+    found = mmdp.solve(model, 2, mmdp.CADP(init=start)).policy.actions
+    assert found.tolist() == [[1, 0], [1, 0]]
+    assert (
+        found[:, 1].tolist()
+        == mmdp.solve(model, 2, mmdp.CADP(init=start), backend="numba")
+        .policy.actions[:, 1]
+        .tolist()
+    )
+
+
+def test_mvp_averages_transitions_and_next_state_rewards_apart():
+    P = np.array([[[[0.2, 0.8]], [[0.0, 1.0]]], [[[0.6, 0.4]], [[0.0, 1.0]]]])
+    R = np.array([[[[1.0, 10.0]], [[0.0, 0.0]]], [[[3.0, 30.0]], [[0.0, 0.0]]]])
+    mean = mmdp.MMDP(P, next_rewards=R).mean_model()
+    np.testing.assert_allclose(mean.transitions[0, 0, 0], [0.4, 0.6])
+    assert mean.rewards[0, 0, 0] == pytest.approx(0.4 * 2.0 + 0.6 * 20.0)
+    plain = mmdp.MMDP(P, (P * R).sum(axis=3)).mean_model()
+    assert plain.rewards[0, 0, 0] == pytest.approx(((P * R).sum(axis=3))[:, 0, 0].mean())

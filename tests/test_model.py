@@ -1,0 +1,159 @@
+"""Building, changing and describing models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import mmdp
+from mmdp.support import MemoryLimitError
+from mmdp.testing import random_model
+
+P = np.array([[[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [0.2, 0.8]]]] * 3)
+R = np.arange(12.0).reshape(3, 2, 2)
+
+
+def test_arrays_come_back_as_they_went_in():
+    for storage in ("auto", "dense", "sparse"):
+        model = mmdp.MMDP(P, R, storage=storage)
+        assert (model.transitions == P).all()
+        assert (model.rewards == R).all()
+    assert mmdp.MMDP(P, R, storage="sparse").storage == "sparse"
+
+
+def test_density_decides_the_storage():
+    eye = np.tile(np.eye(10)[:, None, :], (4, 1, 2, 1))
+    assert mmdp.MMDP(eye, np.zeros((10, 2))).storage == "sparse"
+    full = np.full((4, 10, 2, 10), 0.1)
+    assert mmdp.MMDP(full, np.zeros((10, 2))).storage == "dense"
+
+
+def test_scipy_sparse_equals_dense():
+    nest = [[scipy.sparse.csr_array(P[m, :, a, :]) for a in range(2)] for m in range(3)]
+    from_sparse = mmdp.MMDP(nest, R)
+    assert (from_sparse.transitions == P).all()
+    for m in range(3):
+        for a in range(2):
+            assert (from_sparse.matrix(m, a).toarray() == P[m, :, a]).all()
+    one = mmdp.MMDP(nest[0], R[:1])
+    assert one.n_models == 1
+
+
+def test_coordinates_equal_dense_and_duplicates_add_up():
+    m, s, a, n = np.nonzero(P)
+    model = mmdp.MMDP.from_coordinates(
+        model=m, state=s, action=a, next_state=n, probability=P[m, s, a, n], shape=(3, 2, 2),
+        rewards=R,
+    )  # fmt: skip
+    assert (model.transitions == P).all()
+    twice = mmdp.MMDP.from_coordinates(
+        model=[0, 0, 0], state=[0, 0, 1], action=[0, 0, 0], next_state=[1, 1, 1],
+        probability=[0.25, 0.75, 1.0], reward=[4.0, 8.0, 0.0], shape=(1, 2, 1),
+    )  # fmt: skip
+    assert twice.rewards[0, 0, 0] == pytest.approx(0.25 * 4 + 0.75 * 8)
+
+
+def test_rewards_of_every_shape_agree():
+    per_next = np.broadcast_to(R[:, :, :, None], (*R.shape, 2))
+    models = [
+        mmdp.MMDP(P, R),
+        mmdp.MMDP(P, next_rewards=per_next),
+        mmdp.MMDP(np.tile(P, (5, 1, 1, 1, 1)), np.tile(R, (5, 1, 1, 1))),
+        mmdp.MMDP(P, np.tile(R, (5, 1, 1, 1))),
+        mmdp.MMDP(np.tile(P, (5, 1, 1, 1, 1)), R),
+        mmdp.MMDP(P, next_rewards=np.tile(per_next, (5, 1, 1, 1, 1))),
+    ]
+    values = [mmdp.solve(m, 5).value for m in models]
+    np.testing.assert_allclose(values, values[0], rtol=1e-12)
+    assert [m.horizon for m in models] == [None, None, 5, 5, 5, 5]
+    assert not models[1].has_next_rewards  # the same for every next state: not worth keeping
+    shared = mmdp.MMDP(P, R[0])
+    assert (shared.rewards == R[0]).all()
+
+
+def test_expected_reward_uses_each_models_probabilities():
+    rng = np.random.default_rng(0)
+    next_rewards = rng.normal(size=(3, 2, 2, 2))
+    model = mmdp.MMDP(P, next_rewards=next_rewards)
+    np.testing.assert_allclose(model.rewards, (P * next_rewards).sum(axis=3))
+    assert model.has_next_rewards
+    used = P > 0
+    np.testing.assert_allclose(model.next_rewards[used], next_rewards[used])
+
+
+def test_ambiguous_rewards_are_refused():
+    square = np.full((2, 2, 2, 2), 0.5)
+    with pytest.raises(mmdp.InputError, match="could be per time .* or per next state"):
+        mmdp.MMDP(square, np.zeros((2, 2, 2, 2)))
+
+
+def test_models_are_frozen_and_do_not_alias_the_callers_arrays():
+    mine = P.copy()
+    model = mmdp.MMDP(mine, R)
+    mine[0, 0, 0] = [0.9, 0.1]
+    assert model.transitions[0, 0, 0, 0] == 0.5
+    with pytest.raises(AttributeError, match="frozen"):
+        model.discount = 0.5
+    for array in (model.transitions, model.rewards, model.weights, model.initial):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+def test_one_model_is_not_frozen_in_the_callers_hands():
+    mine, start = P[:1].copy(), np.array([1.0, 0.0])
+    mmdp.MMDP(mine, R[:1], initial=start)
+    mine[0, 0, 0, 0] = 0.25
+    start[0] = 0.5
+
+
+def test_replace_and_subset():
+    model = mmdp.MMDP(P, R, discount=0.9, models=["x", "y", "z"], parameters={"k": [1, 2, 3]})
+    assert model.replace(discount=0.5).discount == 0.5
+    assert model.replace(rewards=2 * R).rewards[2, 1, 1] == 22
+    part = model.replace(weights=[0.5, 0.3, 0.2]).subset(["z", "x"])
+    assert part.model_labels == ("z", "x")
+    np.testing.assert_allclose(part.weights, [2 / 7, 5 / 7])
+    assert (part.rewards == R[[2, 0]]).all()
+    assert part.parameters["k"].tolist() == [3, 1]
+    assert model.subset(slice(1, 3)).n_models == 2
+    assert model.subset(np.array([True, False, True])).model_labels == ("x", "z")
+    with pytest.raises(mmdp.InputError, match="replace\\(\\) does not know"):
+        model.replace(gamma=1)
+    with pytest.raises(mmdp.InputError, match="no model is called 'q'"):
+        model.subset(["q"])
+
+
+def test_allowed_actions_are_inferred_or_given():
+    partly = P.copy()
+    partly[:, 0, 1] = 0.0
+    assert mmdp.MMDP(partly, R).allowed.tolist() == [[True, False], [True, True]]
+    masked = mmdp.MMDP(P, R, allowed=[[True, False], [True, True]])
+    assert mmdp.solve(masked, 3).policy.actions[:, 0].tolist() == [0, 0, 0]
+    assert masked.transitions[0, 0, 1].sum() == 0
+
+
+def test_repr_says_what_matters():
+    text = repr(mmdp.MMDP(P, R, discount=0.9, name="RS"))
+    assert text.startswith("MMDP(RS: 3 models, 2 states, 2 actions, discount 0.9")
+    assert "initial uniform (not given)" in text
+    varying = random_model(0, horizon=3)
+    assert "varies over 3 time steps" in repr(varying)
+
+
+def test_a_dense_view_of_a_large_sparse_model_is_refused():
+    n = 20_000
+    model = mmdp.MMDP.from_coordinates(
+        model=np.zeros(n), state=np.arange(n), action=np.zeros(n),
+        next_state=np.roll(np.arange(n), 1), probability=np.ones(n), reward=np.ones(n),
+        shape=(1, n, 1),
+    )  # fmt: skip
+    assert model.storage == "sparse"
+    assert model.memory < 2_000_000
+    with pytest.raises(MemoryLimitError, match="3.2 GB; use model.matrix"):
+        _ = model.transitions
+    with pytest.raises(MemoryLimitError, match='use storage="sparse"'):
+        mmdp.MMDP.from_coordinates(
+            model=[0], state=[0], action=[0], next_state=[0], probability=[1.0],
+            shape=(1, n, 1), storage="dense", rewards=np.zeros((n, 1)),
+        )  # fmt: skip

@@ -1,0 +1,178 @@
+"""solve() and evaluate(): limits, interruption, measures, provenance."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp.testing import random_model
+
+MODEL = random_model(4, n_models=6, n_states=4, n_actions=3, horizon=0, discount=0.9)
+
+
+def test_time_limit_returns_the_best_so_far():
+    solution = mmdp.solve(MODEL, 5, mmdp.CADP(init="random", starts=50), time_limit=1e-9, seed=0)
+    assert solution.status is mmdp.Status.TIME_LIMIT
+    assert solution.value == pytest.approx(float(solution.returns @ MODEL.weights))
+    with pytest.raises(mmdp.InputError, match="time_limit must be a positive"):
+        mmdp.solve(MODEL, 5, time_limit=0)
+
+
+def test_interruption_returns_the_best_so_far():
+    seen = []
+
+    def stop_at_third(progress: mmdp.Progress) -> None:
+        seen.append(progress.value)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    solution = mmdp.solve(
+        MODEL, 5, mmdp.CADP(init="random", starts=50), seed=0, callback=stop_at_third
+    )
+    assert solution.status is mmdp.Status.INTERRUPTED
+    assert solution.value == pytest.approx(max(seen))
+
+
+def test_iteration_limit_is_reported():
+    for seed in range(50):
+        start = mmdp.CADP(init="random", max_iterations=1)
+        solution = mmdp.solve(MODEL, 6, start, seed=seed)
+        if solution.status is mmdp.Status.ITERATION_LIMIT:
+            return
+    pytest.fail("no random start needed more than one iteration")
+
+
+def test_tolerance_stops_early_and_makes_no_claim():
+    model = random_model(8, n_models=9, n_states=6, n_actions=4, horizon=0, discount=1.0)
+    loose = mmdp.solve(model, 12, mmdp.CADP(init="random", tol=1e9), seed=1)
+    assert loose.iterations == 1
+    assert loose.status is not mmdp.Status.LOCAL_OPTIMUM
+
+
+def test_evaluation_measures_against_plain_sums():
+    rng = np.random.default_rng(1)
+    returns, weights = rng.normal(size=50), rng.dirichlet(np.ones(50))
+    e = mmdp.Evaluation(returns, weights)
+    assert e.mean == pytest.approx(np.average(returns, weights=weights))
+    assert e.sd == pytest.approx(np.sqrt(np.cov(returns, aweights=weights, ddof=0)))
+    assert e.cvar(1.0) == pytest.approx(e.mean)
+    # CVaR as the maximum over x of x - E[(x - return)+] / level (Rockafellar and Uryasev)
+    for level in (0.05, 0.3, 0.77):
+        tails = [x - np.maximum(x - returns, 0) @ weights / level for x in returns]
+        assert e.cvar(level) == pytest.approx(max(tails))
+        below = weights[returns <= e.quantile(level)].sum()
+        assert below >= level - 1e-9
+        assert weights[returns < e.quantile(level)].sum() < level
+    assert e.worst == returns.min()
+    assert e.stderr == 0
+    for bad in (0, 1.5):
+        with pytest.raises(mmdp.InputError):
+            e.cvar(bad)
+
+
+def test_regret_and_evpi_against_each_models_own_solution():
+    solution = mmdp.solve(MODEL, 5)
+    own = [mmdp.solve(MODEL.subset([m]), 5).value for m in range(MODEL.n_models)]
+    np.testing.assert_allclose(solution.evaluation.regret, np.array(own) - solution.returns)
+    expected = float(np.array(own) @ MODEL.weights - solution.value)
+    assert solution.evpi == pytest.approx(expected)
+    assert solution.evaluation.bayes_regret == pytest.approx(expected)
+    oracle = mmdp.solve(MODEL, 5, "oracle")
+    assert oracle.policies.shape == (5, MODEL.n_models, MODEL.n_states)
+    for m in range(MODEL.n_models):
+        alone = mmdp.evaluate(mmdp.MarkovPolicy(oracle.policies[:, m]), MODEL.subset([m]))
+        assert alone.mean == pytest.approx(own[m])
+    frame = solution.evaluation.to_frame()
+    assert list(frame) == ["model", "weight", "return", "oracle", "regret"]
+
+
+def test_evaluating_oracle_says_why_not():
+    with pytest.raises(mmdp.InputError, match="Oracle has one policy per model"):
+        mmdp.evaluate(mmdp.solve(MODEL, 5, "oracle"), MODEL)
+
+
+def test_evaluate_on_other_models_and_wider_action_sets():
+    solution = mmdp.solve(MODEL, 5)
+    other = random_model(9, n_models=3, n_states=4, n_actions=4, horizon=0, masks=False)
+    policy = mmdp.MarkovPolicy(solution.policy.actions, n_actions=3)
+    soft = mmdp.MarkovPolicy(probabilities=policy.probabilities)
+    for each in (policy, soft):
+        assert mmdp.evaluate(each, other).mean == pytest.approx(
+            mmdp.evaluate(mmdp.MarkovPolicy(policy.actions, n_actions=4), other).mean
+        )
+
+
+def test_provenance_is_enough_to_compute_it_again():
+    method = mmdp.CADP(init="random", starts=3)
+    first = mmdp.solve(MODEL, 5, method, seed=5, backend="numpy")
+    made = first.provenance
+    again = mmdp.solve(
+        MODEL, made.horizon, mmdp.CADP(**made.options), seed=made.seed, backend=made.backend
+    )
+    assert again.value == first.value
+    assert again.policy == first.policy
+    assert made.version == mmdp.__version__
+
+
+@pytest.mark.parametrize(
+    ("horizon", "message"),
+    [
+        (0, "horizon must be at least 1, not 0"),
+        (-1, "horizon must be at least 1, not -1"),
+        (2.5, "horizon must be a whole number of decisions, not 2.5"),
+        (None, "say the horizon"),
+    ],
+)
+def test_bad_horizons(horizon, message):
+    with pytest.raises(mmdp.InputError, match=message):
+        mmdp.solve(MODEL, horizon)
+
+
+def test_horizon_of_a_time_varying_model():
+    model = random_model(1, horizon=3)
+    assert mmdp.solve(model).provenance.horizon == 3
+    with pytest.raises(mmdp.InputError, match="the model varies over 3 time steps"):
+        mmdp.solve(model, 4)
+
+
+def test_unknown_methods_and_starts():
+    with pytest.raises(mmdp.InputError, match="no method is called 'capd'; choose one of cadp"):
+        mmdp.solve(MODEL, 5, "capd")
+    with pytest.raises(mmdp.InputError, match="no start is called 'wus'"):
+        mmdp.solve(MODEL, 5, mmdp.CADP(init="wus"))
+    with pytest.raises(mmdp.InputError, match="starts must be at least 1"):
+        mmdp.CADP(starts=0)
+
+
+def test_import_is_light():
+    """`import mmdp` loads neither numba, jax, matplotlib, scipy nor pandas."""
+    code = (
+        "import sys, json, mmdp; "
+        "print(json.dumps([m for m in ('numba', 'jax', 'matplotlib', 'pandas', 'scipy') "
+        "if m in sys.modules]))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(run.stdout) == []
+
+
+def test_read_only_install_without_a_cache_folder(tmp_path):
+    """Kernels compile in memory where no cache can be written."""
+    code = (
+        "import mmdp; from mmdp.testing import random_model; "
+        "from mmdp.kernels import numba_kernel; "
+        "m = random_model(4, horizon=0); "
+        "print(mmdp.solve(m, 3, 'oracle', backend='numba').value == "
+        "mmdp.solve(m, 3, 'oracle', backend='numba').value)"
+    )
+    blocker = tmp_path / "file"
+    blocker.write_text("not a folder")
+    env = {"NUMBA_CACHE_DIR": str(blocker / "cache"), "PATH": "", "HOME": str(blocker)}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False
+    )
+    assert run.stdout.strip() == "True", run.stderr
