@@ -1,0 +1,48 @@
+"""Benchmark domains: seeded generators of train and test models.
+
+Every function returns a :class:`Domain`, which unpacks as ``train, test``. ``DOMAINS`` lists
+them by the name that the command ``mmdp domain NAME`` takes, ``DESCRIPTIONS`` says what each
+is in one line.
+
+>>> import mmdp
+>>> sorted(mmdp.domains.DOMAINS)
+['garnet', 'hiv', 'inventory', 'population', 'population_small', 'riverswim', 'two_models']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mmdp.domains import _garnet, _hiv, _inventory, _population, _riverswim, _two_models
+from mmdp.domains._common import Domain
+from mmdp.domains._garnet import garnet
+from mmdp.domains._hiv import hiv
+from mmdp.domains._inventory import inventory
+from mmdp.domains._population import population, population_small
+from mmdp.domains._riverswim import riverswim
+from mmdp.domains._two_models import two_models
+
+__all__ = [
+    "DESCRIPTIONS", "DOMAINS", "Domain", "garnet", "hiv", "inventory", "population",
+    "population_small", "riverswim", "two_models",
+]  # fmt: skip
+
+DOMAINS: dict[str, Callable[..., Domain]] = {
+    "riverswim": riverswim,
+    "population": population,
+    "population_small": population_small,
+    "inventory": inventory,
+    "hiv": hiv,
+    "two_models": two_models,
+    "garnet": garnet,
+}
+
+DESCRIPTIONS: dict[str, str] = {
+    "riverswim": _riverswim.DESCRIPTION,
+    "population": _population.DESCRIPTION,
+    "population_small": _population.SMALL_DESCRIPTION,
+    "inventory": _inventory.DESCRIPTION,
+    "hiv": _hiv.DESCRIPTION,
+    "two_models": _two_models.DESCRIPTION,
+    "garnet": _garnet.DESCRIPTION,
+}

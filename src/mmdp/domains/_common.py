@@ -1,0 +1,83 @@
+"""What every benchmark domain shares: the returned pair, seeds and checks of options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError
+from mmdp.model import MMDP
+
+Array = npt.NDArray[np.float64]
+
+CADP_PAPER = (
+    "Su and Petrik, Solving Multi-Model MDPs by Coordinate Ascent and Dynamic Programming, UAI 2023"
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Domain:
+    """Models to compute a policy from and models to test it on; unpacks as that pair.
+
+    ``true`` is the model that the data was logged from, as a one-model MMDP, where the
+    domain has one.
+
+    >>> import mmdp
+    >>> domain = mmdp.domains.two_models()
+    >>> train, test = domain
+    >>> domain.name, train is domain.train
+    ('two_models', True)
+    """
+
+    name: str
+    train: MMDP
+    test: MMDP
+    true: MMDP | None
+    description: str
+    citation: str
+
+    def __iter__(self) -> Iterator[MMDP]:
+        return iter((self.train, self.test))
+
+    def __len__(self) -> int:
+        return 2
+
+    def __repr__(self) -> str:
+        return (
+            f"Domain({self.name}: {self.train.n_models} train and {self.test.n_models} test "
+            f"models, {self.train.n_states} states, {self.train.n_actions} actions)"
+        )
+
+
+def check_count(value: Any, what: str, least: int = 1) -> int:
+    """A whole number of at least ``least``, or one line that says otherwise.
+
+    >>> check_count(3, "n_train")
+    3
+    """
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise InputError(f"{what} must be a whole number of at least {least}, not {value!r}")
+    return int(value)
+
+
+def check_choice(value: str, what: str, choices: tuple[str, ...]) -> str:
+    """One of ``choices``, or one line that lists them."""
+    if value not in choices:
+        raise InputError(f"{what} must be one of {', '.join(choices)}, not {value!r}")
+    return value
+
+
+def generators(seed: int | None, count: int) -> list[np.random.Generator]:
+    """Independent generators from one seed.
+
+    Train, test and log have a stream each, so that the size of one set does not change the
+    other.
+    """
+    if seed is not None:
+        check_count(seed, "seed", 0)
+    return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(count)]

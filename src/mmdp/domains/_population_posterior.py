@@ -1,0 +1,345 @@
+"""The posterior of the population domain's growth, by a Gibbs sampler of its own.
+
+The model of a logged step i, with population x, action a and next population y:
+
+    y_i   ~ Normal(mean_i + ext_i, precision sigma[a])
+    ext_i ~ Normal(ext_mu, precision ext_prec)
+    mean  = mu x for a = 0, else mu0 x + mu1 x^2 + mu2 x^3
+
+    mu ~ U(0.5, 3), mu0 ~ N(1, precision 1), mu1, mu2 ~ N(0, precision 10),
+    ext_mu ~ U(0, 20), sigma[a], ext_prec ~ U(0, 5)
+
+The sampler is collapsed. With ext_i integrated out, y_i has variance
+V[a] = 1/sigma[a] + 1/ext_prec, and mu, the block (mu0, mu1, mu2) and ext_mu are jointly
+normal, cut to their ranges: ext_mu is drawn first, with the others integrated out, then mu
+and the block given ext_mu. The precisions move in three ways: V[a] with W = 1/ext_prec kept
+(:func:`_redraw_variances`), W with V kept (:func:`_split_variance`), and all together given
+ext_i (:func:`_draw_precisions`). The first two also integrate ext_i out.
+
+The last move needs ext_i only through sum (y - mean - ext)^2 and sum (ext - ext_mu)^2 for each
+action. With the residuals d_i = y_i - mean_i - ext_mu of n steps and D = sum d_i^2, the vector
+e = ext - ext_mu is normal with mean w d and variance v, w = W / V, v = w / sigma. Its part
+along d is w sqrt(D) + sqrt(v) z and its squared length across is v chi^2_{n-1}; both sums
+follow. So a sweep needs the sums of each action only, never the log, and runs many chains at
+once. A textbook sampler that keeps every ext_i needs thousands of sweeps instead, because
+ext_mu is nearly collinear with the coefficients.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammainc, gammaincinv, ndtr, ndtri
+
+Array = npt.NDArray[np.float64]
+
+N_ACTIONS = 5
+SCALE = 50.0  # x is divided by this inside the sampler, to keep the block well conditioned
+MU_RANGE, EXT_RANGE, MAX_PRECISION = (0.5, 3.0), (0.0, 20.0), 5.0
+MU_SCALED = (SCALE * MU_RANGE[0], SCALE * MU_RANGE[1])
+PRIOR_MEAN = np.array([1.0, 0.0, 0.0])
+PRIOR_PRECISION = np.array([1.0, 10.0, 10.0])
+CHAINS, BURN_IN, THIN = 50, 200, 10
+
+
+class Log(NamedTuple):
+    """(n,) populations, actions and next populations of a simulated log."""
+
+    population: npt.NDArray[np.int64]
+    action: npt.NDArray[np.int64]
+    next_population: npt.NDArray[np.int64]
+
+
+class Sums(NamedTuple):
+    """What the sampler needs of a log, per action (A, ...).
+
+    ``n`` steps; ``yy`` = sum y^2; ``y1`` = sum y; ``fy`` = sum f y, ``f1`` = sum f and
+    ``ff`` = sum f f' with features f = (x, x^2, x^3), scaled.
+    """
+
+    n: Array
+    yy: Array
+    y1: Array
+    fy: Array
+    f1: Array
+    ff: Array
+
+
+class State(NamedTuple):
+    """One state of C chains: coefficients of x (C,) and of f (C, 3), scaled."""
+
+    mu: Array
+    block: Array
+    ext_mu: Array
+    sigma: Array
+    ext_prec: Array
+
+
+def sums_of(log: Log) -> Sums:
+    x, y = log.population / SCALE, log.next_population.astype(np.float64)
+    f = np.stack([x, x**2, x**3], axis=1)
+    chosen = (log.action[None, :] == np.arange(N_ACTIONS)[:, None]).astype(np.float64)
+    return Sums(
+        chosen.sum(axis=1),
+        chosen @ y**2,
+        chosen @ y,
+        chosen @ (f * y[:, None]),
+        chosen @ f,
+        np.einsum("ai,ij,ik->ajk", chosen, f, f),
+    )
+
+
+def sample_posterior(log: Log, n: int, rng: np.random.Generator) -> dict[str, Array]:
+    """n posterior draws of ``mu, mu0, mu1, mu2, ext_mu``, each (n,), near independent.
+
+    The draws of :func:`sample_chains`, mixed over chains so that any part of them is alike.
+
+    >>> from mmdp.domains._population import simulate_log
+    >>> log = simulate_log(np.random.default_rng(0))
+    >>> sample_posterior(log, 7, np.random.default_rng(1))["mu"].shape
+    (7,)
+    """
+    chains = min(n, CHAINS)
+    draws = sample_chains(log, chains, -(-n // chains), rng)
+    return {name: x.T.reshape(-1)[:n] for name, x in draws.items()}
+
+
+def sample_chains(
+    log: Log,
+    chains: int,
+    draws: int,
+    rng: np.random.Generator,
+    *,
+    burn_in: int = BURN_IN,
+    thin: int = THIN,
+) -> dict[str, Array]:
+    """(chains, draws) arrays of ``mu, mu0, mu1, mu2, ext_mu``; chains start at the prior."""
+    sums = sums_of(log)
+    state = _start(chains, rng)
+    kept = np.empty((draws, 5, chains))
+    for sweep in range(burn_in + draws * thin):
+        state = _sweep(state, sums, rng)
+        late = sweep - burn_in
+        if late >= 0 and (late + 1) % thin == 0:
+            kept[late // thin] = [state.mu, *state.block.T, state.ext_mu]
+    powers = np.array([1, 1, 2, 3, 0])  # coefficients of the scaled x back to those of x
+    kept /= SCALE ** powers[:, None]
+    names = ("mu", "mu0", "mu1", "mu2", "ext_mu")
+    return {name: kept[:, i].T.copy() for i, name in enumerate(names)}
+
+
+def _start(chains: int, rng: np.random.Generator) -> State:
+    # precisions start low: a chain that starts with a spurious exact fit forgets it slowly
+    return State(
+        SCALE * rng.uniform(*MU_RANGE, chains),
+        np.zeros((chains, 3)),
+        rng.uniform(*EXT_RANGE, chains),
+        rng.uniform(0.0, 0.1, (chains, N_ACTIONS)),
+        rng.uniform(0.0, 0.1, chains),
+    )
+
+
+def _sweep(state: State, sums: Sums, rng: np.random.Generator) -> State:
+    """One sweep: ext_mu, mu, block with ext_i integrated out, then the precisions."""
+    precision = 1.0 / (1.0 / state.sigma + 1.0 / state.ext_prec[:, None])  # 1 / V, (C, A)
+    block = _block_given_ext(precision[:, 1:], sums)
+    ext = _draw_ext(state.ext_mu, precision, block, sums, rng)
+    mean, scale = _mu_given_ext(precision[:, 0], ext, sums)
+    mu = _cut_normal(mean, scale, MU_SCALED, rng)
+    noise = np.linalg.solve(
+        np.swapaxes(block.root, 1, 2), rng.standard_normal((len(ext), 3, 1))
+    )  # fmt: skip
+    drawn = block.mean - ext[:, None] * block.slope + noise[:, :, 0]
+    squares = _residual_squares(mu, drawn, ext, sums)
+    state = _redraw_variances(state, squares, sums.n, rng)
+    state = _split_variance(state, sums.n > 0, rng)
+    sigma, ext_prec = _draw_precisions(state, squares, sums.n, rng)
+    return State(mu, drawn, ext, sigma, ext_prec)
+
+
+class Block(NamedTuple):
+    """(mu0, mu1, mu2) given ext_mu: Normal(mean - ext_mu slope, (root root')^-1), scaled.
+
+    ``seen`` (C,) and ``pull`` (C,) are what the block takes from the precision and from the
+    precision times mean of ext_mu when it is integrated out.
+    """
+
+    mean: Array
+    slope: Array
+    root: Array
+    seen: Array
+    pull: Array
+
+
+def _block_given_ext(precision: Array, sums: Sums) -> Block:
+    powers = SCALE ** np.arange(1, 4)
+    prior = PRIOR_PRECISION / powers**2
+    q = np.diag(prior) + np.einsum("ca,aij->cij", precision, sums.ff[1:])
+    pull = precision @ sums.fy[1:] + prior * PRIOR_MEAN * powers
+    ones = precision @ sums.f1[1:]
+    found = np.linalg.solve(q, np.stack([pull, ones], axis=2))
+    mean, slope = found[:, :, 0], found[:, :, 1]
+    root = np.linalg.cholesky(q)
+    return Block(mean, slope, root, (ones * slope).sum(axis=1), (ones * mean).sum(axis=1))
+
+
+def _mu_given_ext(precision: Array, ext: Array, sums: Sums) -> tuple[Array, Array]:
+    """(C,) mean and standard deviation of mu (scaled) before it is cut; infinite if unseen."""
+    xx = sums.ff[0, 0, 0]
+    if xx == 0:
+        return np.zeros_like(ext), np.full_like(ext, np.inf)
+    return (sums.fy[0, 0] - ext * sums.f1[0, 0]) / xx, 1.0 / np.sqrt(precision * xx)
+
+
+def _draw_ext(
+    old: Array, precision: Array, block: Block, sums: Sums, rng: np.random.Generator
+) -> Array:
+    """(C,) ext_mu with mu and the block integrated out; they are nearly collinear with it.
+
+    Without the range of mu the law is a cut normal. That one proposes; the share of mu's law
+    that lies in its range accepts (Metropolis-Hastings).
+    """
+    known = precision @ sums.n - block.seen
+    pull = precision @ sums.y1 - block.pull
+    xx = sums.ff[0, 0, 0]
+    if xx > 0:
+        known -= precision[:, 0] * sums.f1[0, 0] ** 2 / xx
+        pull -= precision[:, 0] * sums.f1[0, 0] * sums.fy[0, 0] / xx
+    flat = known <= 1e-12 * (precision @ sums.n)  # the log says nothing: rounding is left
+    safe = np.where(flat, 1.0, known)
+    scale = np.where(flat, np.inf, 1.0 / np.sqrt(safe))
+    new = _cut_normal(np.where(flat, 0.0, pull / safe), scale, EXT_RANGE, rng)
+    share = [_mass(*_mu_given_ext(precision[:, 0], e, sums), MU_SCALED) for e in (new, old)]
+    return np.where(rng.random(len(old)) * share[1] <= share[0], new, old)
+
+
+def _fitted(mu: Array, block: Array, f: Array) -> Array:
+    """(C, A) sum of the fitted means, from the sums ``f`` (A, 3) of the features."""
+    fitted = block @ f.T
+    fitted[:, 0] = mu * f[0, 0]
+    return fitted
+
+
+def _residual_squares(mu: Array, block: Array, ext: Array, sums: Sums) -> Array:
+    """(C, A) D = sum (y - mean - ext_mu)^2, expanded in the sums."""
+    square = np.einsum("ci,aij,cj->ca", block, sums.ff, block)
+    square[:, 0] = mu**2 * sums.ff[0, 0, 0]
+    e = ext[:, None]
+    cross = _fitted(mu, block, sums.fy) - e * _fitted(mu, block, sums.f1)
+    total = sums.yy - 2.0 * e * sums.y1 + e**2 * sums.n + square - 2.0 * cross
+    return np.maximum(total, 0.0)
+
+
+def _split_variance(state: State, seen: npt.NDArray[np.bool_], rng: np.random.Generator) -> State:
+    """Move variance between W = 1/ext_prec and T[a] = 1/sigma[a], with V = W + T kept.
+
+    The log says nothing about this split. Uniform precisions give it the density
+    W^-2 prod_a (V[a] - W)^-2 over the actions ``seen``, W and all T above 1/5, with a peak at
+    both ends. The proposal is an even mixture of the peaks W^-2 and (V_min - W)^-2, which are
+    mirror images, and the ratio of target and proposal accepts (Metropolis-Hastings). Without
+    this move a chain stays near one end for hundreds of sweeps.
+    """
+    if not seen.any():
+        return state
+    old = 1.0 / state.ext_prec
+    total = old[:, None] + 1.0 / state.sigma[:, seen]
+    least = total.min(axis=1)
+    low, high = 1.0 / MAX_PRECISION, least - 1.0 / MAX_PRECISION
+    u = rng.random(len(old))
+    new = 1.0 / (u / np.maximum(high, low) + (1.0 - u) / low)
+    new = np.where(rng.random(len(old)) < 0.5, new, least - new)
+
+    def excess(w: Array) -> Array:  # log of target / proposal
+        peaks = np.log(w**-2 + (least - w) ** -2)
+        return -2.0 * (np.log(w) + np.log(total - w[:, None]).sum(axis=1)) - peaks
+
+    accept = np.log1p(-rng.random(len(old))) < excess(new) - excess(old)
+    w = np.where(accept, new, old)
+    sigma = state.sigma.copy()
+    sigma[:, seen] = 1.0 / (total - w[:, None])
+    return state._replace(sigma=np.minimum(sigma, MAX_PRECISION), ext_prec=1.0 / w)
+
+
+def _redraw_variances(state: State, squares: Array, n: Array, rng: np.random.Generator) -> State:
+    """Move each V[a] with W kept; an action that the log lacks draws from the prior.
+
+    The density is V^(-n/2) exp(-D / 2V) (V - W)^-2 for V > W + 1/5. The proposal is a gamma
+    for 1/V, cut, so that the ratio of target and proposal is (V / (V - W))^2.
+    """
+    w = 1.0 / state.ext_prec[:, None]
+    old = w + 1.0 / state.sigma
+    top = np.broadcast_to(1.0 / (w + 1.0 / MAX_PRECISION), old.shape)
+    new = 1.0 / _cut_gamma(np.broadcast_to(n / 2 + 1, old.shape), squares / 2, top, rng)
+    new = np.maximum(new, w + 1.0 / MAX_PRECISION)
+    ratio = (new * (old - w) / ((new - w) * old)) ** 2
+    v = np.where(rng.random(old.shape) < ratio, new, old)
+    prior = rng.uniform(0.0, MAX_PRECISION, old.shape)
+    sigma = np.where(n > 0, np.minimum(1.0 / (v - w), MAX_PRECISION), prior)
+    return state._replace(sigma=sigma)
+
+
+def _draw_precisions(
+    state: State, squares: Array, n: Array, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """New sigma (C, A) and ext_prec (C,): draw the two sums of squares, then the gammas."""
+    ext_variance = 1.0 / state.ext_prec[:, None]
+    share = ext_variance / (ext_variance + 1.0 / state.sigma)
+    spread = share / state.sigma
+    root = np.sqrt(squares)
+    along = share * root + np.sqrt(spread) * rng.standard_normal(squares.shape)
+    across = (
+        spread * 2.0 * rng.standard_gamma(np.broadcast_to(np.maximum(n - 1, 0) / 2, root.shape))
+    )
+    seen = n > 0
+    own = np.where(seen, (root - along) ** 2 + across, 0.0)
+    external = np.where(seen, along**2 + across, 0.0).sum(axis=1)
+    top = np.full(own.shape, MAX_PRECISION)
+    sigma = _cut_gamma(np.broadcast_to(n / 2 + 1, own.shape), own / 2, top, rng)
+    shape = np.full(len(own), n.sum() / 2 + 1)
+    return sigma, _cut_gamma(shape, external / 2, top[:, 0], rng)
+
+
+def _tail(
+    mean: Array, scale: Array, bounds: tuple[float, float]
+) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+    """Standardised bounds, mirrored where that puts them in the lower tail of ndtr."""
+    low, high = bounds
+    flip = mean < (low + high) / 2
+    a = np.where(flip, mean - high, low - mean) / scale
+    b = np.where(flip, mean - low, high - mean) / scale
+    return a, b, flip
+
+
+def _mass(mean: Array, scale: Array, bounds: tuple[float, float]) -> Array:
+    """P(low < Normal(mean, scale) < high); 1 for an infinite scale, as all are alike then."""
+    a, b, _ = _tail(mean, scale, bounds)
+    return np.where(np.isinf(scale), 1.0, ndtr(b) - ndtr(a))
+
+
+def _cut_normal(
+    mean: Array, scale: Array, bounds: tuple[float, float], rng: np.random.Generator
+) -> Array:
+    """Normal(mean, scale) cut to bounds, by inversion; uniform for an infinite scale."""
+    low, high = bounds
+    u = rng.random(mean.shape)
+    uniform = np.isinf(scale)
+    a, b, flip = _tail(mean, scale, bounds)
+    z = np.where(uniform, 0.0, ndtri(ndtr(a) + u * (ndtr(b) - ndtr(a))))
+    step = np.where(uniform, 0.0, np.where(uniform, 1.0, scale) * z)
+    drawn = np.clip(np.where(flip, mean - step, mean + step), low, high)
+    return np.where(uniform, low + u * (high - low), drawn)
+
+
+def _cut_gamma(shape: Array, rate: Array, top: Array, rng: np.random.Generator) -> Array:
+    """Gamma(shape, rate) cut to (0, top): a plain draw where it falls inside, else inversion."""
+    safe = np.maximum(rate, 1e-300)
+    drawn = rng.standard_gamma(shape) / safe
+    over = ~(drawn < top)
+    u = rng.random(drawn.shape)[over]
+    k, r, most = shape[over], safe[over], top[over]
+    mass = gammainc(k, most * r)
+    power = most * u ** (1.0 / k)  # the limit of small rates, where the mass underflows
+    drawn[over] = np.where(mass > 1e-280, gammaincinv(k, u * mass) / r, power)
+    return np.clip(drawn, 1e-12, top)
