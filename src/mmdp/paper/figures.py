@@ -1,0 +1,31 @@
+"""The paper's printed figures as data.
+
+Means and deviations are over the test models and printed truncated towards zero; HIV at
+T = 15 is printed in thousands. The minutes of HIV are given for other horizons than its
+returns. See ``figures.json`` for the notes.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+Table = Literal["mean_return", "sd_return", "minutes"]
+
+
+@cache
+def _document() -> dict[str, Any]:
+    text = resources.files("mmdp.paper").joinpath("figures.json").read_text(encoding="utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def paper_figures(table: Table) -> dict[tuple[str, int, str], float]:
+    """(domain, horizon, algorithm) -> printed figure.
+
+    >>> paper_figures("mean_return")["RS", 50, "CADP"]
+    204
+    """
+    return {(domain, horizon, name): x for domain, horizon, name, x in _document()[table]}
