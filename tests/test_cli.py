@@ -288,6 +288,66 @@ def test_compare_says_when_test_models_are_missing(folder: Path, tmp_path: Path)
     assert "has no test models" in refused("compare", alone, "-T", 2, "--test")
 
 
+# ---------------------------------------------------------------- policies with memory
+def test_solve_shows_the_error_of_a_simulated_value(folder: Path, train: mmdp.MMDP) -> None:
+    arguments = ("solve", folder, "-T", HORIZON, "--method", "qmdp", "--episodes", 50, "--seed", 3)
+    expected = mmdp.solve(train, HORIZON, mmdp.QMDP(episodes=50), seed=3)
+    value, sign, error = run(*arguments).facts()["value"].split()
+    assert float(value) == pytest.approx(expected.value, abs=1e-4)
+    assert sign == "±"
+    assert float(error) == pytest.approx(expected.evaluation.stderr, rel=0.06)
+    found = run(*arguments, "--json").json
+    assert found["value"] == pytest.approx(expected.value, rel=1e-12)
+    assert found["stderr"] == pytest.approx(expected.evaluation.stderr, rel=1e-12)
+    assert "policy" not in found
+
+
+def test_a_policy_with_memory_is_not_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mmdp, "load", lambda *_, **__: pytest.fail("loaded"))
+    for method in ("qmdp", "mixts", "pomcp", "rollout"):
+        message = refused("solve", folder, "-T", 2, "-m", method, "--out", tmp_path / "p.csv")
+        assert f"{method} remembers" in message
+        assert "--out" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_compare_simulates_policies_with_memory(
+    folder: Path, train: mmdp.MMDP, test: mmdp.MMDP
+) -> None:
+    arguments = ("compare", folder, "-T", HORIZON, "--methods", "qmdp,cadp,mixts")
+    options = ("--episodes", 40, "--seed", 5)
+    rows = run(*arguments, *options, "--json").json["methods"]
+    assert [row["method"] for row in rows] == ["qmdp", "cadp", "mixts", "oracle"]
+    for row, method in zip(rows, (mmdp.QMDP, None, mmdp.MixTS, None), strict=True):
+        if method is None:
+            assert (row["train_stderr"], row["test_stderr"]) == (None, None)
+            continue
+        solution = mmdp.solve(train, HORIZON, method(episodes=40), seed=5)
+        report = mmdp.evaluate(solution, test, episodes=40, seed=5)
+        assert row["train"] == pytest.approx(solution.value, rel=1e-12)
+        assert row["train_stderr"] == pytest.approx(solution.evaluation.stderr, rel=1e-12)
+        assert row["test"] == pytest.approx(report.mean, rel=1e-12)
+        assert row["test_stderr"] == pytest.approx(report.stderr, rel=1e-12)
+    exact = mmdp.evaluate(mmdp.solve(train, HORIZON), test)
+    assert rows[1]["test"] == pytest.approx(exact.mean, rel=1e-12)
+    lines = run(*arguments, *options).out.splitlines()
+    assert lines[3].split() == [
+        "method", "train", "±", "test", "±", "test", "sd", "regret", "seconds"
+    ]  # fmt: skip
+    shown = next(line for line in lines if line.startswith("qmdp")).split()
+    assert float(shown[2]) == pytest.approx(rows[0]["train_stderr"], rel=0.06)
+    assert float(shown[4]) == pytest.approx(rows[0]["test_stderr"], rel=0.06)
+
+
+def test_episodes_are_for_policies_with_memory(folder: Path) -> None:
+    assert "none of these has any" in refused("compare", folder, "-T", 2, "--episodes", 9)
+    assert "only of qmdp" in refused("solve", folder, "-T", 2, "--episodes", 9)
+    few = ("solve", folder, "-T", 2, "--method", "qmdp", "--episodes", 1)
+    assert "at least 2" in refused(*few)
+
+
 # ---------------------------------------------------------------- info
 def test_info(folder: Path, train: mmdp.MMDP) -> None:
     facts = run("info", folder).facts()
@@ -473,7 +533,7 @@ def test_examples_in_the_help_parse(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert command.epilog is not None
         for line in command.epilog.splitlines()[1:]:
             words = line.split()[1:]
-            if words[0] != "domain":
+            if words[0] not in ("domain", "paper"):  # these need no files
                 assert "--help" not in refused(*words)
 
 
@@ -583,3 +643,28 @@ def test_process_interrupted_prints_the_best_so_far(folder: Path, tmp_path: Path
     assert found["status"] == "INTERRUPTED"
     assert found["value"] == pytest.approx(max(found["trace"]), rel=1e-12)
     assert mmdp.load_policy(out).horizon == 60
+
+
+# ---------------------------------------------------------------- paper
+def test_paper_writes_its_files_and_reuses_them(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    first = run("paper", "--domain", "HIV", "--out", out)
+    assert first.code == 0, first.err
+    assert {p.name for p in out.iterdir() if p.is_file()} == {
+        "results.csv", "figure.png", "regret.png", "queries.png", "paper.html",
+    }  # fmt: skip
+    assert "Mean return over the test models" in first.out
+    assert max(map(len, first.out.splitlines()[:-1])) <= 80  # the last line names a long path
+    again = run("paper", "--domain", "HIV", "--out", out)
+    assert "12 of 12 results reused" in again.out
+    document = run("paper", "--domain", "HIV", "--out", out, "--json").json
+    assert document["results"][0]["method"] == "CADP"
+
+
+def test_paper_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+    assert "no domain is called 'XX'" in refused("paper", "--domain", "XX", "--out", tmp_path)
+    missing = tmp_path / "none"
+    assert "does not exist" in refused("paper", "--data", missing, "--out", tmp_path)
+    blocker = tmp_path / "file"
+    blocker.write_text("x")
+    assert "cannot make the folder" in refused("paper", "--out", blocker / "out")

@@ -179,6 +179,20 @@ def test_saving_again_leaves_nothing_stale(tmp_path: Path) -> None:
     assert_same(plain, mmdp.load(tmp_path))
 
 
+def test_labels_that_repeat_the_ids_are_not_written(tmp_path: Path) -> None:
+    """A folder used twice: labels of the first, then names that are the ids themselves."""
+    labelled, plain = full_model(), random_model(states=range(4), actions=range(2))
+    for split in ("train", "test"):
+        mmdp.save(labelled, tmp_path, split=split)
+        mmdp.save(plain, tmp_path, split=split)
+        loaded = mmdp.load(tmp_path, split=split)
+        assert loaded.state_labels == plain.state_labels
+        assert not any(loaded.labelled.values())
+    assert (tmp_path / "labels.csv").read_text() == "kind,id,label\n"
+    mmdp.save(plain, tmp_path / "new")
+    assert not (tmp_path / "new" / "labels.csv").exists()
+
+
 def test_floats_keep_every_bit(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rewards = rng.integers(0, 2**63, 4000, dtype=np.uint64).view(np.float64)

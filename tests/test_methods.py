@@ -118,6 +118,7 @@ def test_ascent_rises_and_rounding_never_loses(seed, method):
     size = scale(model, horizon)
     solution = mmdp.solve(model, horizon, method)
     assert (np.diff(solution.trace) >= -1e-10 * size).all()
+    assert solution.value == pytest.approx(solution.details["rounded_value"], abs=1e-9 * size)
     assert solution.details["rounded_value"] >= solution.details["randomised_value"] - 1e-10 * size
     assert solution.policy.deterministic
     assert solution.details["stationarity"] >= -1e-9 * size

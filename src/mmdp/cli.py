@@ -1,25 +1,22 @@
 """The command line: parse, call the library, print.
 
-A command is a function under ``@command(examples=...)``. It loads with :func:`_load`, calls
+A command is a function under ``@command(example, ...)``. It loads with :func:`_load`, calls
 the library inside a :class:`Working` block (the live line on stderr) and prints through
-:func:`show_facts`, :func:`show_table` or :func:`show_json`. Errors are raised, never printed:
-:class:`_Group` turns them into one line on stderr and exit status 2.
+:mod:`mmdp.console`. Errors are raised, never printed: :class:`_Group` turns them into one line
+on stderr and exit status 2.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import enum
 import functools
 import inspect
 import io
 import json
-import math
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, cast
@@ -28,16 +25,25 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mmdp._version import __version__
+from mmdp.console import (
+    Steps,
+    Working,
+    aligned,
+    clock,
+    complain,
+    errors,
+    figures,
+    show_facts,
+    show_json,
+    show_table,
+)
 from mmdp.errors import InputError, shown
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from mmdp import MMDP, Evaluation, MarkovPolicy, Progress, Solution
+    from mmdp import MMDP, Evaluation, MarkovPolicy, Solution
     from mmdp.methods import Method
 
 WIDTH = 80  # columns that every table fits
-SHOW_AFTER = 1.0  # seconds of work before the live line appears
 PREVIEW_ROWS = 6
 LOADING = "Loading"  # help panels
 METHOD = "Method"
@@ -53,10 +59,6 @@ def _base_of_usage_errors() -> type[Exception]:
 
 
 _UsageError = _base_of_usage_errors()
-
-
-def _complain(message: str) -> None:
-    print("mmdp: " + " ".join(message.split()), file=sys.stderr, flush=True)
 
 
 def _usage_message(error: Any) -> str:
@@ -92,17 +94,17 @@ def _exit_code(call: Callable[[], Any]) -> int:
         code = call()
         sys.stdout.flush()
     except InputError as error:
-        _complain(_as_options(str(error)))
+        complain(_as_options(str(error)))
     except _UsageError as error:
-        _complain(_usage_message(error))
+        complain(_usage_message(error))
     except BrokenPipeError:
         # nobody reads any more: keep Python from complaining when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        _complain(_os_message(error))
+        complain(_os_message(error))
     except MemoryError:
-        _complain("not enough memory")
+        complain("not enough memory")
         return 1
     except typer.Abort:
         return 130
@@ -134,7 +136,7 @@ class _Group(_Examples, TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            _complain("interrupted, nothing was found yet")
+            complain("interrupted, nothing was found yet")
             raise typer.Exit(130) from None
 
     def main(  # type: ignore[override]
@@ -151,142 +153,6 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> NoReturn:
     close = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(names)}"
     raise InputError(f"no {what} is called {name!r}; {hint}")
-
-
-# ---------------------------------------------------------------- printing
-def _console(*, stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
-
-
-def _render(table: Any) -> None:
-    """Print without the blanks that rich fills lines with."""
-    console = _console()
-    with console.capture() as captured:
-        console.print(table)
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
-
-
-def show_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
-    """A title and one line a fact, the names in a column."""
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, fact in facts:
-        grid.add_row(f"  {name}", fact)
-    print(title)
-    _render(grid)
-
-
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> None:
-    """A plain table; the first ``left`` columns are text, the others numbers."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="left" if i < left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    _render(table)
-
-
-def show_json(document: Mapping[str, Any]) -> None:
-    """One JSON document on stdout, a line for each top-level key; never NaN."""
-    lines = [
-        f"  {json.dumps(key)}: {json.dumps(_plain(value), allow_nan=False)}"
-        for key, value in document.items()
-    ]
-    sys.stdout.write("{\n" + ",\n".join(lines) + "\n}\n")
-
-
-def _plain(value: Any) -> Any:
-    """The value in JSON's types; numbers that JSON lacks become null.
-
-    >>> _plain({"a": (1.5, float("nan")), "b": Path("x")})
-    {'a': [1.5, None], 'b': 'x'}
-    """
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return value.name if isinstance(value, enum.Enum) else str(value)
-
-
-def _numbers(values: Sequence[float | None]) -> list[str]:
-    """About seven digits, the same decimals for a whole column.
-
-    >>> _numbers([204.7412345, 9.5, None]), _numbers([42235.3512])
-    (['204.7412', '9.5000', ''], ['42,235.35'])
-    """
-    largest = max((abs(x) for x in values if x is not None and math.isfinite(x)), default=0.0)
-    if largest and not 1e-3 <= largest < 1e10:
-        form = ".6g"
-    else:
-        whole = max(1, math.floor(math.log10(largest)) + 1) if largest else 1
-        form = f",.{min(4, max(0, 7 - whole))}f"
-    return ["" if x is None else format(x + 0.0, form) for x in values]
-
-
-def _aligned(figures: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Named numbers as facts, their decimal points below each other."""
-    numbers = _numbers(list(figures.values()))
-    width = max(map(len, numbers))
-    return [(name, number.rjust(width)) for name, number in zip(figures, numbers, strict=True)]
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3f}" if value < 100 else f"{value:,.0f}"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
-class Working:
-    """A live line on stderr while work lasts: only on a terminal, only after a second."""
-
-    def __init__(self, text: str, *, quiet: bool = False) -> None:
-        self._live: Any = None
-        if not quiet and sys.stderr.isatty():
-            self._live = _console(stderr=True).status(text)
-            self._timer = threading.Timer(SHOW_AFTER, self._live.start)
-            self._timer.daemon = True
-
-    def __enter__(self) -> Working:
-        if self._live is not None:
-            self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._timer.cancel()
-            self._timer.join()
-            self._live.stop()
-
-    def say(self, text: str) -> None:
-        if self._live is not None:
-            self._live.update(text)
-
-    def progress(self, progress: Progress) -> None:
-        """The callback for ``mmdp.solve``."""
-        self.say(
-            f"{progress.method}: iteration {progress.iteration}, value {progress.best:,.8g}, "
-            f"{progress.seconds:.0f} s"
-        )
 
 
 # ---------------------------------------------------------------- the application
@@ -368,6 +234,13 @@ TimeLimit = Annotated[
 Backend = Annotated[
     str, typer.Option("--backend", metavar="auto|numba|numpy", help="Who does the numerical work.")
 ]
+Episodes = Annotated[
+    int | None,
+    typer.Option(
+        "--episodes", metavar="N",
+        help="Episodes per model for policies with memory, which are simulated.",
+    ),
+]  # fmt: skip
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Split = Annotated[
@@ -486,7 +359,8 @@ def solve(
         str,
         typer.Option(
             "--method", "-m", metavar="NAME", rich_help_panel=METHOD,
-            help="cadp, wsu, mvp, gradient, mirror or oracle.",
+            help="cadp, wsu, mvp, gradient, mirror or oracle; with memory: qmdp, mixts, "
+            "pomcp or rollout.",
         ),
     ] = "cadp",
     init: Annotated[
@@ -509,6 +383,7 @@ def solve(
             "--max-iterations", metavar="N", rich_help_panel=METHOD, help="Cap on the iterations."
         ),
     ] = None,
+    episodes: Episodes = None,
     seed: Seed = None,
     time_limit: TimeLimit = None,
     backend: Backend = "auto",
@@ -525,13 +400,13 @@ def solve(
     """
     import mmdp
 
-    options = {"init": init, "starts": starts, "max_iterations": max_iterations}
+    options = {
+        "init": init, "starts": starts, "max_iterations": max_iterations, "episodes": episodes,
+    }  # fmt: skip
     chosen = _build_method(method, options)
     _check_out(out, (".csv", ".parquet", ".json"))
-    if out is not None and method == "oracle":
-        raise InputError(
-            "oracle has one policy per model, so there is none to write; leave out --out"
-        )
+    if out is not None:
+        _check_has_table(method)
     silent = quiet or as_json
     model = _load(data, loading, split=split, quiet=silent)
     if init is not None and init not in ("wsu", "mvp", "random", "uniform"):
@@ -550,6 +425,21 @@ def solve(
         _show_solution(solution, model, data, out)
 
 
+def _check_has_table(method: str) -> None:
+    """Refuse to write a policy that no table can hold, before the work."""
+    from mmdp.methods import MARKOV_METHODS
+
+    if method == "oracle":
+        raise InputError(
+            "oracle has one policy per model, so there is none to write; leave out --out"
+        )
+    if method not in MARKOV_METHODS:
+        raise InputError(
+            f"{method} remembers what it has seen, so no table of actions can be written; "
+            f"leave out --out, or choose one of {', '.join(MARKOV_METHODS)}"
+        )
+
+
 def _start_from(init: str, model: MMDP) -> MarkovPolicy:
     import mmdp
 
@@ -564,26 +454,29 @@ def _start_from(init: str, model: MMDP) -> MarkovPolicy:
 
 def _note_assumptions(model: MMDP) -> None:
     for warning in _warnings(model):
-        _complain(f"note: {warning}")
+        complain(f"note: {warning}")
 
 
 def _solution_document(
     solution: Solution, data: Path, out: Path | None, init: str | None
 ) -> dict[str, Any]:
+    import mmdp
+
     found, source = solution.evaluation, solution.provenance
     options = dict(source.options)
     if "init" in options and not isinstance(options["init"], str):
         options["init"] = init
     document = {
         "data": data, "method": solution.method, "horizon": source.horizon,
-        "value": solution.value, "sd": found.sd, "worst": found.worst, "cvar10": found.cvar(0.1),
+        "value": solution.value, "stderr": found.stderr, "sd": found.sd, "worst": found.worst,
+        "cvar10": found.cvar(0.1),
         "bound": solution.bound, "gap": solution.gap, "status": solution.status.name,
         "status_text": solution.status.value, "iterations": solution.iterations,
         "seconds": solution.seconds, "options": options, "seed": source.seed,
         "backend": source.backend, "version": source.version, "trace": solution.trace,
         "out": out,
     }  # fmt: skip
-    if out is None and solution.policy is not None:
+    if out is None and isinstance(solution.policy, mmdp.MarkovPolicy):
         kind = "actions" if solution.policy.deterministic else "probabilities"
         document["policy"] = {kind: solution.policy.table}
     return document
@@ -591,27 +484,27 @@ def _solution_document(
 
 def _show_solution(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
     found = solution.evaluation
-    facts = _aligned(
-        {
-            "value": solution.value,
-            "sd": found.sd,
-            "worst": found.worst,
-            "CVaR 10%": found.cvar(0.1),
-        }
-    )
+    facts = aligned({
+        "value": solution.value, "sd": found.sd, "worst": found.worst, "CVaR 10%": found.cvar(0.1),
+    })  # fmt: skip
+    if found.errors is not None:
+        facts[0] = ("value", f"{facts[0][1]} ± {errors([found.stderr])[0]}")
     facts += [
         ("status", f"{solution.status.name}: {solution.status.value}"),
         ("iterations", f"{solution.iterations:,}"),
-        ("seconds", f"{_seconds(solution.seconds)} ({solution.provenance.backend})"),
+        ("seconds", f"{clock(solution.seconds)} ({solution.provenance.backend})"),
     ]
     print(f"{data}\n{_sizes(model)}")
     show_facts(f"{solution.method}, horizon {solution.provenance.horizon}", facts)
     if out is not None:
         print(f"policy written to {out}")
-    elif solution.policy is not None:
-        _show_policy(solution.policy, model)
-    else:
+    elif solution.policy is None:
         print("each model has a policy of its own; no single policy can do better")
+    elif found.errors is not None:
+        episodes = shown(found.details["episodes"], "episode")
+        print(f"simulated, {episodes} per model; a policy with memory has no table of actions")
+    else:
+        _show_policy(solution.policy, model)
 
 
 def _show_policy(policy: MarkovPolicy, model: MMDP) -> None:
@@ -716,13 +609,14 @@ def _show_evaluation(figures: Mapping[str, float], title: str) -> None:
         "q90": "90% quantile", "cvar10": "CVaR 10%", "bayes_regret": "Bayes regret",
         "max_regret": "max regret",
     }  # fmt: skip
-    show_facts(title, _aligned({names[key]: figures[key] for key in names if key in figures}))
+    show_facts(title, aligned({names[key]: figures[key] for key in names if key in figures}))
 
 
 # ---------------------------------------------------------------- compare
 @command(
     "mmdp compare data/riverswim --horizon 50",
     "mmdp compare data/hiv -T 15 --methods cadp,wsu,mvp --out table.csv",
+    "mmdp compare data/riverswim -T 50 --methods cadp,qmdp,mixts --episodes 100",
     "mmdp compare train.npz -T 20 --test-data test.npz --json",
 )
 @loads
@@ -730,8 +624,12 @@ def compare(
     data: Data,
     horizon: Horizon = None,
     methods: Annotated[
-        str, typer.Option("--methods", "-m", metavar="A,B,...", help="Methods, in this order.")
-    ] = "cadp,wsu,mvp,gradient,mirror",
+        str | None,
+        typer.Option(
+            "--methods", "-m", metavar="A,B,...",
+            help="Methods, in this order; by default those without memory.",
+        ),
+    ] = None,
     test: Annotated[
         bool | None,
         typer.Option(
@@ -743,6 +641,7 @@ def compare(
         Path | None, typer.Option("--test-data", help="Test models in a place of their own.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the table: .csv.")] = None,
+    episodes: Episodes = None,
     seed: Seed = None,
     time_limit: TimeLimit = None,
     backend: Backend = "auto",
@@ -750,13 +649,14 @@ def compare(
     *,
     loading: Loading,
 ) -> None:  # fmt: skip
-    """All Markov methods on DATA side by side.
+    """Methods on DATA side by side.
 
     Oracle, the last row, solves each model on its own: no policy does better.
-    Regret is the distance to it, on the test models where there are any. A
-    time limit holds for each method.
+    Regret is the distance to it, on the test models where there are any.
+    Policies with memory are simulated: ± is the standard error. A time limit
+    holds for each method.
     """
-    names = _method_names(methods)
+    chosen = _chosen_methods(methods, episodes)
     _check_out(out, (".csv",))
     train = _load(data, loading, quiet=as_json)
     held_out = None
@@ -764,7 +664,7 @@ def compare(
         held_out = _load_test(data, test_data, test is True, as_json, loading)
     solving = {"backend": backend, "seed": seed, "time_limit": time_limit}
     with Working("comparing", quiet=as_json) as working:
-        rows = _compare_rows(names, train, held_out, horizon, solving, working)
+        rows = _compare_rows(chosen, train, held_out, horizon, solving, working)
     if out is not None:
         import pandas as pd
 
@@ -782,15 +682,21 @@ def compare(
         raise typer.Exit(130)
 
 
-def _method_names(methods: str) -> list[str]:
+def _chosen_methods(methods: str | None, episodes: int | None) -> list[Method]:
     """The methods asked for, Oracle moved to the end."""
-    from mmdp import METHODS
+    from mmdp import METHODS, Oracle
+    from mmdp.methods import MARKOV_METHODS
 
-    names = [name.strip() for name in methods.split(",") if name.strip()]
-    for name in names:
-        if name not in METHODS:
-            _unknown("method", name, METHODS)
-    return [*dict.fromkeys(x for x in names if x != "oracle"), "oracle"]
+    asked = ",".join(MARKOV_METHODS) if methods is None else methods
+    names = dict.fromkeys(name.strip() for name in asked.split(",") if name.strip())
+    names.pop("oracle", None)
+    simulated = [name for name in names if name in METHODS and name not in MARKOV_METHODS]
+    if episodes is not None and not simulated:
+        raise InputError("--episodes is for methods with memory, and none of these has any")
+    chosen = [
+        _build_method(name, {"episodes": episodes if name in simulated else None}) for name in names
+    ]
+    return [*chosen, Oracle(keep_policies=False)]
 
 
 def _load_test(
@@ -808,58 +714,71 @@ def _load_test(
 
 
 def _compare_rows(
-    names: Sequence[str], train: MMDP, test: MMDP | None, horizon: int | None,
+    methods: Sequence[Method], train: MMDP, test: MMDP | None, horizon: int | None,
     solving: Mapping[str, Any], working: Working,
 ) -> list[dict[str, Any]]:  # fmt: skip
     rows: list[dict[str, Any]] = []
-    for name in names:
-        working.say(f"solving with {name}")
+    for method in methods:
+        working.say(f"solving with {method.name}")
         options = {**solving, "callback": working.progress}
-        rows.append(_compare_row(name, train, test, horizon, options))
+        rows.append(_compare_row(method, train, test, horizon, options))
         if rows[-1]["status"] == "INTERRUPTED":
             break
     return rows
 
 
 def _compare_row(
-    name: str, train: MMDP, test: MMDP | None, horizon: int | None, solving: Mapping[str, Any]
+    method: Method, train: MMDP, test: MMDP | None, horizon: int | None, solving: Mapping[str, Any]
 ) -> dict[str, Any]:
     import mmdp
 
-    method = mmdp.Oracle(keep_policies=False) if name == "oracle" else name
     solution = mmdp.solve(train, horizon, method, **solving)
     found = solution.evaluation
-    row = {
-        "method": name, "horizon": solution.provenance.horizon, "train": solution.value,
-        "train_sd": found.sd, "regret": found.bayes_regret,
+    row: dict[str, Any] = {
+        "method": method.name, "horizon": solution.provenance.horizon, "train": solution.value,
+        "train_stderr": _error_of(found), "train_sd": found.sd, "regret": found.bayes_regret,
     }  # fmt: skip
     if test is not None:
-        if name == "oracle":
+        if method.name == "oracle":
             found = mmdp.solve(test, horizon, method, backend=solving["backend"]).evaluation
         else:
-            found = mmdp.evaluate(solution.policy, test, backend=solving["backend"])
-        row |= {"test": found.mean, "test_sd": found.sd, "test_regret": found.bayes_regret}
+            found = mmdp.evaluate(
+                solution, test, episodes=getattr(method, "episodes", None),
+                seed=solving["seed"], backend=solving["backend"],
+            )  # fmt: skip
+        row |= {
+            "test": found.mean, "test_stderr": _error_of(found), "test_sd": found.sd,
+            "test_regret": found.bayes_regret,
+        }  # fmt: skip
     return row | {
         "iterations": solution.iterations, "seconds": solution.seconds,
         "status": solution.status.name, "status_text": solution.status.value,
     }  # fmt: skip
 
 
+def _error_of(found: Evaluation) -> float | None:
+    return None if found.errors is None else found.stderr
+
+
 def _show_comparison(
     rows: Sequence[Mapping[str, Any]], train: MMDP, test: MMDP | None, data: Path
 ) -> None:
-    columns = {"train": "train", "train_sd": "sd", "regret": "regret"}
+    simulated = any(row["train_stderr"] is not None for row in rows)
+    keys = {"train": "train", "train_sd": "sd", "regret": "regret"}
     if test is not None:
-        columns = {"train": "train", "test": "test", "test_sd": "test sd", "test_regret": "regret"}
-    cells = [[row["method"] for row in rows]]
-    cells += [_numbers([row[key] for row in rows]) for key in columns]
-    cells += [
-        [f"{row['iterations']:,}" for row in rows],
-        [_seconds(row["seconds"]) for row in rows],
-    ]
+        keys = {"train": "train", "test": "test", "test_sd": "test sd", "test_regret": "regret"}
+    columns = [("method", [row["method"] for row in rows])]
+    for key, title in keys.items():
+        columns.append((title, figures([row[key] for row in rows])))
+        if simulated and f"{key}_stderr" in rows[0]:
+            columns.append(("±", errors([row[f"{key}_stderr"] for row in rows])))
+    if not simulated:  # a planner has no iterations, and a line is short
+        columns.append(("iter.", [f"{row['iterations']:,}" for row in rows]))
+    columns.append(("seconds", [clock(row["seconds"]) for row in rows]))
     models = shown(test.n_models, "test model") if test is not None else "no test models"
     print(f"{data}\n{_sizes(train)}\n{models}, horizon {rows[0]['horizon']}")
-    show_table(("method", *columns.values(), "iter.", "seconds"), list(zip(*cells, strict=True)))
+    titles, cells = zip(*columns, strict=True)
+    show_table(titles, list(zip(*cells, strict=True)))
     for row in rows:
         if row["status"] in ("TIME_LIMIT", "ITERATION_LIMIT", "INTERRUPTED"):
             print(f"{row['method']}: {row['status_text']}")
@@ -909,6 +828,8 @@ def _description(model: MMDP) -> dict[str, Any]:
 
 
 def _description_facts(model: MMDP) -> list[tuple[str, str]]:
+    from mmdp.support import readable_bytes
+
     facts = _description(model)
     lowest, highest = facts["weights_range"]
     low, high = (f"{x:,.6g}" for x in facts["reward_range"])
@@ -925,7 +846,8 @@ def _description_facts(model: MMDP) -> list[tuple[str, str]]:
         ("weights", "uniform" if facts["weights_uniform"] else f"{lowest:.4g} to {highest:.4g}"),
         ("not allowed", f"{facts['not_allowed']:,} of {facts['pairs']:,} state-action pairs"),
         ("rewards", f"{low} to {high}, {kind}"),
-        ("storage", f"{model.storage}, density {model.density:.3g}, {_bytes(model.memory)}"),
+        ("storage",
+         f"{model.storage}, density {model.density:.3g}, {readable_bytes(model.memory)}"),
     ]  # fmt: skip
     if facts["terminal"]:
         rows.insert(9, ("terminal", "values of ending in a state are given"))
@@ -1066,3 +988,65 @@ def _write_domain(train: MMDP, test: MMDP, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     mmdp.save(train, folder)
     mmdp.save(test, folder, split="test")
+
+
+# ---------------------------------------------------------------- paper
+@command(
+    "mmdp paper",
+    "mmdp paper --full --out out/full",
+    "mmdp paper --data data/cadp-uai2023 --domain RS --domain HIV",
+)
+def paper(
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where to write it.")
+    ] = Path("out"),
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="FOLDER", help="Published CSV folders, used where present."),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every horizon of the appendix (some minutes).")
+    ] = False,
+    domains: Annotated[
+        list[str] | None,
+        typer.Option("--domain", metavar="NAME", help="Only RS, POP, POPS, INV or HIV."),
+    ] = None,
+    seed: Seed = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Compute again what FOLDER/cells holds.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compute the paper's tables and figure beside its printed figures.
+
+    Writes results.csv, PNGs and one page, paper.html, into FOLDER. What was
+    computed before with the same options is reused.
+    """
+    from mmdp.paper.cases import CASES, SEED
+    from mmdp.paper.page import terminal_tables, write
+    from mmdp.paper.run import Job
+
+    _check_folder(out)
+    with Steps(quiet=as_json) as steps:
+        results = Job(
+            out, data=data, full=full, domains=tuple(domains or CASES),
+            seed=SEED if seed is None else seed, fresh=fresh, report=steps.say,
+        ).run()  # fmt: skip
+    files = write(results, out)
+    if as_json:
+        records = results.frame().to_dict("records")
+        show_json({"results": records, "seconds": results.seconds, "files": files})
+        return
+    for title, columns, rows in terminal_tables(results):
+        print(f"\n{title}")
+        show_table(columns, rows)
+    reused = f", {results.reused} of {len(results.cells) + 3} results reused" * bool(results.reused)
+    print(f"\n{results.seconds:.1f} s{reused}; open {out / 'paper.html'}")
+
+
+def _check_folder(path: Path) -> None:
+    """Make the output folder now, so that a bad path costs no work."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {path}: {error.strerror}") from None

@@ -194,13 +194,45 @@ class MMDP:
             model, state, action, next_state, probability, reward, time, shape, horizon
         )
         support = support_from_coordinates(coordinates, shape, storage)
-        self = cls.__new__(cls)
         rewards, per_next = fields.pop("rewards", None), support.rewards
         if per_next is not None and rewards is not None:
             raise InputError("give rewards per transition or per (state, action), not both")
         expected, per_next = (
             read_rewards(rewards, None, support) if per_next is None else (None, per_next)
         )
+        return cls._from_parts(support, expected, per_next, **fields)
+
+    @classmethod
+    def from_support(
+        cls,
+        support: Support,
+        rewards: Array | None = None,
+        *,
+        next_rewards: Array | None = None,
+        **fields: Any,
+    ) -> MMDP:
+        """Build from a shared pattern with arrays in the kernels' layout, models last.
+
+        ``rewards`` is (T or 1, S, A, M), or ``next_rewards`` (T or 1, nnz, M) on the pattern;
+        with both, ``rewards`` are taken as the expectation of ``next_rewards``. ``fields``
+        are the other arguments of :class:`MMDP`. Nothing is copied that need not be.
+
+        >>> import mmdp, numpy as np
+        >>> from mmdp.support import support_from_dense
+        >>> support = support_from_dense(np.array([[[[0.5, 0.5]], [[0.0, 1.0]]]]), "auto")
+        >>> mmdp.MMDP.from_support(support, np.ones((1, 2, 1, 1))).rewards.tolist()
+        [[[1.0], [1.0]]]
+        """
+        if rewards is None and next_rewards is None:
+            raise InputError("give rewards or next_rewards")
+        _check_pattern(support, rewards, next_rewards)
+        return cls._from_parts(support, rewards, next_rewards, **fields)
+
+    @classmethod
+    def _from_parts(
+        cls, support: Support, expected: Array | None, per_next: Array | None, **fields: Any
+    ) -> MMDP:
+        self = cls.__new__(cls)
         self._build(support, expected, per_next, **fields)
         return self
 
@@ -469,12 +501,12 @@ class MMDP:
         >>> one.replace(discount=0.5).discount
         0.5
         """
-        fields = self._fields()
-        unknown = set(changes) - set(fields) - {"next_rewards"}
+        fields = self.fields()
+        known = {*fields, "rewards", "next_rewards"}
+        unknown = set(changes) - known
         if unknown:
             raise InputError(
-                f"replace() does not know {sorted(unknown)}; it takes "
-                f"{', '.join(sorted({*fields, 'next_rewards'}))}"
+                f"replace() does not know {sorted(unknown)}; it takes {', '.join(sorted(known))}"
             )
         x = self._problem
         support = Support(
@@ -487,10 +519,7 @@ class MMDP:
             )
         else:
             expected, per_next = x.r, self._next_rewards
-        del fields["rewards"]
-        other = MMDP.__new__(MMDP)
-        other._build(support, expected, per_next, **{**fields, **changes})
-        return other
+        return MMDP._from_parts(support, expected, per_next, **{**fields, **changes})
 
     def subset(self, models: Sequence[int] | Sequence[str] | npt.NDArray[Any] | slice) -> MMDP:
         """The same problem over some of the models, their weights scaled to sum to 1.
@@ -510,7 +539,7 @@ class MMDP:
             x.indptr, x.indices, np.ascontiguousarray(x.p[:, :, chosen]), x.dense, None,
             self._horizon,
         )  # fmt: skip
-        fields = self._fields()
+        fields = self.fields()
         fields.update(
             weights=x.weights[chosen] / total,
             terminal=x.terminal.T[chosen],
@@ -519,16 +548,13 @@ class MMDP:
             else [self._labels.models[i] for i in chosen],
             parameters={k: v[chosen] for k, v in self._parameters.items()},
         )
-        del fields["rewards"]
         per_next = self._next_rewards
-        other = MMDP.__new__(MMDP)
-        other._build(
+        return MMDP._from_parts(
             support,
             np.ascontiguousarray(x.r[..., chosen]),
             None if per_next is None else np.ascontiguousarray(per_next[:, :, chosen]),
             **fields,
         )
-        return other
 
     def mean_model(self) -> MMDP:
         """The one-model problem with averaged transitions and rewards (the paper's MVP).
@@ -537,8 +563,7 @@ class MMDP:
         separately, as in the published experiments; otherwise r(s,a) is averaged.
         """
         x = self._problem
-        fields = self._fields()
-        del fields["rewards"]
+        fields = self.fields()
         fields.update(
             weights=None, models=None, parameters=None,
             terminal=(x.terminal @ x.weights)[None, :],
@@ -547,17 +572,23 @@ class MMDP:
             (1, self.n_states, self.n_actions),
             x.indptr, x.indices, (x.p @ x.weights)[..., None], x.dense, None, self._horizon,
         )  # fmt: skip
-        mean = MMDP.__new__(MMDP)
         if self._next_rewards is None:
-            mean._build(support, (x.r @ x.weights)[..., None], None, **fields)
-        else:
-            mean._build(support, None, (self._next_rewards @ x.weights)[..., None], **fields)
-        return mean
+            return MMDP._from_parts(support, (x.r @ x.weights)[..., None], None, **fields)
+        per_next = (self._next_rewards @ x.weights)[..., None]
+        return MMDP._from_parts(support, None, per_next, **fields)
 
-    def _fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
+        """Everything but transitions and rewards, as the keyword arguments of :class:`MMDP`.
+
+        What was not given is None (labels, ``initial``).
+
+        >>> import mmdp
+        >>> mmdp.MMDP([[[[1.0]]]], [[2.0]], discount=0.9).fields()["discount"]
+        0.9
+        """
         x = self._problem
         return {
-            "rewards": x.r, "initial": x.initial if self._initial_given else None,
+            "initial": x.initial if self._initial_given else None,
             "weights": x.weights, "discount": x.discount, "terminal": x.terminal.T,
             "allowed": x.allowed, "states": self._labels.states, "actions": self._labels.actions,
             "models": self._labels.models, "allow_missing": self._missing,
@@ -602,3 +633,27 @@ class MMDP:
             parts.append("some actions not allowed everywhere")
         parts.append(f"{self._storage}, {readable_bytes(self.memory)}")
         return f"MMDP({'; '.join(parts)})"
+
+
+def _check_pattern(support: Support, rewards: Array | None, next_rewards: Array | None) -> None:
+    """Refuse arrays that do not fit together: a kernel would read outside of them."""
+    n_models, n_states, n_actions = support.shape
+    indptr, indices, p = support.indptr, support.indices, support.values
+    times = {1, support.horizon or 1}
+    fits = (
+        indptr.shape == (n_states * n_actions + 1,)
+        and indptr[0] == 0
+        and bool((np.diff(indptr) >= 0).all())
+        and indptr[-1] == len(indices)
+        and (not support.dense or len(indices) == n_states * n_actions * n_states)
+        and bool(((indices >= 0) & (indices < n_states)).all())
+        and p.shape[1:] == (len(indices), n_models)
+        and (rewards is None or rewards.shape[1:] == (n_states, n_actions, n_models))
+        and (next_rewards is None or next_rewards.shape[1:] == p.shape[1:])
+        and {len(x) for x in (p, rewards, next_rewards) if x is not None} <= times
+    )
+    if fits:
+        rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        fits = bool((np.diff(rows * n_states + indices) > 0).all())
+    if not fits:
+        raise InputError("the arrays of the pattern do not fit together")

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
+from mmdp.methods.base import padded
 from mmdp.methods.belief import BeliefPlanner, tables
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
@@ -105,7 +106,6 @@ def regret_by_horizon(
 
 def _tables_of(policy: MarkovPolicy | BeliefPlanner, model: MMDP) -> tuple[Any, int]:
     from mmdp.kernels import rollouts
-    from mmdp.solve import padded
 
     if isinstance(policy, MarkovPolicy):
         policy.check(model)

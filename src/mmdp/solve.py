@@ -13,7 +13,7 @@ from mmdp._version import __version__
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
-from mmdp.methods.base import Stop
+from mmdp.methods.base import Stop, padded
 from mmdp.methods.belief import BeliefPlanner
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
@@ -262,11 +262,3 @@ def _evaluation(
         provenance=provenance,
         _oracle=oracle,
     )
-
-
-def padded(policy: MarkovPolicy, model: MMDP) -> npt.NDArray[Any]:
-    """The policy's table over all of the model's actions."""
-    missing = model.n_actions - policy.n_actions
-    if policy.deterministic or missing == 0:
-        return policy.table
-    return np.pad(policy.table, ((0, 0), (0, 0), (0, missing)))

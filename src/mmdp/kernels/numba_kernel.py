@@ -21,6 +21,7 @@ from mmdp.kernels.threads import Team, default_threads
 WEIGHTED, OWN, ACTIONS, PROBABILITIES = range(4)
 NARROW = 4  # below this many models, loops run over transitions instead of models
 THREADS_PAY_FROM = 200_000  # multiply-adds a time step below which one thread is faster
+MANY_PIECES_FROM = 4_000_000  # multiply-adds a time step from which small pieces pay
 MODELS_AT_ONCE = 1024  # models a block of an independent pass, so that values stay in cache
 
 
@@ -272,14 +273,17 @@ class NumbaKernel:
             )  # fmt: skip
 
         rows_read = 1 if mode == ACTIONS and not (keep_gradient or keep_q) else A
-        team = self._team(len(x.indices) * M * rows_read // A)
+        work = len(x.indices) * M * rows_read // A
+        team = self._team(work)
         if weights is None:  # models do not meet: whole passes over blocks of models
             blocks = _blocks(M, max(len(team), -(-M // MODELS_AT_ONCE)))
             team.each(lambda m: run(horizon, 0, (0, S), m), blocks)
         elif len(team) == 1:
             run(horizon, 0, (0, S), (0, M))
         else:
-            states = _blocks(S, 4 * len(team))
+            # many pieces guard against a busy neighbour, few against the cost of handing over
+            pieces = len(team) * (4 if work >= MANY_PIECES_FROM else 1)
+            states = _blocks(S, pieces)
             for t in range(horizon, 0, -1):
                 team.each(lambda s, t=t: run(t, t - 1, s, (0, M)), states)  # type: ignore[misc]
         found = own if mode == OWN else actions

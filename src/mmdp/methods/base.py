@@ -97,9 +97,9 @@ class Context:
             raise Stop
 
     # ------------------------------------------------------------ the passes methods share
-    def value(self, first: Array) -> float:
-        """rho from the values (S, M) at the first step."""
-        return float(self.problem.returns(first) @ self.problem.weights)
+    def mean(self, returns: Array) -> float:
+        """rho from the returns (M,) of the models."""
+        return float(returns @ self.problem.weights)
 
     def returns(self, policy: Table) -> Array:
         """(M,) exact return of a policy table on every model."""
@@ -107,13 +107,13 @@ class Context:
             self.kernel.backward(self.problem, self.horizon, "given", policy=policy).first
         )
 
-    def weighted(self, weights: Array, incumbent: Table | None = None) -> tuple[Table, float]:
-        """The policy that maximises G with these weights, and its value."""
+    def weighted(self, weights: Array, incumbent: Table | None = None) -> tuple[Table, Array]:
+        """The policy that maximises G with these weights, and its returns (M,)."""
         found = self.kernel.backward(
             self.problem, self.horizon, "weighted", weights=weights, policy=incumbent
         )
         assert found.actions is not None
-        return found.actions, self.value(found.first)
+        return found.actions, self.problem.returns(found.first)
 
 
 class Method(Protocol):
@@ -124,24 +124,31 @@ class Method(Protocol):
     def run(self, context: Context) -> Outcome: ...
 
 
-def start_policy(context: Context, init: str | MarkovPolicy, seed: int | None) -> Table:
-    """The policy table a local search starts from: by name, or given."""
+def start_policy(
+    context: Context, init: str | MarkovPolicy, seed: int | None
+) -> tuple[Table, Array | None]:
+    """The policy table a local search starts from, with its returns where they come free."""
     from mmdp.methods.mvp import mvp_actions
 
     if isinstance(init, MarkovPolicy):
         init.check(context.model, context.horizon)
-        if init.deterministic or init.n_actions == context.model.n_actions:
-            return init.table
-        padding = context.model.n_actions - init.n_actions
-        return np.pad(init.table, ((0, 0), (0, 0), (0, padding)))
+        return padded(init, context.model), None
     if init == "wsu":
-        return context.weighted(context.problem.prior_weights())[0]
+        return context.weighted(context.problem.prior_weights())
     if init == "mvp":
-        return mvp_actions(context)
+        return mvp_actions(context), None
     if init == "random":
-        return MarkovPolicy.random(context.model, context.horizon, seed).table
+        return MarkovPolicy.random(context.model, context.horizon, seed).table, None
     if init == "uniform":
-        return MarkovPolicy.uniform(context.model, context.horizon).table
+        return MarkovPolicy.uniform(context.model, context.horizon).table, None
     raise InputError(
         f"no start is called {init!r}; choose wsu, mvp, random, uniform or give a MarkovPolicy"
     )
+
+
+def padded(policy: MarkovPolicy, model: MMDP) -> Table:
+    """The policy's table over all of the model's actions."""
+    missing = model.n_actions - policy.n_actions
+    if policy.deterministic or missing == 0:
+        return policy.table
+    return np.pad(policy.table, ((0, 0), (0, 0), (0, missing)))

@@ -111,11 +111,15 @@ def _transition_likelihood(
     return result
 
 
-def cadp_baseline(context: Context) -> npt.NDArray[Any]:
-    """(T, S) actions of CADP on the same models, without touching the record."""
+def cadp_baseline(context: Context, known: MarkovPolicy | None = None) -> npt.NDArray[Any]:
+    """(T, S) actions of CADP on the same models (or the policy given), outside the record."""
+    if known is not None:
+        known.check(context.model, context.horizon)
+        if not known.deterministic:
+            raise InputError("baseline must be a deterministic policy")
+        return known.actions
     quiet = Context(context.model, context.horizon, context.kernel, seed=context.seed)
-    start, _ = quiet.weighted(context.problem.prior_weights())
-    return ascend(quiet, start)[0]
+    return ascend(quiet, *quiet.weighted(context.problem.prior_weights())).policy
 
 
 def tables(mode: int, problem: Problem, **parts: Any) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from mmdp.errors import InputError
-from mmdp.methods.base import Context, Outcome, Table, start_policy
+from mmdp.methods.base import Array, Context, Outcome, Table, start_policy
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 
@@ -55,45 +55,52 @@ class CADP:
 
     def run(self, context: Context) -> Outcome:
         seeds = np.random.SeedSequence(context.seed).generate_state(self.starts)
-        results: list[tuple[float, Table, bool, int]] = []
-        values: list[float] = []
-        total = 0
+        found = []
         for k in range(self.starts):
             start = start_policy(context, self.init if k == 0 else "random", int(seeds[k]))
-            policy, value, converged, sweeps = ascend(context, start, self.tol, self.max_iterations)
-            results.append((value, policy, converged, sweeps))
-            values.append(value)
-            total += sweeps
-        value, policy, converged, sweeps = max(results, key=lambda x: x[0])
-        details: dict[str, Any] = {"sweeps": sweeps}
+            found.append(ascend(context, *start, self.tol, self.max_iterations))
+        best = max(found, key=lambda ascent: ascent.value)
+        details: dict[str, Any] = {"sweeps": best.sweeps}
         if self.starts > 1:
-            details |= {"start_values": np.array(values), "total_sweeps": total}
-        status = Status.LOCAL_OPTIMUM if converged else Status.ITERATION_LIMIT
-        return Outcome(policy, status, sweeps, details=details)
+            details["start_values"] = np.array([ascent.value for ascent in found])
+            details["total_sweeps"] = sum(ascent.sweeps for ascent in found)
+        status = Status.LOCAL_OPTIMUM if best.converged else Status.ITERATION_LIMIT
+        return Outcome(best.policy, status, best.sweeps, returns=best.returns, details=details)
+
+
+class Ascent(NamedTuple):
+    """Where one ascent ended; ``sweeps`` counts the one that confirms the maximum."""
+
+    policy: Table
+    returns: Array
+    value: float
+    converged: bool
+    sweeps: int
 
 
 def ascend(
-    context: Context, policy: Table, tol: float = 0.0, max_iterations: int = 1000
-) -> tuple[Table, float, bool, int]:
-    """CADP from one policy table: (local maximum, value, converged, sweeps).
+    context: Context,
+    policy: Table,
+    returns: Array | None = None,
+    tol: float = 0.0,
+    max_iterations: int = 1000,
+) -> Ascent:
+    """CADP from one policy table, whose returns (M,) may be known already.
 
-    The sweep that confirms the maximum is counted. A randomised start is allowed: the first
-    sweep makes it deterministic without loss.
+    A randomised start is allowed: the first sweep makes it deterministic without loss.
     """
-    kernel, problem, horizon = context.kernel, context.problem, context.horizon
-    value = float(context.returns(policy) @ problem.weights)
+    returns = context.returns(policy) if returns is None else returns
+    value = context.mean(returns)
     context.record(policy, value)
     for sweep in range(1, max_iterations + 1):
-        b = kernel.forward(problem, horizon, policy)
+        b = context.kernel.forward(context.problem, context.horizon, policy)
         incumbent = policy if policy.ndim == 2 else None
-        improved, new_value = context.weighted(b, incumbent)
-        if incumbent is not None:
-            if (improved == incumbent).all():
-                return policy, value, True, sweep
-            if new_value <= value:  # rounding: nothing left to gain
-                return policy, value, True, sweep
-        gain, policy, value = new_value - value, improved, max(value, new_value)
+        improved, new_returns = context.weighted(b, incumbent)
+        gain = context.mean(new_returns) - value
+        if incumbent is not None and ((improved == incumbent).all() or gain <= 0):
+            return Ascent(policy, returns, value, True, sweep)
+        policy, returns, value = improved, new_returns, context.mean(new_returns)
         context.record(policy, value)
         if incumbent is not None and gain <= tol * max(1.0, abs(value)):
-            return policy, value, tol == 0.0, sweep
-    return policy, value, False, max_iterations
+            return Ascent(policy, returns, value, False, sweep)
+    return Ascent(policy, returns, value, False, max_iterations)

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from mmdp.errors import InputError
-from mmdp.methods.base import Array, Context, Outcome, Table, start_policy
+from mmdp.methods.base import Array, Context, Outcome, Stop, Table, start_policy
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 
@@ -55,29 +55,36 @@ class _Ascent:
         discounts = _discounts(context)
         point = _Point.at(context, _start_logits(context, self.init))
         context.record(point.policy, point.value)
-        size, steps, status = None, 0, Status.ITERATION_LIMIT
-        while steps < self.max_iterations:
-            if point.stationarity(discounts) <= self.tol * max(1.0, abs(point.value)):
-                status = Status.COMPLETED
-                break
-            d = self.direction(point, discounts)
-            size = size or 1.0 / max(float(np.abs(d).max()), 1e-300)
-            found, size = _line_search(context, point, d, size)
-            if found is None:
-                status = Status.COMPLETED
-                break
-            point, steps = found, steps + 1
-            context.record(point.policy, point.value)
+        point, steps, status = self._climb(context, point, discounts)
         details = {
             "stationarity": point.stationarity(discounts),
             "randomised_value": point.value,
         }
         table: Table = point.policy
         if self.round:
-            table, value = context.weighted(point.b)
-            context.record(table, value)
-            details["rounded_value"] = value
+            table, returns = context.weighted(point.b)
+            details["rounded_value"] = context.mean(returns)
         return Outcome(table, status, steps, details=details)
+
+    def _climb(
+        self, context: Context, point: _Point, discounts: Array
+    ) -> tuple[_Point, int, Status]:
+        """Steps until stationary, stuck, or out of iterations or time."""
+        size = None
+        for step in range(self.max_iterations):
+            if point.stationarity(discounts) <= self.tol * max(1.0, abs(point.value)):
+                return point, step, Status.COMPLETED
+            d = self.direction(point, discounts)
+            size = size or 1.0 / max(float(np.abs(d).max()), 1e-300)
+            try:
+                found, size = _line_search(context, point, d, size)
+                if found is None:  # no step rises any more: as far as rounding allows
+                    return point, step, Status.COMPLETED
+                point = found
+                context.record(point.policy, point.value)
+            except Stop:
+                return point, step, Status.TIME_LIMIT
+        return point, self.max_iterations, Status.ITERATION_LIMIT
 
 
 @dataclass(frozen=True)
@@ -143,7 +150,7 @@ class _Point:
         G = np.where(context.model.allowed, found.gradient, 0.0)
         advantage = G - (policy * G).sum(axis=2, keepdims=True)
         advantage = np.where(context.model.allowed, advantage, 0.0)
-        return cls(logits, policy, context.value(found.first), b, advantage)
+        return cls(logits, policy, context.mean(context.problem.returns(found.first)), b, advantage)
 
     def stationarity(self, discounts: Array) -> float:
         """sum_{t,s} gamma^t max_a advantage: 0 exactly at a stationary policy."""
@@ -171,7 +178,7 @@ def softmax(logits: Array) -> Array:
 
 
 def _start_logits(context: Context, init: str | MarkovPolicy) -> Array:
-    table = start_policy(context, init, context.seed)
+    table, _ = start_policy(context, init, context.seed)
     if table.ndim == 2:
         sharp = MarkovPolicy(table, n_actions=context.model.n_actions).probabilities
         table = 0.9 * sharp + 0.1 * MarkovPolicy.uniform(context.model, context.horizon).table

@@ -10,6 +10,7 @@ import numpy as np
 from mmdp.errors import InputError
 from mmdp.methods.base import Context, Outcome
 from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.policy import MarkovPolicy
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class MixTS:
         the spread of r(s, a) between the models.
     episodes
         Episodes per model simulated for the value that ``solve`` reports.
+    baseline
+        CADP's policy of the same models, where it is known already.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
@@ -44,6 +47,7 @@ class MixTS:
     carry: bool = False
     reward_sd: float | None = None
     episodes: int | None = None
+    baseline: MarkovPolicy | None = None
 
     name: ClassVar[str] = "mixts"
 
@@ -70,4 +74,6 @@ class MixTS:
             SAMPLED, problem, own=own, each_step=self.resample == "step", carry=self.carry,
             reward_sd=reward_sd, use_transitions=self.likelihood != "reward",
         )  # fmt: skip
-        return finish(context, self.name, made, cadp_baseline(context), self.episodes)
+        return finish(
+            context, self.name, made, cadp_baseline(context, self.baseline), self.episodes
+        )

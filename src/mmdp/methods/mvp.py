@@ -23,9 +23,9 @@ class MVP:
 
     def run(self, context: Context) -> Outcome:
         actions = mvp_actions(context)
-        value = float(context.returns(actions) @ context.problem.weights)
-        context.record(actions, value)
-        return Outcome(actions, Status.COMPLETED, 1)
+        returns = context.returns(actions)
+        context.record(actions, context.mean(returns))
+        return Outcome(actions, Status.COMPLETED, 1, returns=returns)
 
 
 def mvp_actions(context: Context) -> Table:

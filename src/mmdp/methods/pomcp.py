@@ -11,6 +11,7 @@ import numpy.typing as npt
 from mmdp.errors import InputError
 from mmdp.methods.base import Context, Outcome
 from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.policy import MarkovPolicy
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class POMCP:
         UCB constant as a multiple of the mean spread of q between actions at that time.
     episodes
         Episodes per model simulated for the value that ``solve`` reports.
+    baseline
+        CADP's policy of the same models, where it is known already.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
@@ -43,6 +46,7 @@ class POMCP:
     leaf: Literal["cadp", "rollout", "random"] = "cadp"
     exploration: float = 1.0
     episodes: int | None = None
+    baseline: MarkovPolicy | None = None
 
     name: ClassVar[str] = "pomcp"
 
@@ -57,7 +61,7 @@ class POMCP:
     def run(self, context: Context) -> Outcome:
         from mmdp.kernels.rollouts import TREE, cumulative_rows
 
-        actions = cadp_baseline(context)
+        actions = cadp_baseline(context, self.baseline)
         found = context.kernel.backward(
             context.problem, context.horizon, "given", policy=actions, keep_values=True,
             keep_q=True,

@@ -7,13 +7,15 @@ from typing import ClassVar
 
 from mmdp.methods.base import Context, Outcome
 from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.policy import MarkovPolicy
 
 
 @dataclass(frozen=True)
 class QMDP:
     """argmax_a sum_m beta_m q*_{t,m}(s, a) with the exact belief beta (Littman et al. 1995).
 
-    ``episodes`` per model simulated for the value that ``solve`` reports.
+    ``episodes`` per model are simulated for the value that ``solve`` reports; ``baseline`` is
+    the CADP policy of the same models where it is known already (a control variate).
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
@@ -22,6 +24,7 @@ class QMDP:
     """
 
     episodes: int | None = None
+    baseline: MarkovPolicy | None = None
 
     name: ClassVar[str] = "qmdp"
 
@@ -30,4 +33,6 @@ class QMDP:
 
         q = context.kernel.backward(context.problem, context.horizon, "own", keep_q=True).q
         made = tables(VALUES, context.problem, q=q)
-        return finish(context, self.name, made, cadp_baseline(context), self.episodes)
+        return finish(
+            context, self.name, made, cadp_baseline(context, self.baseline), self.episodes
+        )

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from mmdp.methods.base import Context, Outcome
 from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.policy import MarkovPolicy
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,8 @@ class Rollout:
     """argmax_a sum_m beta_m q^pi_{t,m}(s, a) with pi from CADP.
 
     A policy improvement step on the belief MDP: on the models it was built from it is never
-    worse than CADP.
+    worse than CADP. ``episodes`` and ``baseline``: as in :class:`mmdp.QMDP`; another policy than
+    CADP's may be given as ``baseline`` and is improved on.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
@@ -23,13 +25,14 @@ class Rollout:
     """
 
     episodes: int | None = None
+    baseline: MarkovPolicy | None = None
 
     name: ClassVar[str] = "rollout"
 
     def run(self, context: Context) -> Outcome:
         from mmdp.kernels.rollouts import VALUES
 
-        actions = cadp_baseline(context)
+        actions = cadp_baseline(context, self.baseline)
         q = context.kernel.backward(
             context.problem, context.horizon, "given", policy=actions, keep_q=True
         ).q

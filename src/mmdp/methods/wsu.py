@@ -22,6 +22,6 @@ class WSU:
     name: ClassVar[str] = "wsu"
 
     def run(self, context: Context) -> Outcome:
-        actions, value = context.weighted(context.problem.prior_weights())
-        context.record(actions, value)
-        return Outcome(actions, Status.COMPLETED, 1)
+        actions, returns = context.weighted(context.problem.prior_weights())
+        context.record(actions, context.mean(returns))
+        return Outcome(actions, Status.COMPLETED, 1, returns=returns)

@@ -1,0 +1,193 @@
+"""What the command line prints: facts, tables, JSON and a live line while work lasts."""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mmdp import Progress
+
+SHOW_AFTER = 1.0  # seconds of work before the live line appears
+
+
+def complain(message: str) -> None:
+    """One line on stderr."""
+    print("mmdp: " + " ".join(message.split()), file=sys.stderr, flush=True)
+
+
+def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+def _render(table: Any) -> None:
+    """Print without the blanks that rich fills lines with."""
+    console = _console()
+    with console.capture() as captured:
+        console.print(table)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def show_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
+    """A title and one line a fact, the names in a column."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, fact in facts:
+        grid.add_row(f"  {name}", fact)
+    print(title)
+    _render(grid)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> None:
+    """A plain table; the first ``left`` columns are text, the others numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="left" if i < left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    _render(table)
+
+
+def show_json(document: Mapping[str, Any]) -> None:
+    """One JSON document on stdout, a line for each top-level key; never NaN."""
+    lines = [
+        f"  {json.dumps(key)}: {json.dumps(plain(value), allow_nan=False)}"
+        for key, value in document.items()
+    ]
+    sys.stdout.write("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's types; numbers that JSON lacks become null.
+
+    >>> from pathlib import Path
+    >>> plain({"a": (1.5, float("nan")), "b": Path("x")})
+    {'a': [1.5, None], 'b': 'x'}
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return value.name if isinstance(value, enum.Enum) else str(value)
+
+
+def figures(values: Sequence[float | None]) -> list[str]:
+    """About seven digits, the same decimals for a whole column.
+
+    >>> figures([204.7412345, 9.5, None]), figures([42235.3512])
+    (['204.7412', '9.5000', ''], ['42,235.35'])
+    """
+    largest = max((abs(x) for x in values if x is not None and math.isfinite(x)), default=0.0)
+    if largest and not 1e-3 <= largest < 1e10:
+        form = ".6g"
+    else:
+        whole = max(1, math.floor(math.log10(largest)) + 1) if largest else 1
+        form = f",.{min(4, max(0, 7 - whole))}f"
+    return ["" if x is None else format(x + 0.0, form) for x in values]
+
+
+def aligned(values: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Named numbers as facts, their decimal points below each other."""
+    shown = figures(list(values.values()))
+    width = max(map(len, shown))
+    return [(name, number.rjust(width)) for name, number in zip(values, shown, strict=True)]
+
+
+def errors(values: Sequence[float | None]) -> list[str]:
+    """Standard errors to two digits, nothing where a figure is exact.
+
+    >>> errors([0.0312, None])
+    ['0.031', '']
+    """
+    return ["" if x is None else f"{x:.2g}" for x in values]
+
+
+def clock(value: float) -> str:
+    """Milliseconds where they matter."""
+    return f"{value:.3f}" if value < 100 else f"{value:,.0f}"
+
+
+class Working:
+    """A live line on stderr while work lasts: only on a terminal, only after a second."""
+
+    def __init__(self, text: str, *, quiet: bool = False) -> None:
+        self._live: Any = None
+        if not quiet and sys.stderr.isatty():
+            self._live = _console(stderr=True).status(text)
+            self._timer = threading.Timer(SHOW_AFTER, self._live.start)
+            self._timer.daemon = True
+
+    def __enter__(self) -> Working:
+        if self._live is not None:
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._timer.cancel()
+            self._timer.join()
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        if self._live is not None:
+            self._live.update(text)
+
+    def progress(self, progress: Progress) -> None:
+        """The callback for ``mmdp.solve``."""
+        self.say(
+            f"{progress.method}: iteration {progress.iteration}, value {progress.best:,.8g}, "
+            f"{progress.seconds:.0f} s"
+        )
+
+
+class Steps:
+    """A bar for work of many known steps; plain lines where stderr is no terminal.
+
+    ``say(text, done, total)`` moves it.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+        console = _console(stderr=True)
+        self._live, self._quiet, self._group = console.is_terminal and not quiet, quiet, ""
+        self._bar = Progress(
+            "{task.description}", BarColumn(bar_width=24), MofNCompleteColumn(),
+            TimeElapsedColumn(), console=console, disable=not self._live, transient=True,
+        )  # fmt: skip
+        self._task = self._bar.add_task("starting", total=None)
+
+    def say(self, text: str, done: int, total: int) -> None:
+        self._bar.update(self._task, description=f"{text:<24}", completed=done, total=total)
+        group = text.split()[0].rstrip(":")
+        if not self._live and not self._quiet and group != self._group:
+            self._group = group
+            print(f"{done:>3}/{total} {group}", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Steps:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._bar.stop()

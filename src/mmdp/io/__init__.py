@@ -1,0 +1,48 @@
+"""Files: models as CSV in the paper's columns, Parquet or npz; policies as tables or JSON.
+
+A model's table has one row per transition p^m_t(s' | s, a) with its reward. Two sets of
+column names are known:
+
+===========  ===============  ==============================================
+meaning      paper's column   tidy column (ids, or labels in any text)
+===========  ===============  ==============================================
+s            idstatefrom      state
+a            idaction         action
+s'           idstateto        next_state
+m            idoutcome        model (may be left out: one model)
+t            idtime           time (may be left out: the same at all times)
+p            probability      probability
+r            reward           reward
+===========  ===============  ==============================================
+
+Ids and times count from 0. Files read beside a table ``NAME.csv`` or ``NAME.parquet``, each as
+``NAME_x.csv`` where that exists, else as ``x.csv``:
+
+- ``initial.csv``: ``idstate,probability``; states left out have probability 0.
+- ``parameters.csv``: ``parameter,value``. Known are ``discount``; ``actions``, the number of
+  actions where some are allowed nowhere; ``allow_missing`` (1: an action may be missing in
+  some models).
+- ``weights.csv``: ``idoutcome,weight``.
+- ``terminal.csv``: ``idstate,value`` or ``idoutcome,idstate,value``; 0 where left out.
+- ``labels.csv``: ``kind,id,label`` with kind ``state``, ``action`` or ``model``.
+- ``draws.csv``: ``idoutcome`` and one column per uncertain parameter.
+
+``training.csv`` and ``test.csv`` of one folder hold different models, so what the plain files
+say about models (weights, draws, labels of models, terminal values by model) is not used for
+``test.csv``: that is read from ``test_weights.csv`` and so on. A file with nothing but its
+header says "not given". Parquet files that :func:`save` wrote hold all this themselves.
+
+Ids come in the order of the numbers; labels in the order of first appearance (a categorical
+column: in the order of its categories), in the ``state`` column before ``next_state``.
+"""
+
+from mmdp.io.columns import PAPER
+from mmdp.io.models import load, save
+from mmdp.io.policies import load_policy, policy_frame, save_policy
+from mmdp.io.tables import from_frame, to_frame
+from mmdp.io.writing import write_all, write_whole
+
+__all__ = [
+    "PAPER", "from_frame", "load", "load_policy", "policy_frame", "save", "save_policy",
+    "to_frame", "write_all", "write_whole",
+]  # fmt: skip

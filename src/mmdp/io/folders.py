@@ -1,0 +1,271 @@
+"""The paper's CSV folder: the table of transitions and the small files beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from mmdp.errors import InputError, shown
+from mmdp.io.columns import PAPER
+from mmdp.io.ids import KINDS, Ids
+from mmdp.io.reading import Source, header, numbers, read_csv, suggested
+from mmdp.io.rules import Rules
+from mmdp.io.tables import entries
+from mmdp.io.writing import Writer, reason, write_all
+from mmdp.model import MMDP
+from mmdp.support import Array
+from mmdp.validate import read_distribution
+
+PARAMETERS = ("discount", "actions", "allow_missing")
+_TIDY = {"state": "idstate", "model": "idoutcome"}  # accepted in place of the paper's names
+
+
+# ---------------------------------------------------------------------- reading
+def read_parameters(file: Path, rules: Rules) -> tuple[dict[str, Any], dict[str, int]]:
+    """Fields and sizes from parameters.csv, which is needed before the ids can be checked."""
+    found = _beside(file, "parameters", ("parameter", "value"), rules)
+    if found is None:
+        return {}, {}
+    table, source = found
+    names = table["parameter"].str.strip()
+    known = names.isin(PARAMETERS).to_numpy()
+    if not known.all() and rules.extra_columns == "error":
+        told = ", ".join(suggested(x, PARAMETERS) for x in names[~known])
+        row = int(np.argmin(known))
+        source.fail(f"unknown parameter {told}; remove it or pass extra_columns='ignore'", row)
+    _refuse_repeats(names, "this parameter", source)
+    values = {
+        names.iloc[row]: _parameter(names.iloc[row], table["value"].iloc[row], row, source)
+        for row in np.flatnonzero(known).tolist()
+    }
+    sizes = {"action": int(values.pop("actions"))} if "actions" in values else {}
+    if "allow_missing" in values:
+        values["allow_missing"] = bool(values["allow_missing"])
+    return values, sizes
+
+
+def _parameter(name: str, text: str, row: int, source: Source) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        source.fail(f"{name} is {text!r}, not a number", row)
+    if name == "discount" and not 0 <= number <= 1:
+        source.fail(f"discount must be from 0 to 1, not {text}", row)
+    if name != "discount" and not (number.is_integer() and 0 <= number < 2**31):
+        source.fail(f"{name} is {text!r}; give a whole number", row)
+    return number
+
+
+def read_sides(file: Path, ids: Ids, rules: Rules) -> dict[str, Any]:
+    """The fields that the files beside a table give, but for parameters.csv."""
+    fields: dict[str, Any] = _read_labels(file, ids, rules)
+    fields["initial"] = _read_vector(file, "initial", ("idstate", "probability"), ids, rules)
+    fields["weights"] = _read_vector(file, "weights", ("idoutcome", "weight"), ids, rules)
+    fields["terminal"] = _read_terminal(file, ids, rules)
+    fields["parameters"] = _read_draws(file, ids)
+    return fields
+
+
+def _read_vector(
+    file: Path, name: str, columns: tuple[str, str], ids: Ids, rules: Rules
+) -> Array | None:
+    """(n,) probabilities by id."""
+    found = _beside(file, name, columns, rules)
+    if found is None:
+        return None
+    (table, source), (key, value) = found, columns
+    kind = "state" if key == "idstate" else "model"
+    places = ids.lookup(kind, table[key], source)
+    _refuse_repeats(places, f"this {kind}", source)
+    result = np.zeros(ids.sizes[kind])
+    result[places] = numbers(table[value], value, source)
+    with source.named():
+        return read_distribution(result, len(result), name, kind, ids.labels.get(kind))
+
+
+def _read_labels(file: Path, ids: Ids, rules: Rules) -> dict[str, Any]:
+    found = _beside(file, "labels", ("kind", "id", "label"), rules)
+    if found is None:
+        return {}
+    table, source = found
+    known = table["kind"].isin(list(KINDS)).to_numpy()
+    if not known.all():
+        row = int(np.argmin(known))
+        wrong = table["kind"].iloc[row]
+        source.fail(f"kind is {wrong!r}; it must be state, action or model", row)
+    if file.stem == "test" and source.place == file.with_name("labels.csv"):
+        table = table[table["kind"] != "model"]  # those name the models of training.csv
+    fields: dict[str, Any] = {}
+    for kind, part in table.groupby("kind"):
+        kind = str(kind)
+        places = ids.lookup(kind, part["id"], source)
+        _refuse_repeats(pd.Series(places, part.index), f"the label of this {kind}", source)
+        if len(part) != ids.sizes[kind]:
+            lacking = min(set(range(ids.sizes[kind])) - set(places.tolist()))
+            source.fail(f"no label for {kind} {lacking}; label every {kind} or none")
+        if kind in ids.labels and kind not in ids.relabelled:
+            source.fail(f"labels of {kind}s are in the transitions already; give them once")
+        fields[f"{kind}s"] = part["label"].iloc[np.argsort(places)].tolist()
+    return fields
+
+
+def _read_terminal(file: Path, ids: Ids, rules: Rules) -> Array | None:
+    """(S,) or (M, S) values of ending in a state."""
+    path = _side_path(file, "terminal")
+    by_model = path is not None and "idoutcome" in header(path)
+    expected = ("idoutcome", "idstate", "value") if by_model else ("idstate", "value")
+    found = _beside(file, "terminal", expected, rules)
+    if found is None:
+        return None
+    table, source = found
+    state = ids.lookup("state", table["idstate"], source)
+    model = ids.lookup("model", table["idoutcome"], source) if by_model else np.zeros_like(state)
+    _refuse_repeats(model * ids.sizes["state"] + state, "this terminal value", source)
+    values = np.zeros((ids.sizes["model"] if by_model else 1, ids.sizes["state"]))
+    values[model, state] = numbers(table["value"], "value", source)
+    return values if by_model else values[0]
+
+
+def _read_draws(file: Path, ids: Ids) -> dict[str, Array] | None:
+    found = _beside(file, "draws", ("idoutcome",), None)
+    if found is None:
+        return None
+    table, source = found
+    places = ids.lookup("model", table["idoutcome"], source)
+    _refuse_repeats(places, "this model", source)
+    if len(places) != ids.sizes["model"]:
+        source.fail(f"{shown(len(places), 'row')} for {shown(ids.sizes['model'], 'model')}")
+    order = np.argsort(places)
+    names = [str(name) for name in table.columns if name != "idoutcome"]
+    return {name: numbers(table[name], name, source)[order] for name in names}
+
+
+def _side_path(file: Path, name: str) -> Path | None:
+    """The file that says ``name`` about ``file``; None where there is none."""
+    own, shared = file.with_name(f"{file.stem}_{name}.csv"), file.with_name(f"{name}.csv")
+    if own.is_file() and file.stem != "training":
+        return own
+    if not shared.is_file() or shared == file:
+        return None
+    of_training = file.stem == "test" and (
+        name in ("weights", "draws") or (name == "terminal" and "idoutcome" in header(shared))
+    )
+    return None if of_training else shared
+
+
+def _beside(
+    file: Path, name: str, expected: Sequence[str], rules: Rules | None
+) -> tuple[pd.DataFrame, Source] | None:
+    """A small CSV as text with the expected columns; None where there is none or no row.
+
+    Without ``rules`` any other columns may stand in it.
+    """
+    path = _side_path(file, name)
+    if path is None:
+        return None
+    source = Source(path)
+    names = [_TIDY[x] if _TIDY.get(x) in expected else x for x in header(path)]
+    missing = [x for x in expected if x not in names]
+    unknown = [x for x in names if x not in expected]
+    if missing or (unknown and rules is not None and rules.extra_columns == "error"):
+        told = [f"unknown column {suggested(x, expected)}" for x in unknown]
+        told += [f"no column {x!r}" for x in missing]
+        source.fail(f"{'; '.join(told)}; expected {','.join(expected)}")
+    table = read_csv(path, names)
+    return (table, source) if len(table) else None
+
+
+def _refuse_repeats(places: npt.NDArray[Any] | pd.Series, what: str, source: Source) -> None:
+    column = pd.Series(places)
+    repeated = column.duplicated().to_numpy()
+    if repeated.any():
+        source.fail(f"{what} is given twice; keep one row", int(column.index[repeated][0]))
+
+
+# ---------------------------------------------------------------------- writing
+def save_csv(model: MMDP, file: Path) -> None:
+    """The table and, beside it, what it does not say."""
+    table = entries(model)
+    names = {role: name for name, role in PAPER.items()}
+    order = ("state", "action", "next_state", "model", "time", "probability", "reward")
+    frame = pd.DataFrame({names[role]: table[role] for role in order if role in table})
+    files: dict[Path, Writer] = {}
+    for name, side in _side_frames(model, table).items():
+        text = side.to_csv(index=False, lineterminator="\n")
+        found = _side_path(file, name) if file.parent.is_dir() else None
+        unsaid = found is None and not len(side)
+        if unsaid or (found is not None and found.read_bytes() == text.encode()):
+            continue
+        # the paper's layout: both splits share initial.csv and parameters.csv
+        shared = file.stem == "test" and found is None and name in ("initial", "parameters")
+        prefix = "" if shared or file.stem == "training" else f"{file.stem}_"
+        files[file.with_name(f"{prefix}{name}.csv")] = text
+    files[file] = lambda place: frame.to_csv(place, index=False, lineterminator="\n")
+    write_all(files)
+
+
+def save_folder(model: MMDP, folder: Path, name: str) -> None:
+    """Write into the folder, which is made, and removed again where the writing fails."""
+    made = not folder.exists()
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot make the folder ({reason(error)})") from None
+    try:
+        save_csv(model, folder / name)
+    except BaseException:
+        if made:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _side_frames(
+    model: MMDP, table: Mapping[str, npt.NDArray[Any]]
+) -> dict[str, pd.DataFrame]:  # fmt: skip
+    """Every file that may stand beside a table; without rows where there is nothing to say."""
+    uniform = np.array_equal(model.weights, np.full(model.n_models, 1.0 / model.n_models))
+    parameters: dict[str, Any] = {"discount": model.discount}
+    if len(np.unique(table["action"])) < model.n_actions:
+        parameters["actions"] = model.n_actions
+    if model.fields()["allow_missing"]:
+        parameters["allow_missing"] = 1
+    draws = {"idoutcome": range(model.n_models), **model.parameters}
+    return {
+        "initial": _numbered("idstate", "probability", model.initial, model.initial_given),
+        "parameters": pd.DataFrame(
+            parameters.items(), columns=["parameter", "value"], dtype=object
+        ),
+        "weights": _numbered("idoutcome", "weight", model.weights, not uniform),
+        "terminal": _terminal_frame(model.terminal),
+        "labels": _labels_frame(model),
+        "draws": pd.DataFrame(draws if model.parameters else {"idoutcome": []}),
+    }  # fmt: skip
+
+
+def _numbered(key: str, value: str, array: Array, given: bool = True) -> pd.DataFrame:
+    array = array if given else array[:0]
+    return pd.DataFrame({key: np.arange(len(array)), value: array})
+
+
+def _terminal_frame(terminal: Array) -> pd.DataFrame:
+    if (terminal == terminal[0]).all():
+        return _numbered("idstate", "value", terminal[0], bool(terminal.any()))
+    model, state = np.divmod(np.arange(terminal.size), terminal.shape[1])
+    return pd.DataFrame({"idoutcome": model, "idstate": state, "value": terminal.reshape(-1)})
+
+
+def _labels_frame(model: MMDP) -> pd.DataFrame:
+    """Labels by kind and id; those that only repeat the ids say nothing and are left out."""
+    rows: list[tuple[str, int, str]] = []
+    for kind in KINDS:
+        numbered = list(enumerate(getattr(model, f"{kind}_labels")))
+        if any(label != str(i) for i, label in numbered):
+            rows += [(kind, i, label) for i, label in numbered]
+    return pd.DataFrame(rows, columns=["kind", "id", "label"])

@@ -1,0 +1,171 @@
+"""load() and save(): a model in any of the formats, chosen by the name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from mmdp.errors import InputError
+from mmdp.io.columns import columns_of_csv, columns_of_frame
+from mmdp.io.folders import read_parameters, read_sides, save_csv, save_folder
+from mmdp.io.ids import encode
+from mmdp.io.npz import load_npz, save_npz
+from mmdp.io.parquet import load_parquet, save_parquet
+from mmdp.io.reading import Source
+from mmdp.io.rules import DeadEnds, Duplicates, ExtraColumns, IdGaps, MissingActions, Rules
+from mmdp.io.tables import assemble, by_label
+from mmdp.io.writing import PathLike, write_whole
+from mmdp.model import MMDP
+from mmdp.support import Storage
+
+SPLITS = {"train": "training", "test": "test", "true": "true"}
+
+
+def load(
+    path: PathLike,
+    *,
+    split: str = "train",
+    compat: str | None = None,
+    duplicates: Duplicates = "error",
+    normalize: bool = False,
+    missing_actions: MissingActions = "error",
+    dead_ends: DeadEnds = "error",
+    id_gaps: IdGaps = "error",
+    extra_columns: ExtraColumns = "error",
+    storage: Storage = "auto",
+    discount: float | None = None,
+    initial: npt.ArrayLike | Mapping[Any, float] | None = None,
+    weights: npt.ArrayLike | Mapping[Any, float] | None = None,
+    name: str | None = None,
+) -> MMDP:
+    """Read a model from a folder or from a ``.csv``, ``.parquet`` or ``.npz`` file.
+
+    Parameters
+    ----------
+    path
+        A folder means its ``training.csv`` (else ``training.parquet``, else ``model.npz``); a
+        file is read by its suffix. :mod:`mmdp.io` says which files are read beside it.
+    split
+        ``"test"`` reads ``test.csv`` (or ``test.parquet``) of a folder, ``"true"`` its
+        ``true.csv``. Only for folders.
+    compat
+        ``"cadp"`` behaves as the code published with the paper: the last duplicate wins, any
+        positive row is normalised, an action missing in some model contributes 0 there, a
+        state without actions contributes 0, extra columns are ignored.
+    duplicates
+        Two rows for the same transition: an error, the ``"last"`` one wins, or their
+        probabilities ``"sum"`` (the reward is their mean weighted by probability).
+    normalize
+        Divide every row of positive sum by its sum.
+    missing_actions
+        ``"zero"``: an action missing in some models ends there with nothing.
+    dead_ends
+        ``"absorb"``: a state without any action gets action 0, which stays there for nothing.
+    id_gaps
+        ``"relabel"``: number the ids that occur from 0, and keep the old ids as labels.
+    extra_columns
+        ``"ignore"``: skip columns and parameters that are not known.
+    storage
+        ``"auto"`` (by density), ``"dense"`` or ``"sparse"``.
+    discount, initial, weights, name
+        Replace what the files say; ``initial`` and ``weights`` may map labels to numbers.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> rows = "idstatefrom,idaction,idstateto,idoutcome,probability,reward"
+    >>> _ = (folder / "training.csv").write_text(rows + "\\n0,0,0,0,1,5\\n0,0,0,1,1,7\\n")
+    >>> mmdp.load(folder, discount=0.9).rewards.tolist()
+    [[[5.0]], [[7.0]]]
+    """
+    rules = Rules.read(
+        compat, duplicates=duplicates, normalize=normalize, missing_actions=missing_actions,
+        dead_ends=dead_ends, id_gaps=id_gaps, extra_columns=extra_columns, storage=storage,
+    )  # fmt: skip
+    file = _find_file(Path(path), split)
+    fields = {"discount": discount, "initial": initial, "weights": weights, "name": name}
+    given = {key: value for key, value in fields.items() if value is not None}
+    if file.suffix != ".npz":
+        return _load_table(file, rules, given)
+    model = load_npz(file, storage)
+    for key, labels in (("initial", model.state_labels), ("weights", model.model_labels)):
+        if key in given:
+            given[key] = by_label(given[key], labels, key)
+    return model.replace(**given) if given else model
+
+
+def _load_table(file: Path, rules: Rules, given: Mapping[str, Any]) -> MMDP:
+    source, stored = Source(file), None
+    if file.suffix == ".csv":
+        raw = columns_of_csv(file, rules)
+    else:
+        frame, stored = load_parquet(file)
+        raw = columns_of_frame(frame, source, rules)
+    fields, sizes = stored or read_parameters(file, rules)
+    ids = encode(raw, source, rules, fields, sizes)
+    if stored is None:
+        fields |= read_sides(file, ids, rules)
+    return assemble(ids, {**fields, **given}, source, rules)
+
+
+def _find_file(path: Path, split: str) -> Path:
+    """The one file that holds the transitions."""
+    if split not in SPLITS:
+        raise InputError(f"split must be 'train', 'test' or 'true', not {split!r}")
+    if path.is_dir():
+        stem = SPLITS[split]
+        names = [f"{stem}.csv", f"{stem}.parquet"] + (["model.npz"] if split == "train" else [])
+        for name in names:
+            if (path / name).is_file():
+                return path / name
+        known = sorted(x.name for x in path.iterdir() if x.suffix in (".csv", ".parquet", ".npz"))
+        there = f"it has {', '.join(known[:8])}" if known else "it has no data file"
+        raise InputError(f"{path}: no {names[0]} in this folder ({there}); name the file to read")
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder; check the path")
+    if path.suffix not in (".csv", ".parquet", ".npz"):
+        raise InputError(f"{path}: unknown suffix {path.suffix!r}; known are .csv, .parquet, .npz")
+    return path
+
+
+def save(model: MMDP, path: PathLike, *, split: str = "train") -> None:
+    """Write a model so that :func:`load` gives it back.
+
+    ``.npz`` keeps every array as it is in memory and is the fastest; ``.parquet`` is one tidy
+    table with the other fields in its metadata; ``.csv`` or a folder is the paper's format:
+    ``training.csv`` (``test.csv`` with ``split="test"``) with ``initial.csv`` and
+    ``parameters.csv``, and ``weights.csv``, ``terminal.csv``, ``labels.csv`` and ``draws.csv``
+    only where the model has such (labels that repeat the ids are none). Files about a table of
+    another name carry its name (``test_weights.csv``); one that would repeat a plain file is
+    not written. Numbers are written with all their digits. Either every file is written or
+    none.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]], initial=[1.0], discount=0.9)
+    >>> mmdp.save(one, folder)
+    >>> sorted(file.name for file in folder.iterdir())
+    ['initial.csv', 'parameters.csv', 'training.csv']
+    >>> print((folder / "training.csv").read_text().strip())
+    idstatefrom,idaction,idstateto,idoutcome,probability,reward
+    0,0,0,0,1.0,2.0
+    """
+    if not isinstance(model, MMDP):
+        raise InputError(f"save() writes an MMDP, not {type(model).__name__}")
+    if split not in ("train", "test"):
+        raise InputError(f"split must be 'train' or 'test', not {split!r}")
+    target = Path(path)
+    if target.suffix == ".csv":
+        save_csv(model, target)
+    elif target.is_dir() or not target.suffix:
+        save_folder(model, target, f"{SPLITS[split]}.csv")
+    elif target.suffix == ".npz":
+        write_whole(target, lambda file: save_npz(model, file))
+    elif target.suffix == ".parquet":
+        write_whole(target, lambda file: save_parquet(model, file))
+    else:
+        raise InputError(
+            f"{target}: unknown suffix {target.suffix!r}; write .npz, .parquet, .csv or a folder"
+        )

@@ -1,0 +1,100 @@
+"""npz: every array of a model as it is in memory, without pickle."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mmdp.errors import InputError
+from mmdp.io.ids import Ids
+from mmdp.io.reading import Source, must_be
+from mmdp.io.rules import Rules
+from mmdp.io.tables import assemble, entries
+from mmdp.io.writing import reason
+from mmdp.model import MMDP
+from mmdp.support import Storage, Support
+
+FORMAT = "mmdp-model-1"
+_LABELS = ("states", "actions", "models")
+_WORDS = ("name", "citation")
+
+
+def save_npz(model: MMDP, path: Path) -> None:
+    fields = model.fields()
+    arrays: dict[str, Any] = {"format": np.array(FORMAT), **model.problem._asdict()}
+    arrays["initial_given"] = model.initial_given
+    arrays["allow_missing"] = fields["allow_missing"]
+    arrays["horizon"] = -1 if model.horizon is None else model.horizon
+    for name in (*_LABELS, *_WORDS):
+        if fields[name] is not None:
+            arrays[name] = np.array(fields[name], dtype=str)
+    if model.pattern_rewards is not None:
+        arrays["next_rewards"] = model.pattern_rewards
+    for i, (name, values) in enumerate(model.parameters.items()):
+        arrays[f"parameter_{i}_name"], arrays[f"parameter_{i}"] = np.array(name), values
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def load_npz(path: Path, storage: Storage) -> MMDP:
+    must_be(path, "a zip archive (.npz, .xlsx)", "an npz file")
+    source = Source(path)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        model = _from_arrays(arrays) if str(arrays.get("format")) == FORMAT else None
+    except (OSError, ValueError, EOFError, LookupError, TypeError, zipfile.BadZipFile) as error:
+        # whatever save() wrote was a model: one that fails its checks was changed since
+        detail = str(error) if isinstance(error, InputError) else reason(error)
+        source.fail(f"damaged npz file ({detail})")
+    if model is None:
+        source.fail(
+            f"not a model saved by mmdp (no format {FORMAT!r}); build the model from your arrays "
+            "with mmdp.MMDP and mmdp.save it"
+        )
+    return model if storage in ("auto", model.storage) else _stored_as(model, storage, source)
+
+
+def _from_arrays(arrays: dict[str, Any]) -> MMDP:
+    """The stored model, checked: a damaged file must not reach a kernel."""
+    allowed, p, r, per_next = (
+        arrays["allowed"],
+        arrays["p"],
+        arrays["r"],
+        arrays.get("next_rewards"),
+    )
+    floats = all(x.dtype == np.float64 for x in (p, r, per_next) if x is not None)
+    if not floats or allowed.dtype != bool:
+        raise TypeError("arrays of another type")
+    horizon = int(arrays["horizon"])
+    support = Support(
+        (p.shape[2], *allowed.shape), arrays["indptr"].astype(np.int64),
+        arrays["indices"].astype(np.int32), np.ascontiguousarray(p), bool(arrays["dense"]), None,
+        horizon if horizon > 0 else None,
+    )  # fmt: skip
+    count = sum(name.startswith("parameter_") for name in arrays) // 2
+    return MMDP.from_support(
+        support, np.ascontiguousarray(r), next_rewards=per_next,
+        initial=arrays["initial"] if bool(arrays["initial_given"]) else None,
+        weights=arrays["weights"], discount=float(arrays["discount"]),
+        terminal=arrays["terminal"].T, allowed=allowed,
+        allow_missing=bool(arrays["allow_missing"]),
+        parameters={
+            str(arrays[f"parameter_{i}_name"]): arrays[f"parameter_{i}"] for i in range(count)
+        },
+        **{name: arrays.get(name) for name in _LABELS},
+        **{name: str(arrays[name]) for name in _WORDS if name in arrays},
+    )  # fmt: skip
+
+
+def _stored_as(model: MMDP, storage: Storage, source: Source) -> MMDP:
+    """The same model in the other storage."""
+    ids = Ids({k: v.astype(np.int64) if v.dtype.kind == "i" else v
+               for k, v in entries(model).items()})  # fmt: skip
+    ids.sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}
+    if model.horizon is not None:
+        ids.sizes["time"] = model.horizon
+    return assemble(ids, model.fields(), source, Rules(storage=storage))

@@ -1,0 +1,240 @@
+"""Policies as tables (CSV, Parquet) or JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mmdp.errors import InputError, shown
+from mmdp.io.ids import Ints, Labels, whole
+from mmdp.io.parquet import read_parquet, write_parquet
+from mmdp.io.reading import Source, header, is_number, numbers, read_csv, suggested
+from mmdp.io.writing import PathLike, reason, write_whole
+from mmdp.model import MMDP
+from mmdp.policy import MarkovPolicy
+
+FORMAT = "mmdp-policy-1"
+COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
+
+
+def policy_frame(policy: MarkovPolicy) -> pd.DataFrame:
+    """The policy as a tidy table: ``time, state, action``, and ``probability`` if randomised.
+
+    States and actions are labels where the policy has them, and then the ids stand beside
+    them as ``idstate, idaction``. A randomised policy lists the actions it may take.
+
+    >>> import mmdp
+    >>> policy = mmdp.MarkovPolicy([[0, 1]], state_labels=["up", "down"])
+    >>> print(mmdp.io.policy_frame(policy).to_string(index=False))
+    time state  action  idstate  idaction
+       0    up       0        0         0
+       0  down       1        1         1
+    """
+    policy = _policy_of(policy)
+    if policy.deterministic:
+        t, s = np.indices(policy.actions.shape).reshape(2, -1)
+        a = policy.actions.reshape(-1).astype(np.int64)
+    else:
+        t, s, a = np.nonzero(policy.probabilities)
+    columns: dict[str, Any] = {"time": t, "state": s, "action": a}
+    if not policy.deterministic:
+        columns["probability"] = policy.probabilities[t, s, a]
+    if policy.state_labels is not None:
+        columns["state"] = np.array(policy.state_labels, dtype=object)[s]
+    if policy.action_labels is not None:
+        columns["action"] = np.array(policy.action_labels, dtype=object)[a]
+    if policy.state_labels is not None or policy.action_labels is not None:
+        columns |= {"idstate": s, "idaction": a}
+    return pd.DataFrame(columns)
+
+
+def save_policy(policy: MarkovPolicy, path: PathLike) -> None:
+    """Write a policy as ``.csv``, ``.parquet`` (the table of :func:`policy_frame`) or ``.json``.
+
+    A solution is accepted in place of its policy. JSON keeps everything; a table keeps what
+    its rows say (labels of actions that are never taken need the model when loading).
+
+    >>> import tempfile, pathlib, mmdp
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
+    >>> mmdp.save_policy(mmdp.MarkovPolicy([[0, 1], [1, 1]]), file)
+    >>> mmdp.load_policy(file).actions.tolist()
+    [[0, 1], [1, 1]]
+    """
+    policy, target = _policy_of(policy), Path(path)
+    stored: dict[str, Any] = {
+        "format": FORMAT, "horizon": policy.horizon, "n_actions": policy.n_actions,
+        "states": policy.state_labels, "actions": policy.action_labels,
+    }  # fmt: skip
+    if target.suffix == ".csv":
+        write_whole(target, policy_frame(policy).to_csv(index=False, lineterminator="\n"))
+    elif target.suffix == ".json":
+        stored["policy" if policy.deterministic else "probabilities"] = policy.table.tolist()
+        write_whole(target, json.dumps(stored, indent=1) + "\n")
+    elif target.suffix == ".parquet":
+        write_whole(target, lambda file: write_parquet(policy_frame(policy), stored, file))
+    else:
+        raise InputError(
+            f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
+        )
+
+
+def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
+    """Read a policy from ``.csv``, ``.parquet`` or ``.json``.
+
+    With ``model``, labels are matched against its labels, and the policy is checked: every
+    state at every time, allowed actions only. Without it the ids of the file are used.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
+    >>> _ = file.write_text("time,state,action\\n0,up,go\\n0,down,stay\\n")
+    >>> model = mmdp.MMDP([[[1, 0], [0, 1]], [[1, 0], [0, 1]]], [[0, 1], [0, 1]],
+    ...                   states=["up", "down"], actions=["stay", "go"])
+    >>> mmdp.load_policy(file, model).actions.tolist()
+    [[1, 0]]
+    """
+    file = Path(path)
+    source, stored = Source(file), None
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; check the path")
+    if file.suffix == ".json":
+        policy = _from_json(file)
+        if model is None:
+            return policy
+        frame = policy_frame(policy)
+    elif file.suffix == ".csv":
+        frame = read_csv(file, header(file))
+    elif file.suffix == ".parquet":
+        frame, stored = read_parquet(file)
+    else:
+        raise InputError(f"{file}: unknown suffix {file.suffix!r}; known are .csv, .parquet, .json")
+    policy = _from_table(frame, source, model, stored or {})
+    if model is not None:
+        with source.named():
+            policy.check(model)
+    return policy
+
+
+def _policy_of(policy: Any) -> MarkovPolicy:
+    found = policy if isinstance(policy, MarkovPolicy) else getattr(policy, "policy", None)
+    if not isinstance(found, MarkovPolicy):
+        raise InputError(f"expected a MarkovPolicy, not {type(policy).__name__} without one policy")
+    return found
+
+
+def _from_json(path: Path) -> MarkovPolicy:
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path}: not a JSON file ({reason(error)})") from None
+    if not isinstance(stored, dict) or stored.get("format") != FORMAT:
+        raise InputError(f"{path}: not a policy saved by mmdp (no format {FORMAT!r})")
+    try:
+        return MarkovPolicy(
+            stored.get("policy"),
+            probabilities=stored.get("probabilities"),
+            n_actions=stored.get("n_actions"),
+            state_labels=stored.get("states"),
+            action_labels=stored.get("actions"),
+        )
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: {reason(error)}") from None
+
+
+def _from_table(
+    frame: pd.DataFrame, source: Source, model: MMDP | None, stored: Mapping[str, Any]
+) -> MarkovPolicy:
+    _check_columns([str(x) for x in frame.columns], source)
+    if not len(frame):
+        source.fail("a header but no rows; expected one row per time and state")
+    frame = frame.reset_index(drop=True)
+    time = whole(numbers(frame["time"], "time", source), "time", source)
+    s, states = _ids_of(frame, "state", source, model, stored)
+    a, actions = _ids_of(frame, "action", source, model, stored)
+    if model is not None:
+        n_states, n_actions = model.n_states, model.n_actions
+    else:
+        n_states = len(states) if states else int(s.max()) + 1
+        n_actions = max(len(actions or ()), int(a.max()) + 1, int(stored.get("n_actions") or 0))
+    shape = (int(time.max()) + 1, n_states, n_actions)
+    labels: dict[str, Any] = {"state_labels": states, "action_labels": actions}
+    randomised = "probability" in frame.columns
+    _check_places(time, s, a if randomised else np.zeros_like(a), shape, source, model)
+    if not randomised:
+        table = np.empty(shape[:2], dtype=np.int32)
+        table[time, s] = a
+        return MarkovPolicy(table, n_actions=n_actions, **labels)
+    probabilities = np.zeros(shape)
+    probabilities[time, s, a] = numbers(frame["probability"], "probability", source)
+    with source.named():
+        return MarkovPolicy(probabilities=probabilities, **labels)
+
+
+def _check_columns(names: list[str], source: Source) -> None:
+    told = [f"unknown column {suggested(x, COLUMNS)}" for x in names if x not in COLUMNS][:1]
+    told += [f"no column {x!r}" for x in COLUMNS[:3] if x not in names][:1]
+    if told:
+        source.fail(f"{'; '.join(told)}; a policy has time,state,action[,probability]")
+
+
+def _ids_of(
+    frame: pd.DataFrame, kind: str, source: Source, model: MMDP | None, stored: Mapping[str, Any]
+) -> tuple[Ints, Labels | None]:
+    """Ids and labels of the states or actions of a policy's table."""
+    text = frame[kind].astype(str).str.strip()
+    if model is not None and model.labelled[kind]:
+        return _ids_by_label(text, kind, source, model)
+    id_column = f"id{kind}"
+    if id_column not in frame.columns and not is_number(text).all():
+        row = int(np.argmin(is_number(text)))
+        label = text.iloc[row]
+        source.fail(f"{kind} {label!r} is a label without an id; pass the model it belongs to", row)
+    column = frame[id_column] if id_column in frame.columns else text
+    ids = whole(numbers(column, id_column, source), kind, source)
+    if model is not None:
+        limit = getattr(model, f"n_{kind}s")
+        if ids.max() >= limit:
+            row, told = int(np.argmax(ids >= limit)), shown(limit, kind)
+            source.fail(f"{kind} {ids[row]} does not exist; the model has {told}", row)
+        return ids, None
+    names = stored.get(f"{kind}s")
+    # the labels stand beside their ids; one huge id must not make a huge list
+    if names is None and (text != ids.astype(str)).any() and ids.max() < 2 * len(ids):
+        known = dict(zip(ids.tolist(), text, strict=True))
+        names = [known.get(i, str(i)) for i in range(int(ids.max()) + 1)]
+    return ids, None if names is None else tuple(map(str, names))
+
+
+def _ids_by_label(text: pd.Series, kind: str, source: Source, model: MMDP) -> tuple[Ints, Labels]:
+    labels: Labels = getattr(model, f"{kind}_labels")
+    ids = pd.Index(labels).get_indexer(pd.Index(text))
+    if ids.min() < 0:
+        if not text.isin([str(i) for i in range(len(labels))]).all():
+            row = int(np.argmax(ids < 0))
+            source.fail(f"the model has no {kind} {text.iloc[row]!r}", row)
+        ids = text.to_numpy(dtype=object)
+    return ids.astype(np.int64), labels
+
+
+def _check_places(
+    time: Ints, s: Ints, a: Ints, shape: tuple[int, int, int], source: Source, model: MMDP | None
+) -> None:
+    """Every time and state has a row, before an array of that size is made, and only one."""
+    horizon, n_states, n_actions = shape
+    if horizon * n_states > len(time):
+        seen = set(zip(time.tolist(), s.tolist(), strict=True))
+        t0, s0 = next((t, i) for t in range(horizon) for i in range(n_states) if (t, i) not in seen)
+        name = model.state_labels[s0] if model is not None else s0
+        source.fail(f"no action for time {t0}, state {name!r}; give every state at every time")
+    repeated = pd.Series((time * n_states + s) * n_actions + a).duplicated().to_numpy()
+    if repeated.any():
+        row = int(np.argmax(repeated))
+        source.fail(
+            f"time {time[row]}, state {s[row]} is given twice; keep one row "
+            "(or add a probability column for a randomised policy)",
+            row,
+        )

@@ -1,0 +1,244 @@
+"""The main job: every cell of the paper's tables, resumed where it was computed before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mmdp
+from mmdp.errors import InputError
+from mmdp.paper.cases import CASES, METHODS, PLANNERS, SEED, Case, episodes_for, method_for
+from mmdp.paper.figures import paper_figures
+from mmdp.policy import MarkovPolicy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("domain", "horizon", "method", "mean", "sd", "stderr", "seconds",
+           "paper_mean", "paper_sd", "paper_minutes")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One (domain, horizon, method): our figures and how they came about."""
+
+    domain: str
+    horizon: int
+    method: str
+    mean: float
+    sd: float
+    stderr: float
+    seconds: float
+    train_value: float
+    iterations: int
+    status: str
+    source: str
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the job found: the table, the figure's data and what was reused."""
+
+    cells: list[Cell]
+    figure: dict[str, list[float]]
+    regret: list[dict[str, Any]]
+    queries: list[dict[str, Any]]
+    seconds: float
+    reused: int
+
+    def frame(self) -> pd.DataFrame:
+        """One row per (domain, horizon, method) beside the paper's figures."""
+        import pandas as pd
+
+        printed = [paper_figures(t) for t in ("mean_return", "sd_return", "minutes")]
+        rows = []
+        for c in self.cells:
+            key = (c.domain, c.horizon, c.method)
+            rows.append(
+                (*key, c.mean, c.sd, c.stderr, c.seconds, *(table.get(key) for table in printed))
+            )
+        return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+Report = Callable[[str, int, int], None]
+
+
+class Job:
+    """The whole experiment; ``report(text, done, total)`` hears of every step."""
+
+    def __init__(
+        self,
+        out: Path,
+        *,
+        data: Path | None = None,
+        full: bool = False,
+        domains: Sequence[str] = tuple(CASES),
+        seed: int = SEED,
+        fresh: bool = False,
+        report: Report | None = None,
+    ) -> None:
+        unknown = [name for name in domains if name not in CASES]
+        if unknown:
+            raise InputError(f"no domain is called {unknown[0]!r}; choose from {', '.join(CASES)}")
+        if data is not None and not data.is_dir():
+            raise InputError(f"the data folder {data} does not exist; give a folder with --data")
+        self.out, self.data, self.full, self.seed = out, data, full, seed
+        self.cases = [CASES[name] for name in domains]
+        self.fresh, self.reused = fresh, 0
+        self.report = report or (lambda text, done, total: None)
+        self.done, self._warm = 0, False
+        self.total = sum(len(self._horizons(c)) * len(METHODS) for c in self.cases) + 3
+
+    def run(self) -> Results:
+        """Compute (or reuse) everything; files are written by :func:`mmdp.paper.write`."""
+        started = time.perf_counter()
+        cells = [cell for case in self.cases for cell in self._case(case)]
+        figure = self._kept("figure", {}, self._figure)
+        regret = self._kept("regret", {}, self._regret)
+        queries = self._kept("queries", {"full": self.full}, self._queries)
+        seconds = time.perf_counter() - started
+        return Results(cells, figure, regret, queries, seconds, self.reused)
+
+    def _horizons(self, case: Case) -> tuple[int, ...]:
+        return case.horizons if self.full else (case.main,)
+
+    def _case(self, case: Case) -> Iterator[Cell]:
+        made: list[Any] = []
+
+        def models() -> tuple[mmdp.MMDP, mmdp.MMDP, str]:
+            if not made:
+                self._say(f"{case.name}: models")
+                made.extend(case.models(self.seed, self.data))
+            return made[0], made[1], made[2]
+
+        for horizon in self._horizons(case):
+            baseline: list[MarkovPolicy] = []
+            for name in METHODS:
+                self._say(f"{case.name} T={horizon} {name}")
+                key = {
+                    "domain": case.name, "horizon": horizon, "method": name,
+                    "options": repr(method_for(name, None)),
+                }  # fmt: skip
+                found = self._kept(
+                    "cell", key, lambda name=name, horizon=horizon, baseline=baseline: asdict(  # type: ignore[misc]
+                        self._cell(case, horizon, name, models(), baseline)
+                    ),
+                )  # fmt: skip
+                self.done += 1
+                yield Cell(**found)
+
+    def _cell(
+        self, case: Case, horizon: int, name: str,
+        models: tuple[mmdp.MMDP, mmdp.MMDP, str], baseline: list[MarkovPolicy],
+    ) -> Cell:  # fmt: skip
+        train, test, source = models
+        if not self._warm:
+            self._say("compiling")
+            _warm_up()
+            self._warm = True
+        if name in PLANNERS and not baseline:
+            baseline.append(mmdp.solve(train, horizon, backend="numba").policy)
+        started = time.perf_counter()
+        if name == "Oracle":
+            solution = mmdp.solve(test, horizon, method_for(name, None), backend="numba")
+            evaluation, sd, details = solution.evaluation, solution.evaluation.sd, {}
+            seconds = solution.seconds
+        else:
+            known = baseline[0] if baseline else None
+            solution = mmdp.solve(
+                train, horizon, method_for(name, known), seed=self.seed, backend="numba"
+            )
+            seconds = solution.seconds
+            if name in PLANNERS:
+                episodes = episodes_for(name, test.n_models, horizon, train.n_models)
+                evaluation = mmdp.evaluate(
+                    solution, test, episodes=episodes, seed=self.seed, backend="numba"
+                )
+                sd, details = float(evaluation.details["episode_sd"]), dict(evaluation.details)
+                seconds = time.perf_counter() - started  # decisions are made as episodes run
+            else:
+                evaluation = mmdp.evaluate(solution, test, backend="numba")
+                sd, details = evaluation.sd, {}
+        if name == "CADP":
+            baseline.append(solution.policy)
+        return Cell(
+            case.name, horizon, name, evaluation.mean, sd, evaluation.stderr, seconds,
+            solution.value, solution.iterations, solution.status.name, source, details,
+        )  # fmt: skip
+
+    def _figure(self) -> dict[str, list[float]]:
+        """Training return by iteration of CADP from three starts on POPS."""
+        train, _, _ = CASES["POPS"].models(self.seed, self.data)
+        starts = {"WSU": "wsu", "MVP": "mvp", "random": "random"}
+        return {
+            label: mmdp.solve(
+                train, 50, mmdp.CADP(init=init), seed=self.seed, backend="numba"
+            ).trace.tolist()
+            for label, init in starts.items()
+        }  # fmt: skip
+
+    def _regret(self) -> list[dict[str, Any]]:
+        """Bayes regret by horizon on the example of the third theorem."""
+        model, _ = mmdp.domains.two_models()
+        methods = (mmdp.CADP(), mmdp.MixTS(resample="step"), mmdp.POMCP(queries=200))
+        frame = mmdp.regret_by_horizon(model, (2, 4, 8, 16, 32, 64), methods, seed=self.seed)
+        return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+
+    def _queries(self) -> list[dict[str, Any]]:
+        """POMCP's return on RS by the number of tree queries, paired with CADP."""
+        train, test, _ = CASES["RS"].models(self.seed, self.data)
+        part = test.subset(slice(0, 100))
+        baseline = mmdp.solve(train, 50, backend="numba").policy
+        rows = []
+        for queries in (5, 50, 500, 5000) if self.full else (5, 50, 500):
+            planner = mmdp.solve(
+                train, 50, mmdp.POMCP(queries=queries, episodes=2, baseline=baseline),
+                seed=self.seed, backend="numba",
+            )  # fmt: skip
+            found = mmdp.evaluate(planner, part, episodes=4, seed=self.seed).details
+            rows.append(
+                {"queries": queries, "difference": found["difference"],
+                 "stderr": found["difference_stderr"]}
+            )  # fmt: skip
+        return rows
+
+    # ------------------------------------------------------------ resuming
+    def _say(self, text: str) -> None:
+        self.report(text, self.done, self.total)
+
+    def _kept(self, kind: str, key: dict[str, Any], compute: Callable[[], Any]) -> Any:
+        """Read from out/cells where the same question was answered before, else compute."""
+        question = {
+            "kind": kind, **key, "seed": self.seed, "version": mmdp.__version__,
+            "data": None if self.data is None else str(self.data.resolve()),
+        }  # fmt: skip
+        digest = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16]
+        label = "-".join(str(key[k]) for k in ("domain", "horizon", "method") if k in key) or kind
+        path = self.out / "cells" / f"{label}-{digest}.json"
+        if kind != "cell":
+            self._say(kind)
+        if path.is_file() and not self.fresh:
+            self.reused += 1
+            answer = json.loads(path.read_text())["answer"]
+        else:
+            answer = json.loads(json.dumps(compute()))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            mmdp.io.write_whole(path, json.dumps({"question": question, "answer": answer}))
+        if kind != "cell":
+            self.done += 1
+        return answer
+
+
+def _warm_up() -> None:
+    """Compile before the clock of any cell runs."""
+    from mmdp.testing import random_model
+
+    model = random_model(1, n_models=8, n_states=3, n_actions=2, horizon=0)
+    for name in ("cadp", "gradient", "pomcp"):
+        mmdp.solve(model, 2, name, seed=0, backend="numba")

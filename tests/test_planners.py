@@ -1,0 +1,245 @@
+"""Policies with memory: beliefs, planners, and the compiled simulator against plain code."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp.kernels import rollouts
+from mmdp.testing import random_model
+
+PLANNERS = {
+    "qmdp": mmdp.QMDP(),
+    "rollout": mmdp.Rollout(),
+    "mixts": mmdp.MixTS(),
+    "mixts-step": mmdp.MixTS(resample="step", likelihood="both"),
+    "pomcp": mmdp.POMCP(queries=60),
+    "pomcp-rollout": mmdp.POMCP(queries=30, leaf="rollout"),
+    "pomcp-random": mmdp.POMCP(queries=30, leaf="random"),
+}
+MODEL = random_model(4, n_models=6, n_states=4, n_actions=3, horizon=0, discount=0.9)
+
+
+def exact_history_value(model: mmdp.MMDP, horizon: int, choose) -> float:
+    """Value of a belief policy choose(t, s, beta) by expanding every history."""
+    P, r = model.transitions, model.rewards
+    P = P if P.ndim == 5 else np.repeat(P[None], horizon, 0)
+    r = r if r.ndim == 4 else np.repeat(r[None], horizon, 0)
+
+    def value(t: int, s: int, weights: np.ndarray) -> float:
+        """Sum over models of weight times return from (t, s)."""
+        if t == horizon:
+            return float(weights @ model.terminal[:, s])
+        a = choose(t, s, weights / weights.sum())
+        total = float(weights @ r[t, :, s, a])
+        for after in range(model.n_states):
+            moved = weights * P[t, :, s, a, after]
+            if moved.sum() > 0:
+                total += model.discount * value(t + 1, after, moved)
+        return total
+
+    return sum(value(0, s, model.weights * mu) for s, mu in enumerate(model.initial) if mu > 0)
+
+
+def tiny(seed: int) -> mmdp.MMDP:
+    return random_model(seed, n_models=4, n_states=3, n_actions=3, horizon=3 if seed % 2 else 0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", ["qmdp", "rollout"])
+def test_simulation_agrees_with_the_expanded_history_tree(name, seed):
+    model = tiny(seed)
+    solution = mmdp.solve(model, 3, name, seed=seed)
+    planner = solution.policy
+
+    def choose(t: int, s: int, beta: np.ndarray) -> int:
+        q = planner.tables.q[t, s] @ beta
+        return int(np.where(model.allowed[s], q, -np.inf).argmax())
+
+    exact = exact_history_value(model, 3, choose)
+    report = mmdp.evaluate(planner, model, episodes=4000, seed=seed)
+    assert abs(report.mean - exact) <= 4 * report.stderr + 1e-9 * abs(exact)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rollout_is_never_worse_than_cadp_on_its_own_models(seed):
+    model = tiny(seed)
+    planner = mmdp.solve(model, 3, "rollout", seed=0).policy
+
+    def choose(t: int, s: int, beta: np.ndarray) -> int:
+        q = planner.tables.q[t, s] @ beta
+        return int(np.where(model.allowed[s], q, -np.inf).argmax())
+
+    exact = exact_history_value(model, 3, choose)
+    cadp = mmdp.solve(model, 3).value
+    assert exact >= cadp - 1e-9 * max(1.0, abs(cadp))
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_step_by_step_use_agrees_with_the_compiled_simulator(name):
+    """The protocol run in plain Python has the mean that the simulator reports."""
+    planner = mmdp.solve(MODEL, 6, PLANNERS[name], seed=0).policy
+    assert isinstance(planner, mmdp.Planner)
+    rng = np.random.default_rng(5)
+    totals = []
+    for episode in range(400):
+        m = rng.choice(MODEL.n_models, p=MODEL.weights)
+        memory = planner.start(seed=episode)
+        s, total = rng.choice(MODEL.n_states, p=MODEL.initial), 0.0
+        for t in range(6):
+            a = planner.act(memory, t, s)
+            assert MODEL.allowed[s, a]
+            reward = MODEL.rewards[m, s, a]
+            total += 0.9**t * reward
+            after = rng.choice(MODEL.n_states, p=MODEL.transitions[m, s, a])
+            memory = planner.update(memory, t, s, a, after, reward)
+            s = after
+        totals.append(total + 0.9**6 * MODEL.terminal[m, s])
+    report = mmdp.evaluate(planner, MODEL, episodes=400, seed=1)
+    error = np.hypot(np.std(totals) / np.sqrt(len(totals)), report.stderr)
+    assert abs(np.mean(totals) - report.mean) <= 4 * error
+
+
+def test_belief_is_bayes_rule():
+    planner = mmdp.solve(MODEL, 6, "qmdp", seed=0).policy
+    memory = planner.start(seed=0)
+    path = [(0, 0, 1), (1, 2, 3), (3, 0, 2)]
+    likelihood = MODEL.weights.copy()
+    for t, (s, a, after) in enumerate(path):
+        a = a if MODEL.allowed[s, a] else int(np.flatnonzero(MODEL.allowed[s])[0])
+        step = MODEL.transitions[:, s, a, after]
+        memory = planner.update(memory, t, s, a, after)
+        if step.any():
+            likelihood *= step
+    np.testing.assert_allclose(memory.belief, likelihood / likelihood.sum(), rtol=1e-12)
+
+
+def test_an_impossible_transition_is_counted_not_a_crash():
+    stay = mmdp.MMDP(np.eye(2)[None, :, None, :].repeat(3, 0), [[1.0], [0.0]], initial=[1, 0])
+    move = mmdp.MMDP([[[[0.0, 1.0]], [[0.0, 1.0]]]], [[1.0], [0.0]], initial=[1, 0])
+    planner = mmdp.solve(stay, 4, "qmdp", seed=0).policy
+    report = mmdp.evaluate(planner, move, episodes=10, seed=0)
+    assert report.details["impossible"] == 10  # the first step of every episode
+    memory = planner.update(planner.start(0), 0, 0, 0, 1)
+    assert memory.impossible == 1
+    np.testing.assert_allclose(memory.belief, stay.weights)
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_reproducible_by_seed_with_one_thread_or_three(name):
+    planner = mmdp.solve(MODEL, 5, PLANNERS[name], seed=3).policy
+    runs = [
+        mmdp.simulate(planner, MODEL, episodes=20, seed=9, threads=threads).returns
+        for threads in (1, 3, 1)
+    ]
+    assert (runs[0] == runs[1]).all()
+    assert (runs[0] == runs[2]).all()
+    other = mmdp.simulate(planner, MODEL, episodes=20, seed=10).returns
+    assert (runs[0] != other).any()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_markov_policies_simulate_to_their_exact_value(seed):
+    model = random_model(seed)
+    horizon = model.horizon or 5
+    sharp = mmdp.MarkovPolicy.random(model, horizon, seed)
+    for policy in (sharp, mmdp.MarkovPolicy.uniform(model, horizon)):
+        exact = mmdp.evaluate(policy, model)
+        report = mmdp.evaluate(policy, model, episodes=3000, seed=seed)
+        assert abs(report.mean - exact.mean) <= 4 * report.stderr + 1e-9 * abs(exact.mean)
+
+
+@pytest.mark.parametrize("domain", ["riverswim", "hiv", "inventory", "population_small"])
+def test_simulated_cadp_agrees_with_its_exact_value_on_every_domain(domain):
+    train, test = getattr(mmdp.domains, domain)(seed=0)
+    policy = mmdp.solve(train, 15).policy
+    exact, found = mmdp.evaluate(policy, test), mmdp.evaluate(policy, test, episodes=60, seed=2)
+    assert abs(found.mean - exact.mean) <= 3 * found.stderr
+
+
+def test_the_control_variate_shrinks_the_error_and_keeps_the_mean():
+    train, test = mmdp.domains.riverswim(seed=0)
+    planner = mmdp.solve(train, 50, "qmdp", seed=0).policy
+    plain = mmdp.simulate(planner, test, episodes=20, seed=0, control=False)
+    better = mmdp.simulate(planner, test, episodes=20, seed=0)
+    assert better.stderr < plain.stderr / 10
+    assert abs(better.mean - plain.mean) < 3 * plain.stderr
+
+
+def test_memory_beats_markov_policies_on_the_two_model_example():
+    model, _ = mmdp.domains.two_models()
+    frame = mmdp.regret_by_horizon(model, (8, 16, 32), (mmdp.CADP(), mmdp.MixTS(resample="step")))
+    regret = frame.pivot(index="horizon", columns="method", values="regret")
+    np.testing.assert_allclose(
+        regret["cadp"], [2.0, 4.0, 8.0]
+    )  # min(2 lambda, 1 - lambda)/2 a step
+    assert (regret["mixts"] < 1.6).all()
+
+
+def test_pomcp_finds_the_history_dependent_optimum_of_a_tiny_problem():
+    """Against full enumeration of belief policies: optimal value of the belief tree."""
+    for seed in (0, 2, 6):
+        model = random_model(seed, n_models=3, n_states=2, n_actions=2, horizon=0)
+        best = optimal_history_value(model, 3)
+        planner = mmdp.solve(model, 3, mmdp.POMCP(queries=4000, episodes=2), seed=0).policy
+        report = mmdp.evaluate(planner, model, episodes=300, seed=1)
+        size = max(1.0, abs(best))
+        assert report.mean <= best + 4 * report.stderr + 1e-9 * size
+        assert report.mean >= best - 4 * report.stderr - 0.02 * size
+
+
+def optimal_history_value(model: mmdp.MMDP, horizon: int) -> float:
+    P, r = model.transitions, model.rewards
+
+    def value(t: int, s: int, weights: np.ndarray) -> float:
+        if t == horizon:
+            return float(weights @ model.terminal[:, s])
+        options = []
+        for a in np.flatnonzero(model.allowed[s]):
+            total = float(weights @ r[:, s, a])
+            for after in range(model.n_states):
+                moved = weights * P[:, s, a, after]
+                if moved.sum() > 0:
+                    total += model.discount * value(t + 1, after, moved)
+            options.append(total)
+        return max(options)
+
+    return sum(value(0, s, model.weights * mu) for s, mu in enumerate(model.initial) if mu > 0)
+
+
+def test_uniform_numbers_are_uniform():
+    keys = [rollouts._key(1, m, e) for m, e in itertools.product(range(50), range(40))]
+    u = np.array([[rollouts._uniform(np.uint64(k), np.uint64(c)) for c in range(5)] for k in keys])
+    assert abs(u.mean() - 0.5) < 0.01
+    assert abs(u.var() - 1 / 12) < 0.005
+    assert np.abs(np.corrcoef(u.T) - np.eye(5)).max() < 0.08
+
+
+def test_planner_messages():
+    planner = mmdp.solve(MODEL, 5, "qmdp", seed=0).policy
+    with pytest.raises(mmdp.InputError, match="the planner is for 4 states and 3 actions"):
+        mmdp.simulate(planner, random_model(1, n_states=2, n_actions=3, horizon=0))
+    with pytest.raises(mmdp.InputError, match="episodes must be a whole number of at least 2"):
+        mmdp.simulate(planner, MODEL, episodes=1)
+    with pytest.raises(mmdp.InputError, match="queries must be at least 1"):
+        mmdp.POMCP(queries=0)
+    learns = mmdp.solve(MODEL, 5, mmdp.MixTS(likelihood="reward"), seed=0).policy
+    with pytest.raises(mmdp.InputError, match="learns from rewards: pass reward="):
+        learns.update(learns.start(0), 0, 0, 0, 0)
+
+
+def test_published_planners(paper_data):
+    """QMDP, rollout and MixTS on the published test models."""
+    train, test = (mmdp.load(paper_data / "riverswim", split=x) for x in ("train", "test"))
+    qmdp = mmdp.evaluate(mmdp.solve(train, 50, "qmdp", seed=0), test, episodes=50, seed=1).details
+    assert abs(qmdp["difference"] - 0.5) < 0.2
+    rollout = mmdp.evaluate(mmdp.solve(train, 50, "rollout", seed=0), test, episodes=50, seed=1)
+    assert rollout.details["difference"] > 0
+    train, test = (mmdp.load(paper_data / "hiv", split=x) for x in ("train", "test"))
+    qmdp = mmdp.evaluate(mmdp.solve(train, 15, "qmdp", seed=0), test, episodes=1000, seed=1).details
+    assert abs(qmdp["difference"] + 1900) < 400
+    mixts = mmdp.evaluate(mmdp.solve(train, 15, "mixts", seed=0), test, episodes=1000, seed=1)
+    assert abs(mixts.mean - 36_500) < 1000
