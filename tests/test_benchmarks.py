@@ -137,3 +137,80 @@ def test_benchmark_runs_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture
         assert row["check"] in printed
     assert {"cpu", "cores", "numpy", "numba"} <= figures["machine"].keys()
     assert all(len(line) <= 100 for line in printed.splitlines())
+
+
+@pytest.mark.parametrize("kind", [False, True])
+def test_planning_peer_searches_the_same_problem(kind: bool) -> None:
+    """With one model, one decision of the peer finds the best first action, in counted steps."""
+    pytest.importorskip("pomdp_py")
+    from benchmarks import planning
+
+    instance = riverswim(models=1, states=4, horizon=3)
+    q = mmdp.solve(instance.model, 3, mmdp.QMDP(episodes=2), seed=0).policy.tables.q[0, :, :, 0]
+    peer = planning.Peer(instance, np.full(3, 100.0), kind)
+    for s in range(4):
+        peer.problem.steps = 0
+        assert peer.decide(0, s, 2000) == q[s].argmax()
+        assert peer.problem.steps == pytest.approx(2000 * 3, rel=0.4)  # the tree may go one deeper
+
+
+@pytest.mark.parametrize("kind", [False, True])
+def test_planning_peer_moves_with_the_probabilities_of_the_model(kind: bool) -> None:
+    pytest.importorskip("pomdp_py")
+    from benchmarks import planning
+
+    instance = riverswim(models=2, states=4, horizon=3)
+    peer = planning.Peer(instance, np.ones(3), kind)
+    state = peer.problem.states[1][2] if kind else planning.State(1, 2)
+    drawn = [peer.problem.sample(state, planning.Action(1)) for _ in range(4000)]
+    after = [(x[0] if kind else x).s for x in drawn]
+    found = np.bincount(after, minlength=4) / len(after)
+    np.testing.assert_allclose(found, instance.transitions[1, 2, 1], atol=0.04)
+    if kind:
+        assert drawn[0][2] == instance.rewards[1, 2, 1]
+        assert drawn[0][1].s == after[0]
+
+
+def test_search_steps_add_up_the_remaining_horizons() -> None:
+    pytest.importorskip("pomdp_py")
+    from benchmarks import planning
+
+    assert planning.search_steps(7, 5) == sum(7 * (5 - t) for t in range(5))
+
+
+def test_planning_runs_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pomdp_py")
+    from benchmarks import planning
+
+    file = tmp_path / "planning.json"
+    assert planning.main(["--json", str(file)], sizes=planning.TINY) == 0
+    printed = capsys.readouterr().out
+    rows = {(x["check"], x["threads"]): x for x in json.loads(file.read_text())["checks"]}
+    for name in ("RS", "POPS"):
+        peer, kind = rows[f"{name} pomdp-py", 1], rows[f"{name} pomdp-py kind", 1]
+        for planner in ("POMCP", "QMDP", "rollout", "Markov"):
+            for threads in (1, 2):
+                ours = rows[f"{name} {planner}", threads]
+                assert ours["ratio"] == pytest.approx(ours["rate"] / peer["rate"])
+                assert ours["kind"] == pytest.approx(ours["rate"] / kind["rate"])
+                assert ours["check"] in printed
+    assert rows["POP QMDP", 1]["ratio"] is None  # too large for the peer
+    assert rows["RS POMCP", 1]["goal"]["floor"] == 100
+    assert rows["POPS QMDP", 1]["goal"] == {"floor": 2e6, "aim": 4e6, "of": "rate"}
+    assert all(len(line) <= 100 for line in printed.splitlines())
+
+
+def test_planning_verdict_looks_at_what_the_goal_is_of() -> None:
+    pytest.importorskip("pomdp_py")
+    from benchmarks import planning
+
+    def verdict(rate: float, ratio: float | None, goal: planning.Goal | None) -> str:
+        return planning.Check("x", 1, rate, ratio, ratio, ratio, ratio, goal).verdict
+
+    assert [verdict(x, 1.0, planning.BELIEF_GOAL) for x in (1e6, 3e6, 5e6)] == [
+        "BELOW", "floor", "aim",
+    ]  # fmt: skip
+    assert [verdict(9e9, x, planning.TREE_GOAL) for x in (99.0, 101.0, None)] == [
+        "BELOW", "floor", "BELOW",
+    ]  # fmt: skip
+    assert verdict(1.0, 1.0, None) == ""

@@ -214,3 +214,15 @@ def test_mvp_averages_transitions_and_next_state_rewards_apart():
     assert mean.rewards[0, 0, 0] == pytest.approx(0.4 * 2.0 + 0.6 * 20.0)
     plain = mmdp.MMDP(P, (P * R).sum(axis=3)).mean_model()
     assert plain.rewards[0, 0, 0] == pytest.approx(((P * R).sum(axis=3))[:, 0, 0].mean())
+
+
+@pytest.mark.parametrize("seed", range(0, 100, 2))
+def test_two_way_sweeps_rise_to_a_local_maximum_too(seed):
+    model = random_model(seed, n_states=3, n_actions=3)
+    horizon = model.horizon or 3
+    size = scale(model, horizon)
+    solution = mmdp.solve(model, horizon, mmdp.CADP(sweeps="two-way", init="random"), seed=seed)
+    assert (np.diff(solution.trace) >= -1e-12 * size).all()
+    G = mmdp.gradient(model, solution.policy)
+    taken = np.take_along_axis(G, solution.policy.actions[:, :, None].astype(int), axis=2)
+    assert (np.nan_to_num(G - taken, nan=-1.0) <= 1e-9 * size).all()

@@ -159,6 +159,12 @@ def _check_passes(kernel: Kernel, model: MMDP, horizon: int, seed: int, rtol: fl
         options = {"weights": weights, "policy": incumbent, "keep_values": True}
         _same_backward(kernel, truth, x, horizon, "weighted", options, rtol, where)
     _same_backward(kernel, truth, x, horizon, "own", {"keep_actions": True}, rtol, where)
+    q = truth.backward(x, horizon, "given", policy=sharp, keep_q=True).q
+    assert q is not None
+    expected, b = truth.improve(x, horizon, sharp, q)
+    actions, found = kernel.improve(x, horizon, sharp, q)
+    assert (actions == expected).all(), f"improve: actions ({where})"
+    _same(found, b, rtol, f"improve: model weights b ({where})")
     lean = kernel.backward(x, horizon, "own")
     assert lean.actions is None, f"actions kept unasked ({where})"
     assert lean.values is None, f"values kept unasked ({where})"

@@ -63,15 +63,13 @@ def read_rewards(
         return np.repeat(array[None, :, :, None], n_models, axis=3), None
     fits_time = array.ndim == 4 and array.shape[1:] == per_model
     fits_time = fits_time and support.horizon in (None, len(array))
-    if array.shape == per_model and n_models == 1 == n_states == n_actions:
-        return np.moveaxis(array[None], 1, 3), None
     if array.shape == per_model:
         return np.ascontiguousarray(np.moveaxis(array[None], 1, 3)), None
-    if fits_time and array.shape == per_next:
+    if fits_time and array.shape == per_next and support.horizon is None:
         raise InputError(
             f"rewards of shape {array.shape} could be per time (T, M, S, A) or per next state "
-            "(M, S, A, S'); say next_rewards= for the latter, or repeat the former as a "
-            "(T, M, S, A, S') next_rewards array"
+            "(M, S, A, S'); say next_rewards= for the latter, or give the transitions the "
+            "leading time axis too for the former"
         )
     if fits_time:
         support.horizon = len(array)

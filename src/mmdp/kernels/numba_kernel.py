@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.jit import jit
-from mmdp.kernels.problem import TIE, Array, Backward, Choice, Problem
+from mmdp.kernels.problem import TIE, Array, Backward, Choice, IntArray, Problem
 from mmdp.kernels.threads import Team, default_threads
 
 WEIGHTED, OWN, ACTIONS, PROBABILITIES = range(4)
@@ -188,6 +188,16 @@ def _backward(  # type: ignore[no-untyped-def]
 
 
 @jit(fastmath={"contract"})
+def _push(s, n_actions, weight, a, lo, hi, indptr, indices, p_t, b_t, b_next):  # type: ignore[no-untyped-def]
+    """Add what flows out of state s by action a, taken with this weight, to b at t + 1."""
+    row = s * n_actions + a
+    for k in range(_U(indptr[row]), _U(indptr[row + 1])):
+        i = _U(indices[k])
+        for m in range(lo, hi):
+            b_next[i, m] += p_t[k, m] * (weight * b_t[s, m])
+
+
+@jit()
 def _forward(  # type: ignore[no-untyped-def]
     t_to, m_from, m_to, indptr, indices, p, n_actions, actions, probabilities, b
 ):
@@ -204,19 +214,25 @@ def _forward(  # type: ignore[no-untyped-def]
         for s in range(n_states):
             if _mass(b_t[s], lo, hi) == 0.0:
                 continue
+            if not random:
+                _push(s, n_actions, 1.0, actions[t, s], lo, hi, indptr, indices, p_t, b_t, b_next)
+                continue
             for a in range(n_actions):
-                weight = 1.0
-                if random:
-                    weight = probabilities[t, s, a]
-                elif a != actions[t, s]:
-                    continue
-                if weight == 0.0:
-                    continue
-                row = s * n_actions + a
-                for k in range(_U(indptr[row]), _U(indptr[row + 1])):
-                    i = _U(indices[k])
-                    for m in range(lo, hi):
-                        b_next[i, m] += p_t[k, m] * (weight * b_t[s, m])
+                weight = probabilities[t, s, a]
+                if weight > 0.0:
+                    _push(s, n_actions, weight, a, lo, hi, indptr, indices, p_t, b_t, b_next)
+
+
+@jit()
+def _choose_states(t, s_from, s_to, allowed, q_t, b_t, actions, g):  # type: ignore[no-untyped-def]
+    """Actions at time t that maximise G = sum_m b q over the states s_from..s_to."""
+    zero, width = _U(0), _U(b_t.shape[1])
+    for s in range(s_from, s_to):
+        if _mass(b_t[s], zero, width) == 0.0:
+            continue
+        for a in range(allowed.shape[1]):
+            g[a] = _dot(b_t[s], q_t[s, a], zero, width) if allowed[s, a] else -np.inf
+        actions[t, s] = _chosen(g, actions[t, s])
 
 
 _NO_B = np.zeros((1, 1, 1))
@@ -313,6 +329,34 @@ class NumbaKernel:
             blocks,
         )  # fmt: skip
         return b
+
+    def improve(
+        self, problem: Problem, horizon: int, policy: npt.NDArray[np.generic], q: Array
+    ) -> tuple[IntArray, Array]:
+        x = problem
+        S, A, M = x.n_states, x.n_actions, x.n_models
+        actions = np.array(policy, dtype=np.int32)
+        b = np.empty((horizon, S, M))
+        b[0] = x.initial[:, None] * x.weights
+        team = self._team(len(x.indices) * M // A + S * A * M)
+        states, models = _blocks(S, len(team)), _blocks(M, len(team))
+        for t in range(horizon):
+            p_t = x.p[t : t + 1] if len(x.p) > 1 else x.p
+            team.each(
+                lambda s, t=t: _choose_states(  # type: ignore[misc]
+                    t, s[0], s[1], x.allowed, q[t], b[t], actions, np.empty(A)
+                ),
+                states,
+            )
+            if t + 1 < horizon:
+                team.each(
+                    lambda m, t=t, p_t=p_t: _forward(  # type: ignore[misc]
+                        1, m[0], m[1], x.indptr, x.indices, p_t, A, actions[t : t + 1], _NO_TSA,
+                        b[t : t + 2],
+                    ),
+                    models,
+                )  # fmt: skip
+        return actions, b
 
     def _team(self, work: int) -> Team:
         return Team.of(self.threads if work >= THREADS_PAY_FROM else 1)

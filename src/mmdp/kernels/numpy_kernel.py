@@ -66,16 +66,36 @@ class NumpyKernel:
         return Backward(v, chosen, values, gradient, all_q)
 
     def forward(self, problem: Problem, horizon: int, policy: npt.NDArray[np.generic]) -> Array:
-        S, A, M = problem.n_states, problem.n_actions, problem.n_models
-        row_state, row_action = np.divmod(problem.rows(), A)
-        b = np.empty((horizon, S, M))
+        b = np.empty((horizon, problem.n_states, problem.n_models))
         b[0] = problem.initial[:, None] * problem.weights
         for t in range(horizon - 1):
-            pi = policy[t] if policy.ndim == 3 else np.eye(A)[policy[t]]
-            flow = _at(problem.p, t) * (pi[row_state, row_action, None] * b[t, row_state])
-            b[t + 1] = 0.0
-            np.add.at(b[t + 1], problem.indices, flow)
+            b[t + 1] = _step(problem, t, policy[t], b[t])
         return b
+
+    def improve(
+        self, problem: Problem, horizon: int, policy: npt.NDArray[np.generic], q: Array
+    ) -> tuple[IntArray, Array]:
+        actions = np.empty((horizon, problem.n_states), dtype=np.int32)
+        b = np.empty((horizon, problem.n_states, problem.n_models))
+        b[0] = problem.initial[:, None] * problem.weights
+        for t in range(horizon):
+            finite = np.where(problem.allowed[:, :, None], q[t], 0.0)
+            G = np.einsum("sm,sam->sa", b[t], finite)
+            G[~problem.allowed] = -np.inf
+            actions[t] = choose(G, b[t], policy[t])
+            if t + 1 < horizon:
+                b[t + 1] = _step(problem, t, actions[t], b[t])
+        return actions, b
+
+
+def _step(problem: Problem, t: int, policy: npt.NDArray[np.generic], b: Array) -> Array:
+    """b at t + 1 from b (S, M) at t under the actions (S,) or probabilities (S, A) of t."""
+    pi: Array = np.asarray(policy if policy.ndim == 2 else np.eye(problem.n_actions)[policy])
+    row_state, row_action = np.divmod(problem.rows(), problem.n_actions)
+    flow = _at(problem.p, t) * (pi[row_state, row_action, None] * b[row_state])
+    after = np.zeros_like(b)
+    np.add.at(after, problem.indices, flow)
+    return after
 
 
 class _Expectation:

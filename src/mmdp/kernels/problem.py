@@ -122,3 +122,14 @@ class Kernel(Protocol):
     def forward(self, problem: Problem, horizon: int, policy: npt.NDArray[np.generic]) -> Array:
         """(T, S, M) model weights b under ``policy``, (T, S) or (T, S, A)."""
         ...
+
+    def improve(
+        self, problem: Problem, horizon: int, policy: npt.NDArray[np.generic], q: Array
+    ) -> tuple[IntArray, Array]:
+        """A forward pass that improves the policy on its way: ((T, S) actions, (T, S, M) b).
+
+        ``q`` (T, S, A, M) is kept from a backward pass of ``policy`` (T, S). At time t, b_t of
+        the new policy and q_t give the exact gradient there, so taking its maximiser is a
+        coordinate step like those of the backward pass; ties as there.
+        """
+        ...

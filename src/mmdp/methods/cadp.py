@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,11 @@ class CADP:
 
     Parameters
     ----------
+    sweeps
+        ``"paper"``: a sweep is the forward pass for b and the improving backward pass of the
+        paper; ``"two-way"``: the forward pass improves the policy too, with q kept from the
+        backward pass (T * S * A * M numbers), which takes fewer sweeps to another, equally
+        exact local maximum.
     init
         Where to start: ``"wsu"`` (as in the paper), ``"mvp"``, ``"random"``, ``"uniform"``,
         or a :class:`mmdp.MarkovPolicy`.
@@ -42,6 +47,7 @@ class CADP:
     starts: int = 1
     tol: float = 0.0
     max_iterations: int = 1000
+    sweeps: Literal["paper", "two-way"] = "paper"
 
     name: ClassVar[str] = "cadp"
 
@@ -50,6 +56,8 @@ class CADP:
             raise InputError(f"starts must be at least 1, not {self.starts}")
         if self.max_iterations < 1:
             raise InputError(f"max_iterations must be at least 1, not {self.max_iterations}")
+        if self.sweeps not in ("paper", "two-way"):
+            raise InputError(f'sweeps must be "paper" or "two-way", not {self.sweeps!r}')
         if not self.tol >= 0:
             raise InputError(f"tol must be at least 0, not {self.tol}")
 
@@ -58,7 +66,7 @@ class CADP:
         found = []
         for k in range(self.starts):
             start = start_policy(context, self.init if k == 0 else "random", int(seeds[k]))
-            found.append(ascend(context, *start, self.tol, self.max_iterations))
+            found.append(ascend(context, *start, self.tol, self.max_iterations, self.sweeps))
         best = max(found, key=lambda ascent: ascent.value)
         details: dict[str, Any] = {"sweeps": best.sweeps}
         if self.starts > 1:
@@ -84,6 +92,7 @@ def ascend(
     returns: Array | None = None,
     tol: float = 0.0,
     max_iterations: int = 1000,
+    sweeps: str = "paper",
 ) -> Ascent:
     """CADP from one policy table, whose returns (M,) may be known already.
 
@@ -92,10 +101,10 @@ def ascend(
     returns = context.returns(policy) if returns is None else returns
     value = context.mean(returns)
     context.record(policy, value)
+    q: Array | None = None
     for sweep in range(1, max_iterations + 1):
-        b = context.kernel.forward(context.problem, context.horizon, policy)
         incumbent = policy if policy.ndim == 2 else None
-        improved, new_returns = context.weighted(b, incumbent)
+        improved, new_returns, q = _sweep(context, policy, q, sweeps == "two-way")
         gain = context.mean(new_returns) - value
         if incumbent is not None and ((improved == incumbent).all() or gain <= 0):
             return Ascent(policy, returns, value, True, sweep)
@@ -104,3 +113,20 @@ def ascend(
         if incumbent is not None and gain <= tol * max(1.0, abs(value)):
             return Ascent(policy, returns, value, False, sweep)
     return Ascent(policy, returns, value, False, max_iterations)
+
+
+def _sweep(
+    context: Context, policy: Table, q: Array | None, two_way: bool
+) -> tuple[Table, Array, Array | None]:
+    """One forward and one backward pass: (policy, returns (M,), q where it is wanted next)."""
+    kernel, problem, horizon = context.kernel, context.problem, context.horizon
+    if q is None:
+        b = kernel.forward(problem, horizon, policy)
+    else:
+        policy, b = kernel.improve(problem, horizon, policy, q)
+    found = kernel.backward(
+        problem, horizon, "weighted", weights=b, policy=policy if policy.ndim == 2 else None,
+        keep_q=two_way,
+    )  # fmt: skip
+    assert found.actions is not None
+    return found.actions, problem.returns(found.first), found.q
