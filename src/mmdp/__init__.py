@@ -6,14 +6,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from mmdp._version import __version__
+from mmdp.bounds import Bound, bound
 from mmdp.errors import InputError
 from mmdp.methods import (
     CADP,
     METHODS,
+    MILP,
     MVP,
     POMCP,
     QMDP,
     WSU,
+    Exact,
     Gradient,
     Mirror,
     MixTS,
@@ -40,12 +43,15 @@ if TYPE_CHECKING:
 __all__ = [
     "CADP",
     "METHODS",
+    "MILP",
     "MMDP",
     "MVP",
     "POMCP",
     "QMDP",
     "WSU",
+    "Bound",
     "Evaluation",
+    "Exact",
     "Gradient",
     "InputError",
     "MarkovPolicy",
@@ -59,6 +65,7 @@ __all__ = [
     "Solution",
     "Status",
     "__version__",
+    "bound",
     "domains",
     "evaluate",
     "gradient",

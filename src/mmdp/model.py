@@ -325,6 +325,9 @@ class MMDP:
     def __setstate__(self, state: dict[str, Any]) -> None:
         for field, value in state.items():
             object.__setattr__(self, field, value)
+        for array in (*self._problem, self._next_rewards, *self._parameters.values()):
+            if isinstance(array, np.ndarray):  # unpickled arrays are writable
+                array.setflags(write=False)
 
     # ---------------------------------------------------------------- sizes and facts
     @property

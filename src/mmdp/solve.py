@@ -12,7 +12,7 @@ from mmdp import kernels
 from mmdp._version import __version__
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
-from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
+from mmdp.methods import METHODS, PLANNERS, Callback, Context, Method, Oracle, Outcome
 from mmdp.methods.base import Stop, padded
 from mmdp.methods.belief import BeliefPlanner
 from mmdp.model import MMDP
@@ -20,6 +20,8 @@ from mmdp.policy import MarkovPolicy
 from mmdp.solution import Evaluation, Provenance, Solution, Status
 
 Array = npt.NDArray[np.float64]
+
+PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
 
 
 def solve(
@@ -30,6 +32,7 @@ def solve(
     backend: str | Kernel = "auto",
     seed: int | None = None,
     time_limit: float | None = None,
+    certify: bool | float = False,
     callback: Callback | None = None,
 ) -> Solution:
     """Compute one policy for all models.
@@ -49,6 +52,10 @@ def solve(
         Seed of every random choice.
     time_limit
         Seconds; the best policy so far is returned when they are over, with its status.
+    certify
+        Compute a proven upper bound too (see :func:`mmdp.bound`): ``True``, or the seconds to
+        spend on it. The solution then has ``bound`` and ``gap``, and status OPTIMAL where the
+        gap closes.
     callback
         Called with a :class:`mmdp.Progress` after each iteration.
 
@@ -70,8 +77,10 @@ def solve(
         model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
         callback=callback,
     )  # fmt: skip
+    _check_certify(certify, chosen)
     outcome = _run(chosen, context)
-    return _finish(outcome, chosen, context)
+    solution = _finish(outcome, chosen, context)
+    return _certified(solution, model, certify) if certify else solution
 
 
 def evaluate(
@@ -222,8 +231,43 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
         provenance=provenance,
         evaluation=evaluation,
         policies=outcome.policies,
+        bound=outcome.details.get("bound"),
         details=outcome.details,
     )
+
+
+def _check_certify(certify: bool | float, method: Method) -> None:
+    if certify is True or certify is False:
+        seconds = 1.0
+    else:
+        seconds = certify
+    if not seconds > 0:
+        raise InputError(f"certify must be True or a positive number of seconds, not {certify!r}")
+    if certify and method.name in PLANNERS:
+        raise InputError(
+            f"certify bounds Markov policies; {method.name} has memory. Use "
+            'mmdp.bound(model, horizon, "pairs"), which holds for every policy'
+        )
+
+
+def _certified(solution: Solution, model: MMDP, certify: bool | float) -> Solution:
+    """The solution with a proven bound, the least of its own and a searched one."""
+    from mmdp.bounds import bound
+
+    if solution.policy is None or solution.status is Status.OPTIMAL:
+        known = solution.value if solution.bound is None else solution.bound
+        return dataclasses.replace(solution, bound=known)
+    found = bound(
+        model,
+        solution.provenance.horizon,
+        time_limit=None if certify is True else float(certify),
+        incumbent=solution,
+    )
+    least = found.value if solution.bound is None else min(found.value, solution.bound)
+    proven = found.gap(solution.value) <= PROVEN
+    details = {**solution.details, "certificate": found}
+    status = Status.OPTIMAL if proven else solution.status
+    return dataclasses.replace(solution, bound=least, status=status, details=details)
 
 
 def _options(method: Method) -> dict[str, Any]:

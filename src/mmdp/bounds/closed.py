@@ -1,0 +1,42 @@
+"""Bounds in closed form: Oracle and QMDP at the root, from each model's own optimum."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mmdp.bounds.relaxation import EPS, Array
+from mmdp.kernels import Kernel, Problem
+
+
+def own_optimum(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, Array]:
+    """(S, A, M) q* at the first step, -inf where not allowed, and (M,) lambda_m v*_{1,m}(mu)."""
+    x = problem
+    values = kernel.backward(x, horizon, "own", keep_values=True).values
+    assert values is not None
+    after = x.p[0] * values[1][x.indices]
+    expected = np.zeros((len(x.indptr) - 1, x.n_models))
+    filled = np.flatnonzero(np.diff(x.indptr))
+    expected[filled] = np.add.reduceat(after, x.indptr[filled], axis=0)
+    q = x.r[0] + x.discount * expected.reshape(x.n_states, x.n_actions, x.n_models)
+    q = np.where(x.allowed[:, :, None], q, -np.inf)
+    return q, x.weights * x.returns(values[0])
+
+
+def rounding(problem: Problem, horizon: int) -> float:
+    """What floating point can have taken from either bound."""
+    x = problem
+    total = float((x.discount ** np.arange(horizon)).sum()) * float(np.abs(x.r).max(initial=0.0))
+    total += x.discount**horizon * float(np.abs(x.terminal).max(initial=0.0))
+    row = int(np.diff(x.indptr).max(initial=1))
+    return 4 * EPS * total * ((horizon + 1) * (row + 4) + x.n_models + x.n_states)
+
+
+def oracle_bound(own: Array) -> float:
+    """sum_m lambda_m v*_m: every model plays its own optimal policy."""
+    return float(own.sum())
+
+
+def qmdp_bound(problem: Problem, q: Array) -> float:
+    """sum_s mu(s) max_a sum_m lambda_m q*_{1,m}(s, a): the model is revealed after one step."""
+    weighed = np.where(problem.allowed, np.where(np.isfinite(q), q, 0.0) @ problem.weights, -np.inf)
+    return float(problem.initial @ weighed.max(axis=1))

@@ -1,0 +1,165 @@
+"""Minimise D(y): preconditioned, deflected Polyak steps with a falling level.
+
+The target of a step is the best bound so far less ``delta``, but never below the value of the
+incumbent policy, which no bound can pass. After steps without progress the search returns to
+its best y and asks for less. Every y on the way is a valid bound, so the search can stop at
+any time. With an incumbent, actions that no better policy can take are closed on the way
+(reduced-cost fixing), which narrows L and B.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mmdp.bounds.relaxation import Array, Mask, Relaxation, reach_bounds
+
+KEEP = 0.7  # share of the last direction in the next
+PATIENCE = 12  # steps without progress before the level falls
+FALL = 0.6  # by which factor
+SMALLEST = 1e-4  # level, as a share of the gap, at which the search has converged
+
+Watch = Callable[[float, float], object]  # (bound, seconds)
+
+
+@dataclass
+class Descent:
+    """The state of one search: best bound and multipliers, steps done, what was closed."""
+
+    relaxation: Relaxation
+    target: float
+    y: Array = field(init=False)
+    best_y: Array = field(init=False)
+    d: Array = field(init=False)
+    best: float = np.inf
+    delta: float | None = None
+    steps: int = 0
+    closed: int = 0
+    converged: bool = False
+    _idle: int = 0
+
+    def __post_init__(self) -> None:
+        shape = self.relaxation.u.shape
+        self.y, self.best_y, self.d = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+
+    @property
+    def bound(self) -> float:
+        """The best value of D so far, rounded outwards; never below the target.
+
+        Policies that closing actions has cut off are worth at most the target.
+        """
+        x = self.relaxation
+        return max(self.best + x.rounding(self.best_y), self.target + x.rounding(None))
+
+    def run(
+        self, *, deadline: float | None = None, max_steps: int = 100_000,
+        enough: float = -np.inf, watch: Watch | None = None,
+    ) -> None:  # fmt: skip
+        """Steps until converged, out of time or steps, or the bound is at most ``enough``."""
+        last = self.steps + max_steps
+        while self.steps < last and not self.converged and self.best > enough:
+            self.step()
+            if watch is not None:
+                watch(self.best, time.perf_counter())
+            if deadline is not None and time.perf_counter() > deadline:
+                return
+
+    def step(self) -> None:
+        value = self.relaxation.value(self.y)
+        self.steps += 1
+        if self.delta is None:
+            self.delta = 0.5 * max(value - self.target, 0.0)
+        if value < self.best:
+            self._idle = 0 if value < self.best - 0.02 * self.delta else self._idle
+            self.best = value
+            self.best_y[:] = self.y
+        else:
+            self._idle += 1
+        if self._idle >= PATIENCE:
+            value = self._lower_level()
+        aim = max(self.target, self.best - self.delta)
+        if not self.relaxation.step(self.y, self.d, KEEP, value - aim):
+            self.converged = True
+
+    def _lower_level(self) -> float:
+        assert self.delta is not None
+        self.delta *= FALL
+        self._idle = 0
+        self.y[:] = self.best_y
+        self.d[:] = 0.0
+        self.converged = self.delta <= SMALLEST * max(self.best - self.target, 0.0)
+        return self.relaxation.value(self.y)
+
+    def start_at(self, candidates: list[Array]) -> None:
+        """Begin at the best of y = 0 and the given multipliers."""
+        least = self.relaxation.value(self.y, subgradient=False)
+        for y in candidates:
+            value = self.relaxation.value(y, subgradient=False)
+            if value < least:
+                least = value
+                self.y[:] = y
+
+    def reopen(self) -> None:
+        """Go on from the best y after the relaxation has changed."""
+        self.best = min(self.best, self.relaxation.value(self.best_y))
+        self.y[:] = self.best_y
+        self.d[:] = 0.0
+        self.delta = max(self.delta or 0.0, 0.1 * max(self.best - self.target, 0.0))
+        self._idle, self.converged = 0, False
+
+    # ------------------------------------------------------------ closing actions
+    def close_actions(self, probe_until: float | None = None) -> int:
+        """Close what no policy better than the target can take; returns how many were closed.
+
+        An action whose price falls short of the best by more than D - target is closed
+        (reduced cost). With time until ``probe_until``, others are probed: D(y) with the
+        action forced on every group.
+        """
+        x = self.relaxation
+        value = x.value(self.best_y, subgradient=False)
+        margin = max(value + x.rounding(self.best_y) - self.target, 0.0)
+        scale = x.problem.discount ** np.arange(x.horizon)
+        top = x.prices.max(axis=2, keepdims=True)
+        short = scale[:, None, None] * (top - np.where(x.mask, x.prices, top))
+        mask = x.mask & ~(short > margin)
+        if probe_until is not None:
+            self._probe(mask, short, margin, probe_until)
+        count = int(x.mask.sum() - mask.sum())
+        if count:
+            self.restrict(mask)
+        self.closed += count
+        return count
+
+    def _probe(self, mask: Mask, short: Array, margin: float, until: float) -> None:
+        x = self.relaxation
+        base = float(x.group_values(self.best_y).sum())
+        reachable = x.hi.max(axis=2) > 0
+        open_ones = np.argwhere(mask & (mask.sum(axis=2) > 1)[:, :, None] & reachable[:, :, None])
+        order = np.argsort(-short[tuple(open_ones.T)], kind="stable")
+        for t, s, a in open_ones[order]:
+            if time.perf_counter() > until:
+                return
+            forced = x.mask.copy()
+            forced[t, s] = False
+            forced[t, s, a] = True
+            loss = base - self._forced_value(forced) + short[t, s, a]
+            if loss > margin and mask[t, s].sum() > 1:
+                mask[t, s, a] = False
+
+    def _forced_value(self, mask: Mask) -> float:
+        x = self.relaxation
+        kept, x.mask = x.mask, mask
+        try:
+            return float(x.group_values(self.best_y).sum())
+        finally:
+            x.mask = kept
+
+    def restrict(self, mask: Mask) -> None:
+        """Go on with fewer open actions and the reach bounds that they allow."""
+        x = self.relaxation
+        x.mask = mask
+        x.lo, x.hi = reach_bounds(x.problem, mask, x.threads)
+        self.reopen()

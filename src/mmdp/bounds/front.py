@@ -1,0 +1,380 @@
+"""bound(): one front door for all upper bounds, and the portfolio behind ``"best"``."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp import kernels
+from mmdp.bounds import closed
+from mmdp.bounds.descent import Descent
+from mmdp.bounds.matching import COARSE, match
+from mmdp.bounds.relaxation import Array, Groups, Mask, Relaxation, open_actions, reach_bounds
+from mmdp.bounds.result import Bound, Optimum
+from mmdp.errors import InputError
+from mmdp.kernels import Kernel, Problem
+
+if TYPE_CHECKING:
+    from mmdp.model import MMDP
+
+SECONDS = 10.0  # of the searches where no time limit is given
+LP_LIMIT = 200_000  # variables of the linear program
+TIGHT = 1e-9  # relative gap at which a bound meets the incumbent
+FEW = 100  # steps with pairs of models: where fewer fit the time, models begin one by one
+RATE = 1e9  # multiply-adds a second and thread of the reach bounds
+
+
+class BoundProgress(NamedTuple):
+    """What a callback of bound() sees."""
+
+    method: str
+    value: float  # the best bound so far
+    incumbent: float  # the value it cannot pass; -inf where there is none
+    seconds: float
+
+
+Callback = Callable[[BoundProgress], object]
+
+
+def bound(
+    model: MMDP,
+    horizon: int | None = None,
+    method: str = "best",
+    *,
+    time_limit: float | None = None,
+    incumbent: Any = None,
+    backend: str | Kernel = "auto",
+    seed: int = 0,
+    callback: Callback | None = None,
+) -> Bound:
+    """A proven upper bound on the value of every policy (see the table of the module).
+
+    Parameters
+    ----------
+    model, horizon
+        The problem, as for :func:`mmdp.solve`.
+    method
+        One of ``BOUNDS``.
+    time_limit
+        Seconds for the searches (``pairs``, ``dual``, ``pair-dual``, ``lp``, ``best``); 10
+        where not given. Compilation on first use is not counted. A short limit gives a
+        weaker bound, never an invalid one.
+    incumbent
+        A Solution, a MarkovPolicy or a value: where the searches aim. Without one CADP finds
+        it. A wrong value costs tightness only: the bound is never below it.
+    backend
+        Kernel of the closed forms; the searches are compiled by numba.
+    seed
+        Of the order in which pairs of models are tried.
+    callback
+        Called with a :class:`BoundProgress` while a search runs. Ctrl-C returns the best
+        bound so far.
+
+    >>> import mmdp
+    >>> from mmdp.bounds import bound
+    >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], discount=0.5)
+    >>> bound(one, 3).value >= 5.25
+    True
+    """
+    from mmdp.solve import check_horizon
+
+    steps = check_horizon(model, horizon)
+    if method not in BOUNDS:
+        raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUNDS)}")
+    if time_limit is not None and not time_limit > 0:
+        raise InputError(f"time_limit must be a positive number of seconds, not {time_limit}")
+    started = time.perf_counter()
+    search = Search(model, steps, kernels.get(backend), seed, callback)
+    search.start(method, SECONDS if time_limit is None else time_limit, incumbent)
+    try:
+        getattr(search, "run_" + method.replace("-", "_"))()
+    except KeyboardInterrupt:
+        if not search.found:
+            raise
+    return search.result(time.perf_counter() - started)
+
+
+@dataclass
+class Search:
+    """One call of bound(): what has been found so far, and the clock."""
+
+    model: MMDP
+    horizon: int
+    kernel: Kernel
+    seed: int
+    callback: Callback | None
+    found: dict[str, tuple[float, Optimum]] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    target: float = -math.inf
+    policy: npt.NDArray[np.int32] | None = None
+    deadline: float = math.inf
+    started: float = 0.0
+    threads: int = 1
+
+    @property
+    def problem(self) -> Problem:
+        return self.model.problem
+
+    def start(self, method: str, seconds: float, incumbent: Any) -> None:
+        """Read the incumbent, take the closed forms, compile, start the clock."""
+        from mmdp.kernels.threads import default_threads
+
+        self.threads = default_threads()
+        self.q, self.own = closed.own_optimum(self.problem, self.horizon, self.kernel)
+        slack = closed.rounding(self.problem, self.horizon)
+        wanted = {"qmdp": ("qmdp",), "oracle": ("oracle",)}.get(method, ("oracle", "qmdp"))
+        if "oracle" in wanted:
+            self.note("oracle", closed.oracle_bound(self.own) + slack, "history")
+        if "qmdp" in wanted:
+            self.note("qmdp", closed.qmdp_bound(self.problem, self.q) + slack, "history")
+        if method in ("oracle", "qmdp"):
+            return
+        _compile()
+        self.started = time.perf_counter()
+        self.deadline = self.started + seconds
+        self._read_incumbent(incumbent, seconds, needed=method != "pairs")
+        self.mask = open_actions(self.problem, self.horizon)
+
+    def _read_incumbent(self, incumbent: Any, seconds: float, needed: bool) -> None:
+        from mmdp.policy import MarkovPolicy
+        from mmdp.solution import Solution
+        from mmdp.solve import evaluate, solve
+
+        if isinstance(incumbent, (int, float, np.floating)) and not isinstance(incumbent, bool):
+            if not math.isfinite(incumbent):
+                raise InputError(f"the incumbent's value must be finite, not {incumbent}")
+            self.target = float(incumbent)
+            return
+        if incumbent is None:
+            if not needed:
+                return
+            incumbent = solve(
+                self.model, self.horizon, backend=self.kernel, time_limit=0.2 * seconds
+            )
+        if isinstance(incumbent, Solution):
+            self.target = incumbent.value
+            incumbent = incumbent.policy
+        elif isinstance(incumbent, MarkovPolicy):
+            incumbent.check(self.model, self.horizon)
+            self.target = evaluate(incumbent, self.model, backend=self.kernel).mean
+        else:
+            raise InputError("incumbent must be a Solution, a MarkovPolicy or a number")
+        if isinstance(incumbent, MarkovPolicy) and incumbent.deterministic:
+            self.policy = incumbent.actions
+
+    # ------------------------------------------------------------ what has been found
+    def note(self, name: str, value: float, optimum: Optimum) -> None:
+        """Keep the least value found under each name."""
+        if name not in self.found or value < self.found[name][0]:
+            self.found[name] = (value, optimum)
+        if self.callback is not None:
+            least = min(x for x, _ in self.found.values())
+            seconds = time.perf_counter() - self.started if self.started else 0.0
+            self.callback(BoundProgress(name, least, self.target, seconds))
+
+    def result(self, seconds: float) -> Bound:
+        name = min(self.found, key=lambda key: self.found[key][0])
+        value, optimum = self.found[name]
+        details = {**self.details, "bounds": {key: x for key, (x, _) in self.found.items()}}
+        if self.target > -math.inf:
+            details["incumbent"] = self.target
+        return Bound(value, name, optimum, details, seconds)
+
+    @property
+    def met(self) -> bool:
+        """Whether a bound meets the incumbent."""
+        least = min(x for x, _ in self.found.values())
+        return least - self.target <= TIGHT * max(1.0, abs(self.target))
+
+    def left(self) -> float:
+        return self.deadline - time.perf_counter()
+
+    # ------------------------------------------------------------ the methods
+    def run_oracle(self) -> None:
+        """Done at the start."""
+
+    def run_qmdp(self) -> None:
+        """Done at the start."""
+
+    def run_pairs(self) -> None:
+        """Match models, then value the pairs on a finer grid."""
+        groups = self._match(0.8)
+        self._value_pairs(groups)
+
+    def run_dual(self) -> None:
+        self._descend("dual", None)
+
+    def run_pair_dual(self) -> None:
+        groups = self._match(0.3)
+        self._value_pairs(groups)
+        self._descend("pair-dual", groups)
+
+    def run_lp(self) -> None:
+        from mmdp.bounds import lp
+
+        size = lp.variables(self.mask, self.problem.n_models)
+        if size > LP_LIMIT:
+            raise InputError(
+                f"the linear program would have {size:,} variables; use method='pair-dual', "
+                f"which has no limit (lp takes at most {LP_LIMIT:,})"
+            )
+        x = Relaxation(self.problem, self.mask, threads=self.threads)
+        program = lp.build(self.problem, self.mask, (x.lo, x.hi))
+        result = lp.solve_relaxation(program, self.left())
+        if result.status != 0:
+            self.details["lp_status"] = result.message
+            return
+        y = lp.multipliers(program, result, self.mask, self.problem.n_models, x.problem.discount)
+        self.note("lp", x.value(y, subgradient=False) + x.rounding(y), "markov")
+
+    def run_best(self) -> None:
+        """The closed forms where they are exact; else pairs, then the dual that fits the time."""
+        alone = int((self.problem.weights > 0).sum()) == 1
+        if self.met or alone or self.horizon == 1 or (self.problem.allowed.sum(axis=1) == 1).all():
+            return
+        groups = self._match(0.25)
+        cost = self._value_pairs(groups)
+        if self.met:
+            return
+        first = None
+        if cost * 2.5 * FEW > self.left():  # few steps: models one by one are faster at first
+            share = 0.35 if cost * 2.5 * 5 < 0.5 * self.left() else 1.0
+            first = self._descend("dual", None, until=time.perf_counter() + share * self.left())
+            if share == 1.0:
+                return
+            coarse = Groups(groups.first, groups.second, COARSE.reach, COARSE.width)
+            self._descend("pair-dual", coarse, first, until=self.deadline - 2 * cost)
+        self._descend("pair-dual", groups, first)
+
+    # ------------------------------------------------------------ parts
+    def _match(self, share: float) -> Groups:
+        until = time.perf_counter() + share * max(self.left(), 0.0)
+        coarse, tried = match(
+            self.problem, self.mask, self.own, deadline=until, seed=self.seed, threads=self.threads
+        )
+        self.details["pairs_tried"] = tried
+        return Groups(coarse.first, coarse.second)
+
+    def _value_pairs(self, groups: Groups) -> float:
+        """Note the bound of the pairs without prices; returns the seconds that took."""
+        start = time.perf_counter()
+        x = Relaxation(
+            self.problem, self.mask, groups, threads=self.threads, reach=_no_reach(self.mask)
+        )
+        self.note("pairs", x.value(subgradient=False) + x.rounding(None), "history")
+        return time.perf_counter() - start
+
+    def _descend(
+        self, name: str, groups: Groups | None, first: Descent | None = None,
+        until: float = math.inf,
+    ) -> Descent:  # fmt: skip
+        """Minimise D over these groups, from the multipliers of ``first`` where given."""
+        deadline = min(until, self.deadline)
+        if first is None:
+            x = Relaxation(self.problem, self.mask, groups, threads=self.threads)
+            search = Descent(x, self.target)
+            self._warm_start(search)
+        else:
+            search = first
+            search.relaxation.group(groups)
+            search.reopen()
+        enough = self.target + TIGHT * max(1.0, abs(self.target))
+        try:
+            while time.perf_counter() < deadline and not self.met:
+                search.run(
+                    deadline=deadline, max_steps=200, enough=enough, watch=self._watch(name, search)
+                )
+                if search.best <= enough or not self._go_on(search):
+                    break
+        finally:
+            if search.steps:
+                self.note(name, search.bound, "markov")
+            self.details |= {"steps": search.steps, "closed": search.closed}
+        return search
+
+    def _watch(self, name: str, search: Descent) -> Callable[[float, float], object] | None:
+        if self.callback is None:
+            return None
+
+        def watch(best: float, now: float) -> None:
+            if search.steps % 20 == 0:
+                self.note(name, search.bound, "markov")
+
+        return watch
+
+    def _go_on(self, search: Descent) -> bool:
+        """Close actions when the search has slowed down; refine the grid when it has ended."""
+        x = search.relaxation
+        slow = search.delta is not None and search.delta < 0.02 * (search.best - self.target)
+        if not (search.converged or slow):
+            return True
+        closes = 0
+        if self._reach_seconds() < 0.3 * self.left():
+            spent = time.perf_counter() - self.started
+            until = time.perf_counter() + min(0.3 * spent, 0.5 * max(self.left(), 0.0))
+            closes = search.close_actions(until)
+        if closes or not search.converged:
+            return True
+        if x.groups is None or x.groups.width < 0.05:
+            return False
+        old = x.groups
+        x.group(Groups(old.first, old.second, 2 * old.reach, old.width / 2))
+        search.reopen()
+        return True
+
+    def _reach_seconds(self) -> float:
+        x = self.problem
+        work = 2 * len(x.indices) * x.n_models * x.n_states * self.horizon**2 / 2
+        return work / (RATE * self.threads)
+
+    def _warm_start(self, search: Descent) -> None:
+        """Begin at y = theta (q - v) of the incumbent policy where that is better than y = 0.
+
+        With these prices every policy is worth the incumbent to each model, so that
+        D = value + sum_{t,s} gamma^t max_a H(a): a certificate in closed form at theta = 1.
+        """
+        if self.policy is None:
+            return
+        found = self.kernel.backward(
+            self.problem, self.horizon, "given", policy=self.policy, keep_q=True, keep_values=True
+        )
+        assert found.q is not None
+        assert found.values is not None
+        advantage = np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
+        search.start_at([theta * advantage for theta in (1.0, 0.3)])
+
+
+def _no_reach(mask: Mask) -> tuple[Array, Array]:
+    nothing = np.zeros((*mask.shape[:2], 1))
+    return nothing, nothing
+
+
+_compiled = False
+
+
+def _compile() -> None:
+    """Compile the searches on a tiny problem, once a process, so that no time limit pays for it."""
+    global _compiled
+    if _compiled:
+        return
+    from mmdp.model import MMDP
+
+    p = np.array([[[[0.5, 0.5], [1.0, 0.0]]] * 2] * 3)
+    tiny = MMDP(p, np.arange(12.0).reshape(3, 2, 2)).problem
+    mask = open_actions(tiny, 3)
+    mask[1, 0, 1] = False
+    x = Relaxation(tiny, mask, Groups(np.array([0]), np.array([1]), 2, 0.5))
+    x.lo, x.hi = reach_bounds(tiny, open_actions(tiny, 3))
+    for groups in (x.groups, None):
+        x.group(groups)
+        Descent(x, 0.0).run(max_steps=2)
+    _compiled = True
+
+
+BOUNDS = ("best", "oracle", "qmdp", "pairs", "dual", "pair-dual", "lp")

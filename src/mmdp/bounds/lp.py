@@ -1,0 +1,176 @@
+"""The occupancy linear program, solved by HiGHS; with binary pi it is the exact problem.
+
+Variables u_{t,m}(s, a) and pi_t(s, a):
+
+    max  sum gamma^t r_m(s, a) u_{t,m}(s, a)  (+ the terminal value of the last step)
+    s.t. flow of every model, sum_a pi_t(s, a) = 1, L pi_t(s, a) <= u_{t,m}(s, a) <= B pi_t(s, a).
+
+Only (t, s) that some model can reach and open actions have variables.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.bounds.relaxation import Array, Mask, reach_bounds
+from mmdp.kernels import Problem
+
+
+@dataclass(frozen=True)
+class Program:
+    """min cost x, equal x = equal_to, below x <= 0; columns u (cell by cell, models last), pi."""
+
+    cost: Array
+    equal: Any
+    equal_to: Array
+    below: Any
+    pi: npt.NDArray[np.int64]  # (T, S, A) column of pi, -1 where it has none
+    lower_cells: npt.NDArray[np.int64]  # u columns of the rows L pi <= u, which come last
+    n_u: int
+    upper: Array
+
+    @property
+    def size(self) -> int:
+        return len(self.cost)
+
+
+def variables(mask: Mask, n_models: int) -> int:
+    """How many variables the program has at most."""
+    return int(mask.sum()) * (n_models + 1)
+
+
+def build(problem: Problem, mask: Mask, reach: tuple[Array, Array] | None = None) -> Program:
+    """The program over the policies inside ``mask``; ``reach`` are L and B where known."""
+    lo, hi = reach or reach_bounds(problem, mask)
+    used = mask & (hi.max(axis=2) > 0)[:, :, None]
+    t, s, a = np.nonzero(used)
+    n_u = len(t) * problem.n_models
+    column = np.full(mask.shape, -1, dtype=np.int64)
+    column[t, s, a] = n_u + np.arange(len(t))
+    flow, flow_to, worth = _flow(problem, used)
+    below, lower_cells = _coupling(lo[t, s].reshape(-1), hi[t, s].reshape(-1), problem.n_models)
+    return Program(
+        cost=-np.concatenate([worth.reshape(-1), np.zeros(len(t))]),
+        equal=flow,
+        equal_to=flow_to,
+        below=below,
+        pi=column,
+        lower_cells=lower_cells,
+        n_u=n_u,
+        upper=np.concatenate([hi[t, s].reshape(-1), np.ones(len(t))]),
+    )
+
+
+def _flow(problem: Problem, used: Mask) -> tuple[Any, Array, Array]:
+    """Rows: inflow = outflow of every (t, s, m), then sum_a pi = 1; and the worth of each u."""
+    x, model = problem, np.arange(problem.n_models)
+    horizon, _, n_actions = used.shape
+    n_models = x.n_models
+    t, s, a = np.nonzero(used)
+    place = used.any(axis=2)
+    state = np.full(place.shape, -1, dtype=np.int64)
+    state[place] = np.arange(place.sum())
+    here, cells = state[t, s], np.arange(len(t))
+    entries = _Entries()
+    entries.add(here[:, None] * n_models + model, cells[:, None] * n_models + model, 1.0)
+    worth = x.r[t if len(x.r) > 1 else 0 * t, s, a] * (x.discount ** t.astype(float))[:, None]
+    for k in range(len(t)):  # where the mass of each cell goes
+        row = s[k] * n_actions + a[k]
+        part = slice(x.indptr[row], x.indptr[row + 1])
+        p, to = x.p[t[k] if len(x.p) > 1 else 0, part], x.indices[part]
+        if t[k] == horizon - 1:
+            worth[k] += (p * x.terminal[to]).sum(axis=0) * x.discount**horizon
+            continue
+        there: Any = state[t[k] + 1, to]
+        seen = np.flatnonzero(there >= 0)  # the others are out of reach
+        entries.add(there[seen][:, None] * n_models + model, k * n_models + model, -p[seen])
+    n_flow = int(place.sum()) * n_models
+    entries.add(n_flow + here, len(t) * n_models + cells, 1.0)
+    start = np.zeros((int(place.sum()), n_models))
+    first = np.flatnonzero(used[0].any(axis=1))
+    start[state[0, first]] = x.initial[first, None] * x.weights
+    shape = (n_flow + int(place.sum()), len(t) * (n_models + 1))
+    return entries.matrix(*shape), np.append(start.reshape(-1), np.ones(int(place.sum()))), worth
+
+
+def _coupling(lower: Array, upper: Array, n_models: int) -> tuple[Any, npt.NDArray[np.int64]]:
+    """Rows u - B pi <= 0 for every u, then L pi - u <= 0 where L > 0; and the u of the latter."""
+    n_u = len(upper)
+    cells = np.arange(n_u)
+    owner = n_u + cells // n_models
+    some = np.flatnonzero(lower > 0)
+    entries = _Entries()
+    entries.add(cells, cells, 1.0)
+    entries.add(cells, owner, -upper)
+    entries.add(n_u + np.arange(len(some)), some, -1.0)
+    entries.add(n_u + np.arange(len(some)), owner[some], lower[some])
+    return entries.matrix(n_u + len(some), n_u + n_u // n_models), some
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Standard output is kept clean: some HiGHS versions print a debug line there, now to stderr.
+
+    A program may read our output as JSON. Where the process has no such file, nothing is done.
+    """
+    try:
+        sys.stdout.flush()
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    except (OSError, AttributeError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+class _Entries:
+    """A sparse matrix in the making."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[Any, Any, Any]] = []
+
+    def add(self, rows: Any, columns: Any, values: Any) -> None:
+        r, c, v = np.broadcast_arrays(rows, columns, values)
+        self.parts.append((r.reshape(-1), c.reshape(-1), v.reshape(-1)))
+
+    def matrix(self, n_rows: int, n_columns: int) -> Any:
+        from scipy.sparse import coo_array
+
+        rows, columns, values = (np.concatenate([part[k] for part in self.parts]) for k in range(3))
+        return coo_array((values, (rows, columns)), shape=(n_rows, n_columns)).tocsr()
+
+
+def solve_relaxation(program: Program, time_limit: float | None) -> Any:
+    """The dual prices of the coupling rows by HiGHS (linprog's result)."""
+    from scipy.optimize import linprog
+
+    options: Any = {} if time_limit is None else {"time_limit": max(time_limit, 0.1)}
+    return linprog(
+        program.cost, A_ub=program.below, b_ub=np.zeros(program.below.shape[0]),
+        A_eq=program.equal, b_eq=program.equal_to, bounds=(0, None), method="highs",
+        options=options,
+    )  # fmt: skip
+
+
+def multipliers(program: Program, result: Any, mask: Mask, n_models: int, discount: float) -> Array:
+    """y (T, S, A, M) from the prices of the coupling rows: D(y) proves the program's value."""
+    price = -np.asarray(result.ineqlin.marginals)
+    values = price[: program.n_u].copy()
+    values[program.lower_cells] -= price[program.n_u :]
+    t, s, a = np.nonzero(program.pi >= 0)
+    scale = discount ** t.astype(float)
+    y = np.zeros((*mask.shape, n_models))
+    y[t, s, a] = values.reshape(-1, n_models) / np.where(scale > 0, scale, 1.0)[:, None]
+    return y

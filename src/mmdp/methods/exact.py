@@ -1,0 +1,318 @@
+"""Exact: branch and bound over the actions of single states and times, with a proven gap.
+
+A node is a set of open actions. Its bound is the Lagrangian dual over pairs of models (see
+:mod:`mmdp.bounds`), with reach bounds L and B of the open actions alone; actions that no
+better policy can take are closed by reduced cost and by probing, which often proves the
+optimum without a branch. Its incumbent is CADP inside the node.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.bounds import closed
+from mmdp.bounds.relaxation import Array, Groups, Mask, Relaxation, frozen, open_actions
+from mmdp.errors import InputError
+from mmdp.methods.base import Context, Outcome, Stop, Table, start_policy
+from mmdp.methods.cadp import ascend
+from mmdp.solution import Status
+
+Actions = npt.NDArray[np.int32]
+ROOT_STEPS, NODE_STEPS = 400, 60
+KEEP_BYTES = 512 * 1024**2  # of multipliers kept for open nodes
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Prove how good the best Markov policy is, and find it.
+
+    Stops when the bound is within ``gap`` of the value (status OPTIMAL), at the time limit or
+    after ``max_nodes``; then ``details["bound"]`` still is a proven upper bound.
+
+    Parameters
+    ----------
+    gap
+        Relative gap at which the answer counts as optimal.
+    starts
+        CADP starts for the first incumbent.
+    polish
+        Whether to improve incumbents by :func:`polish`.
+    max_nodes
+        Cap on the nodes of the tree.
+
+    >>> import mmdp
+    >>> from mmdp.methods.exact import Exact
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> found = mmdp.solve(two, 2, Exact())
+    >>> found.value, found.status.name
+    (7.0, 'OPTIMAL')
+    """
+
+    gap: float = 1e-8
+    starts: int = 8
+    polish: bool = True
+    max_nodes: int = 100_000
+
+    name: ClassVar[str] = "exact"
+
+    def __post_init__(self) -> None:
+        if not self.gap >= 0:
+            raise InputError(f"gap must be at least 0, not {self.gap}")
+        if self.starts < 1 or self.max_nodes < 1:
+            raise InputError("starts and max_nodes must be at least 1")
+
+    def run(self, context: Context) -> Outcome:
+        tree = Tree(context, self)
+        status = Status.ITERATION_LIMIT
+        try:
+            tree.first_incumbent()
+            tree.search()
+            if tree.proven:
+                status = Status.OPTIMAL
+        except (Stop, KeyboardInterrupt) as stop:
+            if context.best_policy is None:
+                raise
+            status = Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
+            status = Status.OPTIMAL if tree.proven else status
+        return Outcome(context.best_policy, status, tree.nodes, details=tree.details())
+
+
+@dataclass(order=True)
+class Node:
+    """Open actions with a proven bound on them; y the multipliers to start from."""
+
+    key: tuple[float, int]
+    mask: Any = None
+    y: Array | None = None
+
+    @property
+    def bound(self) -> float:
+        return -self.key[0]
+
+
+class Tree:
+    """The open nodes, best bound first, and the incumbent (kept by the context)."""
+
+    def __init__(self, context: Context, options: Exact) -> None:
+        self.context, self.options = context, options
+        self.problem = context.problem
+        self.nodes, self.closed = 0, 0
+        self.heap: list[Node] = []
+        self.count = itertools.count()
+        self.working = math.inf  # bound of the node at work
+        self.dropped = -math.inf  # the largest bound among nodes that were given up as good enough
+        self.slack = closed.rounding(context.problem, context.horizon)
+        self.groups: Groups | None = None
+        self.oracle = math.inf
+
+    # ------------------------------------------------------------ facts
+    @property
+    def value(self) -> float:
+        return self.context.best_value
+
+    @property
+    def bound(self) -> float:
+        """Proven: no Markov policy is worth more."""
+        waiting = self.heap[0].bound if self.heap else -math.inf
+        left = min(self.oracle, max(waiting, self.working, self.dropped))
+        return max(self.value + self.slack, left)
+
+    @property
+    def tolerance(self) -> float:
+        return self.options.gap * max(1.0, abs(self.value))
+
+    @property
+    def proven(self) -> bool:
+        return self.bound - self.value <= max(self.tolerance, 2 * self.slack)
+
+    def details(self) -> dict[str, Any]:
+        return {"bound": self.bound, "nodes": self.nodes, "closed": self.closed}
+
+    # ------------------------------------------------------------ the search
+    def first_incumbent(self) -> None:
+        context = self.context
+        seeds = np.random.SeedSequence(context.seed).generate_state(self.options.starts)
+        kinds = ["wsu", "mvp", *["random"] * self.options.starts][: self.options.starts]
+        best, value = None, -math.inf
+        for kind, seed in zip(kinds, seeds, strict=True):
+            found = ascend(context, *start_policy(context, kind, int(seed)))
+            if found.value > value:
+                best, value = found.policy, found.value
+        if self.options.polish and best is not None:
+            polish(context, best, seconds=self._share(0.1))
+
+    def search(self) -> None:
+        from mmdp.bounds.front import _compile
+        from mmdp.bounds.matching import match
+
+        x, horizon = self.problem, self.context.horizon
+        q, own = closed.own_optimum(x, horizon, self.context.kernel)
+        self.oracle = min(closed.oracle_bound(own), closed.qmdp_bound(x, q)) + self.slack
+        mask = open_actions(x, horizon)
+        if self.proven:  # one model, one action or one step: a closed form is exact
+            return
+        _compile()
+        until = time.perf_counter() + self._share(0.2)
+        coarse, _ = match(x, mask, own, deadline=until)
+        self.groups = Groups(coarse.first, coarse.second)
+        self.push(self.oracle, mask, None)
+        while self.heap and not self.proven and self.nodes < self.options.max_nodes:
+            node = heapq.heappop(self.heap)
+            self.working = node.bound
+            self.expand(node)
+            self.working = -math.inf
+
+    def push(self, bound: float, mask: Mask, y: Array | None) -> None:
+        if y is not None and y.nbytes * (len(self.heap) + 1) > KEEP_BYTES:
+            y = None
+        heapq.heappush(self.heap, Node((-bound, next(self.count)), mask, y))
+
+    def expand(self, node: Node) -> None:
+        """Bound the node; close it, or split it at one (t, s)."""
+        from mmdp.bounds.descent import Descent
+
+        self.nodes += 1
+        root = self.nodes == 1
+        x = Relaxation(self.problem, node.mask, self.groups, threads=1)
+        search = Descent(x, self.value)
+        if node.y is not None:
+            search.y[:] = node.y
+        steps = ROOT_STEPS if root else NODE_STEPS
+        for _ in range(20 if root else 4):
+            before = search.bound if search.steps else node.bound
+            search.run(max_steps=steps, enough=self.value, deadline=self.context.deadline)
+            self.working = min(node.bound, search.bound)
+            self.report()
+            if self.working - self.value <= self.tolerance:
+                self.dropped = max(self.dropped, self.working)
+                return
+            closed = search.close_actions(self._probe_until())
+            self.closed += closed
+            self.incumbent_inside(x.mask)
+            search.target = max(search.target, self.value)
+            if not closed and before - search.bound < 0.1 * (before - self.value):
+                break
+        self.branch(x, search.best_y, min(node.bound, search.bound))
+
+    def branch(self, x: Relaxation, y: Array, bound: float) -> None:
+        """One child for every open action of the (t, s) where the groups disagree most."""
+        x.value(y)
+        taken = x.u.sum(axis=3)
+        scale = x.problem.discount ** np.arange(x.horizon)
+        split = (x.mask.sum(axis=2) > 1) & (x.hi.max(axis=2) > 0)
+        score = np.where(split, scale[:, None] * (taken.sum(axis=2) - taken.max(axis=2)), -1.0)
+        if not split.any():
+            # one policy is left, and its value is known
+            actions = x.mask.argmax(axis=2).astype(np.int32)
+            ascend_inside(self.context, x.mask, actions)
+            return
+        t, s = np.unravel_index(int(score.argmax()), score.shape)
+        for a in np.flatnonzero(x.mask[t, s]):
+            child = x.mask.copy()
+            child[t, s] = False
+            child[t, s, a] = True
+            self.push(bound, child, y.copy())
+
+    def incumbent_inside(self, mask: Mask) -> None:
+        """CADP restricted to the node, from the incumbent moved into it."""
+        best = self.context.best_policy
+        assert best is not None
+        actions = np.where(
+            np.take_along_axis(mask, best[:, :, None].astype(np.int64), 2)[:, :, 0],
+            best, mask.argmax(axis=2),
+        ).astype(np.int32)  # fmt: skip
+        ascend_inside(self.context, mask, actions)
+
+    def report(self) -> None:
+        best = self.context.best_policy
+        assert best is not None
+        self.context.record(best, self.value)
+
+    def _share(self, share: float) -> float:
+        """Seconds: a share of the time limit, or of half a minute where there is none."""
+        deadline = self.context.deadline
+        return share * (30.0 if deadline is None else max(deadline - time.perf_counter(), 0.0))
+
+    def _probe_until(self) -> float:
+        return time.perf_counter() + max(0.05 * self.context.seconds, self._share(0.02))
+
+
+def ascend_inside(context: Context, mask: Mask, actions: Actions) -> tuple[Actions, float]:
+    """CADP over the open actions of ``mask`` (T, S, A) from a policy inside it."""
+    from mmdp.kernels import bounds_kernel as compiled
+
+    x, horizon = frozen(context.problem), context.horizon
+    actions = actions.copy()
+    v = np.empty((2, x.n_states, x.n_models))
+    value = context.mean(context.returns(actions))
+    while True:
+        b = context.kernel.forward(x, horizon, actions)
+        improved = actions.copy()
+        v[horizon % 2] = x.terminal
+        compiled.masked_sweep(x.indptr, x.indices, x.p, x.r, mask, x.discount, b, v, improved)
+        new = context.mean(x.returns(v[0]))
+        if (improved == actions).all() or new <= value:
+            break
+        actions, value = improved, new
+    if value > context.best_value:
+        context.record(actions, value)
+    return actions, value
+
+
+def polish(
+    context: Context, actions: Table, *, seconds: float = 10.0, candidates: int = 200
+) -> tuple[Actions, float]:
+    """Try to leave a local maximum: force one other action, ascend around it, let it go.
+
+    Candidates are the (t, s, a) of the least loss G(chosen) - G(a), ``candidates`` of them a
+    round; a better local maximum starts a new round. Never worse than ``actions``.
+    """
+    x, horizon = context.problem, context.horizon
+    best: Actions = np.asarray(actions, dtype=np.int32)
+    value = context.mean(context.returns(best))
+    until = time.perf_counter() + seconds
+    everything = open_actions(x, horizon)
+    improved = True
+    while improved and time.perf_counter() < until:
+        improved = False
+        for t, s, a in _least_losses(context, best, candidates):
+            if time.perf_counter() > until:
+                break
+            mask = everything.copy()
+            mask[t, s] = False
+            mask[t, s, a] = True
+            moved = best.copy()
+            moved[t, s] = a
+            moved, _ = ascend_inside(context, mask, moved)
+            moved, worth = ascend_inside(context, everything, moved)
+            if worth > value + 1e-12 * max(1.0, abs(value)):
+                best, value, improved = moved, worth, True
+                break
+    return best, value
+
+
+def _least_losses(context: Context, actions: Actions, most: int) -> npt.NDArray[np.int64]:
+    """(n, 3) places (t, s, a) of other actions, least loss of G first."""
+    x, horizon = context.problem, context.horizon
+    b = context.kernel.forward(x, horizon, actions)
+    found = context.kernel.backward(
+        x, horizon, "given", policy=actions, weights=b, keep_gradient=True
+    )
+    assert found.gradient is not None
+    gradient = np.where(np.isfinite(found.gradient), found.gradient, -np.inf)
+    chosen = np.take_along_axis(gradient, actions[:, :, None].astype(np.int64), 2)
+    loss = (chosen - gradient) * (x.discount ** np.arange(horizon))[:, None, None]
+    others = np.isfinite(loss) & (b.sum(axis=2) > 0)[:, :, None]
+    np.put_along_axis(others, actions[:, :, None].astype(np.int64), False, axis=2)
+    places = np.argwhere(others)
+    order = np.argsort(loss[tuple(places.T)], kind="stable")[:most]
+    result: npt.NDArray[np.int64] = places[order]
+    return result

@@ -1,0 +1,410 @@
+"""Upper bounds against brute force: validity above all, then tightness where it is known."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mmdp
+from mmdp.bounds import BOUNDS, Bound, bound
+from mmdp.bounds.descent import Descent
+from mmdp.bounds.matching import match, rounds
+from mmdp.bounds.relaxation import Groups, Relaxation, open_actions, reach_bounds
+from mmdp.kernels import Problem
+from mmdp.testing import random_model
+
+SEEDS = st.integers(0, 2**32 - 1)
+NO_TIME = {"deadline": None, "derandomize": True}
+
+
+def tiny(seed: int, most: int = 1500) -> tuple[mmdp.MMDP, int]:
+    """A random instance with at most ``most`` deterministic policies, and its horizon."""
+    rng = np.random.default_rng(seed)
+    model = random_model(
+        seed, n_models=int(rng.integers(1, 6)), n_states=int(rng.integers(1, 4)),
+        n_actions=int(rng.integers(1, 4)), horizon=0,
+    )  # fmt: skip
+    each = float(np.prod(model.allowed.sum(axis=1)))
+    longest = max(1, int(np.log(most) / np.log(max(each, 1.6))))
+    T = int(rng.integers(1, min(longest, 5) + 1))
+    sizes = {T, model.n_models, model.n_states, model.n_actions}
+    if rng.random() < 0.4 and len(sizes) > 1:  # equal sizes are ambiguous
+        varying = random_model(
+            seed, n_models=model.n_models, n_states=model.n_states, n_actions=model.n_actions,
+            horizon=T,
+        )  # fmt: skip
+        if np.prod(varying.allowed.sum(axis=1).astype(float)) ** T <= most:
+            model = varying
+    changes = {}
+    if rng.random() < 0.3:
+        weights = rng.dirichlet(np.full(model.n_models, 0.3)) * np.where(
+            rng.random(model.n_models) < 0.3, rng.choice([0.0, 1e-12]), 1.0
+        )
+        changes["weights"] = weights / weights.sum() if weights.sum() > 0 else None
+    if rng.random() < 0.3:
+        changes["initial"] = np.eye(model.n_states)[rng.integers(model.n_states)]
+    return (model.replace(**changes) if changes else model), T
+
+
+def at(x: np.ndarray, t: int) -> np.ndarray:
+    return x[t if len(x) > 1 else 0]
+
+
+def dense(x: Problem, t: int) -> np.ndarray:
+    """(S, A, S', M) transitions at t."""
+    full = np.zeros((x.n_states * x.n_actions, x.n_states, x.n_models))
+    full[x.rows(), x.indices] = at(x.p, t)
+    return full.reshape(x.n_states, x.n_actions, x.n_states, x.n_models)
+
+
+def policies(model: mmdp.MMDP, horizon: int) -> np.ndarray:
+    """(N, T, S) every deterministic policy."""
+    choices = [np.flatnonzero(row) for row in model.allowed] * horizon
+    shape = (-1, horizon, model.n_states)
+    return np.array(list(itertools.product(*choices))).reshape(shape)
+
+
+def returns(model: mmdp.MMDP, actions: np.ndarray) -> np.ndarray:
+    """(N,) values of policies, all at once, by pushing the distribution forward."""
+    x, s = model.problem, np.arange(model.n_states)
+    b = np.broadcast_to(x.initial[:, None] * x.weights, (len(actions), x.n_states, x.n_models))
+    total, factor = np.zeros(len(actions)), 1.0
+    for t in range(actions.shape[1]):
+        a = actions[:, t]
+        total = total + factor * (b * at(x.r, t)[s, a]).sum(axis=(1, 2))
+        b = np.einsum("nsm,nszm->nzm", b, dense(x, t)[s, a])
+        factor *= x.discount
+    return total + factor * (b * x.terminal).sum(axis=(1, 2))
+
+
+def best_markov(model: mmdp.MMDP, horizon: int) -> float:
+    return float(returns(model, policies(model, horizon)).max())
+
+
+def best_history(model: mmdp.MMDP, horizon: int) -> float:
+    """The optimum over policies with memory: enumerate the belief tree."""
+    x = model.problem
+
+    def go(t: int, s: int, beta: np.ndarray) -> float:
+        if t == horizon:
+            return float(beta @ x.terminal[s])
+        p = dense(x, t)[s]
+        best = -np.inf
+        for a in np.flatnonzero(x.allowed[s]):
+            value = float(beta @ at(x.r, t)[s, a])
+            for z in range(x.n_states):
+                after = beta * p[a, z]
+                if after.any():
+                    value += x.discount * go(t + 1, z, after)
+            best = max(best, value)
+        return best
+
+    return sum(go(0, s, x.weights) * x.initial[s] for s in np.flatnonzero(x.initial))
+
+
+def random_pairs(n: int, rng: np.random.Generator) -> Groups:
+    order = rng.permutation(n)
+    half = rng.integers(0, n // 2 + 1)
+    reach, width = int(rng.integers(0, 9)), float(rng.choice([0.1, 0.5, 2.0]))
+    return Groups(order[:half].copy(), order[half : 2 * half].copy(), reach, width)
+
+
+def random_multipliers(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    y = rng.normal(size=shape) * 10.0 ** rng.uniform(-3, 3)
+    return y * (rng.random(shape) < rng.choice([0.1, 0.5, 1.0]))
+
+
+# ------------------------------------------------------------------ validity
+@settings(max_examples=2000, **NO_TIME)
+@given(seed=SEEDS)
+def test_every_multiplier_gives_a_bound(seed: int) -> None:
+    model, T = tiny(seed, 150)
+    rng = np.random.default_rng(seed)
+    truth = best_markov(model, T)
+    x = Relaxation(model.problem, open_actions(model.problem, T))
+    for _ in range(2):
+        y = random_multipliers(x.u.shape, rng)
+        assert x.value(y) + x.rounding(y) >= truth
+        x.group(random_pairs(model.n_models, rng))
+        assert x.value(y) + x.rounding(y) >= truth
+        x.group(None)
+
+
+@settings(max_examples=150, **NO_TIME)
+@given(seed=SEEDS)
+def test_every_method_bounds_what_it_says(seed: int) -> None:
+    model, T = tiny(seed)
+    truth = best_markov(model, T)
+    history = best_history(model, T) if T <= 3 else truth
+    assert history >= truth - 1e-9 * max(1, abs(truth))
+    for method in BOUNDS:
+        found = bound(model, T, method, time_limit=0.03)
+        assert found.value >= truth, method
+        if found.bounds == "history":
+            assert found.value >= history - 1e-12 * max(1.0, abs(history)), method
+
+
+@settings(max_examples=400, **NO_TIME)
+@given(seed=SEEDS)
+def test_pairs_bound_policies_with_memory(seed: int) -> None:
+    model, T = tiny(seed, 60)
+    rng = np.random.default_rng(seed)
+    x = Relaxation(model.problem, open_actions(model.problem, T))
+    x.group(random_pairs(model.n_models, rng))
+    assert x.value() + x.rounding(None) >= best_history(model, T)
+
+
+@settings(max_examples=300, **NO_TIME)
+@given(seed=SEEDS)
+def test_closing_actions_loses_no_better_policy(seed: int) -> None:
+    model, T = tiny(seed, 300)
+    rng = np.random.default_rng(seed)
+    every = policies(model, T)
+    value = returns(model, every)
+    target = float(np.quantile(value, rng.choice([0.3, 0.8, 1.0])))
+    x = Relaxation(model.problem, open_actions(model.problem, T))
+    x.group(random_pairs(model.n_models, rng))
+    search = Descent(x, target)
+    for _ in range(3):
+        search.run(max_steps=20)
+        search.close_actions(probe_until=np.inf)
+    assert search.bound >= value.max()
+    t, s = np.indices(every.shape[1:])
+    inside = x.mask[t, s, every].all(axis=(1, 2))
+    reach = np.array([_reaches_closed(model, one, x.mask) for one in every[~inside]])
+    lost = value[~inside][reach] if len(reach) else np.array([])
+    assert (lost <= target + 1e-9 * max(1.0, abs(target))).all()
+
+
+def _reaches_closed(model: mmdp.MMDP, actions: np.ndarray, mask: np.ndarray) -> bool:
+    """Whether some model meets a closed action (at other places the choice does not matter)."""
+    b = mmdp.model_weights(model, mmdp.MarkovPolicy(actions, n_actions=model.n_actions))
+    t, s = np.indices(actions.shape)
+    return bool(((b.sum(axis=1) > 0) & ~mask[t, s, actions]).any())
+
+
+@settings(max_examples=300, **NO_TIME)
+@given(seed=SEEDS)
+def test_reach_bounds_are_the_extremes_over_policies(seed: int) -> None:
+    model, T = tiny(seed, 100)
+    x = model.problem
+    mask = open_actions(x, T)
+    lo, hi = reach_bounds(x, mask)
+    b = np.array(
+        [
+            mmdp.model_weights(model, mmdp.MarkovPolicy(one, n_actions=model.n_actions))
+            for one in policies(model, T)
+        ]
+    )
+    b = np.moveaxis(b, 2, 3)
+    np.testing.assert_allclose(hi, b.max(axis=0), rtol=1e-9, atol=1e-300)
+    np.testing.assert_allclose(lo, b.min(axis=0), rtol=1e-9, atol=1e-300)
+    mask = mask.copy()
+    closed = np.argwhere(mask & (mask.sum(axis=2, keepdims=True) > 1))
+    if len(closed) == 0:
+        return
+    t, s, a = closed[seed % len(closed)]
+    mask[t, s, a] = False
+    inside = policies(model, T)[:, t, s] != a
+    lo, hi = reach_bounds(x, mask)
+    np.testing.assert_allclose(hi, b[inside].max(axis=0), rtol=1e-9, atol=1e-300)
+    np.testing.assert_allclose(lo, b[inside].min(axis=0), rtol=1e-9, atol=1e-300)
+
+
+# ------------------------------------------------------------------ tightness
+@settings(max_examples=100, **NO_TIME)
+@given(seed=SEEDS)
+def test_subgradient_is_one(seed: int) -> None:
+    """D(z) >= D(y) + <g, z - y>: with d = g / B and keep 0, g = d B gamma^t."""
+    from mmdp.kernels import bounds_kernel as compiled
+
+    model, T = tiny(seed, 100)
+    rng = np.random.default_rng(seed)
+    x = Relaxation(model.problem, open_actions(model.problem, T))
+    x.group(random_pairs(model.n_models, rng))
+    y = random_multipliers(x.u.shape, rng)
+    value, d = x.value(y), np.zeros(x.u.shape)
+    gamma = model.discount
+    compiled.direction(y, x.u, x.lo, x.hi, x.mask, gamma, x.best, 0.0, d)
+    g = d * x.hi[:, :, None] * (gamma ** np.arange(T))[:, None, None, None]
+    for _ in range(5):
+        z = y + random_multipliers(y.shape, rng)
+        line = value + float((g * (z - y)).sum())
+        assert x.value(z) >= line - 1e-9 * (abs(line) + float(np.abs(g * (z - y)).sum()) + 1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pair_of_two_models_is_the_exact_history_value_on_a_fine_grid(seed: int) -> None:
+    model = random_model(seed, n_models=2, n_states=3, n_actions=2, horizon=0).replace(
+        weights=[0.5, 0.5]
+    )
+    x = Relaxation(model.problem, open_actions(model.problem, 4))
+    x.group(Groups(np.array([0]), np.array([1]), 2000, 0.005))
+    exact = best_history(model, 4)
+    assert exact <= x.value() + x.rounding(None)
+    assert x.value() == pytest.approx(exact, rel=2e-4, abs=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_dual_prices_of_the_program_prove_its_value(seed: int) -> None:
+    from mmdp.bounds import lp
+
+    model, T = tiny(seed + 50)
+    x = Relaxation(model.problem, open_actions(model.problem, T))
+    program = lp.build(model.problem, x.mask, (x.lo, x.hi))
+    found = lp.solve_relaxation(program, None)
+    y = lp.multipliers(program, found, x.mask, model.n_models, model.discount)
+    assert x.value(y) == pytest.approx(-found.fun, rel=1e-6, abs=1e-6)
+    search = Descent(x, best_markov(model, T))
+    search.run(max_steps=1500)
+    assert search.bound >= -found.fun - 1e-6 * max(1, abs(found.fun))
+    oracle = x.value(None)
+    assert oracle - search.bound >= 0.5 * (oracle + found.fun) - 1e-6  # well on the way
+
+
+def test_dual_at_zero_is_oracle_and_at_the_policy_its_certificate() -> None:
+    model = random_model(7, n_models=4, n_states=3, n_actions=3, horizon=0)
+    solution, T = mmdp.solve(model, 3), 3
+    x = Relaxation(model.problem, open_actions(model.problem, T))
+    oracle = mmdp.solve(model, T, "oracle").value
+    assert x.value(np.zeros(x.u.shape)) == pytest.approx(oracle)
+    found = mmdp.kernels.get("numpy").backward(
+        model.problem, T, "given", policy=solution.policy.actions, keep_q=True, keep_values=True
+    )
+    advantage = np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
+    prices = np.where(
+        advantage > 0, advantage * x.hi[:, :, None], advantage * x.lo[:, :, None]
+    ).sum(axis=3)
+    prices = np.where(model.allowed, prices, -np.inf).max(axis=2)
+    factor = model.discount ** np.arange(T)
+    expected = solution.value + float((factor[:, None] * prices).sum())
+    assert x.value(advantage) == pytest.approx(expected)
+
+
+def test_matching_takes_the_pairs_of_largest_gain() -> None:
+    model = random_model(3, n_models=6, n_states=3, n_actions=3, horizon=0)
+    x, T = model.problem, 4
+    mask = open_actions(x, T)
+    relaxation = Relaxation(x, mask)
+    own = relaxation.group_values(None)
+    groups, tried = match(x, mask, own, deadline=np.inf)
+    assert tried == 15
+    relaxation.group(groups)
+    found = relaxation.value()
+    values = []
+    for order in itertools.permutations(range(6)):
+        first, second = np.array(order[:3]), np.array(order[3:])
+        if (first < second).all() and (np.diff(first) > 0).all():
+            relaxation.group(Groups(first, second, groups.reach, groups.width))
+            values.append(relaxation.value())
+    assert len(values) == 15
+    assert found == pytest.approx(min(values))
+
+
+@pytest.mark.parametrize("n", [2, 3, 8, 9])
+def test_rounds_hold_every_pair_once(n: int) -> None:
+    pairs = [
+        tuple(sorted(p)) for f, s in rounds(n, 1) for p in zip(f.tolist(), s.tolist(), strict=True)
+    ]
+    assert sorted(pairs) == list(itertools.combinations(range(n), 2))
+
+
+# ------------------------------------------------------------------ special cases, messages
+def test_exact_where_the_problem_is_trivial() -> None:
+    one_model = random_model(1, n_models=1, n_states=4, n_actions=3, horizon=0)
+    several = random_model(2, n_models=5, n_states=4, n_actions=3, horizon=0)
+    one_action = random_model(4, n_models=5, n_states=4, n_actions=1, horizon=0)
+    for model, T in ((one_model, 6), (several, 1), (one_action, 6)):
+        found = bound(model, T, time_limit=0.1)
+        assert found.gap(mmdp.solve(model, T).value) <= 1e-11
+
+
+def test_threads_and_seeds_do_not_matter_for_validity_and_the_value_is_the_same() -> None:
+    model = random_model(11, n_models=6, n_states=5, n_actions=3, horizon=0)
+    values = []
+    for threads in (1, 3):
+        x = Relaxation(model.problem, open_actions(model.problem, 6), threads=threads)
+        x.group(Groups(np.array([0, 2]), np.array([4, 5])))
+        search = Descent(x, mmdp.solve(model, 6).value)
+        search.run(max_steps=40)
+        values.append(search.bound)
+    assert values[0] == values[1]
+
+
+def test_an_incumbent_may_be_a_solution_a_policy_a_number_or_none() -> None:
+    model = random_model(5, n_models=4, n_states=3, n_actions=3, horizon=0)
+    solution = mmdp.solve(model, 4)
+    seen: list[float] = []
+    for incumbent in (solution, solution.policy, solution.value, None, solution.value + 5.0):
+        found = bound(
+            model, 4, time_limit=0.2, incumbent=incumbent, callback=lambda p: seen.append(p.value)
+        )
+        assert found.value >= solution.value
+    assert found.value >= solution.value + 5.0 or found.method != "pair-dual"
+    assert seen
+
+
+def test_interrupting_returns_a_valid_bound() -> None:
+    model = random_model(5, n_models=6, n_states=4, n_actions=3, horizon=0)
+    solution = mmdp.solve(model, 5)
+
+    def stop(progress: object) -> None:
+        if getattr(progress, "method", "") == "pair-dual":
+            raise KeyboardInterrupt
+
+    found = bound(model, 5, time_limit=5, incumbent=solution, callback=stop)
+    assert solution.value <= found.value <= found.details["bounds"]["oracle"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "none"}, "no bound is called 'none'; choose one of best"),
+        ({"time_limit": 0}, "time_limit must be a positive number"),
+        ({"horizon": 0}, "horizon must be at least 1"),
+        ({"incumbent": float("nan")}, "must be finite"),
+        ({"incumbent": "cadp"}, "a Solution, a MarkovPolicy or a number"),
+    ],
+)
+def test_messages(options: dict[str, object], words: str) -> None:
+    model = random_model(5, n_models=4, n_states=3, n_actions=3, horizon=0)
+    with pytest.raises(mmdp.InputError, match=words):
+        bound(model, **{"horizon": 3, **options})  # type: ignore[arg-type]
+
+
+def test_a_program_too_large_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmdp.bounds.front.LP_LIMIT", 10)
+    model = random_model(5, n_models=4, n_states=3, n_actions=3, horizon=0)
+    with pytest.raises(mmdp.InputError, match="use method='pair-dual'"):
+        bound(model, 3, "lp")
+
+
+def test_bound_words() -> None:
+    found = Bound(110.0, "pairs", "history")
+    assert found.gap(100.0) == pytest.approx(0.1)
+    assert found.gap(0.0) == np.inf
+    assert found.gap(120.0) == 0.0
+    assert found.closed(100.0, 140.0) == pytest.approx(0.75)
+    assert "any policy" in repr(found)
+
+
+def test_models_with_unreachable_states() -> None:
+    p = np.zeros((2, 3, 2, 3))
+    p[:, :2, 0, 0] = p[:, :2, 1, 1] = p[:, 2, :, 2] = 1.0
+    model = mmdp.MMDP(p, np.random.default_rng(0).normal(size=(2, 3, 2)), initial=[1, 0, 0])
+    found = bound(model, 4, time_limit=0.5)
+    assert found.value >= best_markov(model, 4)
+
+
+# ------------------------------------------------------------------ the published data
+@pytest.mark.slow
+def test_published_gaps(paper_data: object) -> None:
+    for name, horizon, most in (("riverswim", 50, 0.009), ("hiv", 15, 1e-6)):
+        model = mmdp.load(paper_data / name)  # type: ignore[operator]
+        solution = mmdp.solve(model, horizon)
+        found = bound(model, horizon, time_limit=60, incumbent=solution)
+        assert 0 <= found.gap(solution.value) <= most

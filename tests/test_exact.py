@@ -1,0 +1,138 @@
+"""The exact methods against brute force, and what they promise on limits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import mmdp
+from mmdp import kernels
+from mmdp.methods.base import Context, Progress
+from mmdp.methods.cadp import ascend
+from mmdp.methods.exact import Exact, ascend_inside, polish
+from mmdp.methods.milp import MILP
+from mmdp.solution import Status
+from mmdp.testing import check_method, random_model
+from tests.test_bounds import NO_TIME, SEEDS, best_markov, policies, returns, tiny
+
+
+@settings(max_examples=250, **NO_TIME)
+@given(seed=SEEDS)
+def test_exact_is_brute_force(seed: int) -> None:
+    model, T = tiny(seed, 300)
+    truth = best_markov(model, T)
+    found = mmdp.solve(model, T, Exact(starts=1, polish=False), seed=0)
+    assert found.status is Status.OPTIMAL
+    assert found.value == pytest.approx(truth, rel=2e-8, abs=2e-8)
+    assert found.details["bound"] >= truth
+
+
+@settings(max_examples=40, **NO_TIME)
+@given(seed=SEEDS)
+def test_milp_is_brute_force(seed: int) -> None:
+    model, T = tiny(seed, 300)
+    truth = best_markov(model, T)
+    for tight in (True, False):
+        found = mmdp.solve(model, T, MILP(tight=tight))
+        assert found.status is Status.OPTIMAL
+        assert found.value == pytest.approx(truth, rel=3e-6, abs=3e-6)
+        assert found.details["bound"] >= truth - 1e-12 * max(1.0, abs(truth))
+
+
+@pytest.mark.parametrize("method", [Exact(), MILP()])
+def test_conformance(method: mmdp.methods.Method) -> None:
+    check_method(method, seeds=range(3))
+
+
+def test_a_limit_still_gives_a_valid_bound() -> None:
+    model = random_model(31, n_models=6, n_states=5, n_actions=3, horizon=0, masks=False)
+    full = mmdp.solve(model, 4, Exact(), seed=0)
+    assert full.status is Status.OPTIMAL
+    for options, kwargs in (
+        (Exact(max_nodes=1, polish=False), {}),
+        (Exact(polish=False), {"time_limit": 0.02}),
+        (Exact(polish=False), {"time_limit": 1e-9}),
+    ):
+        found = mmdp.solve(model, 4, options, seed=0, **kwargs)
+        assert found.value <= full.value + 1e-9
+        assert found.details.get("bound", np.inf) >= full.value
+
+
+def test_interrupting_gives_the_proven_gap() -> None:
+    model = random_model(31, n_models=6, n_states=5, n_actions=3, horizon=0, masks=False)
+    full = mmdp.solve(model, 4, Exact(), seed=0)
+    seen: list[Progress] = []
+
+    def stop(progress: Progress) -> None:
+        seen.append(progress)
+        if len(seen) > 12:
+            raise KeyboardInterrupt
+
+    found = mmdp.solve(model, 4, Exact(), seed=0, callback=stop)
+    assert found.details["bound"] >= full.value
+    assert found.status in (Status.INTERRUPTED, Status.OPTIMAL)
+
+
+def test_inside_a_mask_the_ascent_stays_there_and_never_falls() -> None:
+    for seed in range(30):
+        model, T = tiny(seed, 300)
+        rng = np.random.default_rng(seed)
+        mask = np.broadcast_to(model.allowed, (T, *model.allowed.shape)).copy()
+        start = policies(model, T)[-1].astype(np.int32)
+        mask &= rng.random(mask.shape) < 0.6
+        np.put_along_axis(mask, start[:, :, None].astype(np.int64), True, axis=2)
+        context = Context(model, T, kernels.get("numpy"))
+        found, value = ascend_inside(context, mask, start)
+        assert np.take_along_axis(mask, found[:, :, None].astype(np.int64), 2).all()
+        assert value == pytest.approx(float(returns(model, found[None])[0]), rel=1e-9, abs=1e-9)
+        assert value >= float(returns(model, start[None])[0]) - 1e-9
+
+
+def test_polish_is_never_worse_and_leaves_some_local_maxima() -> None:
+    better = 0
+    for seed in range(60):
+        model = random_model(seed, n_models=4, n_states=3, n_actions=3, horizon=0, discount=0.9)
+        context = Context(model, 3, kernels.get("numpy"))
+        start = np.argmax(model.allowed, axis=1)[None].repeat(3, axis=0).astype(np.int32)
+        local = ascend(context, start)
+        found, value = polish(context, local.policy, seconds=5)
+        assert value >= local.value
+        assert value == pytest.approx(float(returns(model, found[None])[0]), rel=1e-9, abs=1e-9)
+        better += value > local.value + 1e-9
+    assert better >= 3
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Exact(gap=-1), "gap must be at least 0"),
+        (lambda: Exact(starts=0), "at least 1"),
+        (lambda: MILP(gap=float("nan")), "gap must be at least 0"),
+    ],
+)
+def test_messages(make: object, words: str) -> None:
+    with pytest.raises(mmdp.InputError, match=words):
+        make()  # type: ignore[operator]
+
+
+def test_a_program_too_large_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmdp.methods.milp.LIMIT", 10)
+    with pytest.raises(mmdp.InputError, match="use method='exact'"):
+        mmdp.solve(random_model(5, n_states=3, n_models=3, horizon=0), 3, MILP())
+
+
+@pytest.mark.slow
+def test_published_instances_are_proven_optimal(paper_data: object) -> None:
+    hiv, river = (mmdp.load(paper_data / x) for x in ("hiv", "riverswim"))  # type: ignore[operator]
+    cases = (
+        (hiv, 5, 35638.28790110498),
+        (hiv.subset(range(20)), 8, None),
+        (river.subset(range(20)), 10, None),
+        (hiv, 15, 44424.39742003433),
+    )
+    for model, T, value in cases:
+        found = mmdp.solve(model, T, Exact(), seed=0, time_limit=120)
+        assert found.status is Status.OPTIMAL
+        if value is not None:
+            assert found.value == pytest.approx(value, rel=1e-9)
