@@ -41,11 +41,14 @@ def test_numpy_kernel_equals_plain_loops(seed):
 
 def test_results_are_the_same_for_any_number_of_threads(monkeypatch):
     monkeypatch.setattr("mmdp.kernels.numba_kernel.THREADS_PAY_FROM", 0)
-    model = random_model(11, n_models=50, n_states=17, n_actions=3, horizon=0)
-    first, *others = [mmdp.solve(model, 12, backend=NumbaKernel(n)) for n in (1, 2, 3, 5)]
-    for other in others:
-        assert (first.returns == other.returns).all()
-        assert first.policy == other.policy
+    for n_models in (5, 50):
+        model = random_model(11, n_models=n_models, n_states=17, n_actions=3, horizon=0)
+        for method in ("cadp", "oracle"):
+            first, *others = [
+                mmdp.solve(model, 12, method, backend=NumbaKernel(n)) for n in (1, 2, 3, 5)
+            ]
+            for other in others:
+                assert (first.returns == other.returns).all()
 
 
 def test_threads_may_solve_side_by_side(monkeypatch):

@@ -32,10 +32,10 @@ def test_cadp_properties(seed):
     assert oracle.value >= solution.value - 1e-9 * size
 
 
-@pytest.mark.parametrize("seed", range(0, 200, 4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_single_change_improves_cadp(seed):
-    model = random_model(seed, n_states=3, n_actions=3)
-    horizon = model.horizon or 3
+    model = random_model(seed)
+    horizon = model.horizon or 1 + seed % 3
     solution = mmdp.solve(model, horizon)
     for t in range(horizon):
         for s in range(model.n_states):
@@ -140,7 +140,7 @@ def test_one_model_equals_quantecon_and_mdptoolbox():
     quantecon = pytest.importorskip("quantecon.markov", reason="quantecon (bench extra)")
     from quantecon.markov.ddp import backward_induction
 
-    for seed in range(20):
+    for seed in SEEDS:
         model = random_model(
             seed, n_models=1, n_states=5, n_actions=3, horizon=0, masks=False, discount=0.9
         ).replace(terminal=None)

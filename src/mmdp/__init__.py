@@ -32,13 +32,19 @@ from mmdp.solve import evaluate, gradient, model_weights, solve
 
 if TYPE_CHECKING:
     from mmdp import domains as domains
+    from mmdp import ecosystem as ecosystem
     from mmdp import io as io
+    from mmdp import measures as measures
     from mmdp import plots as plots
+    from mmdp import posterior as posterior
     from mmdp import testing as testing
+    from mmdp.ecosystem import to_gymnasium as to_gymnasium
     from mmdp.io import load as load
     from mmdp.io import load_policy as load_policy
     from mmdp.io import save as save
     from mmdp.io import save_policy as save_policy
+    from mmdp.posterior import fit as fit
+    from mmdp.posterior import from_draws as from_draws
 
 __all__ = [
     "CADP",
@@ -67,30 +73,47 @@ __all__ = [
     "__version__",
     "bound",
     "domains",
+    "ecosystem",
     "evaluate",
+    "fit",
+    "from_draws",
     "gradient",
     "io",
     "load",
     "load_policy",
+    "measures",
     "model_weights",
     "plots",
+    "posterior",
     "regret_by_horizon",
     "save",
     "save_policy",
     "simulate",
     "solve",
     "testing",
+    "to_gymnasium",
 ]  # fmt: skip
 
-_MODULES = {"domains", "io", "plots", "testing"}  # loaded on first use: they import pandas etc.
-_FROM_IO = {"load", "load_policy", "save", "save_policy"}
+_MODULES = {
+    "domains",
+    "ecosystem",
+    "io",
+    "measures",
+    "plots",
+    "posterior",
+    "testing",
+}  # loaded on first use: they import pandas etc.
+_ELSEWHERE = {
+    "fit": "posterior", "from_draws": "posterior", "load": "io", "load_policy": "io",
+    "save": "io", "save_policy": "io", "to_gymnasium": "ecosystem",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"mmdp.{name}")
-    if name in _FROM_IO:
-        return getattr(importlib.import_module("mmdp.io"), name)
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(f"mmdp.{_ELSEWHERE[name]}"), name)
     raise AttributeError(f"module 'mmdp' has no attribute {name!r}")
 
 

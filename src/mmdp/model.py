@@ -45,6 +45,7 @@ from mmdp.support import (
 )
 from mmdp.validate import (
     Labels,
+    Missing,
     check_rewards,
     check_rows,
     drop_disallowed,
@@ -125,7 +126,7 @@ class MMDP:
     _storage: Literal["dense", "sparse"]
     _labels: Labels
     _initial_given: bool
-    _missing: bool
+    _missing: Missing
     _parameters: dict[str, Array]
     _horizon: int | None
     name: str | None
@@ -257,7 +258,7 @@ class MMDP:
         states: Iterable[object] | None = None,
         actions: Iterable[object] | None = None,
         models: Iterable[object] | None = None,
-        allow_missing: bool = False,
+        allow_missing: Missing = False,
         parameters: Mapping[str, npt.ArrayLike] | None = None,
         name: str | None = None,
         citation: str | None = None,
@@ -272,14 +273,15 @@ class MMDP:
         put(self, "_labels", labels)
         mask = read_allowed(allowed, support)
         support = drop_disallowed(support, mask, labels)
-        if per_next is not None and per_next.shape[1] != len(support.indices):
-            raise InputError("rewards given for actions that `allowed` forbids")
         check_rows(support, mask, allow_missing, labels)
         check_rewards(expected, per_next, support, mask, labels)
         if expected is None:
             expected = expected_rewards(support, per_next, mask)
             per_next = per_next_worth_keeping(per_next, support)
         expected = np.ascontiguousarray(np.where(mask[:, :, None], expected, 0.0))
+        if allow_missing:  # a model without this action ends there with nothing
+            missing = (support.row_sums(support.values) == 0).reshape(-1, *mask.shape, n_models)
+            expected = np.where(missing, 0.0, expected)
         times = {len(x) for x in (support.values, expected) if len(x) > 1}
         times |= {len(per_next)} if per_next is not None and len(per_next) > 1 else set()
         if len(times) > 1:
@@ -388,8 +390,12 @@ class MMDP:
     @property
     def rewards(self) -> Array:
         """(M, S, A), or (T, M, S, A): expected reward of an action; 0 where not allowed."""
-        r = np.moveaxis(self._problem.r, -1, 1)
-        return r[0] if len(r) == 1 and self._horizon is None else r
+        return self._over_time(np.moveaxis(self._problem.r, -1, 1))
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether actions may be missing in some models (``allow_missing``)."""
+        return bool(self._missing)
 
     @property
     def has_next_rewards(self) -> bool:
@@ -461,6 +467,11 @@ class MMDP:
         import scipy.sparse
 
         x = self._problem
+        given = (("model", model, self.n_models), ("action", action, self.n_actions),
+                 ("time", time, self._horizon or 1))  # fmt: skip
+        for what, value, size in given:
+            if not 0 <= value < size:
+                raise InputError(f"{what} {value} is outside 0..{size - 1}")
         rows = np.arange(self.n_states) * self.n_actions + action
         counts = x.indptr[rows + 1] - x.indptr[rows]
         picked = np.concatenate([np.arange(x.indptr[i], x.indptr[i + 1]) for i in rows])
@@ -486,7 +497,13 @@ class MMDP:
             values = full
         result = np.moveaxis(values.reshape(shape), -1, 1)
         result.setflags(write=False)
-        return result[0] if self._horizon is None else result
+        return self._over_time(result)
+
+    def _over_time(self, array: Array) -> Array:
+        """With the time axis where anything varies with time (repeated where this does not)."""
+        if self._horizon is None:
+            return array[0]
+        return np.broadcast_to(array, (self._horizon, *array.shape[1:]))
 
     def _flat_positions(self) -> npt.NDArray[np.int64]:
         x = self._problem
@@ -570,6 +587,7 @@ class MMDP:
         fields.update(
             weights=None, models=None, parameters=None,
             terminal=(x.terminal @ x.weights)[None, :],
+            allow_missing="partial" if self._missing else False,
         )  # fmt: skip
         support = Support(
             (1, self.n_states, self.n_actions),
@@ -609,8 +627,13 @@ class MMDP:
                 if unknown:
                     raise InputError(f"no model is called {unknown[0]!r}")
                 items = np.array([position[x] for x in items.tolist()])
-            chosen = np.arange(self.n_models)[items] if items.size else items.astype(np.int64)
-            chosen = np.atleast_1d(chosen)
+            try:
+                chosen = np.atleast_1d(np.arange(self.n_models)[items] if items.size else [])
+            except IndexError:
+                raise InputError(
+                    f"subset() takes model numbers from 0 to {self.n_models - 1}, labels, a slice "
+                    "or one boolean per model"
+                ) from None
         if not len(chosen):
             raise InputError("subset() needs at least one model")
         return chosen

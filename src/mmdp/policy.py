@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
+from mmdp.validate import check_seed, check_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +25,8 @@ class Planner(Protocol):
     """A policy with memory: what it does may depend on everything seen so far.
 
     The planner itself is never changed by use, so several deployments can share one; all that
-    a deployment remembers is in the memory that ``start`` makes and ``update`` returns.
+    a deployment remembers is in the memory that ``start`` makes and ``update`` returns. Random
+    choices come from the memory's own generator, which ``act`` and ``update`` advance.
     """
 
     name: str
@@ -57,7 +59,7 @@ class MarkovPolicy:
         ``(T, S, A)`` probabilities pi_t(s, a), for a randomised one.
     n_actions
         Number of actions; needed only where it exceeds the largest action used.
-    states, actions_labels
+    state_labels, action_labels
         Labels, kept for tables and files.
 
     Examples
@@ -129,6 +131,7 @@ class MarkovPolicy:
     @classmethod
     def uniform(cls, model: MMDP, horizon: int) -> MarkovPolicy:
         """Every allowed action with the same probability."""
+        check_whole(horizon, "horizon")
         row = model.allowed / model.allowed.sum(axis=1, keepdims=True)
         return cls.for_model(model, probabilities=np.repeat(row[None], horizon, axis=0))
 
@@ -141,6 +144,8 @@ class MarkovPolicy:
         >>> mmdp.MarkovPolicy.random(one, 3, seed=0).actions.shape
         (3, 1)
         """
+        check_whole(horizon, "horizon")
+        check_seed(seed)
         rng = np.random.default_rng(seed)
         scores = rng.random((horizon, model.n_states, model.n_actions))
         return cls.for_model(model, np.where(model.allowed, scores, -1.0).argmax(axis=2))
@@ -189,6 +194,7 @@ class MarkovPolicy:
                 f"the policy is for {self.n_states} states and {self.n_actions} actions, the "
                 f"model has {model.n_states} states and {model.n_actions} actions"
             )
+        self._check_labels(model)
         if horizon is not None and self.horizon != horizon:
             raise InputError(
                 f"the policy covers {self.horizon} time steps, the horizon is {horizon}; "
@@ -212,6 +218,21 @@ class MarkovPolicy:
                 f"the policy takes action {model.action_labels[self.actions[t, s]]!r} in state "
                 f"{model.state_labels[s]!r} at time {t}, which the model does not allow"
             )
+
+    def _check_labels(self, model: MMDP) -> None:
+        """Refuse a model whose states or actions are named, but otherwise than the policy's."""
+        for what, mine, theirs in (
+            ("states", self.state_labels, model.state_labels),
+            ("actions", self.action_labels, model.action_labels),
+        ):
+            known = model.labelled[what[:-1]] and mine is not None
+            if known and mine is not None and mine != theirs[: len(mine)]:
+                i = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
+                raise InputError(
+                    f"the policy's {what} are named otherwise than the model's (number {i} is "
+                    f"{mine[i]!r} here, {theirs[i]!r} there); save the policy and load it with "
+                    "load_policy(path, model), which matches names"
+                )
 
     def to_frame(self) -> pd.DataFrame:
         """Tidy table: time, state, action (labels), and probability where randomised."""
@@ -251,20 +272,28 @@ class MarkovPolicy:
 
 
 def _read_actions(actions: npt.ArrayLike) -> IntArray:
-    array = np.asarray(actions)
+    try:
+        array = np.asarray(actions)
+    except ValueError:
+        raise InputError("policy actions must be a table: one row per time step") from None
     if array.ndim != 2 or array.size == 0:
         raise InputError(f"policy actions have shape {array.shape}; expected (time steps, states)")
     if array.dtype.kind not in "iu":
         raise InputError("policy actions must be whole numbers (action ids from 0)")
     if array.min() < 0:
         raise InputError("policy actions count from 0; a negative one was given")
+    if array.max() > np.iinfo(np.int32).max:
+        raise InputError(f"policy action {array.max()} is too large for an action id")
     result = array.astype(np.int32)
     result.setflags(write=False)
     return result
 
 
 def _read_probabilities(probabilities: Any) -> Array:
-    table = np.array(probabilities, dtype=np.float64)
+    try:
+        table = np.array(probabilities, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("policy probabilities must be a (T, S, A) array of numbers") from None
     if table.ndim != 3 or table.size == 0:
         raise InputError(
             f"policy probabilities have shape {table.shape}; expected (time steps, states, actions)"

@@ -6,18 +6,19 @@ whose return is known exactly, is the control variate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.methods.base import padded
+from mmdp.methods.base import Stop, padded
 from mmdp.methods.belief import BeliefPlanner, tables
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import MarkovPolicy, Planner
 from mmdp.solution import Evaluation
+from mmdp.validate import check_seed, check_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,20 +31,23 @@ MIN_EPISODES = 4
 
 
 def simulate(
-    policy: MarkovPolicy | BeliefPlanner,
+    policy: MarkovPolicy | Planner,
     model: MMDP,
     *,
     episodes: int | None = None,
     seed: int | None = 0,
     control: bool = True,
     threads: int | None = None,
+    check_time: Callable[[], None] | None = None,
 ) -> Evaluation:
     """Simulate ``episodes`` per model; returns with standard errors.
 
     For a planner, ``details`` of the result hold the paired ``difference`` to CADP (same
     random numbers) with ``difference_stderr``, ``impossible`` (transitions that no model of
     the planner explains) and ``episode_sd`` (over models and episodes). With ``control`` the
-    exactly known return of CADP's policy is used as control variate.
+    exactly known return of CADP's policy is used as control variate. ``check_time`` is called
+    between batches of two episodes per model and may raise ``mmdp.methods.base.Stop`` to end
+    early with what is done.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[0.5, 0.5]], [[0.5, 0.5]]]] * 2, [[1.0], [0.0]], initial=[1, 0])
@@ -51,18 +55,26 @@ def simulate(
     >>> abs(report.mean - 2.0) < 4 * report.stderr
     True
     """
+    if isinstance(policy, Planner) and not isinstance(policy, BeliefPlanner):
+        return _simulate_plainly(policy, model, episodes, seed)
     made, horizon = _tables_of(policy, model)
     count = _episodes_of(policy, model, episodes)
     number = _seed_of(seed)
-    returns, impossible = _run(made, model, horizon, count, number, threads)
+    if threads is not None:
+        check_whole(threads, "threads")
+    batches = _batches(count, number, check_time is not None and not made.carry)
+    returns, impossible = _run(made, model, horizon, batches, threads, check_time)
+    batches = batches[: _batches_in(returns.shape[1], batches)]
+    wanted, count = count, returns.shape[1]
     details: dict[str, Any] = {
         "episodes": count,
+        "episodes_wanted": wanted,
         "impossible": int(impossible.sum()),
         "episode_sd": _overall_sd(returns, model.weights),
     }
     adjusted = returns
     if isinstance(policy, BeliefPlanner) and control:
-        paired, exact = _baseline(policy.baseline, model, count, number, threads)
+        paired, exact = _baseline(policy.baseline, model, batches, threads)
         difference = returns - paired
         details["difference"] = float(model.weights @ difference.mean(axis=1))
         details["difference_stderr"] = _stderr(difference, model.weights)
@@ -77,6 +89,49 @@ def simulate(
         model_labels=model.model_labels if model.labelled["model"] else None,
         details=details,
     )
+
+
+def _simulate_plainly(
+    planner: Planner, model: MMDP, episodes: int | None, seed: int | None
+) -> Evaluation:
+    """Any object of the Planner protocol, step by step in Python."""
+    count = _episodes_of(planner, model, episodes or max(2, 200 // model.n_models))
+    number = _seed_of(seed)
+    returns = np.array(
+        [[_one_episode(planner, model, m, number, e) for e in range(count)]
+         for m in range(model.n_models)]
+    )  # fmt: skip
+    return Evaluation(
+        returns=returns.mean(axis=1),
+        weights=model.weights,
+        errors=returns.std(axis=1, ddof=1) / np.sqrt(count),
+        model_labels=model.model_labels if model.labelled["model"] else None,
+        details={"episodes": count, "episode_sd": _overall_sd(returns, model.weights)},
+    )
+
+
+def _one_episode(planner: Planner, model: MMDP, m: int, seed: int, episode: int) -> float:
+    rng = np.random.default_rng([seed, m, episode])
+    x, total, factor = model.problem, 0.0, 1.0
+    memory = planner.start(int(rng.integers(2**31)))
+    s = int(rng.choice(model.n_states, p=model.initial))
+    for t in range(planner.horizon):
+        a = int(planner.act(memory, t, s))
+        if not (0 <= a < model.n_actions and model.allowed[s, a]):
+            raise InputError(
+                f"the planner takes action {a} in state {model.state_labels[s]!r} at time {t}, "
+                "which the model does not allow"
+            )
+        row = slice(*x.indptr[s * model.n_actions + a : s * model.n_actions + a + 2])
+        chances = x.p[t if len(x.p) > 1 else 0, row, m]
+        reward = float(x.r[t if len(x.r) > 1 else 0, s, a, m])
+        total += factor * reward
+        if not chances.sum() > 0:  # an action missing in this model ends the episode
+            return total
+        after = int(rng.choice(x.indices[row], p=chances / chances.sum()))
+        memory = planner.update(memory, t, s, a, after, reward)
+        s, factor = after, factor * model.discount
+    return total + factor * float(x.terminal[s, m])
 
 
 def regret_by_horizon(
@@ -104,7 +159,7 @@ def regret_by_horizon(
     return pd.DataFrame(rows, columns=["horizon", "method", "regret", "stderr"])
 
 
-def _tables_of(policy: MarkovPolicy | BeliefPlanner, model: MMDP) -> tuple[Any, int]:
+def _tables_of(policy: MarkovPolicy | Planner, model: MMDP) -> tuple[Any, int]:
     from mmdp.kernels import rollouts
 
     if isinstance(policy, MarkovPolicy):
@@ -149,27 +204,54 @@ def _episodes_of(policy: Any, model: MMDP, episodes: int | None) -> int:
 
 
 def _seed_of(seed: int | None) -> int:
+    check_seed(seed)
     return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(2))
 
 
+def _batches(episodes: int, seed: int, small: bool) -> list[tuple[int, int]]:
+    """(episodes, seed) of each batch: one, or many small ones with a clock to look at between."""
+    if not small:
+        return [(episodes, seed)]
+    sizes = [2] * (episodes // 2 - 1) + [2 + episodes % 2]
+    return [(size, seed + k) for k, size in enumerate(sizes)]
+
+
+def _batches_in(episodes: int, batches: list[tuple[int, int]]) -> int:
+    """How many of the batches make up that many episodes."""
+    done = np.cumsum([size for size, _ in batches])
+    return int(np.searchsorted(done, episodes)) + 1
+
+
 def _run(
-    made: Any, model: MMDP, horizon: int, episodes: int, seed: int, threads: int | None
-) -> tuple[Array, npt.NDArray[np.int64]]:
+    made: Any, model: MMDP, horizon: int, batches: list[tuple[int, int]], threads: int | None,
+    check_time: Callable[[], None] | None = None,
+) -> tuple[Array, npt.NDArray[np.int64]]:  # fmt: skip
     from mmdp.kernels import rollouts
 
-    return rollouts.simulate(
-        model.problem, model.pattern_rewards, made, horizon, episodes, seed, threads
-    )
+    parts: list[Array] = []
+    impossible = np.zeros(model.n_models, dtype=np.int64)
+    for episodes, seed in batches:
+        if check_time is not None and parts:
+            try:
+                check_time()
+            except Stop:
+                break
+        returns, unexplained = rollouts.simulate(
+            model.problem, model.pattern_rewards, made, horizon, episodes, seed, threads
+        )
+        parts.append(returns)
+        impossible += unexplained
+    return np.concatenate(parts, axis=1), impossible
 
 
 def _baseline(
-    baseline: MarkovPolicy, model: MMDP, episodes: int, seed: int, threads: int | None
+    baseline: MarkovPolicy, model: MMDP, batches: list[tuple[int, int]], threads: int | None
 ) -> tuple[Array, Array]:
     """((M, episodes) simulated, (M,) exact) returns of the control variate."""
     from mmdp.solve import evaluate
 
     made, horizon = _tables_of(baseline, model)
-    paired, _ = _run(made, model, horizon, episodes, seed, threads)
+    paired, _ = _run(made, model, horizon, batches, threads)
     return paired, evaluate(baseline, model).returns
 
 

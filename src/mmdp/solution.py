@@ -171,8 +171,8 @@ class Solution:
     """A policy with its value on the models it was computed for.
 
     ``policy`` is None for Oracle, which has ``policies`` (T, M, S), one per model. ``trace``
-    (n,) holds the value after each iteration, the start first; ``bound`` is a proven upper
-    bound where one was asked for.
+    (n,) holds the value after each iteration of the best start, the start first; ``bound`` is a
+    proven upper bound where one was asked for.
     """
 
     policy: Any

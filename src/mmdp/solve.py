@@ -14,10 +14,10 @@ from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.methods import METHODS, PLANNERS, Callback, Context, Method, Oracle, Outcome
 from mmdp.methods.base import Stop, padded
-from mmdp.methods.belief import BeliefPlanner
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import MarkovPolicy, Planner
 from mmdp.solution import Evaluation, Provenance, Solution, Status
+from mmdp.validate import check_seed
 
 Array = npt.NDArray[np.float64]
 
@@ -44,8 +44,10 @@ def solve(
     horizon
         Number of decisions T; may be left out for a time-varying model, which has its own.
     method
-        ``"cadp"``, ``"wsu"``, ``"mvp"``, ``"gradient"``, ``"mirror"``, ``"oracle"``, or a
-        method with options such as ``mmdp.CADP(init="mvp", starts=16)``.
+        A name: ``"cadp"``, ``"wsu"``, ``"mvp"``, ``"gradient"``, ``"mirror"`` (Markov
+        policies), ``"exact"``, ``"milp"`` (with a proof), ``"qmdp"``, ``"rollout"``,
+        ``"mixts"``, ``"pomcp"`` (policies with memory), ``"oracle"``; or a method with options
+        such as ``mmdp.CADP(init="mvp", starts=16)``.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"`` or a kernel.
     seed
@@ -69,10 +71,16 @@ def solve(
     >>> solution.policy.actions[:, 1].tolist()
     [1, 1, 1, 1, 1, 1, 1, 1, 1, 0]
     """
+    if not isinstance(model, MMDP):
+        raise InputError(
+            f"solve() needs an MMDP, not {type(model).__name__}; use mmdp.load(path) for files"
+        )
     chosen = _read_method(method)
     steps = check_horizon(model, horizon)
     _check_time_limit(time_limit)
-    kernel = kernels.get(backend, model.problem.work(steps))
+    check_seed(seed)
+    starts = getattr(chosen, "starts", 1)
+    kernel = kernels.get(backend, model.problem.work(steps) * starts)
     context = Context(
         model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
         callback=callback,
@@ -84,11 +92,11 @@ def solve(
 
 
 def evaluate(
-    policy: MarkovPolicy | BeliefPlanner | Solution,
+    policy: MarkovPolicy | Planner | Solution,
     model: MMDP,
     *,
     episodes: int | None = None,
-    seed: int | None = None,
+    seed: int | None = 0,
     backend: str | Kernel = "auto",
 ) -> Evaluation:
     """The return of a policy on every model of a problem.
@@ -105,7 +113,7 @@ def evaluate(
     """
     if isinstance(policy, Solution):
         policy = policy.policy
-    if not isinstance(policy, (MarkovPolicy, BeliefPlanner)):
+    if not isinstance(policy, (MarkovPolicy, Planner)):
         raise InputError(
             f"evaluate() needs a policy, not {type(policy).__name__}; Oracle has one policy per "
             "model and is evaluated by solving the models at hand"
@@ -181,8 +189,11 @@ def check_horizon(model: MMDP, horizon: int | None) -> int:
 
 
 def _check_time_limit(time_limit: float | None) -> None:
-    if time_limit is not None and not time_limit > 0:
-        raise InputError(f"time_limit must be a positive number of seconds, not {time_limit}")
+    if time_limit is None:
+        return
+    number = isinstance(time_limit, (int, float, np.number)) and not isinstance(time_limit, bool)
+    if not number or not time_limit > 0:
+        raise InputError(f"time_limit must be a positive number of seconds, not {time_limit!r}")
 
 
 def _read_method(method: str | Method) -> Method:
@@ -227,7 +238,7 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
         returns=returns,
         status=outcome.status,
         iterations=outcome.iterations,
-        trace=np.array(context.trace or [evaluation.mean]),
+        trace=np.array(outcome.trace or context.trace or [evaluation.mean]),
         provenance=provenance,
         evaluation=evaluation,
         policies=outcome.policies,

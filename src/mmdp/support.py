@@ -61,7 +61,10 @@ class Coordinates:
             horizon = horizon if horizon is not None else int(ids.max(initial=-1)) + 1
             given["time"], limits["time"] = ids, horizon
         for name, values in given.items():
-            ids = np.asarray(values, dtype=np.int64)
+            raw = np.asarray(values)
+            ids = raw.astype(np.int64)
+            if (ids != raw).any():
+                raise InputError(f"{name} ids must be whole numbers, not {raw[ids != raw][0]}")
             if ids.size and (ids.min() < 0 or ids.max() >= limits[name]):
                 bad = ids[(ids < 0) | (ids >= limits[name])][0]
                 raise InputError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ from mmdp.errors import InputError, shown
 from mmdp.support import Array, Support, float_array
 
 ROW_SUM_TOLERANCE = 1e-8
+
+# may an action be missing in some models; "partial": rows are a mean over such models
+Missing = bool | Literal["partial"]
 
 
 class Labels(NamedTuple):
@@ -164,7 +167,7 @@ def drop_disallowed(support: Support, mask: npt.NDArray[np.bool_], labels: Label
 
 
 def check_rows(
-    support: Support, mask: npt.NDArray[np.bool_], allow_missing: bool, labels: Labels
+    support: Support, mask: npt.NDArray[np.bool_], allow_missing: Missing, labels: Labels
 ) -> None:
     """Every allowed row is a distribution in every model: no negative, sums to 1."""
     n_actions = support.shape[2]
@@ -186,7 +189,9 @@ def check_rows(
         )
     wrong = np.abs(sums - 1.0) > ROW_SUM_TOLERANCE
     wrong &= mask.reshape(-1)[None, :, None]
-    if allow_missing:
+    if allow_missing == "partial":
+        wrong &= sums > 1.0
+    elif allow_missing:
         wrong &= sums != 0
     if not wrong.any():
         return
@@ -239,6 +244,21 @@ def read_distribution(
             f"{what} must sum to 1 but sums to {array.sum():.10g}; divide it by its sum"
         )
     return array.copy()
+
+
+def check_seed(seed: Any) -> None:
+    """A seed is None or a whole number of at least 0."""
+    if seed is None:
+        return
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise InputError(f"seed must be a whole number of at least 0, not {seed!r}")
+
+
+def check_whole(value: Any, what: str, least: int = 1) -> None:
+    """A whole number of at least ``least``, or one line that says otherwise."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise InputError(f"{what} must be a whole number of at least {least}, not {value!r}")
 
 
 def read_discount(discount: Any) -> float:

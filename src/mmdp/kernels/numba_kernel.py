@@ -49,7 +49,7 @@ def _narrow_sum(p, v, indices, start, stop, m):  # type: ignore[no-untyped-def]
 @jit(fastmath={"contract"})
 def _q_row(p, v, r, indices, start, stop, gamma, lo, hi, out):  # type: ignore[no-untyped-def]
     """out[m] = r[m] + gamma * sum_k p[k, m] v[indices[k], m] for the models lo..hi."""
-    if hi - lo < _U(NARROW):
+    if p.shape[1] < NARROW:
         for m in range(lo, hi):
             out[m] = r[m] + gamma * _narrow_sum(p, v, indices, start, stop, m)
         return

@@ -184,9 +184,10 @@ def _by_reward(beliefs, i, r, t, row, reward, reward_sd):  # type: ignore[no-unt
             closest = min(closest, ((reward - r[t, row, m]) / reward_sd) ** 2)
     total = 0.0
     for m in range(_U(beliefs.shape[1])):
-        distance = ((reward - r[t, row, m]) / reward_sd) ** 2
-        beliefs[i, m] *= np.exp(0.5 * (closest - distance))
-        total += beliefs[i, m]
+        if beliefs[i, m] > 0.0:
+            distance = ((reward - r[t, row, m]) / reward_sd) ** 2
+            beliefs[i, m] *= np.exp(0.5 * (closest - distance))
+            total += beliefs[i, m]
     return total
 
 

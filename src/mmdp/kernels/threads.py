@@ -82,7 +82,8 @@ class _Call:
         count = 0
         for piece in self.pieces:  # iterators of lists hand out items one at a time
             try:
-                self.function(piece)
+                if self.error is None:  # after an error the rest is only counted
+                    self.function(piece)
             except BaseException as error:  # handed to the caller, who raises it
                 self.error = error
             count += 1

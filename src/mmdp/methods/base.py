@@ -53,6 +53,7 @@ class Outcome:
     policies: npt.NDArray[np.int32] | None = None
     returns: Array | None = None
     errors: Array | None = None
+    trace: list[float] | None = None  # where it is not all that was recorded
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -80,8 +81,8 @@ class Context:
     def seconds(self) -> float:
         return time.perf_counter() - self.started
 
-    def record(self, policy: Table, value: float) -> None:
-        """Note an iterate; calls back; raises Stop when the time is up."""
+    def record(self, policy: Table, value: float, *, last: bool = False) -> None:
+        """Note an iterate; calls back; raises Stop when the time is up and it is not the last."""
         self.trace.append(value)
         self.iterations = len(self.trace) - 1
         if value > self.best_value or self.best_policy is None:
@@ -90,7 +91,8 @@ class Context:
             self.callback(
                 Progress(self.method, self.iterations, value, self.best_value, self.seconds)
             )
-        self.check_time()
+        if not last:
+            self.check_time()
 
     def check_time(self) -> None:
         if self.deadline is not None and time.perf_counter() > self.deadline:

@@ -78,7 +78,10 @@ class BeliefPlanner:
                 raise InputError("this planner learns from rewards: pass reward= to update()")
             r = x.problem.r[time if len(x.problem.r) > 1 else 0, state, action]
             z = ((reward - r) / x.reward_sd) ** 2
-            likelihood = likelihood * np.exp(0.5 * (z[memory.belief > 0].min() - z))
+            alive = memory.belief * likelihood > 0
+            if alive.any():
+                near = np.exp(0.5 * (z[alive].min() - np.where(alive, z, np.inf)))
+                likelihood = likelihood * near
         belief = memory.belief * likelihood
         total = belief.sum()
         if not total > 0:
@@ -143,8 +146,13 @@ def finish(
 
     baseline = MarkovPolicy.for_model(context.model, actions)
     planner = BeliefPlanner(name, context.model, context.horizon, made, baseline)
-    report = simulate(planner, context.model, episodes=episodes, seed=context.seed)
+    report = simulate(
+        planner, context.model, episodes=episodes, seed=context.seed or 0,
+        check_time=context.check_time if context.deadline is not None else None,
+    )  # fmt: skip
+    whole = report.details["episodes"] == report.details["episodes_wanted"]
+    status = Status.COMPLETED if whole else Status.TIME_LIMIT
     return Outcome(
-        planner, Status.COMPLETED, 1, returns=report.returns, errors=report.errors,
+        planner, status, 1, returns=report.returns, errors=report.errors,
         details=report.details,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from mmdp.errors import InputError
 from mmdp.methods.base import Array, Context, Outcome, Table, start_policy
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
+from mmdp.validate import check_whole
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class CADP:
     starts
         Number of starts: ``init`` first, then seeded random policies; the best is returned.
     tol
-        Stop when an iteration gains no more than ``tol * max(1, |value|)``.
+        Stop when an iteration gains no more than ``tol * max(1, |value|)``; 0 goes on to a
+        local maximum.
     max_iterations
         Cap on the iterations of one start.
 
@@ -52,10 +54,8 @@ class CADP:
     name: ClassVar[str] = "cadp"
 
     def __post_init__(self) -> None:
-        if self.starts < 1:
-            raise InputError(f"starts must be at least 1, not {self.starts}")
-        if self.max_iterations < 1:
-            raise InputError(f"max_iterations must be at least 1, not {self.max_iterations}")
+        check_whole(self.starts, "starts")
+        check_whole(self.max_iterations, "max_iterations")
         if self.sweeps not in ("paper", "two-way"):
             raise InputError(f'sweeps must be "paper" or "two-way", not {self.sweeps!r}')
         if not self.tol >= 0:
@@ -72,8 +72,10 @@ class CADP:
         if self.starts > 1:
             details["start_values"] = np.array([ascent.value for ascent in found])
             details["total_sweeps"] = sum(ascent.sweeps for ascent in found)
-        status = Status.LOCAL_OPTIMUM if best.converged else Status.ITERATION_LIMIT
-        return Outcome(best.policy, status, best.sweeps, returns=best.returns, details=details)
+        return Outcome(
+            best.policy, best.status, best.sweeps, returns=best.returns, trace=best.trace,
+            details=details,
+        )  # fmt: skip
 
 
 class Ascent(NamedTuple):
@@ -82,8 +84,9 @@ class Ascent(NamedTuple):
     policy: Table
     returns: Array
     value: float
-    converged: bool
+    status: Status
     sweeps: int
+    trace: list[float]
 
 
 def ascend(
@@ -100,19 +103,22 @@ def ascend(
     """
     returns = context.returns(policy) if returns is None else returns
     value = context.mean(returns)
-    context.record(policy, value)
+    trace = [value]
+    if policy.ndim == 2:  # a randomised start is no answer to fall back on
+        context.record(policy, value)
     q: Array | None = None
     for sweep in range(1, max_iterations + 1):
         incumbent = policy if policy.ndim == 2 else None
         improved, new_returns, q = _sweep(context, policy, q, sweeps == "two-way")
         gain = context.mean(new_returns) - value
         if incumbent is not None and ((improved == incumbent).all() or gain <= 0):
-            return Ascent(policy, returns, value, True, sweep)
+            return Ascent(policy, returns, value, Status.LOCAL_OPTIMUM, sweep, trace)
         policy, returns, value = improved, new_returns, context.mean(new_returns)
+        trace.append(value)
         context.record(policy, value)
         if incumbent is not None and gain <= tol * max(1.0, abs(value)):
-            return Ascent(policy, returns, value, False, sweep)
-    return Ascent(policy, returns, value, False, max_iterations)
+            return Ascent(policy, returns, value, Status.COMPLETED, sweep, trace)
+    return Ascent(policy, returns, value, Status.ITERATION_LIMIT, max_iterations, trace)
 
 
 def _sweep(

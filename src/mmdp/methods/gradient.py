@@ -15,6 +15,7 @@ from mmdp.errors import InputError
 from mmdp.methods.base import Array, Context, Outcome, Stop, Table, start_policy
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
+from mmdp.validate import check_whole
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,7 @@ class _Ascent:
     name: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        if self.max_iterations < 1:
-            raise InputError(f"max_iterations must be at least 1, not {self.max_iterations}")
+        check_whole(self.max_iterations, "max_iterations")
         if not self.tol >= 0:
             raise InputError(f"tol must be at least 0, not {self.tol}")
 
@@ -54,7 +54,6 @@ class _Ascent:
     def run(self, context: Context) -> Outcome:
         discounts = _discounts(context)
         point = _Point.at(context, _start_logits(context, self.init))
-        context.record(point.policy, point.value)
         point, steps, status = self._climb(context, point, discounts)
         details = {
             "stationarity": point.stationarity(discounts),
@@ -70,20 +69,23 @@ class _Ascent:
         self, context: Context, point: _Point, discounts: Array
     ) -> tuple[_Point, int, Status]:
         """Steps until stationary, stuck, or out of iterations or time."""
-        size = None
-        for step in range(self.max_iterations):
-            if point.stationarity(discounts) <= self.tol * max(1.0, abs(point.value)):
-                return point, step, Status.COMPLETED
-            d = self.direction(point, discounts)
-            size = size or 1.0 / max(float(np.abs(d).max()), 1e-300)
-            try:
+        size, step = None, 0
+        try:
+            context.record(point.policy, point.value)
+            for step in range(self.max_iterations):
+                if point.stationarity(discounts) <= self.tol * max(1.0, abs(point.value)):
+                    return point, step, Status.COMPLETED
+                d = self.direction(point, discounts)
+                size = size or 1.0 / max(float(np.abs(d).max()), 1e-300)
                 found, size = _line_search(context, point, d, size)
                 if found is None:  # no step rises any more: as far as rounding allows
                     return point, step, Status.COMPLETED
                 point = found
                 context.record(point.policy, point.value)
-            except Stop:
-                return point, step, Status.TIME_LIMIT
+        except Stop:
+            return point, step, Status.TIME_LIMIT
+        except KeyboardInterrupt:
+            return point, step, Status.INTERRUPTED
         return point, self.max_iterations, Status.ITERATION_LIMIT
 
 

@@ -24,7 +24,7 @@ class MVP:
     def run(self, context: Context) -> Outcome:
         actions = mvp_actions(context)
         returns = context.returns(actions)
-        context.record(actions, context.mean(returns))
+        context.record(actions, context.mean(returns), last=True)
         return Outcome(actions, Status.COMPLETED, 1, returns=returns)
 
 

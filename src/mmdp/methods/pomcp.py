@@ -12,6 +12,7 @@ from mmdp.errors import InputError
 from mmdp.methods.base import Context, Outcome
 from mmdp.methods.belief import cadp_baseline, finish, tables
 from mmdp.policy import MarkovPolicy
+from mmdp.validate import check_whole
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,7 @@ class POMCP:
     name: ClassVar[str] = "pomcp"
 
     def __post_init__(self) -> None:
-        if self.queries < 1:
-            raise InputError(f"queries must be at least 1, not {self.queries}")
+        check_whole(self.queries, "queries")
         if self.leaf not in ("cadp", "rollout", "random"):
             raise InputError(f'leaf must be "cadp", "rollout" or "random", not {self.leaf!r}')
         if not self.exploration >= 0:
@@ -61,6 +61,11 @@ class POMCP:
     def run(self, context: Context) -> Outcome:
         from mmdp.kernels.rollouts import TREE, cumulative_rows
 
+        if context.model.has_missing:
+            raise InputError(
+                "pomcp needs every allowed action in every model; this model was built with "
+                "allow_missing"
+            )
         actions = cadp_baseline(context, self.baseline)
         found = context.kernel.backward(
             context.problem, context.horizon, "given", policy=actions, keep_values=True,

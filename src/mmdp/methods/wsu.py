@@ -23,5 +23,5 @@ class WSU:
 
     def run(self, context: Context) -> Outcome:
         actions, returns = context.weighted(context.problem.prior_weights())
-        context.record(actions, context.mean(returns))
+        context.record(actions, context.mean(returns), last=True)
         return Outcome(actions, Status.COMPLETED, 1, returns=returns)

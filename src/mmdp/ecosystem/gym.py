@@ -1,0 +1,191 @@
+"""Gymnasium: a model as an environment, and a tabular environment as uncertain models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.domains._common import check_count, generators
+from mmdp.ecosystem._one_model import check_model
+from mmdp.errors import InputError, MemoryLimitError
+from mmdp.model import MMDP
+from mmdp.posterior.dirichlet import dirichlet_rows
+from mmdp.support import MATERIALISE_LIMIT, Support, readable_bytes
+
+if TYPE_CHECKING:
+    import gymnasium
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+def to_gymnasium(
+    model: MMDP, m: int = 0, horizon: int | None = None, seed: int | None = None
+) -> gymnasium.Env[Any, Any]:
+    """Model ``m`` as a Gymnasium environment with Discrete spaces; needs ``mmdp[gym]``.
+
+    The observation is the state. After ``horizon`` steps (of a model that varies with time:
+    its own number) the episode is truncated, and the last reward holds the discounted terminal
+    value; without a horizon it never ends. An action that is not allowed counts as the lowest
+    allowed one; ``info["action_mask"]`` says which are, ``info["taken"]`` what was done and
+    ``info["time"]`` the time. ``seed`` is that of the first ``reset()`` without one.
+
+    With Gymnasium there::
+
+        train, _ = mmdp.domains.riverswim(seed=0)
+        env = mmdp.ecosystem.to_gymnasium(train, 3, horizon=50, seed=1)
+        state, info = env.reset()
+    """
+    _gymnasium()
+    from mmdp.ecosystem._environment import ModelEnv
+
+    number = check_model(model, m)
+    if horizon is not None:
+        check_count(horizon, "horizon")
+        if model.horizon is not None and horizon > model.horizon:
+            raise InputError(f"the model varies over {model.horizon} steps; horizon is {horizon}")
+    return ModelEnv(model, number, model.horizon if horizon is None else horizon, seed)
+
+
+def from_gymnasium(
+    env: Any,
+    *,
+    models: int = 100,
+    concentration: float = 20.0,
+    noise: float = 0.0,
+    discount: float = 1.0,
+    seed: int | None = 0,
+) -> MMDP:
+    """Models around the transition table of a tabular environment.
+
+    Parameters
+    ----------
+    env
+        An environment with a table ``env.unwrapped.P[state][action]`` of (probability, next
+        state, reward, terminated), as FrozenLake, Taxi and CliffWalking have, or its id.
+    models, seed
+        Number of models and the seed of the draws.
+    concentration
+        p(. | s, a) ~ Dirichlet(concentration times the table's row): its mean is the table,
+        and it is as uncertain as after that many observations. ``inf``: the table itself.
+    noise
+        Share of each row that is spread evenly over the next states of all actions of the
+        state, so that a deterministic table (Taxi, CliffWalking) becomes uncertain too.
+
+    A transition that terminates earns its reward, and then nothing: its next state absorbs, or
+    a state ``end`` is added where the next state can also be entered without terminating.
+
+    >>> class Coin:                                   # flip until heads
+    ...     P = {0: {0: [(0.5, 0, -1.0, False), (0.5, 1, 0.0, True)]}, 1: {0: [(1.0, 1, 0, True)]}}
+    ...     unwrapped = property(lambda self: self)
+    >>> model = from_gymnasium(Coin(), models=2, concentration=float("inf"))
+    >>> model.transitions[0, :, 0].tolist(), model.rewards[0].tolist()
+    ([[0.5, 0.5], [0.0, 1.0]], [[-0.5], [0.0]])
+    """
+    check_count(models, "models")
+    if not concentration > 0:
+        raise InputError(f"concentration must be above 0, not {concentration!r}")
+    if not 0 <= noise < 1:
+        raise InputError(f"noise must be from 0 to below 1, not {noise!r}")
+    if isinstance(env, str):
+        env = _gymnasium().make(env)
+    base = getattr(env, "unwrapped", env)
+    table = _Table(base)
+    p = table.noisy(noise) if noise else table.p
+    shape = (models, table.n_states, table.n_actions)
+    keys = np.flatnonzero(p)
+    rows = keys // table.n_states
+    per_row = np.bincount(rows, minlength=table.n_states * table.n_actions)
+    indptr = np.concatenate([[0], np.cumsum(per_row)]).astype(np.int64)
+    if np.isinf(concentration):
+        values = np.repeat(p[keys][:, None], models, axis=1)
+    else:
+        (rng,) = generators(seed, 1)
+        values = dirichlet_rows(concentration * p[keys], indptr, models, rng)
+    indices = (keys % table.n_states).astype(np.int32)
+    support = Support(shape, indptr, indices, values[None], len(keys) == p.size, None, None)
+    rewards = np.repeat(table.reward[keys][None, :, None], models, axis=2)
+    name = getattr(getattr(env, "spec", None), "id", None)
+    return MMDP.from_support(
+        support, next_rewards=rewards, initial=table.initial(base), discount=discount, name=name
+    )
+
+
+class _Table:
+    """A transition table as flat arrays (S A S',) of probabilities and rewards."""
+
+    def __init__(self, base: Any) -> None:
+        rows: Any = getattr(base, "P", None)
+        if not hasattr(rows, "__getitem__"):
+            raise InputError(
+                "the environment has no transition table P[state][action]; only tabular ones "
+                "(FrozenLake, Taxi, CliffWalking and the like) can be read"
+            )
+        self.given = len(rows)
+        self.n_actions = max(len(rows[s]) for s in range(self.given))
+        state, action, after, p, reward, ends = self._flat(rows)
+        finals = np.unique(after[ends])
+        mixed = np.isin(after, finals) & ~ends & ~np.isin(state, finals)
+        self.n_states = self.given + int(mixed.any())
+        if mixed.any():
+            after, finals = np.where(ends, self.given, after), np.array([self.given])
+        live = ~np.isin(state, finals)
+        flat = ((state * self.n_actions + action) * self.n_states + after)[live]
+        size = self.n_states * self.n_actions * self.n_states
+        if size * 8 > MATERIALISE_LIMIT:
+            raise MemoryLimitError(
+                f"a table of {self.n_states:,} states and {self.n_actions} actions would take "
+                f"{readable_bytes(size * 8)}; merge states first"
+            )
+        self.p = np.bincount(flat, p[live], size).astype(np.float64)
+        total = np.bincount(flat, (p * reward)[live], size)
+        self.reward = np.divide(total, self.p, out=np.zeros(size), where=self.p > 0)
+        loops = (finals[:, None] * self.n_actions + np.arange(self.n_actions)).reshape(-1)
+        self.p[loops * self.n_states + loops // self.n_actions] = 1.0
+        self.finals = finals
+
+    @staticmethod
+    def _flat(rows: Any) -> tuple[Ints, Ints, Ints, Array, Array, npt.NDArray[np.bool_]]:
+        entries = [
+            (s, a, *entry)
+            for s in range(len(rows))
+            for a in range(len(rows[s]))
+            for entry in rows[s][a]
+        ]
+        if any(len(entry) != 6 for entry in entries) or not entries:
+            raise InputError("P[state][action] must list (probability, next, reward, terminated)")
+        state, action, p, after, reward, ends = (np.array(x) for x in zip(*entries, strict=True))
+        return state, action, after, p.astype(float), reward.astype(float), ends.astype(bool)
+
+    def noisy(self, noise: float) -> Array:
+        """Rows mixed with the even distribution over the state's possible next states."""
+        table = self.p.reshape(self.n_states, self.n_actions, self.n_states)
+        reach = (table > 0).any(axis=1, keepdims=True)
+        mixed = (1 - noise) * table + noise * reach / reach.sum(axis=2, keepdims=True)
+        mixed[self.finals] = table[self.finals]
+        seen = table > 0
+        reward = self.reward.reshape(table.shape)
+        mean = (table * reward).sum(axis=2, keepdims=True)
+        self.reward = np.where(seen, reward, np.where(mixed > 0, mean, 0.0)).reshape(-1)
+        return np.where(table.sum(axis=2, keepdims=True) > 0, mixed, 0.0).reshape(-1)
+
+    def initial(self, base: Any) -> Array | None:
+        for name in ("initial_state_distrib", "isd"):
+            start = getattr(base, name, None)
+            if start is not None and len(start) == self.given:
+                padded = np.zeros(self.n_states)
+                padded[: self.given] = np.asarray(start) / np.sum(start)
+                return padded
+        return None
+
+
+def _gymnasium() -> Any:
+    try:
+        import gymnasium
+    except ImportError:
+        raise InputError(
+            "Gymnasium environments need gymnasium; install it with: pip install mmdp[gym]"
+        ) from None
+    return gymnasium

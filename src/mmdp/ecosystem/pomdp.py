@@ -1,0 +1,190 @@
+"""The equivalent POMDP as a file for other solvers.
+
+The hidden state is (model, state), the model never changes, and the observation is the state.
+A solver of that POMDP finds the best policy that may remember; no Markov policy is better.
+
+- ``.pomdp``: Cassandra's format. Its first decision is taken before any observation, while
+  here the first state is seen. Where the initial distribution is not a single state, one step
+  without reward from a state ``start`` comes first, so the value found is the discount times
+  that of the problem.
+- ``.pomdpx``: the XML format of APPL, with the state fully observed (a mixed-observability
+  problem), also at the start.
+
+Both formats have no horizon and no value of ending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+from mmdp.ecosystem._one_model import check_stationary, entries_of
+from mmdp.errors import InputError, MemoryLimitError
+from mmdp.io.writing import PathLike, write_whole
+from mmdp.model import MMDP
+from mmdp.support import MATERIALISE_LIMIT, readable_bytes
+
+BYTES_A_LINE = 90
+
+
+def save_pomdp(model: MMDP, path: PathLike) -> None:
+    """Write the equivalent POMDP as ``.pomdp`` or ``.pomdpx``, whole or not at all.
+
+    States, actions and models are named ``s0``, ``a0``, ``m0`` and so on; labels stand in
+    comments. An action that is not allowed repeats the lowest allowed one of its state. Models
+    of weight 0 are left out.
+
+    >>> import tempfile, pathlib, mmdp, mmdp.ecosystem
+    >>> one = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[1.0], [0.0]], initial=[1, 0])
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "one.pomdp"
+    >>> mmdp.ecosystem.save_pomdp(one, file)
+    >>> [line for line in file.read_text().splitlines() if line.startswith("T:")]
+    ['T: a0 : m0_s0 : m0_s0 0.5', 'T: a0 : m0_s0 : m0_s1 0.5', 'T: a0 : m0_s1 : m0_s1 1.0']
+    """
+    target = Path(path)
+    writers = {".pomdp": _pomdp_lines, ".pomdpx": _pomdpx_lines}
+    if target.suffix not in writers:
+        raise InputError(f"{target}: unknown suffix {target.suffix!r}; write .pomdp or .pomdpx")
+    check_stationary(model, "the POMDP formats")
+    if model.terminal.any():
+        raise InputError("the POMDP formats have no terminal values; use replace(terminal=None)")
+    size = 2 * BYTES_A_LINE * int(np.count_nonzero(model.problem.p))
+    if size > MATERIALISE_LIMIT:
+        raise MemoryLimitError(
+            f"{target}: the file would take about {readable_bytes(size)}; use fewer models "
+            "(model.subset)"
+        )
+
+    def write(place: Path) -> None:
+        with place.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in writers[target.suffix](model))
+
+    write_whole(target, write)
+
+
+def _number(value: float) -> str:
+    """All digits, no exponent, one digit after the point: what every parser reads."""
+    return np.format_float_positional(value, trim="0")
+
+
+def _kept(model: MMDP) -> list[int]:
+    return np.flatnonzero(model.weights > 0).tolist()
+
+
+def _comments(model: MMDP) -> Iterator[str]:
+    """Labels, one a line, with line breaks and dashes that would end a comment made harmless."""
+    yield "written by mmdp: the hidden state is (model, state), the observation is the state"
+    for kind, letter in (("state", "s"), ("action", "a"), ("model", "m")):
+        if model.labelled[kind]:
+            for i, label in enumerate(getattr(model, f"{kind}_labels")):
+                text = " ".join(label.split()).replace("--", "- -")
+                yield f"{letter}{i} is {kind} {text}"
+
+
+# ---------------------------------------------------------------------- .pomdp
+def _pomdp_lines(model: MMDP) -> Iterator[str]:
+    kept, n_states = _kept(model), model.n_states
+    start = np.flatnonzero(model.initial)
+    added = len(start) > 1
+    names = [f"m{m}_s{s}" for m in kept for s in range(n_states)] + ["start"] * added
+    for comment in _comments(model):
+        yield f"# {comment}"
+    yield f"discount: {_number(model.discount)}"
+    yield "values: reward"
+    yield f"states: {' '.join(names)}"
+    yield f"actions: {' '.join(f'a{a}' for a in range(model.n_actions))}"
+    observations = [f"s{s}" for s in range(n_states)] + ["nothing"] * added
+    yield f"observations: {' '.join(observations)}"
+    belief = [0.0 if added else model.weights[m] * model.initial[s]
+              for m in kept for s in range(n_states)]  # fmt: skip
+    yield f"start: {' '.join(map(_number, belief + [1.0] * added))}"
+    if added:
+        for m in kept:
+            for s in start:
+                yield f"T: * : start : m{m}_s{s} {_number(model.weights[m] * model.initial[s])}"
+        yield "O: * : start : nothing 1.0"
+    for m in kept:
+        yield from _pomdp_model(model, m)
+
+
+def _pomdp_model(model: MMDP, m: int) -> Iterator[str]:
+    e = entries_of(model, m, fill=True)
+    for s, a, n, p in zip(e.state, e.action, e.next_state, e.probability, strict=True):
+        yield f"T: a{a} : m{m}_s{s} : m{m}_s{n} {_number(p)}"
+    for s in range(model.n_states):
+        yield f"O: * : m{m}_s{s} : s{s} 1.0"
+    for s, a, n, r in zip(e.state, e.action, e.next_state, e.reward, strict=True):
+        if r != 0:
+            yield f"R: a{a} : m{m}_s{s} : m{m}_s{n} : * {_number(r)}"
+
+
+# ---------------------------------------------------------------------- .pomdpx
+def _pomdpx_lines(model: MMDP) -> Iterator[str]:
+    kept = _kept(model)
+    yield '<?xml version="1.0" encoding="UTF-8"?>'
+    yield '<pomdpx version="1.0" id="mmdp">'
+    for comment in _comments(model):
+        yield f"<!-- {escape(comment).rstrip('-')} -->"
+    yield f"<Discount>{_number(model.discount)}</Discount>"
+    yield "<Variable>"
+    yield from _state_variable("model", False, [f"m{m}" for m in kept])
+    yield from _state_variable("state", True, [f"s{s}" for s in range(model.n_states)])
+    yield from _values("ObsVar", "seen", [f"s{s}" for s in range(model.n_states)])
+    yield from _values("ActionVar", "action", [f"a{a}" for a in range(model.n_actions)])
+    yield '<RewardVar vname="reward"/>'
+    yield "</Variable>"
+    yield "<InitialStateBelief>"
+    weights = " ".join(_number(model.weights[m]) for m in kept)
+    yield from _conditional("model_0", "null", [("-", weights)])
+    yield from _conditional("state_0", "null", [("-", " ".join(map(_number, model.initial)))])
+    yield "</InitialStateBelief>"
+    yield from _pomdpx_dynamics(model, kept)
+    yield "</pomdpx>"
+
+
+def _pomdpx_dynamics(model: MMDP, kept: list[int]) -> Iterator[str]:
+    parts = {m: entries_of(model, m, fill=True) for m in kept}
+    names = [
+        (f"a{a} m{m} s{s} s{n}", p, r)
+        for m, e in parts.items()
+        for s, a, n, p, r in zip(*e, strict=True)
+    ]
+    yield "<StateTransitionFunction>"
+    yield from _conditional("model_1", "action model_0", [("* - -", "identity")])
+    yield from _conditional(
+        "state_1", "action model_0 state_0", [(place, _number(p)) for place, p, _ in names]
+    )
+    yield "</StateTransitionFunction>"
+    yield "<ObsFunction>"
+    seen = [(f"* s{s} s{s}", "1.0") for s in range(model.n_states)]
+    yield from _conditional("seen", "action state_1", seen)
+    yield "</ObsFunction>"
+    yield "<RewardFunction>"
+    rewards = [(place, _number(r)) for place, _, r in names if r != 0]
+    parents = "action model_0 state_0 state_1"
+    yield from _conditional("reward", parents, rewards, outer="Func", value="ValueTable")
+    yield "</RewardFunction>"
+
+
+def _state_variable(name: str, seen: bool, values: list[str]) -> Iterator[str]:
+    known = "true" if seen else "false"
+    yield f'<StateVar vnamePrev="{name}_0" vnameCurr="{name}_1" fullyObs="{known}">'
+    yield f"<ValueEnum>{' '.join(values)}</ValueEnum></StateVar>"
+
+
+def _values(tag: str, name: str, values: list[str]) -> Iterator[str]:
+    yield f'<{tag} vname="{name}"><ValueEnum>{" ".join(values)}</ValueEnum></{tag}>'
+
+
+def _conditional(
+    name: str, parents: str, entries: list[tuple[str, str]], outer: str = "CondProb",
+    value: str = "ProbTable",
+) -> Iterator[Any]:  # fmt: skip
+    yield f'<{outer}><Var>{name}</Var><Parent>{parents}</Parent><Parameter type="TBL">'
+    for instance, text in entries:
+        yield f"<Entry><Instance>{instance}</Instance><{value}>{text}</{value}></Entry>"
+    yield f"</Parameter></{outer}>"

@@ -1,0 +1,15 @@
+"""Decision measures: what a policy says, how sure it is, and what knowing more is worth.
+
+The distribution of returns over models (quantiles, CVaR, regret) is in
+:class:`mmdp.Evaluation`; the measures here need the model or more than one solve.
+"""
+
+from mmdp.measures.information import evpi, evppi, information_table
+from mmdp.measures.robustness import Stability, enough_models, stability
+from mmdp.measures.tables import policy_table
+from mmdp.measures.willingness import WillingnessToPay, willingness_to_pay
+
+__all__ = [
+    "Stability", "WillingnessToPay", "enough_models", "evpi", "evppi", "information_table",
+    "policy_table", "stability", "willingness_to_pay",
+]  # fmt: skip

@@ -1,0 +1,267 @@
+"""What knowing more is worth: EVPI and EVPPI.
+
+Definitions (as in dampack's ``calc_evpi`` and ``calc_evppi`` and in the reports of the ISPOR
+Value of Information task force: Rothery et al., Value of Information Analytical Methods,
+Value in Health 23(3), 2020). With NB(d, theta) the return of decision d under parameters
+theta, here a Markov policy in a model:
+
+    EVPI        = E_theta[ max_d NB(d, theta) ] - max_d E_theta[ NB(d, theta) ]
+    EVPPI(phi)  = E_phi[ max_d E[ NB(d, theta) | phi ] ] - max_d E_theta[ NB(d, theta) ]
+
+The expectation is over the models with their weights. The last maximum is found by a method
+of :func:`mmdp.solve`; CADP finds a local one, so both figures may be too large by its gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from mmdp.errors import InputError
+from mmdp.io.reading import suggested
+from mmdp.methods import CADP, Method
+from mmdp.model import MMDP
+from mmdp.policy import MarkovPolicy
+from mmdp.solution import Solution
+from mmdp.solve import evaluate, solve
+
+Array = npt.NDArray[np.float64]
+Estimator = Literal["auto", "exact", "bins", "regression"]
+FEW = 12  # distinct values up to which "auto" conditions on each of them
+POOL_BINS = 5  # groups of models whose policies are the decisions of the regression
+
+
+def evpi(
+    model: MMDP, horizon: int | None = None, *, method: str | Method | Solution = "cadp"
+) -> float:
+    """Expected value of perfect information: what knowing the model before acting is worth.
+
+    The weighted mean of each model's own optimum minus the value of the best single policy.
+    ``method`` finds that policy; or give the solution.
+
+    >>> import mmdp, mmdp.measures
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> mmdp.measures.evpi(two, 1)                       # (3 + 5) / 2 - (2 + 5) / 2
+    0.5
+    """
+    return _best(model, horizon, method).evpi
+
+
+def evppi(
+    model: MMDP,
+    horizon: int | None,
+    parameter: str | Sequence[str] | npt.ArrayLike,
+    *,
+    method: str | Method | Solution = "cadp",
+    estimator: Estimator = "auto",
+    bins: int = 8,
+    degree: int = 3,
+) -> float:
+    """Expected value of knowing one parameter, or several together, before acting.
+
+    Parameters
+    ----------
+    parameter
+        A name of ``model.parameters``, several names, or an array (M,) or (M, k).
+    estimator
+        ``"exact"``: models with the same value form a group, and each group is solved:
+        sum over groups of weight times best value, minus the best value of all. ``"bins"``:
+        the same with groups of similar values (quantiles, ``bins`` for each parameter), which
+        is what knowing the bin is worth in these models; with few models in a bin it is too
+        large. ``"regression"``: the single-loop estimator of Strong, Oakley and Brennan
+        (Medical Decision Making 34(3), 2014): the returns of several policies (the best one,
+        those of groups along the parameter) are regressed on the parameter by a polynomial of
+        ``degree``, and the fitted values stand for E[NB | phi]. ``"auto"``: exact up to 12
+        distinct values, else regression.
+
+    The result is at least 0 and at most the EVPI.
+
+    >>> import mmdp, mmdp.measures
+    >>> rewards = [[[2.0, 3.0]], [[5.0, 0.0]]]
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, rewards, parameters={"x": [1, 2], "y": [7, 7]})
+    >>> mmdp.measures.evppi(two, 1, "x"), mmdp.measures.evppi(two, 1, "y")
+    (0.5, 0.0)
+    """
+    values = _values(model, parameter)
+    best = _best(model, horizon, method)
+    return _evppi(model, best, values, _chosen(estimator, values), bins, degree, method)
+
+
+def information_table(
+    model: MMDP,
+    horizon: int | None = None,
+    *,
+    method: str | Method | Solution = "cadp",
+    estimator: Estimator = "auto",
+    bins: int = 8,
+    degree: int = 3,
+) -> pd.DataFrame:
+    """EVPPI of every parameter of the model, largest first, under a first row with the EVPI.
+
+    Columns ``parameter`` (``"(everything)"`` for the EVPI), ``value``, ``share`` of the EVPI
+    and ``estimator``.
+
+    >>> import mmdp, mmdp.measures
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]],
+    ...                 parameters={"x": [1, 2], "y": [7, 7]})
+    >>> print(mmdp.measures.information_table(two, 1).to_string(index=False))
+       parameter  value  share estimator
+    (everything)    0.5    1.0     exact
+               x    0.5    1.0     exact
+               y    0.0    0.0     exact
+    """
+    best = _best(model, horizon, method)
+    total, rows = best.evpi, []
+    for name, column in model.parameters.items():
+        values = column[:, None]
+        chosen = _chosen(estimator, values)
+        worth = _evppi(model, best, values, chosen, bins, degree, method)
+        rows.append((name, worth, worth / total if total > 0 else 0.0, chosen))
+    rows.sort(key=lambda row: -row[1])
+    head = ("(everything)", total, 1.0, "exact")
+    return pd.DataFrame([head, *rows], columns=["parameter", "value", "share", "estimator"])
+
+
+def _best(model: MMDP, horizon: int | None, method: str | Method | Solution) -> Solution:
+    found = method if isinstance(method, Solution) else solve(model, horizon, method)
+    if not isinstance(found.policy, MarkovPolicy):
+        raise InputError(f"the value of information needs a Markov policy; {found.method} has none")
+    if len(found.returns) != model.n_models:
+        raise InputError("the solution is for other models; solve this model, or give a method")
+    return found
+
+
+def _values(model: MMDP, parameter: Any) -> Array:
+    """(M, k) values of the parameters asked about."""
+    known = model.parameters
+    if isinstance(parameter, str):
+        parameter = [parameter]
+    names = list(parameter) if isinstance(parameter, (list, tuple)) else []
+    if names and all(isinstance(x, str) for x in names):
+        for name in names:
+            if name not in known:
+                there = f"it has {', '.join(list(known)[:8])}" if known else "it has none"
+                raise InputError(f"no parameter {suggested(name, known)} in the model; {there}")
+        return np.stack([known[name] for name in names], axis=1)
+    array = np.asarray(parameter, dtype=np.float64)
+    if array.ndim not in (1, 2) or len(array) != model.n_models or not np.isfinite(array).all():
+        raise InputError(
+            f"a parameter is a name or finite values (M,) or (M, k) for {model.n_models} models; "
+            f"got shape {array.shape}"
+        )
+    return array.reshape(len(array), -1)
+
+
+def _chosen(estimator: str, values: Array) -> str:
+    if estimator not in ("auto", "exact", "bins", "regression"):
+        raise InputError(f"estimator must be auto, exact, bins or regression, not {estimator!r}")
+    if estimator != "auto":
+        return estimator
+    return "exact" if len(np.unique(values, axis=0)) <= FEW else "regression"
+
+
+def _evppi(
+    model: MMDP, best: Solution, values: Array, estimator: str, bins: int, degree: int,
+    method: Any,
+) -> float:  # fmt: skip
+    if estimator == "regression":
+        pool = _pool(model, best, values, method)
+        worth = _regressed(pool, values, model.weights, degree)
+    else:
+        groups = _groups(values if estimator == "exact" else _binned(values, bins))
+        worth = sum(g.gain for g in _solve_groups(model, best, groups, method))
+    return float(np.clip(worth, 0.0, max(best.evpi, 0.0)))
+
+
+# ---------------------------------------------------------------------- conditioning
+class _Solved(NamedTuple):
+    policy: MarkovPolicy
+    gain: float  # group weight times (best value of the group - value of the best overall)
+
+
+def _groups(values: Array) -> npt.NDArray[np.int64]:
+    """(M,) number of the group of equal values."""
+    return np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def _binned(values: Array, bins: int) -> Array:
+    """Every column replaced by the number of its quantile bin."""
+    if bins < 1:
+        raise InputError(f"bins must be at least 1, not {bins}")
+    ranks = np.stack([np.searchsorted(np.sort(x), x) for x in values.T], axis=1)
+    return np.floor(ranks * bins / len(values))
+
+
+def _solve_groups(
+    model: MMDP, best: Solution, groups: npt.NDArray[np.int64], method: Any
+) -> list[_Solved]:
+    solved = []
+    for group in range(int(groups.max()) + 1):
+        members = np.flatnonzero(groups == group)
+        weight = float(model.weights[members].sum())
+        if weight <= 0:
+            continue
+        own = float(best.returns[members] @ model.weights[members]) / weight
+        found = _solve_group(model.subset(members), best, method)
+        # never worse than the policy that ignores the parameter
+        better = found.value > own
+        solved.append(_Solved(found.policy if better else best.policy,
+                              weight * max(found.value - own, 0.0)))  # fmt: skip
+    return solved
+
+
+def _solve_group(part: MMDP, best: Solution, method: Any) -> Solution:
+    horizon = best.provenance.horizon
+    chosen = best.method if isinstance(method, Solution) else method
+    found = solve(part, horizon, chosen)
+    if found.method == "cadp" and part.n_models > 1:
+        again = solve(part, horizon, CADP(init=best.policy))
+        return max(found, again, key=lambda x: x.value)
+    return found
+
+
+# ---------------------------------------------------------------------- regression
+def _pool(model: MMDP, best: Solution, values: Array, method: Any) -> Array:
+    """(M, D) returns of the decisions: the best policy, and those of groups of models.
+
+    A finite set of policies makes the estimate smaller, never larger; groups along the
+    parameter are where other policies pay.
+    """
+    per_column = POOL_BINS if values.shape[1] == 1 else 2
+    groups = _groups(_binned(values[:, :4], per_column))
+    policies = [x.policy for x in _solve_groups(model, best, groups, method)]
+    returns = [best.returns]
+    seen = [best.policy]
+    for policy in policies:
+        if not any(policy == other for other in seen):
+            seen.append(policy)
+            returns.append(evaluate(policy, model).returns)
+    return np.stack(returns, axis=1)
+
+
+def _regressed(returns: Array, values: Array, weights: Array, degree: int) -> float:
+    """Weighted mean of the largest fitted gain over decision 0; its own gain is 0."""
+    if degree < 1:
+        raise InputError(f"degree must be at least 1, not {degree}")
+    basis = _basis(values, degree)
+    root = np.sqrt(weights)[:, None]
+    gains = returns - returns[:, :1]
+    coefficients = np.linalg.lstsq(basis * root, gains * root, rcond=None)[0]
+    fitted = basis @ coefficients
+    return float(weights @ fitted.max(axis=1) - (weights @ fitted).max())
+
+
+def _basis(values: Array, degree: int) -> Array:
+    """Legendre polynomials of each parameter's scaled value, and products of pairs."""
+    low, high = values.min(axis=0), values.max(axis=0)
+    scaled = 2 * (values - low) / np.where(high > low, high - low, 1.0) - 1
+    columns = [np.ones(len(values))]
+    for x in scaled.T:
+        columns += list(np.polynomial.legendre.legvander(x, degree).T[1:])
+    for i in range(scaled.shape[1]):
+        columns += [scaled[:, i] * scaled[:, j] for j in range(i)]
+    return np.stack(columns, axis=1)

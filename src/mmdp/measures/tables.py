@@ -1,0 +1,114 @@
+"""The policy as a table: what to do, by how much it is better, and who would agree."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from mmdp import kernels
+from mmdp.errors import InputError
+from mmdp.kernels import Problem
+from mmdp.methods.base import padded
+from mmdp.model import MMDP
+from mmdp.policy import MarkovPolicy
+from mmdp.solution import Solution
+
+Array = npt.NDArray[np.float64]
+TIE = 1e-9  # q of two actions closer than this, relative to their size, are equally good
+
+
+def policy_table(solution: Solution | MarkovPolicy, model: MMDP) -> pd.DataFrame:
+    """One row per time and state, with columns
+
+    - ``time``, ``state``, ``action`` (the most probable one of a randomised policy);
+    - ``runner_up`` and ``margin``: the best other action and how much less it returns, in
+      units of return from that time on. With the model weights b of the policy and
+      q_{t,m}(s, a), G_t(s, a) = sum_m b_{t,m}(s) q_{t,m}(s, a), and the margin is
+      (G_t(s, action) - G_t(s, runner_up)) / sum_m b_{t,m}(s): the loss when only this
+      decision is changed. A negative margin says that the runner-up is better. Missing
+      where there is no other action or the state cannot be reached at that time;
+    - ``visited``: the probability of being in the state at that time;
+    - ``agree``: the weight of the models whose own optimal policy may take this action there.
+
+    >>> import mmdp, mmdp.measures
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]],
+    ...                 actions=["wait", "treat"])
+    >>> print(mmdp.measures.policy_table(mmdp.solve(two, 1), two).to_string(index=False))
+     time state action runner_up  margin  visited  agree
+        0     0   wait     treat     2.0      1.0    0.5
+    """
+    policy = _policy(solution)
+    policy.check(model)
+    problem, horizon, table = model.problem, policy.horizon, padded(policy, model)
+    kernel = kernels.get("auto", problem.work(horizon))
+    b = kernel.forward(problem, horizon, table)
+    found = kernel.backward(problem, horizon, "given", policy=table, weights=b, keep_gradient=True)
+    assert found.gradient is not None
+    actions = policy.actions.astype(np.int64)
+    visited = b.sum(axis=2)
+    margin, runner = _margins(found.gradient, actions, visited)
+    labels = np.array([*model.action_labels, None], dtype=object)
+    return pd.DataFrame(
+        {
+            "time": np.repeat(np.arange(horizon), model.n_states),
+            "state": np.tile(np.array(model.state_labels, dtype=object), horizon),
+            "action": labels[actions.reshape(-1)],
+            "runner_up": labels[runner.reshape(-1)],
+            "margin": margin.reshape(-1),
+            "visited": visited.reshape(-1),
+            "agree": _agreement(model, actions).reshape(-1),
+        }
+    )
+
+
+def _policy(solution: Solution | MarkovPolicy) -> MarkovPolicy:
+    policy = solution.policy if isinstance(solution, Solution) else solution
+    if not isinstance(policy, MarkovPolicy):
+        raise InputError(
+            f"a policy table needs one Markov policy, not {type(policy).__name__}; solve with "
+            "cadp, wsu, mvp, gradient or mirror"
+        )
+    return policy
+
+
+def _margins(
+    gradient: Array, actions: npt.NDArray[np.int64], visited: Array
+) -> tuple[Array, npt.NDArray[np.int64]]:
+    """((T, S) margins, (T, S) runners-up; -1 and NaN where there is none)."""
+    chosen = np.take_along_axis(gradient, actions[:, :, None], axis=2)[:, :, 0]
+    others = gradient.copy()
+    np.put_along_axis(others, actions[:, :, None], -np.inf, axis=2)
+    runner, best = others.argmax(axis=2), others.max(axis=2)
+    known = np.isfinite(best) & (visited > 0)
+    margin = np.full(visited.shape, np.nan)
+    np.divide(chosen - np.where(known, best, 0.0), visited, out=margin, where=known)
+    return margin, np.where(known, runner, -1)
+
+
+def _agreement(model: MMDP, actions: npt.NDArray[np.int64]) -> Array:
+    """(T, S) weight of the models for which the action is as good as any, from there on."""
+    problem, horizon = model.problem, len(actions)
+    kernel = kernels.get("auto", problem.work(horizon))
+    values = kernel.backward(problem, horizon, "own", keep_values=True).values
+    assert values is not None
+    agree = np.empty(actions.shape)
+    states = np.arange(model.n_states)
+    for t in range(horizon):
+        q = _action_values(problem, t, values[t + 1])
+        best = q.max(axis=1)
+        slack = TIE * np.maximum(1.0, np.abs(best))
+        agree[t] = (q[states, actions[t]] >= best - slack) @ problem.weights
+    return agree
+
+
+def _action_values(problem: Problem, t: int, v: Array) -> Array:
+    """(S, A, M) q = r + gamma P v at time t; -inf where the action is not allowed."""
+    p = problem.p[t if len(problem.p) > 1 else 0]
+    r = problem.r[t if len(problem.r) > 1 else 0]
+    filled = np.flatnonzero(np.diff(problem.indptr))
+    after = np.zeros((len(problem.indptr) - 1, problem.n_models))
+    if len(filled):
+        after[filled] = np.add.reduceat(p * v[problem.indices], problem.indptr[filled], axis=0)
+    q = r + problem.discount * after.reshape(r.shape)
+    return np.where(problem.allowed[:, :, None], q, -np.inf)

@@ -1,0 +1,334 @@
+"""From draws of uncertain parameters to models, through the user's function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError, MemoryLimitError, shown
+from mmdp.model import MMDP
+from mmdp.support import MATERIALISE_LIMIT, Array, float_array, is_sparse_nest, readable_bytes
+from mmdp.validate import ROW_SUM_TOLERANCE
+
+Draws = dict[str, Array]
+Build = Callable[[dict[str, Any]], Any]
+STACKED = ("transitions", "rewards", "next_rewards", "terminal")  # one for each draw
+TIMED = {"transitions": 4, "rewards": 3, "next_rewards": 4, "terminal": 9}  # axes with time first
+AGREE = 1e-12  # how close one draw alone must be to its part of the vectorised answer
+
+
+def from_draws(
+    draws: Any,
+    build: Build,
+    *,
+    vectorized: bool | None = None,
+    weights: npt.ArrayLike | None = None,
+    **fields: Any,
+) -> MMDP:
+    """Map draws of parameters to models, one model a draw.
+
+    Parameters
+    ----------
+    draws
+        One row or entry per draw: a DataFrame (a probabilistic sensitivity analysis, say), the
+        path of one as ``.csv`` or ``.parquet``, a mapping of name to array (n,) or (n, ...),
+        or an ArviZ InferenceData, whose chains and draws are joined.
+    build
+        Function of a dict of parameters by name. It returns ``(transitions, rewards)`` or a
+        dict of arguments of :class:`mmdp.MMDP`: for one draw ``transitions`` (S, A, S'),
+        ``rewards`` (S, A) and so on; called with arrays over draws, the same with draws first.
+    vectorized
+        True: call it once with arrays; False: once a draw. None (the default): try the former
+        and keep it where it agrees with the first and the last draw built alone.
+    weights
+        (n,) weights of the draws (see :func:`weights_from_log_likelihood`).
+    fields
+        Other arguments of :class:`mmdp.MMDP`, the same for all draws.
+
+    The parameters are kept as ``model.parameters``, an array parameter by its entries
+    (``beta[0]``), so that :func:`mmdp.measures.evppi` can be asked about each.
+
+    >>> import numpy as np, mmdp.posterior
+    >>> def build(x):
+    ...     p = x["fail"]
+    ...     run = np.stack([1 - p, p], axis=-1)                         # from "up"
+    ...     stay = np.stack([np.zeros_like(p), np.ones_like(p)], axis=-1)
+    ...     return np.stack([run, stay], axis=-2)[..., None, :], [[1.0], [0.0]]
+    >>> model = mmdp.posterior.from_draws({"fail": np.array([0.1, 0.3])}, build, discount=0.9)
+    >>> model.transitions[:, 0, 0].tolist(), model.parameters["fail"].tolist()
+    ([[0.9, 0.1], [0.7, 0.3]], [0.1, 0.3])
+    """
+    table = read_draws(draws)
+    count = len(next(iter(table.values())))
+    parts = None if vectorized is False else _at_once(table, count, build, bool(vectorized))
+    if parts is None:
+        parts = _one_by_one(table, count, build)
+    _check_rows(parts["transitions"], table, count)
+    twice = sorted(set(parts) & set(fields))
+    if twice:
+        raise InputError(f"{twice[0]} is given by build and by from_draws(); keep one of them")
+    given = {"parameters": flat_parameters(table), "weights": weights, **fields, **parts}
+    per_next = _shape(given.get("rewards")) == _shape(given["transitions"])
+    if per_next and "next_rewards" not in given:
+        given["next_rewards"] = given.pop("rewards")
+    return MMDP(given.pop("transitions"), given.pop("rewards", None), **given)
+
+
+def weights_from_log_likelihood(log_likelihood: npt.ArrayLike) -> Array:
+    """(M,) weights proportional to exp(log likelihood), (M,) or (M, observations).
+
+    >>> weights_from_log_likelihood([-1000.0, -1000.0 + np.log(3)]).round(6).tolist()
+    [0.25, 0.75]
+    """
+    array = float_array(log_likelihood, "log_likelihood")
+    if array.ndim == 2:
+        array = array.sum(axis=1)
+    if array.ndim != 1 or not array.size:
+        raise InputError(
+            f"log_likelihood of shape {array.shape}; give (models,) or (models, observations)"
+        )
+    bad = np.isnan(array) | (array == np.inf)
+    if bad.any():
+        where = int(np.argmax(bad))
+        raise InputError(f"log_likelihood of model {where} is {array[where]}; it must be a number")
+    if array.max() == -np.inf:
+        raise InputError("no model can have produced the data: every log likelihood is -inf")
+    weights = np.exp(array - array.max())
+    return weights / weights.sum()
+
+
+def effective_models(weights: npt.ArrayLike) -> float:
+    """1 / sum w^2: how many equally weighted models these weights are worth.
+
+    >>> effective_models([0.5, 0.5, 0.0])
+    2.0
+    """
+    array = float_array(weights, "weights")
+    return float(array.sum() ** 2 / (array**2).sum())
+
+
+# ---------------------------------------------------------------------- reading
+def read_draws(draws: Any) -> Draws:
+    """Name to array (n, ...); chains of an InferenceData joined."""
+    if isinstance(draws, (str, os.PathLike)):
+        draws = _read_file(Path(draws))
+    if hasattr(draws, "posterior"):
+        draws = {
+            str(name): np.asarray(values.values).reshape(-1, *np.shape(values.values)[2:])
+            for name, values in draws.posterior.data_vars.items()
+        }
+    if hasattr(draws, "columns"):
+        draws = {str(name): draws[name].to_numpy() for name in draws.columns}
+    if not isinstance(draws, Mapping) or not draws:
+        raise InputError(
+            "draws must be a DataFrame, its path, a mapping of name to array or an "
+            f"InferenceData with parameters, not {type(draws).__name__}"
+        )
+    table = {str(name): _numeric(name, values) for name, values in draws.items()}
+    lengths = {name: len(values) for name, values in table.items()}
+    if len(set(lengths.values())) > 1 or not min(lengths.values()):
+        raise InputError(f"parameters must have the same number of draws, at least one: {lengths}")
+    return table
+
+
+def _numeric(name: object, values: Any) -> Array:
+    array = float_array(values, f"parameter {str(name)!r}")
+    if array.ndim == 0:
+        raise InputError(f"parameter {str(name)!r} is one number; give an array with its draws")
+    bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
+    if bad.any():
+        raise InputError(
+            f"draw {int(np.argmax(bad))}: parameter {str(name)!r} is missing or not finite "
+            f"({shown(int(bad.sum()), 'draw')} like it); drop these draws"
+        )
+    return array
+
+
+def _read_file(path: Path) -> Any:
+    import pandas as pd
+
+    from mmdp.io.parquet import read_parquet
+    from mmdp.io.reading import Source, header, numbers, read_csv
+
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; check the path")
+    if path.suffix == ".parquet":
+        return read_parquet(path)[0]
+    frame = read_csv(path, header(path))
+    return pd.DataFrame({c: numbers(frame[c], str(c), Source(path)) for c in frame.columns})
+
+
+def flat_parameters(table: Draws) -> Draws:
+    """Array parameters by their entries: beta (n, 2) as beta[0] and beta[1]."""
+    flat: Draws = {}
+    for name, values in table.items():
+        if values.ndim == 1:
+            flat[name] = values
+            continue
+        for index in np.ndindex(*values.shape[1:]):
+            flat[f"{name}[{','.join(map(str, index))}]"] = values[(slice(None), *index)]
+    return flat
+
+
+# ---------------------------------------------------------------------- building
+def _named(result: Any, where: str) -> dict[str, Any]:
+    """What build returned, by argument of MMDP."""
+    if isinstance(result, tuple) and len(result) == 2:
+        result = {"transitions": result[0], "rewards": result[1]}
+    if not isinstance(result, Mapping) or "transitions" not in result:
+        raise InputError(
+            f"{where}: build must return (transitions, rewards) or a dict with 'transitions', "
+            f"not {type(result).__name__}"
+        )
+    return dict(result)
+
+
+def _at_once(table: Draws, count: int, build: Build, insist: bool) -> dict[str, Any] | None:
+    """build() called with arrays; None where it is not vectorised."""
+    try:
+        parts = _named(build({k: v.copy() for k, v in table.items()}), "build with arrays")
+        transitions = np.asarray(parts["transitions"], dtype=np.float64)
+        fits = transitions.ndim in (4, 5) and transitions.shape[transitions.ndim - 4] == count
+        if not fits and insist:
+            raise InputError(
+                f"build with arrays of {count} draws returned transitions of shape "
+                f"{transitions.shape}; expected (draws, states, actions, next states)"
+            )
+    except Exception as error:
+        if isinstance(error, InputError) and insist:
+            raise
+        if insist:
+            raise InputError(
+                f"build with arrays raised {type(error).__name__}: {error}; pass "
+                "vectorized=False where it takes one draw"
+            ) from error
+        return None
+    if insist:
+        return parts | {"transitions": transitions}
+    ends = {0, count - 1}
+    agree = fits and count > 1 and all(_agrees(parts, table, i, build) for i in ends)
+    return parts | {"transitions": transitions} if agree else None
+
+
+def _agrees(parts: dict[str, Any], table: Draws, i: int, build: Build) -> bool:
+    """Whether draw i built alone is what the vectorised call has for it."""
+    alone = _one(table, i, build)
+    if set(alone) != set(parts):
+        return False
+    for name in STACKED:
+        if name not in parts:
+            continue
+        both, one = np.asarray(parts[name], np.float64), np.asarray(alone[name], np.float64)
+        if both.ndim == one.ndim + 1:
+            both = both[:, i] if name == "transitions" and both.ndim == 5 else both[i]
+        if both.shape != one.shape or not np.allclose(both, one, rtol=AGREE, atol=AGREE):
+            return False
+    return True
+
+
+def _one(table: Draws, i: int, build: Build) -> dict[str, Any]:
+    values = {k: v[i].copy() if v.ndim > 1 else v[i] for k, v in table.items()}
+    try:
+        one = _named(build(values), "")
+        sparse = is_sparse_nest(one["transitions"])
+        for name in STACKED:
+            if name in one and not (sparse and name == "transitions"):
+                one[name] = float_array(one[name], name)
+    except InputError as error:
+        text = str(error).removeprefix(": ")
+        raise InputError(f"{_draw_place(table, i)}: {text}") from None
+    except Exception as error:
+        told = f"build raised {type(error).__name__}: {error}"
+        raise InputError(f"{_draw_place(table, i)}: {told}") from error
+    return one
+
+
+def _one_by_one(table: Draws, count: int, build: Build) -> dict[str, Any]:
+    first = _one(table, 0, build)
+    if not is_sparse_nest(first["transitions"]):
+        _check_memory(first["transitions"], count)
+    parts = [first]
+    for i in range(1, count):
+        one = _one(table, i, build)
+        _check_alike(first, one, table, i)
+        parts.append(one)
+    stacked = dict(first)
+    per_next = _shape(first.get("rewards")) == _shape(first["transitions"])
+    for name in STACKED:
+        if name in first:
+            in_time = np.ndim(first[name]) == TIMED[name] and not (name == "rewards" and per_next)
+            values = [one[name] for one in parts]
+            sparse = is_sparse_nest(first[name])
+            stacked[name] = values if sparse else np.stack(values, axis=1 if in_time else 0)
+    return stacked
+
+
+def _shape(values: Any) -> tuple[int, ...]:
+    return () if values is None or is_sparse_nest(values) else np.shape(values)
+
+
+def _check_alike(first: dict[str, Any], one: dict[str, Any], table: Draws, i: int) -> None:
+    if set(one) != set(first):
+        where = _draw_place(table, i)
+        raise InputError(f"{where}: build returned {sorted(one)}, for draw 0 {sorted(first)}")
+    for name in STACKED:
+        if name in one and _shape(one[name]) != _shape(first[name]):
+            raise InputError(
+                f"{_draw_place(table, i)}: {name} have shape {_shape(one[name])}, those of "
+                f"draw 0 {_shape(first[name])}; states and actions must be the same for all draws"
+            )
+
+
+def _check_memory(transitions: Array, count: int) -> None:
+    size = transitions.size * 8 * count
+    if size > MATERIALISE_LIMIT:
+        raise MemoryLimitError(
+            f"{shown(count, 'draw')} of {transitions.size:,} transitions would take "
+            f"{readable_bytes(size)}; use fewer draws, or return scipy sparse matrices"
+        )
+
+
+def _check_rows(transitions: Any, table: Draws, count: int) -> None:
+    """Rows of every draw are distributions (or absent); errors name the draw."""
+    if is_sparse_nest(transitions):
+        for i, matrices in enumerate(transitions):
+            low = np.array([0.0 if not x.nnz else x.data.min() for x in matrices])
+            sums = np.stack([np.asarray(x.sum(axis=1)).reshape(-1) for x in matrices], axis=1)
+            _check_draw(np.minimum(low, 0.0) + 0 * sums, sums, table, i)
+        return
+    array = transitions if transitions.ndim == 5 else transitions[None]
+    sums, low = array.sum(axis=-1), array.min(axis=-1)
+    good = (np.abs(sums - 1) <= ROW_SUM_TOLERANCE) & (low >= 0) | ((sums == 0) & (low == 0))
+    if good.all():
+        return
+    t, i = (int(x) for x in np.argwhere(~good)[:, :2][np.argmin(np.argwhere(~good)[:, 1])])
+    _check_draw(low[t, i], sums[t, i], table, i)
+
+
+def _check_draw(low: Array, sums: Array, table: Draws, i: int) -> None:
+    """low, sums: (S, A) smallest entry and sum of every row of one draw."""
+    bad = ~((np.abs(sums - 1) <= ROW_SUM_TOLERANCE) | (sums == 0)) | ~(low >= 0)
+    if not bad.any():
+        return
+    s, a = (int(x) for x in np.argwhere(bad)[0])
+    what = f"sum to {sums[s, a]:.6g}, not 1"
+    if not np.isfinite(sums[s, a]):
+        what = "are not all numbers"
+    elif low[s, a] < 0:
+        what = f"go down to {low[s, a]:.6g}"
+    raise InputError(
+        f"{_draw_place(table, i)}: probabilities of state {s}, action {a} {what} "
+        f"({shown(int(bad.sum()), 'row')} of this draw like it); correct build or drop the draw"
+    )
+
+
+def _draw_place(table: Draws, i: int) -> str:
+    """``draw 3 (p = 0.2, q = 1.5)``."""
+    some = [f"{name} = {v[i]:.6g}" for name, v in flat_parameters(table).items()][:4]
+    more = ", ..." if len(flat_parameters(table)) > 4 else ""
+    return f"draw {i} ({', '.join(some)}{more})"

@@ -1,0 +1,372 @@
+"""A table of logged transitions as ids: columns by role, labels, errors that name the line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from mmdp.errors import InputError, shown
+from mmdp.io.columns import PAPER
+from mmdp.io.parquet import read_parquet
+from mmdp.io.reading import Source, header, numbers, read_csv, suggested
+from mmdp.support import Array
+
+Ints = npt.NDArray[np.int64]
+Labels = tuple[str, ...]
+
+REQUIRED = ("state", "action", "next_state")
+ROLES = (*REQUIRED, "reward", "episode", "time")
+MISSING = ("", "NA", "NaN", "nan", "<NA>")  # how a missing value is written in text
+_WHOLE = re.compile(r"(0|[1-9][0-9]{0,15})(\.0*)?")
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the ids 0..size-1 of a kind (state or action) stand for."""
+
+    kind: str
+    size: int
+    labels: Labels | None
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {label: i for i, label in enumerate(self.labels or ())}
+
+    def of(self, index: int) -> str:
+        """The id or label as shown in messages."""
+        return str(index) if self.labels is None else repr(self.labels[index])
+
+    def shown(self, index: int) -> str | int:
+        """The label, or the id where there are no labels."""
+        return index if self.labels is None else self.labels[index]
+
+    def place(self, value: object) -> int:
+        """The id of a label, or of an id; an error that suggests the right one."""
+        text = str(value)
+        if text in self._position:
+            return self._position[text]
+        if self.labels is None and _WHOLE.fullmatch(text) and float(text) < self.size:
+            return int(float(text))
+        known = self.labels if self.labels is not None else [f"0..{self.size - 1}"]
+        some = ", ".join(known[:8])
+        raise InputError(
+            f"unknown {self.kind} {suggested(text, known)}; the log has {some}"
+            + (" ..." if len(known) > 8 else "")
+        )
+
+
+@dataclass(frozen=True)
+class Log:
+    """Logged transitions as ids; ``first`` are the states that episodes start in, if known."""
+
+    state: Ints
+    action: Ints
+    next_state: Ints
+    reward: Array | None
+    first: Ints | None
+    states: Names
+    actions: Names
+    source: Source
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.state)
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column as codes and what they stand for; ``values`` None means the code itself."""
+
+    codes: npt.NDArray[Any]
+    values: list[str] | None
+    ordered: bool = False  # the values come in an order of their own
+
+    @property
+    def whole(self) -> bool:
+        return self.values is None or all(_WHOLE.fullmatch(x) for x in self.values)
+
+    def numbers(self) -> Ints:
+        """(rows,) the ids that the column holds."""
+        if self.values is None:
+            return self.codes.astype(np.int64, copy=False)
+        return np.array([int(float(x)) for x in self.values], dtype=np.int64)[self.codes]
+
+
+def read_log(
+    log: Any,
+    columns: Mapping[str, str] | None = None,
+    states: int | Iterable[object] | None = None,
+    actions: int | Iterable[object] | None = None,
+) -> Log:
+    """Read a log from a path, a DataFrame or a mapping of columns."""
+    table, source, notes = _columns(log, columns or {})
+    if not len(table["state"]):
+        source.fail("no rows; a log has one row per transition")
+    wanted = {"state": _wanted(states, "states"), "action": _wanted(actions, "actions")}
+    coded = {role: _coded(table[role], role, source, wanted) for role in REQUIRED}
+    names, (state, next_state) = _ids("state", ("state", "next_state"), coded, wanted, source)
+    of_actions, (action,) = _ids("action", ("action",), coded, wanted, source)
+    del coded
+    reward = None
+    if "reward" in table:
+        reward = numbers(table["reward"], "reward", source)
+        if not np.isfinite(reward).all():
+            row = int(np.argmin(np.isfinite(reward)))
+            source.fail("reward is missing; fill it in or drop the row", row)
+    first = _first_states(table, state, source)
+    return Log(state, action, next_state, reward, first, names, of_actions, source, notes)
+
+
+# ---------------------------------------------------------------------- columns by role
+def _columns(
+    log: Any, renamed: Mapping[str, str]
+) -> tuple[dict[str, pd.Series], Source, list[str]]:
+    """The columns that play a role, where they come from, and notes about the others."""
+    if isinstance(log, (str, os.PathLike)):
+        path = Path(log)
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; check the path")
+        source = Source(path)
+        if path.suffix == ".csv":
+            frame, roles, notes = _read_csv(path, renamed)
+        elif path.suffix == ".parquet":
+            frame, _ = read_parquet(path)
+            roles, notes = _roles([str(x) for x in frame.columns], renamed, source)
+        else:
+            raise InputError(f"{path}: unknown suffix {path.suffix!r}; a log is .csv or .parquet")
+    else:
+        source, frame = Source("log"), log
+        if isinstance(log, Mapping):
+            frame = pd.DataFrame(dict(log))
+        if not isinstance(frame, pd.DataFrame):
+            raise InputError(f"a log is a path, a DataFrame or a mapping, not {type(log).__name__}")
+        roles, notes = _roles([str(x) for x in frame.columns], renamed, source)
+    return {role: frame[name] for name, role in roles.items()}, source, notes
+
+
+def _read_csv(
+    path: Path, renamed: Mapping[str, str]
+) -> tuple[pd.DataFrame, dict[str, str], list[str]]:
+    """Text as categories: a label is held once, a row costs a code of a few bytes."""
+    names = header(path)
+    roles, notes = _roles(names, renamed, Source(path))
+    category: dict[str, Any] = dict.fromkeys(names, "category")
+    reward = {name: np.float64 for name, role in roles.items() if role == "reward"}
+    time = {name: np.float64 for name, role in roles.items() if role == "time"}
+    for dtype in (category | reward | time, category | reward):
+        try:
+            return read_csv(path, names, dtype), roles, notes
+        except InputError:  # the file itself is malformed
+            raise
+        except (ValueError, OverflowError):  # a time is a date, or a reward is no number
+            continue
+    return read_csv(path, names, category | dict.fromkeys(reward, str)), roles, notes
+
+
+def _roles(
+    names: Sequence[str], renamed: Mapping[str, str], source: Source
+) -> tuple[dict[str, str], list[str]]:
+    """Column name to role. Another column is left out, unless it looks like a misspelt role."""
+    for role, name in renamed.items():
+        if role not in ROLES:
+            raise InputError(f"columns= names no role {suggested(role, ROLES)}; use {list(ROLES)}")
+        if name not in names:
+            source.fail(f"no column {suggested(name, names)}, which columns= names for {role}")
+    known = {role: role for role in ROLES} | {k: v for k, v in PAPER.items() if v in ROLES}
+    known = {name: role for name, role in known.items() if role not in renamed}
+    known |= {name: role for role, name in renamed.items()}
+    roles: dict[str, str] = {}
+    for name in names:
+        if name not in known:
+            continue
+        if known[name] in roles.values():
+            source.fail(f"column {name!r} gives {known[name]} a second time; keep one of them")
+        roles[name] = known[name]
+    absent = [role for role in ROLES if role not in roles.values()]
+    others = [name for name in names if name not in roles]
+    misspelt = [name for name in others if "did you mean" in suggested(name, absent)]
+    lacking = [role for role in absent if role in REQUIRED]
+    if misspelt or lacking:
+        told = [f"unknown column {suggested(name, absent)}" for name in misspelt]
+        told += [f"no column {role!r}" for role in lacking]
+        source.fail(
+            f"{'; '.join(told)}; a log has state,action,next_state and may have "
+            "reward,episode,time (columns= names others)"
+        )
+    notes = [f"columns not used: {', '.join(others)}"] if others else []
+    return roles, notes
+
+
+# ---------------------------------------------------------------------- ids
+def _wanted(given: int | Iterable[object] | None, what: str) -> int | Labels | None:
+    if given is None or isinstance(given, (int, np.integer)):
+        if given is not None and given < 1:
+            raise InputError(f"{what} must be at least 1 or a list of labels, not {given}")
+        return None if given is None else int(given)
+    if isinstance(given, str):
+        raise InputError(f"{what} must be a number or a list of labels, not {given!r}")
+    labels = tuple(str(x) for x in given)
+    if not labels or len(set(labels)) < len(labels):
+        raise InputError(f"{what} must be a list of labels that differ; one is given twice or none")
+    return labels
+
+
+def _coded(column: pd.Series, role: str, source: Source, wanted: Mapping[str, Any]) -> Coded:
+    """Codes of a column; a missing value is an error that names its line."""
+    kind = "action" if role == "action" else "state"
+    dtype = column.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "iu":
+        array = column.to_numpy()
+        if array.min() >= 0 and array.max() < 4 * len(array) + 1000:
+            return Coded(array, None)
+    elif isinstance(dtype, np.dtype) and dtype.kind == "f":
+        array = column.to_numpy()
+        _refuse_missing(~np.isfinite(array), role, source)
+        if (array == np.floor(array)).all() and array.min() >= 0 and array.max() < 4e9:
+            return _coded(pd.Series(array.astype(np.int64)), role, source, wanted)
+    codes, values = _factorized(column)
+    _refuse_missing(codes < 0, role, source)
+    labels = wanted[kind] if isinstance(wanted[kind], tuple) else ()
+    blank = [i for i, text in enumerate(values) if text.strip() in MISSING and text not in labels]
+    if blank:
+        _refuse_missing(np.isin(codes, blank), role, source)
+    from_file = isinstance(source.place, Path) and source.place.suffix == ".csv"
+    ordered = isinstance(dtype, pd.CategoricalDtype) and not from_file
+    return Coded(codes, [x.strip() for x in values] if from_file else values, ordered)
+
+
+def _refuse_missing(missing: npt.NDArray[np.bool_], role: str, source: Source) -> None:
+    if missing.any():
+        count = shown(int(missing.sum()), "row")
+        source.fail(
+            f"{role} is missing ({count} like it); fill it in or drop the row",
+            int(np.argmax(missing)),
+        )
+
+
+def _ids(
+    kind: str,
+    roles: Sequence[str],
+    coded: Mapping[str, Coded],
+    wanted: Mapping[str, int | Labels | None],
+    source: Source,
+) -> tuple[Names, list[Ints]]:
+    """The ids of the columns of a kind, and what they stand for."""
+    parts, given = [coded[role] for role in roles], wanted[kind]
+    whole = all(part.whole for part in parts)
+    if isinstance(given, tuple) and whole and not all(_WHOLE.fullmatch(x) for x in given):
+        names = Names(kind, len(given), given)  # the log has ids, the list names them
+        return names, _numbered(parts, roles, names, source)
+    if isinstance(given, tuple):
+        names = Names(kind, len(given), given)
+        return names, [_looked_up(x, r, names, source) for x, r in zip(parts, roles, strict=True)]
+    if given is not None and not whole:
+        source.fail(f"{kind}s have labels; give {kind}s= the list of labels, not their number")
+    if whole:
+        top = max(int(part.numbers().max()) for part in parts)
+        names = Names(kind, top + 1 if given is None else given, None)
+        return names, _numbered(parts, roles, names, source)
+    labels = _labels_in_order(parts)
+    names = Names(kind, len(labels), labels)
+    return names, [_looked_up(x, r, names, source) for x, r in zip(parts, roles, strict=True)]
+
+
+def _numbered(
+    parts: Sequence[Coded], roles: Sequence[str], names: Names, source: Source
+) -> list[Ints]:
+    ids = [part.numbers() for part in parts]
+    for array, role in zip(ids, roles, strict=True):
+        if int(array.max()) >= names.size:
+            row = int(np.argmax(array >= names.size))
+            source.fail(
+                f"{role} is {array[row]}, which is not one of the {names.size} {names.kind}s "
+                f"0..{names.size - 1}; correct it, or say {names.kind}s= anew",
+                row,
+            )
+    return ids
+
+
+def _looked_up(part: Coded, role: str, names: Names, source: Source) -> Ints:
+    assert names.labels is not None
+    if part.values is None:
+        values = [str(i) for i in range(int(part.codes.max()) + 1)]
+    else:
+        values = part.values
+    found = pd.Index(names.labels).get_indexer(pd.Index(values)).astype(np.int64)[part.codes]
+    if found.min() < 0:
+        row = int(np.argmin(found))
+        told = suggested(values[int(part.codes[row])], names.labels)
+        source.fail(
+            f"{role} {told} is not among the {shown(names.size, names.kind)} given; correct it, "
+            f"or add it to {names.kind}s=",
+            row,
+        )
+    return found
+
+
+def _labels_in_order(parts: Sequence[Coded]) -> Labels:
+    """Labels that occur: in the order of the categories, or as they first appear."""
+    labels: dict[str, None] = {}
+    for part in parts:
+        if part.values is None:
+            part = Coded(part.codes, [str(i) for i in range(int(part.codes.max()) + 1)])
+        assert part.values is not None
+        first = np.full(len(part.values), len(part.codes))
+        first[part.codes[::-1]] = np.arange(len(part.codes) - 1, -1, -1)
+        used = np.flatnonzero(first < len(part.codes))
+        order = used if part.ordered else used[np.argsort(first[used])]
+        labels |= dict.fromkeys(part.values[i] for i in order)
+    return tuple(labels)
+
+
+def _first_states(table: Mapping[str, pd.Series], state: Ints, source: Source) -> Ints | None:
+    """The state that each episode starts in: its earliest row by time, else by place."""
+    if "episode" not in table:
+        return None
+    codes, values = _factorized(table["episode"])
+    blank = [i for i, text in enumerate(values) if text.strip() in MISSING]
+    _refuse_missing((codes < 0) | np.isin(codes, blank), "episode", source)
+    rows = np.arange(len(codes) - 1, -1, -1)
+    if "time" in table:
+        times = _times(table["time"], source)
+        rows = rows[np.argsort(-times[::-1], kind="stable")]
+    first = np.full(len(values), -1, dtype=np.int64)
+    first[codes[rows]] = rows  # the last one written is the earliest
+    return state[first[first >= 0]]
+
+
+def _times(column: pd.Series, source: Source) -> Array:
+    """Times as numbers that keep their order; dates are welcome."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iuf":
+        times = column.to_numpy(np.float64)
+    else:
+        codes, values = _factorized(column)
+        numeric = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(np.float64)
+        if np.isnan(numeric).any():
+            dates = pd.to_datetime(pd.Series(values), errors="coerce", format="ISO8601", utc=True)
+            origin = dates.min()
+            numeric = ((dates - origin) / pd.Timedelta(seconds=1)).to_numpy(np.float64)
+        times = np.append(numeric, np.nan)[codes]
+    if not np.isfinite(times).all():
+        row = int(np.argmin(np.isfinite(times)))
+        source.fail(
+            f"time is {column.iloc[row]!r}, missing or not a number or an ISO date; correct it", row
+        )
+    return times
+
+
+def _factorized(column: pd.Series) -> tuple[npt.NDArray[Any], list[str]]:
+    """Codes (-1: missing) and the text of what they stand for."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return column.cat.codes.to_numpy(), [str(x) for x in column.cat.categories]
+    codes, uniques = pd.factorize(column)
+    return codes, [str(x) for x in uniques]

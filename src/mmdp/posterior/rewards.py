@@ -1,0 +1,247 @@
+"""Rewards of the fitted models: known, averaged, or drawn from their posterior."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from mmdp.errors import InputError, shown
+from mmdp.io.parquet import read_parquet
+from mmdp.io.reading import Source, header, numbers, read_csv, suggested
+from mmdp.posterior.log import Log, Names
+from mmdp.support import Array
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """How rewards come about: (S, A) means, or values (nnz,) on the keys, or a posterior."""
+
+    shape: tuple[int, int]
+    mean: Array | None = None
+    on_keys: Array | None = None
+    posterior: tuple[Array, Array, Array, Array] | None = None
+    still: Bools | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def draw(self, count: int, rng: np.random.Generator) -> tuple[Array | None, Array | None]:
+        """((1, S, A, M) expected, (1, nnz, M) per next state): one of the two."""
+        if self.on_keys is not None:
+            return None, np.repeat(self.on_keys[None, :, None], count, axis=2)
+        if self.mean is not None:
+            return np.repeat(self.mean.reshape(1, *self.shape, 1), count, axis=3), None
+        assert self.posterior is not None
+        assert self.still is not None
+        mean, kappa, a, b = (x[:, None] for x in self.posterior)
+        variance = b / rng.standard_gamma(np.broadcast_to(a, (len(a), count)))
+        drawn = mean + rng.standard_normal((len(a), count)) * np.sqrt(variance / kappa)
+        drawn[self.still] = 0.0
+        return drawn.reshape(1, *self.shape, count), None
+
+
+def read_rewards(
+    rewards: Any, prior: Sequence[float] | None, log: Log, keys: Ints, still: Bools, visits: Ints
+) -> Rewards:
+    """What ``rewards=`` of fit() means; a row that stays for nothing earns 0."""
+    shape = (log.states.size, log.actions.size)
+    if isinstance(rewards, str) and rewards in ("average", "normal"):
+        if log.reward is None:
+            log.source.fail(
+                "no column 'reward'; add it, or give rewards= as a table, an array or a function"
+            )
+        rows = log.state * shape[1] + log.action
+        if rewards == "average":
+            return Rewards(shape, mean=_average(rows, log.reward, visits, still))
+        moments = _moments(rows, log.reward, visits)
+        return Rewards(shape, posterior=_posterior(*moments, log.reward, prior), still=still)
+    if prior is not None:
+        raise InputError('reward_prior is for rewards="normal"')
+    if isinstance(rewards, (str, os.PathLike, pd.DataFrame)):
+        return _from_table(rewards, log, keys, still)
+    if callable(rewards):
+        return Rewards(shape, on_keys=_from_function(rewards, log, keys, still))
+    return _from_array(rewards, log, keys, still)
+
+
+# ---------------------------------------------------------------------- from the log
+def _average(rows: Ints, reward: Array, visits: Ints, still: Bools) -> Array:
+    total = np.bincount(rows, reward, len(visits))
+    mean = np.full(len(visits), reward.mean())
+    np.divide(total, visits, out=mean, where=visits > 0)
+    mean[still] = 0.0
+    return mean
+
+
+def _moments(rows: Ints, reward: Array, visits: Ints) -> tuple[Array, Array, Array]:
+    """(n, mean, sum of squares about the mean) of every row."""
+    n = visits.astype(np.float64)
+    mean = np.bincount(rows, reward, len(n)) / np.maximum(n, 1)
+    squares = np.bincount(rows, (reward - mean[rows]) ** 2, len(n)).astype(np.float64)
+    return n, mean, squares
+
+
+def _posterior(
+    n: Array, mean: Array, squares: Array, reward: Array, prior: Sequence[float] | None
+) -> tuple[Array, Array, Array, Array]:
+    """(mu_n, kappa_n, a_n, b_n) of the Normal-inverse-gamma posterior."""
+    given = (reward.mean(), 1.0, 2.0, reward.var()) if prior is None else tuple(prior)
+    if len(given) != 4 or not np.isfinite(given).all() or min(given[1:3]) <= 0 or given[3] < 0:
+        raise InputError(
+            "reward_prior must be (mean, kappa, a, b) with kappa and a above 0 and b at least "
+            f"0, not {prior!r}"
+        )
+    mu, kappa, a, b = given
+    together = kappa + n
+    spread = kappa * n * (mean - mu) ** 2 / (2 * together)
+    return (kappa * mu + n * mean) / together, together, a + n / 2, b + squares / 2 + spread
+
+
+# ---------------------------------------------------------------------- known
+def _from_array(rewards: Any, log: Log, keys: Ints, still: Bools) -> Rewards:
+    try:
+        array = np.asarray(rewards, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            'rewards must be "average", "normal", an array, a table or a function, not '
+            f"{type(rewards).__name__}"
+        ) from None
+    n_states, n_actions = log.states.size, log.actions.size
+    if not np.isfinite(array).all():
+        raise InputError("rewards must be finite numbers")
+    if array.shape == (n_states,):
+        array = np.repeat(array[:, None], n_actions, axis=1)
+    if array.shape == (n_states, n_actions):
+        return Rewards(array.shape, mean=np.where(still.reshape(array.shape), 0.0, array))
+    if array.shape != (n_states, n_actions, n_states):
+        raise InputError(
+            f"rewards of shape {array.shape} fit neither (S,) = ({n_states},), (S, A) = "
+            f"{n_states, n_actions} nor (S, A, S') = {n_states, n_actions, n_states}"
+        )
+    values = array.reshape(-1)[keys] * ~still[keys // n_states]
+    return Rewards((n_states, n_actions), on_keys=values)
+
+
+def _from_function(function: Any, log: Log, keys: Ints, still: Bools) -> Array:
+    """(nnz,) the function at every transition of the support, given labels or ids."""
+    n_states, n_actions = log.states.size, log.actions.size
+    values = np.zeros(len(keys))
+    for i, key in enumerate(keys.tolist()):
+        row, after = divmod(key, n_states)
+        if still[row]:
+            continue
+        place = (
+            log.states.shown(row // n_actions), log.actions.shown(row % n_actions),
+            log.states.shown(after),
+        )  # fmt: skip
+        values[i] = _called(function, place)
+    return values
+
+
+def _called(function: Any, place: tuple[str | int, str | int, str | int]) -> float:
+    where = f"rewards function at state {place[0]!r}, action {place[1]!r}, next {place[2]!r}"
+    try:
+        value = float(function(*place))
+    except Exception as error:
+        raise InputError(f"{where} raised {type(error).__name__}: {error}") from error
+    if not np.isfinite(value):
+        raise InputError(f"{where} gives {value}; rewards must be finite")
+    return value
+
+
+def _from_table(table: Any, log: Log, keys: Ints, still: Bools) -> Rewards:
+    """A table by state, by state and action, or by transition."""
+    frame, source = _read_table(table)
+    columns = _table_columns(frame, source)
+    names = {"state": log.states, "action": log.actions, "next_state": log.states}
+    ids = {c: _places(frame[c], names[c], source) for c in columns if c != "reward"}
+    values = numbers(frame["reward"].reset_index(drop=True), "reward", source)
+    if not np.isfinite(values).all():
+        source.fail("reward is missing; fill it in", int(np.argmin(np.isfinite(values))))
+    n_states, n_actions = log.states.size, log.actions.size
+    sizes = [names[c].size for c in ids]
+    flat = np.ravel_multi_index(tuple(ids.values()), sizes)
+    repeated = pd.Series(flat).duplicated().to_numpy()
+    if repeated.any():
+        source.fail("this reward is given twice; keep one row", int(np.argmax(repeated)))
+    if "next_state" in ids:
+        return _by_transition(flat, values, log, keys, still)
+    given = np.full(int(np.prod(sizes)), np.nan)
+    given[flat] = values
+    full = np.repeat(given, n_actions) if "action" not in ids else given
+    full[still] = 0.0
+    needed = np.zeros(len(full), dtype=bool)
+    needed[keys // n_states] = True
+    lacking = np.flatnonzero(np.isnan(full) & needed)
+    if len(lacking):
+        state, action = divmod(int(lacking[0]), n_actions)
+        source.fail(
+            f"no reward for state {log.states.of(state)}, action {log.actions.of(action)} "
+            f"({shown(len(lacking), 'pair')} like it); add a row"
+        )
+    full = np.where(np.isnan(full), 0.0, full)
+    return Rewards((n_states, n_actions), mean=full.reshape(n_states, n_actions))
+
+
+def _by_transition(flat: Ints, values: Array, log: Log, keys: Ints, still: Bools) -> Rewards:
+    order = np.argsort(flat)
+    at = np.minimum(np.searchsorted(flat[order], keys), len(flat) - 1)
+    found = flat[order][at] == keys
+    free = ~still[keys // log.states.size]
+    lacking = int((~found & free).sum())
+    told = f"the rewards table lacks {shown(lacking, 'possible transition')}; they earn 0"
+    return Rewards(
+        (log.states.size, log.actions.size),
+        on_keys=np.where(found & free, values[order][at], 0.0),
+        warnings=[told] if lacking else [],
+    )
+
+
+def _read_table(table: Any) -> tuple[pd.DataFrame, Source]:
+    if isinstance(table, pd.DataFrame):
+        return table, Source("rewards")
+    path = Path(table)
+    if not path.is_file():
+        raise InputError(f'rewards: no file {path}; give "average", "normal" or a table')
+    if path.suffix == ".parquet":
+        return read_parquet(path)[0], Source(path)
+    return read_csv(path, header(path)), Source(path)
+
+
+def _table_columns(frame: pd.DataFrame, source: Source) -> list[str]:
+    known = ("state", "action", "next_state", "reward")
+    columns = [str(x) for x in frame.columns]
+    unknown = [suggested(x, known) for x in columns if x not in known]
+    lacking = [x for x in ("state", "reward") if x not in columns]
+    lacking += ["action"] if "next_state" in columns and "action" not in columns else []
+    if unknown or lacking:
+        told = [f"unknown column {x}" for x in unknown] + [f"no column {x!r}" for x in lacking]
+        source.fail(f"{'; '.join(told)}; expected state,action,next_state,reward")
+    return [x for x in known if x in columns]
+
+
+def _places(column: pd.Series, names: Names, source: Source) -> Ints:
+    codes, uniques = pd.factorize(column.reset_index(drop=True))
+    ids: Mapping[Any, int] = {}
+    try:
+        ids = {value: names.place(value) for value in uniques}
+    except InputError as error:
+        bad = next(i for i, value in enumerate(uniques) if not _known(value, names))
+        source.fail(str(error), int(np.argmax(codes == bad)))
+    return np.array([ids[value] for value in uniques], dtype=np.int64)[codes]
+
+
+def _known(value: object, names: Names) -> bool:
+    try:
+        names.place(value)
+    except InputError:
+        return False
+    return True

@@ -1,0 +1,290 @@
+"""Models to and from other tools: the same values there and back."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp import ecosystem
+
+P = [
+    [[[0.9, 0.1, 0], [0.2, 0, 0.8]], [[0, 1, 0], [0.8, 0.2, 0]], [[0, 0, 1], [0, 0, 0]]],
+    [[[0.5, 0.5, 0], [0.6, 0, 0.4]], [[0, 1, 0], [0.1, 0.9, 0]], [[0, 0, 1], [0, 0, 0]]],
+]
+
+
+def small(**fields: Any) -> mmdp.MMDP:
+    """Two models, three states; action 1 is forbidden in the last one."""
+    rewards = np.arange(36.0).reshape(2, 3, 2, 3) - 10
+    fields = {"initial": [0.5, 0.5, 0.0], "discount": 0.9, "weights": [0.3, 0.7]} | fields
+    return mmdp.MMDP(P, next_rewards=rewards, **fields)
+
+
+# ---------------------------------------------------------------------- gymnasium
+@pytest.mark.parametrize("horizon", [None, 5])
+@pytest.mark.parametrize("which", ["small", "riverswim", "in time"])
+def test_gymnasium_checker_passes(which: str, horizon: int | None) -> None:
+    checker = pytest.importorskip("gymnasium.utils.env_checker", reason="gymnasium is not there")
+    if which == "riverswim":
+        model = mmdp.domains.riverswim(seed=0).train
+    elif which == "small":
+        model = small(allowed=[[True, True], [True, True], [True, False]])
+    else:
+        model = mmdp.MMDP(np.full((9, 2, 3, 2, 3), 1 / 3), np.ones((9, 2, 3, 2)))
+    env = ecosystem.to_gymnasium(model, 1, horizon)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*(spec|render).*")
+        checker.check_env(env, skip_render_check=True)
+    copy = pickle.loads(pickle.dumps(env))
+    assert env.reset(seed=3)[0] == copy.reset(seed=3)[0]
+
+
+def test_simulated_return_is_the_exact_one() -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium is not there")
+    model = small(terminal=[0.0, 3.0, -2.0])
+    horizon, episodes = 4, 4000
+    policy = mmdp.MarkovPolicy([[1, 1, 0], [0, 1, 0], [1, 0, 0], [0, 1, 0]], n_actions=2)
+    exact = mmdp.evaluate(policy, model).returns[1]
+    env = ecosystem.to_gymnasium(model, 1, horizon, seed=0)
+    returns = np.zeros(episodes)
+    for i in range(episodes):
+        state, _ = env.reset()
+        for t in range(horizon):
+            state, reward, ended, truncated, info = env.step(policy.actions[t, state])
+            returns[i] += 0.9**t * float(reward)
+            assert not ended
+            assert truncated == (t == horizon - 1)
+            assert info["time"] == t + 1
+    assert returns.mean() == pytest.approx(exact, abs=4 * returns.std() / np.sqrt(episodes))
+
+
+def test_forbidden_action_is_masked_and_replaced() -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium is not there")
+    env = ecosystem.to_gymnasium(small(initial=[0, 0, 1]), 0, seed=1)
+    state, info = env.reset()
+    assert state == 2
+    assert info["action_mask"].tolist() == [1, 0]
+    assert env.step(1)[4]["taken"] == 0
+
+
+def value_iteration(table: Any, n_states: int, discount: float, steps: int) -> np.ndarray:
+    """Optimal values straight from a Gymnasium table: nothing follows termination."""
+    v = np.zeros(n_states)
+    for _ in range(steps):
+        v = np.array(
+            [
+                max(
+                    sum(p * (r + discount * v[n] * (not end)) for p, n, r, end in table[s][a])
+                    for a in table[s]
+                )
+                for s in range(n_states)
+            ]
+        )
+    return v
+
+
+@pytest.mark.parametrize("name", ["FrozenLake", "Taxi", "CliffWalking"])
+def test_tabular_environment_has_the_values_of_its_table(name: str) -> None:
+    gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not there")
+    name = max(key for key in gymnasium.registry if key.startswith(f"{name}-v"))
+    env = gymnasium.make(name)
+    table = env.unwrapped.P
+    model = ecosystem.from_gymnasium(env, models=1, concentration=np.inf, discount=0.95)
+    assert model.name == name
+    steps = 30
+    ours = mmdp.solve(model, steps).value
+    values = value_iteration(table, len(table), 0.95, steps)
+    start = np.asarray(env.unwrapped.initial_state_distrib)
+    assert ours == pytest.approx(float(start @ values) / start.sum(), rel=1e-9)
+    uncertain = ecosystem.from_gymnasium(env, models=400, concentration=30, noise=0.1)
+    exact = ecosystem.from_gymnasium(env, models=1, concentration=np.inf, noise=0.1)
+    rows = exact.problem.p[0, :, 0]
+    np.testing.assert_allclose(uncertain.problem.p[0].mean(axis=1), rows, atol=0.03)
+    spread = np.sqrt(rows * (1 - rows) / 31)
+    np.testing.assert_allclose(uncertain.problem.p[0].std(axis=1), spread, atol=0.02)
+
+
+def test_state_entered_both_ways_gets_an_end_of_its_own() -> None:
+    class Twice:
+        P = {  # noqa: RUF012
+            0: {0: [(0.5, 1, 1.0, False), (0.5, 1, 5.0, True)]},
+            1: {0: [(1.0, 0, 2.0, False)]},
+        }
+
+    model = ecosystem.from_gymnasium(Twice(), models=1, concentration=np.inf)
+    assert model.n_states == 3
+    expected = value_iteration(Twice.P, 2, 1.0, 3)
+    found = [mmdp.solve(model.replace(initial=np.eye(3)[s]), 3).value for s in range(2)]
+    np.testing.assert_allclose(found, expected)
+    with pytest.raises(mmdp.InputError, match="no transition table"):
+        ecosystem.from_gymnasium(object())
+
+
+# ---------------------------------------------------------------------- toolboxes
+@pytest.mark.parametrize("sparse", [False, True])
+def test_mdptoolbox_finds_our_value_and_gives_the_model_back(sparse: bool) -> None:
+    toolbox = pytest.importorskip("mdptoolbox.mdp", reason="pymdptoolbox is not there")
+    model = small(allowed=[[True, True], [True, True], [True, False]])
+    for m in range(2):
+        p, r = ecosystem.to_mdptoolbox(model, m, sparse=sparse)
+        solver = toolbox.FiniteHorizon(p, r, 0.9, 6)
+        solver.run()
+        ours = mmdp.solve(model.subset([m]), 6).value
+        assert model.initial @ solver.V[:, 0] == pytest.approx(ours)
+        back = ecosystem.from_mdptoolbox(p, r, initial=model.initial, discount=0.9)
+        assert mmdp.solve(back, 6).value == pytest.approx(ours)
+
+
+def test_mdptoolbox_rewards_by_transition() -> None:
+    rng = np.random.default_rng(0)
+    p, r = rng.dirichlet(np.ones(3), size=(2, 3)), rng.random((2, 3, 3))
+    model = ecosystem.from_mdptoolbox(p, r)
+    np.testing.assert_allclose(model.rewards[0], (p * r).sum(axis=2).T)
+    assert model.has_next_rewards
+    stacked = ecosystem.from_mdptoolbox(np.stack([p, p]), rng.random(3))
+    assert stacked.n_models == 2
+
+
+def test_quantecon_finds_our_value_and_gives_the_model_back() -> None:
+    pytest.importorskip("quantecon", reason="quantecon is not there")
+    model = small(allowed=[[True, True], [True, True], [True, False]])
+    problems = [ecosystem.to_quantecon(model, m) for m in range(2)]
+    for m, ddp in enumerate(problems):
+        values = ddp.solve(method="policy_iteration").v
+        ours = mmdp.solve(model.subset([m]), 400).value
+        assert model.initial @ values == pytest.approx(ours, rel=1e-9)
+    back = ecosystem.from_quantecon(problems, initial=model.initial, weights=model.weights)
+    np.testing.assert_allclose(back.transitions, model.transitions)
+    np.testing.assert_allclose(back.rewards, model.rewards)
+    np.testing.assert_array_equal(back.allowed, model.allowed)
+    assert back.discount == 0.9
+
+
+def test_what_other_tools_cannot_hold_is_refused(tmp_path: Path) -> None:
+    in_time = mmdp.MMDP(np.full((9, 2, 3, 2, 3), 1 / 3), np.ones((9, 2, 3, 2)))
+    with pytest.raises(mmdp.InputError, match="varies with time"):
+        ecosystem.to_mdptoolbox(in_time)
+    with pytest.raises(mmdp.InputError, match="no model 7"):
+        ecosystem.to_mdptoolbox(small(), 7)
+    with pytest.raises(mmdp.InputError, match="unknown suffix"):
+        ecosystem.save_pomdp(small(), tmp_path / "a.txt")
+    with pytest.raises(mmdp.InputError, match="terminal"):
+        ecosystem.save_pomdp(small(terminal=[1, 0, 0]), tmp_path / "a.pomdp")
+    with pytest.raises(mmdp.InputError, match="no folder"):
+        ecosystem.save_pomdp(small(), tmp_path / "none" / "a.pomdp")
+    assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------------- POMDP files
+class Pomdp:
+    """T (A, X, X), O (X, Z), R (A, X, X), start (X,) read from a file, by another way."""
+
+    def __init__(self, n_actions: int, states: list[str], observations: list[str]) -> None:
+        self.states, self.observations = states, observations
+        x = len(states)
+        self.t = np.zeros((n_actions, x, x))
+        self.o = np.zeros((x, len(observations)))
+        self.r = np.zeros((n_actions, x, x))
+        self.start = np.zeros(x)
+
+    def policy_return(self, policy: np.ndarray, discount: float, first: np.ndarray) -> float:
+        """Return of actions (T, observations) when the observation at the start is ``first``."""
+        b, total = first, 0.0  # (X, Z): joint of the hidden state and the last observation
+        for t, actions in enumerate(policy):
+            after = np.zeros_like(b)
+            for z, a in enumerate(actions):
+                total += discount**t * float((b[:, z, None] * self.t[a] * self.r[a]).sum())
+                after += (b[:, z] @ self.t[a])[:, None] * self.o
+            b = after
+        return total
+
+
+def read_pomdp(path: Path) -> Pomdp:
+    head: dict[str, list[str]] = {}
+    found: Pomdp | None = None
+    for line in path.read_text().splitlines():
+        line = line.partition("#")[0].strip()
+        if not line:
+            continue
+        key, _, rest = line.partition(":")
+        if key not in "TOR":
+            head[key] = rest.split()
+            continue
+        if found is None:
+            found = Pomdp(len(head["actions"]), head["states"], head["observations"])
+            found.start[:] = [float(x) for x in head["start"]]
+        *places, last = (x.strip() for x in rest.split(":"))
+        where, number = last.split()
+        places.append(where)
+        a = slice(None) if places[0] == "*" else head["actions"].index(places[0])
+        if key == "T":
+            found.t[a, found.states.index(places[1]), found.states.index(places[2])] = float(number)
+        elif key == "O":
+            found.o[found.states.index(places[1]), found.observations.index(places[2])] = float(
+                number
+            )
+        else:
+            i, j = (found.states.index(x) for x in places[1:3])
+            found.r[a, i, j] = float(number)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("initial", [[0.0, 1.0, 0.0], [0.5, 0.25, 0.25]])
+def test_pomdp_file_has_the_returns_of_the_model(tmp_path: Path, initial: list[float]) -> None:
+    model = small(
+        initial=initial, states=["a\nb # x", "-->", "<c>"],
+        allowed=[[True, True], [True, True], [True, False]],
+    )  # fmt: skip
+    ecosystem.save_pomdp(model, tmp_path / "m.pomdp")
+    read = read_pomdp(tmp_path / "m.pomdp")
+    np.testing.assert_allclose(read.t.sum(axis=2), 1.0)
+    np.testing.assert_allclose(read.o.sum(axis=1), 1.0)
+    policy = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0]])
+    expected = mmdp.evaluate(mmdp.MarkovPolicy(policy, n_actions=2), model).mean
+    if "start" in read.states:  # one step without reward comes first
+        first = np.zeros((len(read.states), len(read.observations)))
+        first[read.states.index("start"), -1] = 1.0
+        extended = np.column_stack([np.vstack([[0, 0, 0], policy]), np.zeros(4, dtype=int)])
+        assert read.policy_return(extended, 0.9, first) == pytest.approx(0.9 * expected)
+    else:
+        first = read.start[:, None] * read.o
+        assert read.policy_return(policy, 0.9, first) == pytest.approx(expected)
+
+
+def read_pomdpx(path: Path, model: mmdp.MMDP) -> tuple[Any, ...]:
+    root = ElementTree.parse(path).getroot()
+    tables: dict[str, list[tuple[list[str], str]]] = {}
+    for tag in ("InitialStateBelief", "StateTransitionFunction", "ObsFunction", "RewardFunction"):
+        for part in root.find(tag):  # type: ignore[union-attr]
+            tables[part.findtext("Var") or ""] = [
+                ((e.findtext("Instance") or "").split(), e[1].text or "")
+                for e in part.iter("Entry")
+            ]
+    shape = (model.n_models, model.n_states, model.n_actions, model.n_states)
+    p, r = np.zeros(shape), np.zeros(shape)
+    for array, name in ((p, "state_1"), (r, "reward")):
+        for places, value in tables[name]:
+            a, m, s, n = (int(x[1:]) for x in places)
+            array[m, s, a, n] = float(value)
+    weights, initial = ([float(x) for x in tables[k][0][1].split()] for k in ("model_0", "state_0"))
+    assert tables["model_1"] == [(["*", "-", "-"], "identity")]
+    assert all(places[1] == places[2] for places, _ in tables["seen"])
+    return p, r, weights, initial, float(root.findtext("Discount") or "")
+
+
+def test_pomdpx_file_holds_the_model(tmp_path: Path) -> None:
+    model = small(states=["a--b", "-->", "<script>"], actions=["x & y", "z-"])
+    ecosystem.save_pomdp(model, tmp_path / "m.pomdpx")
+    p, r, weights, initial, discount = read_pomdpx(tmp_path / "m.pomdpx", model)
+    back = mmdp.MMDP(p, next_rewards=r, weights=weights, initial=initial, discount=discount)
+    possible = model.transitions > 0
+    np.testing.assert_allclose(p[possible], model.transitions[possible])
+    assert mmdp.solve(back, 5).value == pytest.approx(mmdp.solve(model, 5).value)

@@ -1,0 +1,255 @@
+"""Decision measures against closed forms and brute force over all policies."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+
+import mmdp
+from mmdp import measures
+
+
+def random_model(seed: int, n_models: int = 6, n_states: int = 2, **fields: Any) -> mmdp.MMDP:
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(n_states), size=(n_models, n_states, 2))
+    weights = rng.dirichlet(np.full(n_models, 3.0))
+    return mmdp.MMDP(
+        p, rng.normal(size=(n_models, n_states, 2)), discount=0.9, weights=weights,
+        initial=rng.dirichlet(np.ones(n_states)), **fields,
+    )  # fmt: skip
+
+
+def all_returns(model: mmdp.MMDP, horizon: int) -> np.ndarray:
+    """(policies, M) returns of every deterministic Markov policy."""
+    tables = itertools.product(range(model.n_actions), repeat=horizon * model.n_states)
+    return np.array(
+        [
+            mmdp.evaluate(
+                mmdp.MarkovPolicy(np.reshape(x, (horizon, -1)), n_actions=model.n_actions), model
+            ).returns
+            for x in tables
+        ]
+    )
+
+
+MANY = mmdp.CADP(starts=20)
+
+
+# ---------------------------------------------------------------------- policy table
+@pytest.mark.parametrize("seed", range(3))
+def test_margin_is_the_loss_of_changing_one_decision(seed: int) -> None:
+    model, horizon = random_model(seed, n_states=3), 4
+    solution = mmdp.solve(model, horizon)
+    table = measures.policy_table(solution, model)
+    assert len(table) == horizon * 3
+    actions = solution.policy.actions
+    for row in table.itertuples():
+        t, s = int(row.time), int(row.state)
+        assert row.action == str(actions[t, s])
+        assert row.runner_up == str(1 - actions[t, s])
+        changed = actions.copy()
+        changed[t, s] = 1 - changed[t, s]
+        loss = solution.value - mmdp.evaluate(mmdp.MarkovPolicy(changed), model).mean
+        assert row.margin * 0.9**t * row.visited == pytest.approx(loss, abs=1e-12)
+        assert row.margin >= -1e-12
+    np.testing.assert_allclose(table.groupby("time")["visited"].sum(), 1.0)
+
+
+def test_agreement_is_the_weight_of_models_with_the_same_optimum() -> None:
+    model, horizon = random_model(4, n_states=3), 3
+    solution = mmdp.solve(model, horizon)
+    table = measures.policy_table(solution, model)
+    own = np.moveaxis(mmdp.solve(model, horizon, "oracle").policies, 1, 0)
+    expected = np.einsum("m,mts->ts", model.weights, own == solution.policy.actions)
+    np.testing.assert_allclose(table["agree"], expected.reshape(-1))
+
+
+def test_ties_agree_and_single_actions_have_no_margin() -> None:
+    model = mmdp.MMDP(
+        [[[[1, 0], [1, 0]], [[0, 1], [0, 0]]]], [[1.0, 1.0], [0.0, 0.0]], initial=[1, 0],
+        allowed=[[True, True], [True, False]], states=["on", "off"], actions=["a", "b"],
+    )  # fmt: skip
+    table = measures.policy_table(mmdp.MarkovPolicy([[1, 0]], n_actions=2), model)
+    assert table["agree"].tolist() == [1.0, 1.0]
+    assert table["margin"].iloc[0] == 0
+    assert np.isnan(table["margin"].iloc[1])
+    assert pd.isna(table["runner_up"].iloc[1])
+    assert table["visited"].tolist() == [1.0, 0.0]
+
+
+def test_table_of_a_planner_is_refused() -> None:
+    model = random_model(0)
+    with pytest.raises(mmdp.InputError, match="Markov policy"):
+        measures.policy_table(mmdp.solve(model, 2, "oracle"), model)
+
+
+# ---------------------------------------------------------------------- information
+def two_models(a: float, b: float, weight: float) -> mmdp.MMDP:
+    """Action 1 earns a in model 0 and -b in model 1; action 0 earns nothing."""
+    return mmdp.MMDP(
+        [[[[1.0], [1.0]]]] * 2, [[[0.0, a]], [[0.0, -b]]], weights=[weight, 1 - weight],
+        parameters={"which": [0, 1], "constant": [4, 4]},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("a", "b", "w"), [(3.0, 1.0, 0.5), (1.0, 4.0, 0.3), (2.0, 2.0, 0.9)])
+def test_two_model_closed_form(a: float, b: float, w: float) -> None:
+    model = two_models(a, b, w)
+    expected = w * a - max(w * a - (1 - w) * b, 0.0)
+    assert measures.evpi(model, 1) == pytest.approx(expected)
+    assert measures.evppi(model, 1, "which") == pytest.approx(expected)
+    assert measures.evppi(model, 1, "constant") == 0
+    assert measures.evpi(model, 5) == pytest.approx(5 * expected)
+    table = measures.information_table(model, 1)
+    assert table["parameter"].tolist() == ["(everything)", "which", "constant"]
+    assert table["value"].tolist() == pytest.approx([expected, expected, 0.0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_evpi_and_evppi_equal_brute_force(seed: int) -> None:
+    x = np.array([0, 0, 1, 1, 2, 2])
+    y = np.array([0, 1, 0, 1, 0, 1])
+    model = random_model(seed, parameters={"x": x, "y": y})
+    returns, weights, horizon = all_returns(model, 2), model.weights, 2
+    best = (returns @ weights).max()
+    assert measures.evpi(model, horizon, method=MANY) == pytest.approx(
+        returns.max(axis=0) @ weights - best, abs=1e-10
+    )
+    for name, values in (("x", x), ("y", y)):
+        conditional = sum(
+            (returns[:, values == v] @ weights[values == v]).max() for v in np.unique(values)
+        )
+        found = measures.evppi(model, horizon, name, method=MANY)
+        assert found == pytest.approx(conditional - best, abs=1e-10)
+        assert found <= measures.evpi(model, horizon, method=MANY) + 1e-12
+    both = measures.evppi(model, horizon, ["x", "y"], method=MANY)
+    assert both == pytest.approx(measures.evpi(model, horizon, method=MANY), abs=1e-10)
+
+
+def test_regression_and_bins_find_the_normal_closed_form() -> None:
+    """Action 1 earns theta + noise, both standard normal: EVPPI(theta) = 1 / sqrt(2 pi)."""
+    rng = np.random.default_rng(0)
+    n = 4000
+    theta, noise, idle = rng.normal(size=(3, n))
+    rewards = np.stack([np.zeros(n), theta + noise], axis=1)[:, None, :]
+    model = mmdp.MMDP(
+        np.ones((n, 1, 2, 1)), rewards, parameters={"theta": theta, "noise": noise, "idle": idle}
+    )
+    unit = 1 / np.sqrt(2 * np.pi)
+    # the closed form is for a prior mean of 0; the sample's differs by about 1 / sqrt(n)
+    assert measures.evpi(model, 1) == pytest.approx(np.sqrt(2) * unit, abs=0.04)
+    for name in ("theta", "noise"):
+        assert measures.evppi(model, 1, name) == pytest.approx(unit, abs=0.04)
+        binned = measures.evppi(model, 1, name, estimator="bins", bins=20)
+        assert binned == pytest.approx(unit, abs=0.04)
+    assert measures.evppi(model, 1, "idle") < 0.03
+    exact = measures.evppi(model, 1, ["theta", "noise"])
+    assert exact == pytest.approx(measures.evpi(model, 1), rel=0.05)
+
+
+def test_evppi_takes_arrays_and_refuses_other_parameters() -> None:
+    model = two_models(3.0, 1.0, 0.5)
+    assert measures.evppi(model, 1, np.array([0, 1])) == measures.evppi(model, 1, "which")
+    with pytest.raises(mmdp.InputError, match=r"'whcih' \(did you mean 'which'\?\)"):
+        measures.evppi(model, 1, "whcih")
+    with pytest.raises(mmdp.InputError, match="for 2 models"):
+        measures.evppi(model, 1, np.zeros(3))
+    with pytest.raises(mmdp.InputError, match="estimator must be"):
+        measures.evppi(model, 1, "which", estimator="magic")  # type: ignore[arg-type]
+    with pytest.raises(mmdp.InputError, match="Markov policy"):
+        measures.evpi(model, 1, method="oracle")
+
+
+# ---------------------------------------------------------------------- willingness to pay
+def test_frontier_equals_brute_force_over_all_policies() -> None:
+    rng = np.random.default_rng(5)
+    model = random_model(5)
+    effects, costs = rng.random((2, 2)), 100 * rng.random((6, 2, 2))
+    levels = [0.0, 30.0, 80.0, 200.0, 1000.0]
+    found = measures.willingness_to_pay(model, effects, costs, levels, 2, method=MANY)
+    e = all_returns(model.replace(rewards=effects), 2)
+    c = all_returns(model.replace(rewards=costs), 2)
+    for row, level in zip(found.frontier.itertuples(), levels, strict=True):
+        nmb = (level * e - c) @ model.weights
+        assert row.threshold == level
+        assert row.nmb == pytest.approx(nmb.max(), rel=1e-10)
+        assert row.nmb == pytest.approx(level * row.effect - row.cost)
+        names = list(found.policies)
+        own = level * found.effects - found.costs  # (policies found, M)
+        wins = own.argmax(axis=0) == names.index(row.policy)
+        assert row.probability == pytest.approx(model.weights[wins].sum())
+    assert (np.diff(found.frontier["effect"]) >= -1e-12).all()
+    sums = found.acceptability.groupby("threshold")["probability"].sum()
+    np.testing.assert_allclose(sums, 1.0)
+    changes = found.frontier.dropna(subset="icer")
+    assert len(changes) == found.frontier["policy"].nunique() - 1
+    for row in changes.itertuples():  # the ICER lies between the thresholds around the change
+        before = found.frontier["threshold"].iloc[row.Index - 1]
+        assert before - 1e-9 <= row.icer <= row.threshold + 1e-9
+
+
+def test_current_practice_is_considered_and_bad_input_refused() -> None:
+    one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 0.0]])
+    practice = mmdp.MarkovPolicy([[1]], n_actions=2)
+    found = measures.willingness_to_pay(
+        one, [[0.0, 1.0]], [[0.0, 10.0]], [1, 50], 1, policies={"practice": practice}
+    )
+    assert found.frontier["policy"].tolist() == ["policy 1", "practice"]
+    with pytest.raises(mmdp.InputError, match="thresholds"):
+        measures.willingness_to_pay(one, [[0.0, 1.0]], [[0.0, 1.0]], [-1], 1)
+    with pytest.raises(mmdp.InputError, match="terminal"):
+        measures.willingness_to_pay(one.replace(terminal=[1.0]), [[0.0, 1.0]], [[0.0, 1.0]], [1], 1)
+
+
+# ---------------------------------------------------------------------- robustness
+def test_stability_is_the_probability_that_a_resample_decides_otherwise() -> None:
+    """Action 1 earns +1 in 15 of 25 models, else -1: it is dropped when at most 12 are drawn."""
+    sign = np.where(np.arange(25) < 15, 1.0, -1.0)
+    rewards = np.stack([np.zeros(25), sign], axis=1)[:, None, :]
+    model = mmdp.MMDP(np.ones((25, 1, 2, 1)), rewards)
+    found = measures.stability(model, 1, resamples=600, seed=1)
+    expected = scipy.stats.binom.cdf(12, 25, 0.6)
+    assert found.share == pytest.approx(expected, abs=4 * np.sqrt(expected / 600))
+    assert found.frequency[0, 0] == pytest.approx(found.share)
+    np.testing.assert_allclose(found.losses, np.where(found.changed > 0, 0.2, 0.0))
+    frame = found.to_frame(model)
+    assert frame["changes"].tolist() == [found.share]
+
+
+def test_stability_weighs_decisions_by_the_chance_of_meeting_them() -> None:
+    model = random_model(7, n_models=8, n_states=3)
+    found = measures.stability(model, 3, resamples=10, seed=2)
+    again = measures.stability(model, 3, resamples=10, seed=2)
+    np.testing.assert_array_equal(found.changed, again.changed)
+    assert found.share == pytest.approx((found.visited * found.frequency).sum() / 3)
+    b = mmdp.model_weights(model, found.policy)
+    np.testing.assert_allclose(found.visited, b.sum(axis=1))
+
+
+def test_train_test_gap_shrinks_with_the_number_of_models() -> None:
+    train, test = mmdp.domains.riverswim(seed=0)
+    table = measures.enough_models(train, 20, [1, 10, 100], test=test, repeats=6)
+    assert table["models"].tolist() == [1, 10, 100]
+    solution = mmdp.solve(train, 20)
+    last = table.iloc[-1]
+    assert last["train"] == pytest.approx(solution.value)
+    assert last["test"] == pytest.approx(mmdp.evaluate(solution, test).mean)
+    assert last["gap_sd"] == pytest.approx(0.0, abs=1e-9)
+    assert table["test"].is_monotonic_increasing
+    assert table["gap"].is_monotonic_decreasing
+
+
+def test_half_the_models_are_held_out_without_test_models() -> None:
+    model = random_model(3, n_models=10)
+    table = measures.enough_models(model, 2, repeats=3)
+    assert table["models"].tolist() == [1, 2, 5]
+    np.testing.assert_allclose(table["gap"], table["train"] - table["test"])
+    with pytest.raises(mmdp.InputError, match="size 50 is more than the 10 models"):
+        measures.enough_models(model, 2, [50], test=model)
+    with pytest.raises(mmdp.InputError, match="give test= models"):
+        measures.enough_models(model.subset([0]), 2)

@@ -1,0 +1,519 @@
+"""Models from data: the posterior is the analytic one, bad logs and draws are refused."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+import mmdp
+from mmdp import posterior
+from mmdp.domains._riverswim import N_STATES, TRUE_MOVES
+from mmdp.posterior.dirichlet import dirichlet_rows
+
+LOG = pd.DataFrame(
+    {
+        "state": ["well", "well", "sick", "sick", "well", "well"],
+        "action": ["wait", "wait", "treat", "wait", "treat", "wait"],
+        "next_state": ["well", "sick", "well", "sick", "well", "sick"],
+        "reward": [5.0, 4.0, -3.0, 0.0, 2.0, 6.0],
+        "episode": [1, 1, 1, 2, 2, 2],
+        "time": [0, 1, 2, 2, 3, 1],
+    }
+)
+
+
+def riverswim_log(steps: int = 15, seed: int = 3) -> pd.DataFrame:
+    """The log behind the domain: the uniform policy from state 0 under the true model."""
+    rng, rows, state = np.random.default_rng(seed), [], 0
+    for _ in range(steps):
+        action = int(rng.random() < 0.5)
+        move = int(rng.choice(3, p=TRUE_MOVES)) if action else 0
+        after = min(max(state + move - 1, 0), N_STATES - 1)
+        rows.append((state, action, after, 5.0 * (1 - action)))
+        state = after
+    return pd.DataFrame(rows, columns=["state", "action", "next_state", "reward"])
+
+
+def river_support() -> np.ndarray:
+    """(S, A, S'): swimming left always moves left, swimming right reaches the neighbours."""
+    mask = np.zeros((N_STATES, 2, N_STATES), dtype=bool)
+    for s in range(N_STATES):
+        mask[s, 0, max(s - 1, 0)] = True
+        mask[s, 1, max(s - 1, 0) : min(s + 2, N_STATES)] = True
+    return mask
+
+
+# ---------------------------------------------------------------------- the posterior
+def test_riverswim_posterior_is_the_analytic_dirichlet() -> None:
+    log = riverswim_log()
+    found = posterior.fit(
+        log, models=10_000, support=river_support(), states=N_STATES, actions=2, seed=1
+    )
+    alpha = river_support().astype(float)
+    np.add.at(alpha, (log["state"], log["action"], log["next_state"]), 1.0)
+    total = alpha.sum(axis=2, keepdims=True)
+    mean = alpha / total
+    draws = found.train.transitions
+    np.testing.assert_allclose(draws.mean(axis=0), mean, atol=1e-2)
+    # Var = m (1 - m) / (total + 1), Cov = -m m' / (total + 1)
+    np.testing.assert_allclose(draws.var(axis=0), mean * (1 - mean) / (total + 1), atol=1e-2)
+    row = draws[:, 1, 1, :3]
+    expected = np.diag(mean[1, 1, :3]) - np.outer(mean[1, 1, :3], mean[1, 1, :3])
+    np.testing.assert_allclose(np.cov(row.T), expected / (total[1, 1] + 1), atol=1e-2)
+    assert found.visits.sum() == 15
+    assert len(found.unseen) == (found.visits == 0).sum()
+
+
+def test_pooled_riverswim_moves_through_from_draws_are_the_domain() -> None:
+    counts = np.array([2.0, 4.0, 3.0])
+    moves = np.random.default_rng(0).dirichlet(1 + counts, size=10_000)
+
+    def build(x: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        p = np.zeros((*np.shape(x["left"]), 4, 1, 4))
+        for s in range(4):
+            for name, step in (("left", -1), ("stay", 0), ("right", 1)):
+                p[..., s, 0, min(max(s + step, 0), 3)] += x[name]
+        return p, np.ones((4, 1))
+
+    model = posterior.from_draws(pd.DataFrame(moves, columns=["left", "stay", "right"]), build)
+    mean = (1 + counts) / (3 + counts.sum())
+    np.testing.assert_allclose(model.transitions.mean(axis=0)[1, 0, :3], mean, atol=1e-2)
+    np.testing.assert_array_equal(model.parameters["stay"], moves[:, 1])
+
+
+def test_ninety_percent_interval_covers_the_true_return() -> None:
+    """True models from the prior: the posterior interval must cover 90 % of their returns."""
+    rng = np.random.default_rng(11)
+    n_states, n_actions, horizon, steps, logs = 3, 2, 12, 40, 200
+    rewards = np.array([[1.0, 0.0], [0.0, 2.0], [4.0, 3.0]])
+    policy = mmdp.MarkovPolicy(np.array([[0, 1, 0]] * horizon), n_actions=2)
+    truth = rng.dirichlet(np.ones(n_states), size=(logs, n_states, n_actions))
+    exact = mmdp.evaluate(policy, mmdp.MMDP(truth, rewards, initial=[1, 0, 0])).returns
+    state = np.zeros(logs, dtype=int)
+    columns = []
+    for _ in range(steps):  # all logs advance together
+        action = rng.integers(n_actions, size=logs)
+        cumulative = truth[np.arange(logs), state, action].cumsum(axis=1)
+        after = (rng.random(logs)[:, None] > cumulative[:, :-1]).sum(axis=1)
+        columns.append((state, action, after))
+        state = after
+    states, actions, nexts = (np.stack(x, axis=1) for x in zip(*columns, strict=True))
+    covered = []
+    for i in range(logs):
+        log = {"state": states[i], "action": actions[i], "next_state": nexts[i]}
+        found = posterior.fit(
+            log, models=400, states=3, actions=2, rewards=rewards, initial=[1, 0, 0], seed=i
+        )
+        returns = mmdp.evaluate(policy, found.train, backend="numpy").returns
+        low, high = np.quantile(returns, [0.05, 0.95])
+        covered.append(low <= exact[i] <= high)
+    assert 0.85 <= np.mean(covered) <= 0.95
+
+
+def test_train_and_test_come_from_the_same_posterior_by_streams_of_their_own() -> None:
+    one = posterior.fit(LOG, models=50, test_models=4000, seed=5)
+    other = posterior.fit(LOG, models=20, test_models=4000, seed=5)
+    train, test = one
+    assert test is not None
+    assert train is not None
+    assert not np.array_equal(train.transitions[:20], test.transitions[:20])
+    np.testing.assert_array_equal(other.test.transitions, test.transitions)
+    alpha = np.array([2.0, 3.0])  # well, wait: 1 + counts (well, sick)
+    np.testing.assert_allclose(test.transitions.mean(0)[0, 0], alpha / 5, atol=1e-2)
+
+
+def test_given_prior_is_scaled_and_restricts_the_support() -> None:
+    prior = np.array([[[1.0, 3.0], [1.0, 0.0]], [[0.0, 1.0], [2.0, 2.0]]])
+    found = posterior.fit(LOG, models=20_000, prior=prior, concentration=2.0)
+    alpha = 2 * prior
+    alpha[0, 0] += [1, 2]
+    alpha[0, 1] += [1, 0]
+    alpha[1, 0] += [0, 1]
+    alpha[1, 1] += [1, 0]
+    expected = alpha / alpha.sum(axis=2, keepdims=True)
+    np.testing.assert_allclose(found.train.transitions.mean(0), expected, atol=1e-2)
+    assert (found.train.transitions[:, 0, 1, 1] == 0).all()
+
+
+def test_tiny_concentrations_give_vertices_not_nan() -> None:
+    alpha = np.full(3, 1e-4)
+    draws = dirichlet_rows(alpha, np.array([0, 3]), 3000, np.random.default_rng(0))
+    np.testing.assert_allclose(draws.sum(axis=0), 1.0)
+    np.testing.assert_allclose(draws.mean(axis=1), 1 / 3, atol=0.04)
+
+
+def test_draws_do_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    alpha, indptr = np.arange(1.0, 13.0), np.array([0, 3, 3, 8, 12])
+    one = dirichlet_rows(alpha, indptr, 7, np.random.default_rng(3))
+    monkeypatch.setattr("mmdp.posterior.dirichlet.BLOCK", 10)
+    np.testing.assert_array_equal(one, dirichlet_rows(alpha, indptr, 7, np.random.default_rng(3)))
+
+
+# ---------------------------------------------------------------------- rewards
+def test_average_rewards_are_the_means_of_the_log() -> None:
+    model = posterior.fit(LOG, models=3, unseen="error").train
+    assert model.rewards[0].tolist() == [[5.0, 2.0], [0.0, -3.0]]
+    assert (model.rewards == model.rewards[0]).all()
+
+
+def test_normal_rewards_have_the_moments_of_the_posterior() -> None:
+    prior = (1.0, 2.0, 3.0, 4.0)
+    found = posterior.fit(LOG, models=40_000, rewards="normal", reward_prior=prior).train
+    x = np.array([5.0, 4.0, 6.0])  # well, wait
+    kappa, a = 2 + 3, 3 + 1.5
+    mean = (2 * 1.0 + x.sum()) / kappa
+    b = 4 + ((x - x.mean()) ** 2).sum() / 2 + 2 * 3 * (x.mean() - 1) ** 2 / (2 * kappa)
+    drawn = found.rewards[:, 0, 0]
+    assert drawn.mean() == pytest.approx(mean, abs=0.02)
+    assert drawn.var() == pytest.approx(b / (a - 1) / kappa, rel=0.05)  # of a Student t
+
+
+@pytest.mark.parametrize("kind", ["array", "table", "function", "file"])
+def test_known_rewards_in_every_form_are_the_same(kind: str, tmp_path: Path) -> None:
+    array = np.array([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]])
+    states, actions = ["well", "sick"], ["wait", "treat"]
+    rows = [
+        (s, a, n, array[i, j, k])
+        for i, s in enumerate(states)
+        for j, a in enumerate(actions)
+        for k, n in enumerate(states)
+    ]
+    table = pd.DataFrame(rows, columns=["state", "action", "next_state", "reward"])
+    table.to_csv(tmp_path / "r.csv", index=False)
+    lookup = {row[:3]: row[3] for row in rows}
+    forms: dict[str, Any] = {
+        "array": array, "table": table.sample(frac=1.0, random_state=0),
+        "function": lambda s, a, n: lookup[s, a, n], "file": tmp_path / "r.csv",
+    }  # fmt: skip
+    model = posterior.fit(LOG, models=4, rewards=forms[kind]).train
+    expected = (model.transitions * array).sum(axis=-1)
+    np.testing.assert_allclose(model.rewards, expected)
+
+
+# ---------------------------------------------------------------------- unseen, episodes, labels
+@pytest.mark.parametrize("unseen", ["absorb", "forbid", "prior"])
+def test_unseen_pairs_are_listed_and_treated_as_asked(unseen: Any) -> None:
+    log = LOG[LOG["action"] == "wait"].assign(action=["wait", "wait", "wait", "treat"])
+    found = posterior.fit(log, models=5, unseen=unseen)
+    pairs = {(s, a) for s, a in zip(log["state"], log["action"], strict=True)}
+    expected = {(s, a) for s in ("well", "sick") for a in ("wait", "treat")} - pairs
+    assert set(found.unseen) == expected
+    s, a = (found.train.state_labels, found.train.action_labels)
+    for state, action in found.unseen:
+        i, j = s.index(str(state)), a.index(str(action))
+        row = found.train.transitions[:, i, j]
+        if unseen == "absorb":
+            assert (row[:, i] == 1).all()
+            assert (found.train.rewards[:, i, j] == 0).all()
+        elif unseen == "forbid":
+            assert not found.train.allowed[i, j]
+        else:
+            assert row.std() > 0
+    assert any("never seen" in text for text in found.warnings)
+
+
+def test_states_that_end_an_episode_absorb_and_are_suggested() -> None:
+    log = {"state": ["a", "a"], "action": ["go", "go"], "next_state": ["a", "end"],
+           "reward": [1.0, 2.0]}  # fmt: skip
+    told = posterior.fit(log, models=2)
+    assert any("'end'" in text and "absorbing" in text for text in told.warnings)
+    found = posterior.fit(log, models=2, absorbing=["end"])
+    assert found.train.transitions[:, 1, 0].tolist() == [[0.0, 1.0]] * 2
+    assert found.train.rewards[:, 1, 0].tolist() == [0.0, 0.0]
+    assert found.unseen == ()
+    with pytest.raises(mmdp.InputError, match=r"unknown state 'edn' \(did you mean 'end'"):
+        posterior.fit(log, absorbing=["edn"])
+
+
+def test_initial_distribution_is_where_episodes_start() -> None:
+    # episode 1 starts at time 0 in "well", episode 2 at time 1 in "well" (its last row)
+    assert posterior.fit(LOG, models=1).train.initial.tolist() == [1.0, 0.0]
+    by_place = LOG.drop(columns="time")
+    assert posterior.fit(by_place, models=1).train.initial.tolist() == [0.5, 0.5]
+    assert not posterior.fit(LOG.drop(columns="episode"), models=1).train.initial_given
+    given = posterior.fit(LOG, models=1, initial={"sick": 1.0}).train.initial
+    assert given.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_dates_order_an_episode(text: bool, tmp_path: Path) -> None:
+    days = pd.to_datetime(["2024-01-01", "2024-01-02", "2024-01-03", "2024-02-10", "2024-02-11",
+                           "2024-02-09"])  # fmt: skip
+    log = LOG.assign(time=days)
+    if text:
+        log.to_csv(tmp_path / "log.csv", index=False)
+    found = posterior.fit(tmp_path / "log.csv" if text else log, models=1)
+    assert found.train.initial.tolist() == [1.0, 0.0]
+    refused(LOG.assign(time=["soon"] * 6), "row 0: time is 'soon'")
+
+
+@pytest.mark.parametrize("kind", ["frame", "csv"])
+def test_peak_memory_is_under_four_times_the_table(kind: str, tmp_path: Path) -> None:
+    rng, rows = np.random.default_rng(0), 100_000
+    frame = pd.DataFrame(
+        {
+            "state": rng.integers(50, size=rows), "action": rng.integers(4, size=rows),
+            "next_state": rng.integers(50, size=rows), "reward": rng.random(rows).round(3),
+            "episode": np.arange(rows) // 20, "time": np.arange(rows) % 20,
+        }
+    )  # fmt: skip
+    size = int(frame.memory_usage(deep=True).sum())
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    log = frame if kind == "frame" else tmp_path / "log.csv"
+    posterior.fit(log, models=2)  # what is loaded on first use does not count
+    tracemalloc.start()
+    try:
+        posterior.fit(log, models=20)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * size
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "frame", "categorical", "ids", "paper"])
+def test_every_form_of_the_log_gives_the_same_models(form: str, tmp_path: Path) -> None:
+    expected = posterior.fit(LOG, models=6, seed=2).train
+    log: Any = LOG
+    options: dict[str, Any] = {}
+    if form == "csv":
+        LOG.to_csv(tmp_path / "log.csv", index=False)
+        log = tmp_path / "log.csv"
+    elif form == "parquet":
+        pytest.importorskip("pyarrow")
+        LOG.to_parquet(tmp_path / "log.parquet")
+        log = str(tmp_path / "log.parquet")
+    elif form == "categorical":
+        kinds = {"state": ["well", "sick"], "next_state": ["well", "sick", "gone"],
+                 "action": ["wait", "treat"]}  # fmt: skip
+        log = LOG.assign(**{k: pd.Categorical(LOG[k], v) for k, v in kinds.items()})
+    elif form in ("ids", "paper"):
+        numbers = {"well": 0, "sick": 1, "wait": 0, "treat": 1}
+        log = LOG.assign(**{k: LOG[k].map(numbers).astype("int8") for k in LOG.columns[:3]})
+        options = {"states": ["well", "sick"], "actions": ["wait", "treat"]}
+    if form == "paper":
+        log = log.rename(
+            columns={"state": "idstatefrom", "action": "idaction", "next_state": "idstateto"}
+        )
+    found = posterior.fit(log, models=6, seed=2, **options).train
+    assert found.state_labels == expected.state_labels
+    assert found.action_labels == expected.action_labels
+    np.testing.assert_array_equal(found.transitions, expected.transitions)
+    np.testing.assert_array_equal(found.rewards, expected.rewards)
+    np.testing.assert_array_equal(found.initial, expected.initial)
+
+
+def test_counts_are_those_of_pandas() -> None:
+    rng = np.random.default_rng(0)
+    log = pd.DataFrame(rng.integers(7, size=(500, 3)), columns=["state", "action", "next_state"])
+    found = posterior.fit(log, models=1, rewards=np.zeros(7))
+    expected = log.groupby(["state", "action", "next_state"]).size().reset_index(name="count")
+    np.testing.assert_array_equal(found.counts.to_numpy(), expected.to_numpy())
+
+
+def test_large_sparse_log_keeps_to_the_transitions_seen() -> None:
+    rng = np.random.default_rng(0)
+    state = rng.integers(3000, size=20_000)
+    log = {"state": state, "action": rng.integers(2, size=20_000),
+           "next_state": (state + rng.integers(4, size=20_000)) % 3000}  # fmt: skip
+    found = posterior.fit(
+        log, models=5, support="seen", unseen="absorb", rewards=np.zeros(3000), states=3000
+    )
+    assert found.train.storage == "sparse"
+    seen = len(found.counts) + len(found.unseen)
+    assert len(found.train.problem.indices) == seen
+
+
+def test_fit_folder_is_read_back_and_never_overwrites(tmp_path: Path) -> None:
+    found = posterior.fit_folder(LOG, tmp_path / "new" / "models", models=4, test_models=3)
+    back = mmdp.load(tmp_path / "new" / "models")
+    np.testing.assert_array_equal(back.transitions, found.train.transitions)
+    assert back.state_labels == ("well", "sick")
+    assert mmdp.load(tmp_path / "new" / "models", split="test").n_models == 3
+    document = json.loads((tmp_path / "new" / "models" / "fit.json").read_text())
+    assert document["transitions"] == 6
+    with pytest.raises(mmdp.InputError, match="holds training.csv already"):
+        posterior.fit_folder(LOG, tmp_path / "new" / "models")
+    posterior.fit_folder(LOG, tmp_path / "new" / "models", overwrite=True, models=2)
+    assert mmdp.load(tmp_path / "new" / "models").n_models == 2
+    assert not (tmp_path / "new" / "models" / "test.csv").exists()
+
+
+# ---------------------------------------------------------------------- bad logs
+def refused(log: Any, match: str, **options: Any) -> None:
+    with pytest.raises(mmdp.InputError, match=match) as caught:
+        posterior.fit(log, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("column", ["state", "action", "next_state", "reward", "episode"])
+def test_missing_values_name_the_line(column: str, tmp_path: Path) -> None:
+    log = LOG.astype(object).copy()
+    log.loc[2, column] = None
+    log.to_csv(tmp_path / "log.csv", index=False)
+    refused(tmp_path / "log.csv", rf"log.csv, line 4: {column} is .*(missing|not a number)")
+    refused(log, rf"row 2: {column} is .*(missing|not a number)")
+
+
+def test_unknown_state_is_named_with_its_line_and_a_suggestion(tmp_path: Path) -> None:
+    LOG.assign(next_state=["well"] * 5 + ["sikc"]).to_csv(tmp_path / "log.csv", index=False)
+    refused(
+        tmp_path / "log.csv", r"line 7: next_state 'sikc' \(did you mean 'sick'\?\)",
+        states=["well", "sick"],
+    )  # fmt: skip
+    ids = {"state": [0, 1], "action": [0, 0], "next_state": [1, 5], "reward": [0, 0]}
+    refused(ids, "row 1: next_state is 5, which is not one of the 3 states 0..2", states=3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("nextstate", "next_state"), ("acton", "action"), ("rewrd", "reward")]
+)
+def test_misspelt_column_is_told_the_right_name(wrong: str, right: str) -> None:
+    refused(LOG.rename(columns={right: wrong}), rf"{wrong!r} \(did you mean {right!r}\?\)")
+
+
+def test_other_columns_are_left_out_and_named() -> None:
+    found = posterior.fit(LOG.assign(hospital="A"), models=1)
+    assert any("hospital" in text for text in found.warnings)
+    renamed = LOG.rename(columns={"state": "from", "next_state": "to"})
+    columns = {"state": "from", "next_state": "to"}
+    np.testing.assert_array_equal(
+        posterior.fit(renamed, models=2, columns=columns).train.transitions,
+        posterior.fit(LOG, models=2).train.transitions,
+    )
+
+
+def test_ten_billion_cells_are_refused_with_their_size() -> None:
+    log = {"state": [0, 99_999], "action": [0, 0], "next_state": [1, 0], "reward": [0.0, 1.0]}
+    refused(log, r"10,000,000,000 possible transitions \(100,000 states, 1 action\).*GB", models=1)
+    log["state"] = [0, 3_000_000_000]
+    refused(log, "3,000,000,001 states")
+
+
+def test_other_bad_input_is_one_line() -> None:
+    refused(LOG.drop(columns="reward"), "no column 'reward'")
+    refused(LOG.iloc[:0], "no rows")
+    refused("nowhere.csv", "no such file")
+    refused(LOG, "concentration must be a positive", concentration=0)
+    refused(LOG, "models must be a whole number", models=0)
+    refused(LOG, "unseen must be one of", unseen="ignore")
+    refused(LOG, "support must be one of", support="some")
+    refused(LOG, r"does not broadcast to \(S, A, S'\)", prior=np.ones((3, 3)))
+    mask = np.ones((2, 2, 2), dtype=bool)
+    mask[0, 0, 1] = False
+    refused(LOG, "state 'well', action 'wait' leading to 'sick'", support=mask)
+    refused(LOG.iloc[:3], "2 state-action pairs never seen", unseen="error")
+    refused(LOG.iloc[:3], "no next state is possible", support="seen")
+    refused(LOG, "rewards of shape", rewards=np.zeros((5, 5)))
+    refused(LOG, "raised ZeroDivisionError", rewards=lambda s, a, n: 1 / 0)
+
+
+# ---------------------------------------------------------------------- draws
+def two_state(x: dict[str, Any]) -> dict[str, Any]:
+    """Vectorised: the probability of failing is p, of repair q."""
+    p, q = np.asarray(x["p"]), np.asarray(x["q"])
+    rows = np.stack([np.stack([1 - p, p], -1), np.stack([q, 1 - q], -1)], axis=-2)
+    return {"transitions": rows[..., None, :], "rewards": np.stack([10 - p, 0 * p], -1)[..., None]}
+
+
+def scalar_only(x: dict[str, Any]) -> dict[str, Any]:
+    if x["p"] > 2:  # an array has no single truth value
+        raise AssertionError
+    return two_state(x)
+
+
+@pytest.mark.parametrize("build", [two_state, scalar_only])
+@pytest.mark.parametrize("vectorized", [None, False])
+def test_draws_become_models_whatever_the_function_takes(build: Any, vectorized: Any) -> None:
+    rng = np.random.default_rng(0)
+    draws = pd.DataFrame({"p": rng.random(30), "q": rng.random(30)})
+    model = posterior.from_draws(draws, build, vectorized=vectorized, discount=0.9)
+    assert model.n_models == 30
+    np.testing.assert_allclose(model.transitions[:, 0, 0, 1], draws["p"])
+    np.testing.assert_allclose(model.rewards[:, 0, 0], 10 - draws["p"])
+    np.testing.assert_array_equal(model.parameters["q"], draws["q"])
+
+
+def test_a_function_that_broadcasts_wrongly_is_called_a_draw_at_a_time() -> None:
+    def build(x: dict[str, Any]) -> tuple[Any, Any]:
+        p = np.mean(x["p"])  # of all draws when vectorised
+        row = np.array([1 - p, p])
+        return np.tile(row, (*np.shape(x["p"]), 2, 1, 1)), [[0.0], [1.0]]
+
+    model = posterior.from_draws({"p": np.array([0.1, 0.7])}, build)
+    np.testing.assert_allclose(model.transitions[:, 0, 0, 1], [0.1, 0.7])
+
+
+def test_inference_data_is_read_by_its_shape() -> None:
+    values = np.random.default_rng(0).random((4, 5, 2))
+    dataset = SimpleNamespace(data_vars={"pq": SimpleNamespace(values=values)})
+    idata = SimpleNamespace(posterior=dataset)
+
+    def build(x: dict[str, Any]) -> dict[str, Any]:
+        return two_state({"p": x["pq"][..., 0], "q": x["pq"][..., 1]})
+
+    model = posterior.from_draws(idata, build)
+    assert model.n_models == 20
+    np.testing.assert_allclose(model.transitions[:, 1, 0, 0], values.reshape(20, 2)[:, 1])
+    assert list(model.parameters) == ["pq[0]", "pq[1]"]
+
+
+def test_sparse_and_time_varying_draws() -> None:
+    def sparse(x: dict[str, Any]) -> Any:
+        p = float(x["p"])
+        return [scipy.sparse.csr_array([[1 - p, p], [0.0, 1.0]])], np.zeros((2, 1))
+
+    draws = {"p": np.array([0.2, 0.4, 0.9])}
+    model = posterior.from_draws(draws, sparse)
+    np.testing.assert_allclose(model.transitions[:, 0, 0, 1], draws["p"])
+
+    def in_time(x: dict[str, Any]) -> Any:
+        p = float(x["p"])
+        steps = [[[[1 - p / t, p / t]], [[0.0, 1.0]]] for t in (1, 2)]
+        return steps, [[[1.0], [0.0]], [[2.0], [0.0]]]
+
+    model = posterior.from_draws(draws, in_time)
+    assert model.horizon == 2
+    np.testing.assert_allclose(model.transitions[1, :, 0, 0, 1], draws["p"] / 2)
+    np.testing.assert_allclose(model.rewards[:, 0, 0, 0], [1.0, 2.0])
+
+
+@pytest.mark.parametrize("vectorized", [None, True, False])
+def test_invalid_rows_name_the_draw_and_its_parameters(vectorized: Any) -> None:
+    draws = {"p": np.array([0.1, 0.5, 1.25]), "q": np.array([0.2, 0.3, 0.4])}
+    with pytest.raises(mmdp.InputError, match=r"draw 2 \(p = 1.25, q = 0.4\).*state 0, action 0"):
+        posterior.from_draws(draws, two_state, vectorized=vectorized)
+
+
+def test_bad_draws_are_one_line() -> None:
+    def refuse(draws: Any, build: Any, match: str, **options: Any) -> None:
+        with pytest.raises(mmdp.InputError, match=match):
+            posterior.from_draws(draws, build, **options)
+
+    good = {"p": [0.1, 0.2], "q": [0.1, 0.2]}
+    refuse({"p": [0.1, np.nan], "q": [0, 0]}, two_state, "draw 1: parameter 'p' is missing")
+    refuse({"p": [0.1], "q": [0, 0]}, two_state, "same number of draws")
+    refuse({}, two_state, "draws must be")
+    refuse(good, lambda x: 3, r"draw 0 \(p = 0.1.*build must return")
+    refuse(good, lambda x: 1 / 0, r"draw 0 .*raised ZeroDivisionError")
+    refuse(good, scalar_only, "build with arrays raised", vectorized=True)
+    refuse({"name": ["a", "b"]}, two_state, "parameter 'name'")
+
+
+def test_weights_from_log_likelihood_do_not_overflow() -> None:
+    ll = np.array([[-1e5, -1.0], [-1e5, -2.0], [-np.inf, 0.0]])
+    expected = np.array([1.0, np.exp(-1.0), 0.0])
+    np.testing.assert_allclose(
+        posterior.weights_from_log_likelihood(ll), expected / expected.sum(), rtol=1e-9
+    )
+    for bad in ([np.nan, 0.0], [-np.inf, -np.inf], []):
+        with pytest.raises(mmdp.InputError):
+            posterior.weights_from_log_likelihood(bad)
+    assert posterior.effective_models([0.25] * 4) == 4.0
