@@ -9,7 +9,7 @@ from mmdp.kernels.problem import Backward, Kernel, Problem
 
 __all__ = ["BACKENDS", "Backward", "Kernel", "Problem", "get"]
 
-BACKENDS = ("numpy", "numba")
+BACKENDS = ("numpy", "numba", "jax")
 
 
 SMALL = 2_000_000  # multiply-adds a pass that numpy finishes while numba would still load
@@ -37,6 +37,10 @@ def get(backend: str | Kernel = "auto", work: int | None = None) -> Kernel:
         from mmdp.kernels.numpy_kernel import NumpyKernel
 
         return NumpyKernel()
+    if backend == "jax":
+        from mmdp.kernels.jax_kernel import JaxKernel
+
+        return JaxKernel()
     raise InputError(f"no backend is called {backend!r}; choose one of auto, {', '.join(BACKENDS)}")
 
 
