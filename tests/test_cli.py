@@ -6,7 +6,10 @@ file.
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import dataclasses
+import itertools
 import json
 import os
 import re
@@ -195,6 +198,117 @@ def test_solve_with_oracle_has_no_policy(folder: Path, train: mmdp.MMDP, tmp_pat
     assert "one policy per model" in message
 
 
+# ---------------------------------------------------------------- solve: proofs
+def best_by_enumeration(model: mmdp.MMDP, horizon: int) -> float:
+    """The value of the best deterministic Markov policy, by trying every one in plain numpy."""
+    states = np.arange(model.n_states)
+    best = -np.inf
+    for choice in itertools.product(range(model.n_actions), repeat=horizon * model.n_states):
+        values = np.zeros((model.n_models, model.n_states))
+        for actions in reversed(np.reshape(choice, (horizon, model.n_states))):
+            p, r = model.transitions[:, states, actions], model.rewards[:, states, actions]
+            values = r + model.discount * np.einsum("msn,mn->ms", p, values)
+        best = max(best, float(model.weights @ values @ model.initial))
+    return best
+
+
+def test_certify_says_how_much_better_any_policy_could_be(folder: Path, train: mmdp.MMDP) -> None:
+    arguments = ("solve", folder, "-T", 3, "--method", "wsu", "--certify", 5)
+    best = best_by_enumeration(train, 3)
+    found = run(*arguments, "--json").json
+    assert found["value"] <= best + 1e-12
+    assert found["bound"] >= best - 1e-12
+    expected = (found["bound"] - found["value"]) / abs(found["value"])
+    assert found["gap"] == pytest.approx(expected, abs=1e-12)
+    assert found["bound_method"] in ("oracle", "qmdp", "pairs", "dual", "pair-dual")
+    assert found["bounds"] == ("history" if found["bound_method"] in ("oracle", "qmdp", "pairs")
+                               else "markov")  # fmt: skip
+    text = " ".join(run(*arguments).out.split())
+    if found["status"] == "OPTIMAL":
+        assert "proven optimal: no" in text
+    else:
+        sentence = re.search(r"at most ([\d.-]+): within ([\d.]+)% of the best any", text)
+        assert sentence is not None
+        assert float(sentence[2]) / 100 >= found["gap"] - 1e-12
+
+
+@pytest.mark.parametrize(
+    ("status", "gap", "kind", "expected"),
+    [
+        ("COMPLETED", 0.00875, "history",
+         "value 200.0000, at most 201.7500: within 0.88% of the best any policy can do"),
+        ("TIME_LIMIT", 0.25, "markov",
+         "value 200.0000, at most 250.0000: within 25% of the best any Markov policy can do"),
+        ("OPTIMAL", 0.0, "markov",
+         "value 200.0000, proven optimal: no Markov policy is better"),
+        ("OPTIMAL", 1e-6, "history",
+         "value 200.0000, proven optimal: no policy is better by more than 0.0001%"),
+    ],
+)  # fmt: skip
+def test_the_sentence_of_a_certificate(
+    train: mmdp.MMDP, status: str, gap: float, kind: Any, expected: str
+) -> None:
+    bound = 200 * (1 + gap)
+    solution = dataclasses.replace(
+        mmdp.solve(train, 2), value=200.0, bound=bound, status=mmdp.Status[status],
+        details={"certificate": mmdp.Bound(bound, "pairs", kind)},
+    )  # fmt: skip
+    assert cli._certificate(solution) == expected
+
+
+@pytest.mark.parametrize("method", ["exact", "milp"])
+def test_methods_that_prove_report_their_bound(
+    folder: Path, train: mmdp.MMDP, method: str, tmp_path: Path
+) -> None:
+    best = best_by_enumeration(train, 2)
+    arguments = ("solve", folder, "-T", 2, "--method", method, "--time-limit", 60)
+    found = run(*arguments, "--json").json
+    assert found["status"] == "OPTIMAL"
+    assert found["value"] == pytest.approx(best, rel=1e-9)
+    assert found["bound"] == pytest.approx(best, rel=1e-5)
+    assert found["gap"] < 1e-5
+    assert (found["bound_method"], found["bounds"]) == (method, "markov")
+    done = run(*arguments, "--out", tmp_path / "p.csv")
+    assert "proven optimal: no Markov policy is better" in " ".join(done.out.split())
+    policy = mmdp.load_policy(tmp_path / "p.csv")
+    assert mmdp.evaluate(policy, train).mean == pytest.approx(best, rel=1e-9)
+
+
+def test_certify_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"
+    for method in ("qmdp", "mixts", "pomcp", "rollout"):
+        message = refused("solve", nothing, "-T", 2, "--method", method, "--certify", 1)
+        assert f"{method} has memory" in message
+        assert "no such file" not in message
+    assert "leave out" in refused("solve", nothing, "-T", 2, "--method", "oracle", "--certify", 1)
+    for seconds in (0, -1, "nan"):
+        assert "positive" in refused("solve", nothing, "-T", 2, "--certify", seconds)
+
+
+def test_bound_prints_what_it_bounds(folder: Path, train: mmdp.MMDP) -> None:
+    best = best_by_enumeration(train, 3)
+    oracle = mmdp.solve(train, 3, "oracle").value
+    found = run("bound", folder, "-T", 3, "--method", "oracle", "--json").json
+    assert found["value"] == pytest.approx(oracle, rel=1e-9)
+    assert (found["bounds"], found["method"], found["horizon"]) == ("history", "oracle", 3)
+    done = run("bound", folder, "-T", 3, "--time-limit", 5)
+    facts = done.facts()
+    assert done.code == 0
+    assert best - 1e-4 <= float(facts["value"]) <= oracle + 1e-4
+    assert facts["holds for"] in ("every policy, also with memory", "every Markov policy")
+    assert float(facts["CADP reaches"].split(",")[0]) <= best + 1e-4
+    assert float(facts["seconds"]) >= 0
+    tested = run("bound", folder, "-T", 3, "-m", "oracle", "--split", "test", "--json").json
+    expected = mmdp.solve(mmdp.load(folder, split="test"), 3, "oracle").value
+    assert tested["value"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_bound_refuses(folder: Path, tmp_path: Path) -> None:
+    assert "did you mean 'pairs'?" in refused("bound", tmp_path / "no", "--method", "pair")
+    assert "--time-limit must be" in refused("bound", folder, "-T", 2, "--time-limit", 0)
+    assert "--horizon 50" in refused("bound", folder)
+
+
 # ---------------------------------------------------------------- evaluate
 @pytest.fixture(scope="module")
 def policy_file(folder: Path, train: mmdp.MMDP, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -375,6 +489,9 @@ def test_info_tells_labels_masks_weights_and_time(tmp_path: Path) -> None:
         run("info", tmp_path / "m.npz", "--json"),
     )
     assert facts["states"] == "2: well, [bold]ill"
+    listed = model.replace(states=["well, or so", "ill"])
+    mmdp.save(listed, tmp_path / "listed.npz")
+    assert run("info", tmp_path / "listed.npz").facts()["states"] == "2: 'well, or so', ill"
     assert facts["horizon"] == "3 (time-varying)"
     assert facts["weights"] == "0.25 to 0.75"
     assert facts["not allowed"] == "1 of 4 state-action pairs"
@@ -427,7 +544,14 @@ def test_domain_refuses(tmp_path: Path) -> None:
     assert "garnet" in refused(*garnet, "concentration=high")
     assert "KEY=VALUE" in refused("domain", "hiv", "--out", tmp_path, "--set", "x")
     assert "at least 1" in refused("domain", "hiv", "--out", tmp_path, "--models", 0)
+    assert "seed must be a whole number of at least 0, not -1" in refused(
+        "domain", "hiv", "--out", tmp_path, "--seed", -1
+    )
+    assert "a folder is wanted" in refused("domain", "hiv", "--out", tmp_path / "new.csv")
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "pol.csv").write_text("x")
+    message = refused("domain", "hiv", "--out", tmp_path / "pol.csv")
+    assert "pol.csv: is a file; choose the name of a folder" in message
 
 
 # ---------------------------------------------------------------- bad input
@@ -439,16 +563,21 @@ def test_bad_calls_are_one_line_and_exit_2(folder: Path, policy_file: Path, tmp_
     assert "horizon must be at least 1, not 0" in refused("solve", folder, "-T", 0)
     assert "at least 1, not -1" in refused("solve", folder, "--horizon", -1)
     assert "valid integer" in refused("solve", folder, "--horizon", "soon")
-    assert "starts must be at least 1" in refused("solve", folder, "-T", 2, "--starts", 0)
+    assert "starts must be" in refused("solve", folder, "-T", 2, "--starts", 0)
     assert "only of cadp" in refused("solve", folder, "-T", 2, "--method", "wsu", "--starts", 2)
     assert "policy file" in refused("solve", folder, "-T", 2, "--init", "nowhere")
-    assert "time_limit" in refused("solve", folder, "-T", 2, "--time-limit", 0)
+    assert "--time-limit must be" in refused("solve", folder, "-T", 2, "--time-limit", 0)
     assert "Missing argument" in refused("solve")
     assert "No such option" in refused("solve", folder, "--horizons", 3)
     assert "Did you mean 'solve'?" in refused("slove", folder)
     assert "missing" in refused("info", tmp_path / "missing")
     assert "missing.csv" in refused("evaluate", tmp_path / "missing.csv", folder)
     assert "nosplit" in refused("info", folder, "--split", "nosplit")
+    file = folder / "training.csv"
+    assert "training.csv: --split test chooses" in refused(
+        "evaluate", policy_file, file, "--split", "test"
+    )
+    assert "seed must be a whole" in refused("solve", tmp_path / "missing", "-T", 2, "--seed", -3)
     assert "compat" in refused("info", folder, "--compat", "older")
 
 
@@ -460,7 +589,22 @@ def test_a_policy_for_other_states_is_refused(folder: Path, tmp_path: Path) -> N
 def test_bad_data_names_the_options_that_help(folder: Path, tmp_path: Path) -> None:
     lines = (folder / "training.csv").read_text().splitlines()
     (tmp_path / "twice.csv").write_text("\n".join([*lines, lines[1]]) + "\n")
-    assert "--duplicates" in refused("info", tmp_path / "twice.csv")
+    assert "--duplicates last or --duplicates sum" in refused("info", tmp_path / "twice.csv")
+    lacking = [line for line in lines if not line.startswith("2,1,") or line.split(",")[3] != "4"]
+    (tmp_path / "lacking.csv").write_text("\n".join(lacking) + "\n")
+    message = refused("info", tmp_path / "lacking.csv")
+    assert "; add them, or pass --missing-actions zero" in message
+    assert "allow" not in message.split("; ")[-1]
+    assert run("info", tmp_path / "lacking.csv", "--missing-actions", "zero").code == 0
+    (tmp_path / "worded.csv").write_text("time,state,action\n0,well,0\n0,ill,0\n0,dead,0\n")
+    message = refused("evaluate", tmp_path / "worded.csv", folder)
+    assert "the model has no labels of states; give ids" in message
+    ragged = {"format": "mmdp-policy-1", "policy": [[0, 1, 0], [1]]}
+    (tmp_path / "ragged.json").write_text(json.dumps(ragged))
+    message = refused("evaluate", tmp_path / "ragged.json", folder)
+    assert message.endswith(
+        "ragged.json: rows of different lengths; every time has the same states\n"
+    )
     (tmp_path / "short.csv").write_text("\n".join(lines[:-1]) + "\n")
     assert "--normalize" in refused("info", tmp_path / "short.csv")
     assert run("info", tmp_path / "short.csv", "--normalize").code == 0
@@ -509,8 +653,11 @@ def test_tables_fit_80_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("solve", "big.npz", "-T", 9),
         ("compare", "big.npz", "-T", 9, "--test-data", "big.npz"),
         ("info", "big.npz"),
+        ("solve", "big.npz", "-T", 2, "--certify", 0.5),
+        ("bound", "big.npz", "-T", 2, "--time-limit", 0.5),
         ("solve", "--help"),
         ("compare", "--help"),
+        ("bound", "--help"),
         ("--help",),
     ):
         done = run(*arguments)
@@ -518,7 +665,7 @@ def test_tables_fit_80_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert fits(done.out), done.out
 
 
-@pytest.mark.parametrize("name", ["solve", "evaluate", "compare", "info", "domain"])
+@pytest.mark.parametrize("name", ["solve", "evaluate", "compare", "bound", "info", "domain"])
 def test_help_teaches_with_examples(name: str) -> None:
     text = run(name, "--help").out
     examples = [line.strip() for line in text.split("Examples:")[1].splitlines() if line.strip()]
@@ -638,11 +785,63 @@ def test_process_interrupted_prints_the_best_so_far(folder: Path, tmp_path: Path
         time.sleep(0.02)
     running.send_signal(signal.SIGINT)
     text, err = running.communicate(timeout=60)
-    assert running.returncode == 0, err
+    assert running.returncode == 130, err
     found = json.loads(text)
     assert found["status"] == "INTERRUPTED"
     assert found["value"] == pytest.approx(max(found["trace"]), rel=1e-12)
     assert mmdp.load_policy(out).horizon == 60
+
+
+def test_process_interrupted_while_it_imports_leaves_no_traceback() -> None:
+    code = (
+        "import sys\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'mmdp.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        "from mmdp.__main__ import main\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_interrupt_outside_a_command_exits_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(**_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 130
+
+
+def interrupt_from_the_callback(call: Any) -> Any:
+    """The call with Ctrl-C sent by this process at the first progress report."""
+
+    def run(*arguments: Any, callback: Any, **options: Any) -> Any:
+        def hear(progress: Any) -> None:
+            callback(progress)
+            signal.raise_signal(signal.SIGINT)
+
+        return call(*arguments, callback=hear, **options)
+
+    return run
+
+
+def test_an_interrupted_solve_or_bound_prints_and_exits_130(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mmdp, "solve", interrupt_from_the_callback(mmdp.solve))
+    done = run("solve", folder, "-T", HORIZON)
+    assert done.code == 130
+    assert "INTERRUPTED" in done.out
+    monkeypatch.setattr(mmdp, "bound", interrupt_from_the_callback(mmdp.bound))
+    done = run("bound", folder, "-T", HORIZON, "--method", "pairs")
+    assert done.code == 130
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 # ---------------------------------------------------------------- paper
@@ -668,3 +867,44 @@ def test_paper_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("x")
     assert "cannot make the folder" in refused("paper", "--out", blocker / "out")
+    assert "is a file" in refused("paper", "--out", blocker)
+    new = tmp_path / "new"
+    message = refused("paper", "--seed", -3, "--out", new)
+    assert message == "mmdp: seed must be a whole number of at least 0, not -3\n"
+    assert not new.exists()
+    (tmp_path / "data").mkdir()
+    message = refused("paper", "--data", tmp_path / "data", "--out", new)
+    assert "training.csv in the folders riverswim, population, population_small" in message
+    assert not new.exists()
+
+
+def test_paper_interrupted_says_what_is_kept_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C inside the third cell, whose solver returns its best so far: that is not kept."""
+    plain, calls = mmdp.solve, []
+
+    def solve(model: mmdp.MMDP, horizon: int, method: Any = "cadp", **options: Any) -> Any:
+        found = plain(model, horizon, method, **options)
+        if model.n_models > 8:  # not the one that compiles
+            calls.append(found.method)
+        if len(calls) == 3:
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        return found
+
+    data = tmp_path / "data"
+    train, test = mmdp.domains.hiv(n_train=9, n_test=9, seed=0)
+    data.mkdir()
+    mmdp.save(train, data / "hiv")
+    mmdp.save(test, data / "hiv", split="test")
+    out = tmp_path / "out"
+    arguments = ("paper", "--domain", "HIV", "--domain", "INV", "--data", data, "--out", out)
+    monkeypatch.setattr(mmdp, "solve", solve)
+    done = run(*arguments)
+    assert (done.code, done.out) == (130, "")
+    first, *_, last = done.err.splitlines()
+    assert first == f"mmdp: note: {data} has no models of INV; these are generated"
+    kept = out / "cells"
+    assert last == f"mmdp: interrupted; 2 of 21 results kept in {kept}; run again to go on"
+    assert {path.name.split("-")[2] for path in kept.iterdir()} == {"CADP", "WSU"}

@@ -410,6 +410,37 @@ def test_policy_json_is_plain(tmp_path: Path) -> None:
     assert stored["states"] == list(full_model().state_labels)
 
 
+def test_policy_with_labels_for_a_model_without(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("time,state,action\n0,up,0\n0,down,0\n")
+    with pytest.raises(mmdp.InputError, match="line 2: state 'up' is a label .* load it with"):
+        mmdp.load_policy(tmp_path / "p.csv")
+    with pytest.raises(mmdp.InputError, match="the model has no labels of states; give ids"):
+        mmdp.load_policy(tmp_path / "p.csv", random_model())
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [{"policy": [[0, 1], [1]]}, {"policy": [0, [1]]}, {"probabilities": [[[0.5, 0.5], [1.0]]]}],
+)
+def test_ragged_policy_json_is_refused_in_few_words(tmp_path: Path, stored: Any) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps({"format": "mmdp-policy-1", **stored}))
+    with pytest.raises(mmdp.InputError) as refusal:
+        mmdp.load_policy(path)
+    wanted = "rows of different lengths; every time has the same states"
+    assert str(refusal.value) == f"{path}: {wanted}"
+
+
+def test_a_split_of_a_file_is_refused(tmp_path: Path) -> None:
+    """The file would be read whatever the split says."""
+    for name in ("training.csv", "test.csv", "m.npz"):
+        mmdp.save(random_model(), tmp_path / name)
+        for split in ("test", "true"):
+            with pytest.raises(mmdp.InputError, match=f"{name}: split='{split}' chooses among"):
+                mmdp.load(tmp_path / name, split=split)
+        assert_same(mmdp.load(tmp_path / name), random_model())
+
+
 def test_write_whole_keeps_the_suffix_for_writers(tmp_path: Path) -> None:
     seen: list[str] = []
 

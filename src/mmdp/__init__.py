@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mmdp import measures as measures
     from mmdp import plots as plots
     from mmdp import posterior as posterior
+    from mmdp import report as report
     from mmdp import testing as testing
     from mmdp.ecosystem import to_gymnasium as to_gymnasium
     from mmdp.io import load as load
@@ -86,6 +87,7 @@ __all__ = [
     "plots",
     "posterior",
     "regret_by_horizon",
+    "report",
     "save",
     "save_policy",
     "simulate",
@@ -95,14 +97,8 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "domains",
-    "ecosystem",
-    "io",
-    "measures",
-    "plots",
-    "posterior",
-    "testing",
-}  # loaded on first use: they import pandas etc.
+    "domains", "ecosystem", "io", "measures", "plots", "posterior", "report", "testing",
+}  # fmt: skip  # loaded on first use: they import pandas etc.
 _ELSEWHERE = {
     "fit": "posterior", "from_draws": "posterior", "load": "io", "load_policy": "io",
     "save": "io", "save_policy": "io", "to_gymnasium": "ecosystem",

@@ -14,9 +14,11 @@ import functools
 import inspect
 import io
 import json
+import math
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, cast
@@ -26,9 +28,11 @@ from typer.core import TyperCommand, TyperGroup
 
 from mmdp._version import __version__
 from mmdp.console import (
+    Interrupts,
     Steps,
     Working,
     aligned,
+    at_most_percent,
     clock,
     complain,
     errors,
@@ -40,11 +44,12 @@ from mmdp.console import (
 from mmdp.errors import InputError, shown
 
 if TYPE_CHECKING:
-    from mmdp import MMDP, Evaluation, MarkovPolicy, Solution
+    from mmdp import MMDP, Bound, Evaluation, MarkovPolicy, Solution
     from mmdp.methods import Method
 
 WIDTH = 80  # columns that every table fits
 PREVIEW_ROWS = 6
+PROVEN = 1e-8  # relative gap that is not worth a word
 LOADING = "Loading"  # help panels
 METHOD = "Method"
 
@@ -76,16 +81,31 @@ def _os_message(error: OSError) -> str:
 def _as_options(message: str) -> str:
     """Name the options of the command line where the library names its arguments.
 
-    >>> _as_options("load with normalize=True or missing_actions='zero'")
-    'load with --normalize or --missing-actions zero'
+    >>> _as_options("load with normalize=True or duplicates='last' or 'sum'")
+    'load with --normalize or --duplicates last or --duplicates sum'
     """
 
     def option(match: re.Match[str]) -> str:
-        name, value = match["name"].replace("_", "-"), match["value"].strip("'\"")
-        return f"--{name}" if value == "True" else f"--{name} {value}"
+        name = match["name"].replace("_", "-")
+        values = [value.strip("'\"") for value in match["values"].split(" or ")]
+        return " or ".join(f"--{name}" if x == "True" else f"--{name} {x}" for x in values)
 
-    known = "|".join([*_LOADING, "split", "horizon"])
-    return re.sub(rf"\b(?P<name>{known})=(?P<value>'\w+'|\"\w+\"|\w+)", option, message)
+    for words, ours in _LIBRARY_WORDS.items():
+        message = message.replace(words, ours)
+    known = "|".join([*_LOADING, "split", "horizon", "method"])
+    quoted = r"'[\w-]+'|\"[\w-]+\""
+    return re.sub(
+        rf"\b(?P<name>{known})=(?P<values>(?:{quoted})(?: or {quoted})*|\w+)", option, message
+    )
+
+
+# Remedies that only exist in Python, and what helps on the command line.
+_LIBRARY_WORDS = {
+    ", forbid the action with `allowed`, or pass allow_missing=True "
+    "(missing_actions='zero' when loading)": ", or pass missing_actions='zero'",
+    "that `allowed` forbids": "that are not allowed",
+    "time_limit must": "--time-limit must",
+}
 
 
 def _exit_code(call: Callable[[], Any]) -> int:
@@ -183,7 +203,10 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # a label that the terminal cannot show must not end the command
             stream.reconfigure(errors="replace")
-    app(prog_name="mmdp")
+    try:
+        app(prog_name="mmdp")
+    except KeyboardInterrupt:  # between commands: what they do themselves is caught there
+        sys.exit(130)
 
 
 def _print_version(wanted: bool) -> None:
@@ -224,9 +247,20 @@ Horizon = Annotated[
         help="Number of decisions. A time-varying model has its own.",
     ),
 ]  # fmt: skip
+
+
+def _check_seed(seed: int | None) -> int | None:
+    if seed is not None and seed < 0:
+        raise InputError(f"seed must be a whole number of at least 0, not {seed}")
+    return seed
+
+
 Seed = Annotated[
-    int | None, typer.Option("--seed", metavar="N", help="Seed of every random choice.")
-]
+    int | None,
+    typer.Option(
+        "--seed", metavar="N", callback=_check_seed, help="Seed of every random choice."
+    ),
+]  # fmt: skip
 TimeLimit = Annotated[
     float | None,
     typer.Option("--time-limit", metavar="S", help="Seconds; then the best policy so far."),
@@ -346,6 +380,8 @@ def _write_csv(frame: Any, path: Path) -> None:
     "mmdp solve data/riverswim --horizon 50 --out policy.csv",
     "mmdp solve models.npz -T 20 --starts 16 --seed 1 --time-limit 60",
     "mmdp solve data/hiv -T 15 --method gradient --json",
+    "mmdp solve data/riverswim -T 50 --certify 30",
+    "mmdp solve data/hiv -T 5 --method exact --time-limit 60",
 )
 @loads
 def solve(
@@ -359,8 +395,8 @@ def solve(
         str,
         typer.Option(
             "--method", "-m", metavar="NAME", rich_help_panel=METHOD,
-            help="cadp, wsu, mvp, gradient, mirror or oracle; with memory: qmdp, mixts, "
-            "pomcp or rollout.",
+            help="cadp, wsu, mvp, gradient, mirror or oracle; with a proof: exact or milp; "
+            "with memory: qmdp, mixts, pomcp or rollout.",
         ),
     ] = "cadp",
     init: Annotated[
@@ -386,6 +422,13 @@ def solve(
     episodes: Episodes = None,
     seed: Seed = None,
     time_limit: TimeLimit = None,
+    certify: Annotated[
+        float | None,
+        typer.Option(
+            "--certify", metavar="S",
+            help="Prove in S more seconds how much better any policy could be.",
+        ),
+    ] = None,
     backend: Backend = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -396,7 +439,7 @@ def solve(
     """Compute one policy for all models of DATA.
 
     The default method is CADP started from WSU. Ctrl-C and --time-limit give
-    the best policy so far and say so.
+    the best policy so far and say so; after Ctrl-C the exit status is 130.
     """
     import mmdp
 
@@ -407,14 +450,17 @@ def solve(
     _check_out(out, (".csv", ".parquet", ".json"))
     if out is not None:
         _check_has_table(method)
+    if certify is not None:
+        _check_certify(certify, method)
     silent = quiet or as_json
     model = _load(data, loading, split=split, quiet=silent)
     if init is not None and init not in ("wsu", "mvp", "random", "uniform"):
         chosen = _build_method(method, {**options, "init": _start_from(init, model)})
-    with Working(f"solving with {method}", quiet=silent) as working:
+    solving = f"solving with {method} (a first run compiles)"
+    with Working(solving, quiet=silent) as working, Interrupts() as interrupts:
         solution = mmdp.solve(
             model, horizon, chosen, backend=backend, seed=seed, time_limit=time_limit,
-            callback=working.progress,
+            certify=certify or False, callback=working.progress,
         )  # fmt: skip
     if out is not None:
         mmdp.save_policy(solution.policy, out)
@@ -423,17 +469,33 @@ def solve(
     elif not quiet:
         _note_assumptions(model)
         _show_solution(solution, model, data, out)
+    if interrupts.seen or solution.status.name == "INTERRUPTED":
+        raise typer.Exit(130)
+
+
+def _check_certify(seconds: float, method: str) -> None:
+    from mmdp.methods import PLANNERS
+
+    if not seconds > 0:
+        raise InputError(f"--certify must be a positive number of seconds, not {seconds:g}")
+    if method == "oracle":
+        raise InputError("oracle is an upper bound itself; leave out --certify")
+    if method in PLANNERS:
+        raise InputError(
+            f"--certify bounds Markov policies, and {method} has memory; "
+            "mmdp bound DATA --method pairs bounds every policy"
+        )
 
 
 def _check_has_table(method: str) -> None:
     """Refuse to write a policy that no table can hold, before the work."""
-    from mmdp.methods import MARKOV_METHODS
+    from mmdp.methods import MARKOV_METHODS, PLANNERS
 
     if method == "oracle":
         raise InputError(
             "oracle has one policy per model, so there is none to write; leave out --out"
         )
-    if method not in MARKOV_METHODS:
+    if method in PLANNERS:
         raise InputError(
             f"{method} remembers what it has seen, so no table of actions can be written; "
             f"leave out --out, or choose one of {', '.join(MARKOV_METHODS)}"
@@ -470,7 +532,8 @@ def _solution_document(
         "data": data, "method": solution.method, "horizon": source.horizon,
         "value": solution.value, "stderr": found.stderr, "sd": found.sd, "worst": found.worst,
         "cvar10": found.cvar(0.1),
-        "bound": solution.bound, "gap": solution.gap, "status": solution.status.name,
+        "bound": solution.bound, "gap": solution.gap, **_bound_origin(solution),
+        "status": solution.status.name,
         "status_text": solution.status.value, "iterations": solution.iterations,
         "seconds": solution.seconds, "options": options, "seed": source.seed,
         "backend": source.backend, "version": source.version, "trace": solution.trace,
@@ -480,6 +543,31 @@ def _solution_document(
         kind = "actions" if solution.policy.deterministic else "probabilities"
         document["policy"] = {kind: solution.policy.table}
     return document
+
+
+def _bound_origin(solution: Solution) -> dict[str, str | None]:
+    """Which method gave the bound, and whether it holds for every policy or the Markov ones."""
+    if solution.bound is None:
+        return {"bound_method": None, "bounds": None}
+    certificate = solution.details.get("certificate")
+    if certificate is not None and certificate.value <= solution.bound:
+        return {"bound_method": certificate.method, "bounds": certificate.bounds}
+    return {"bound_method": solution.method, "bounds": "markov"}
+
+
+def _certificate(solution: Solution) -> str:
+    """How good the policy is proven to be, in a sentence."""
+    assert solution.bound is not None
+    assert solution.gap is not None
+    value, most = figures([solution.value, solution.bound])
+    policy = "policy" if _bound_origin(solution)["bounds"] == "history" else "Markov policy"
+    if solution.status.name == "OPTIMAL":
+        rest = f" by more than {at_most_percent(solution.gap)}" if solution.gap > PROVEN else ""
+        return f"value {value}, proven optimal: no {policy} is better{rest}"
+    if solution.gap == math.inf:
+        return f"value {value}; no {policy} has more than {most}"
+    within = f"within {at_most_percent(solution.gap)} of the best any {policy} can do"
+    return f"value {value}, at most {most}: {within}"
 
 
 def _show_solution(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
@@ -494,8 +582,13 @@ def _show_solution(solution: Solution, model: MMDP, data: Path, out: Path | None
         ("iterations", f"{solution.iterations:,}"),
         ("seconds", f"{clock(solution.seconds)} ({solution.provenance.backend})"),
     ]
+    certificate = solution.details.get("certificate")
+    if certificate is not None:
+        facts.append(("bound", f"{certificate.method}, {clock(certificate.seconds)} s"))
     print(f"{data}\n{_sizes(model)}")
     show_facts(f"{solution.method}, horizon {solution.provenance.horizon}", facts)
+    if solution.bound is not None and solution.policy is not None:
+        print(textwrap.fill(_certificate(solution), WIDTH))
     if out is not None:
         print(f"policy written to {out}")
     elif solution.policy is None:
@@ -654,7 +747,7 @@ def compare(
     Oracle, the last row, solves each model on its own: no policy does better.
     Regret is the distance to it, on the test models where there are any.
     Policies with memory are simulated: ± is the standard error. A time limit
-    holds for each method.
+    holds for each method; after Ctrl-C the exit status is 130.
     """
     chosen = _chosen_methods(methods, episodes)
     _check_out(out, (".csv",))
@@ -663,7 +756,7 @@ def compare(
     if test_data is not None or test is not False:
         held_out = _load_test(data, test_data, test is True, as_json, loading)
     solving = {"backend": backend, "seed": seed, "time_limit": time_limit}
-    with Working("comparing", quiet=as_json) as working:
+    with Working("comparing (a first run compiles)", quiet=as_json) as working:
         rows = _compare_rows(chosen, train, held_out, horizon, solving, working)
     if out is not None:
         import pandas as pd
@@ -684,13 +777,13 @@ def compare(
 
 def _chosen_methods(methods: str | None, episodes: int | None) -> list[Method]:
     """The methods asked for, Oracle moved to the end."""
-    from mmdp import METHODS, Oracle
-    from mmdp.methods import MARKOV_METHODS
+    from mmdp import Oracle
+    from mmdp.methods import MARKOV_METHODS, PLANNERS
 
     asked = ",".join(MARKOV_METHODS) if methods is None else methods
     names = dict.fromkeys(name.strip() for name in asked.split(",") if name.strip())
     names.pop("oracle", None)
-    simulated = [name for name in names if name in METHODS and name not in MARKOV_METHODS]
+    simulated = [name for name in names if name in PLANNERS]
     if episodes is not None and not simulated:
         raise InputError("--episodes is for methods with memory, and none of these has any")
     chosen = [
@@ -784,6 +877,76 @@ def _show_comparison(
             print(f"{row['method']}: {row['status_text']}")
 
 
+# ---------------------------------------------------------------- bound
+@command(
+    "mmdp bound data/riverswim --horizon 50",
+    "mmdp bound data/hiv -T 15 --method pairs --time-limit 60 --json",
+)
+@loads
+def bound(
+    data: Data,
+    horizon: Horizon = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method", "-m", metavar="NAME",
+            help="best, oracle, qmdp, pairs, dual, pair-dual or lp.",
+        ),
+    ] = "best",
+    time_limit: Annotated[
+        float | None,
+        typer.Option("--time-limit", metavar="S", help="Seconds of the search; 10 by default."),
+    ] = None,
+    as_json: Json = False,
+    split: Split = "train",
+    *,
+    loading: Loading,
+) -> None:  # fmt: skip
+    """A proven upper bound on the value of every policy for DATA.
+
+    oracle, qmdp and pairs hold for policies with memory too; dual, pair-dual
+    and lp for Markov policies, which see the time and the state. best takes
+    the least of them. After Ctrl-C: the least so far, and exit status 130.
+    """
+    import mmdp
+    from mmdp.bounds import BOUNDS
+
+    if method not in BOUNDS:
+        _unknown("bound", method, BOUNDS)
+    model = _load(data, loading, split=split, quiet=as_json)
+    searching = f"bounding with {method} (a first run compiles)"
+    with Working(searching, quiet=as_json) as working, Interrupts() as interrupts:
+        found = mmdp.bound(
+            model, horizon, method, time_limit=time_limit,
+            callback=lambda p: working.say(f"{p.method}: at most {p.value:,.8g}"),
+        )  # fmt: skip
+    steps = horizon if horizon is not None else model.horizon
+    if as_json:
+        show_json({
+            "data": data, "horizon": steps, "value": found.value, "bounds": found.bounds,
+            "method": found.method, "incumbent": found.details.get("incumbent"),
+            "seconds": found.seconds, "version": __version__,
+        })  # fmt: skip
+    else:
+        _note_assumptions(model)
+        print(f"{data}\n{_sizes(model)}")
+        show_facts(f"upper bound, horizon {steps}", _bound_facts(found))
+    if interrupts.seen:
+        raise typer.Exit(130)
+
+
+def _bound_facts(found: Bound) -> list[tuple[str, str]]:
+    known = found.details.get("incumbent")
+    most, reached = figures([found.value, known])
+    kinds = {"history": "every policy, also with memory", "markov": "every Markov policy"}
+    facts = [("value", most), ("holds for", kinds[found.bounds])]
+    if known is not None:
+        gap = found.gap(known)
+        within = f", within {at_most_percent(gap)}" if gap < math.inf else ""
+        facts.append(("CADP reaches", f"{reached}{within}"))
+    return [*facts, ("method", found.method), ("seconds", clock(found.seconds))]
+
+
 # ---------------------------------------------------------------- info
 @command("mmdp info data/riverswim", "mmdp info models.npz --json")
 @loads
@@ -862,7 +1025,7 @@ def _listed(count: int, labels: Sequence[str], own: bool, most: int = 8) -> str:
     """The count, and the first labels where the model has labels of its own."""
     if not own or all(label == str(i) for i, label in enumerate(labels)):
         return f"{count:,}"
-    names = list(labels[:most]) + (["..."] if count > most else [])
+    names = [repr(x) if "," in x else x for x in labels[:most]] + ["..."] * (count > most)
     return f"{count:,}: {', '.join(names)}"
 
 
@@ -918,6 +1081,7 @@ def domain(
         _unknown("domain", name, DOMAINS)
     if out is None:
         raise InputError(f"say where to write {name}: --out FOLDER")
+    _check_is_folder(out)
     counts = {"seed": seed, "models": models, "test_models": test_models}
     arguments = _domain_arguments(name, DOMAINS[name], counts, settings or [])
     with Working(f"drawing the models of {name}", quiet=as_json) as working:
@@ -990,6 +1154,164 @@ def _write_domain(train: MMDP, test: MMDP, folder: Path) -> None:
     mmdp.save(test, folder, split="test")
 
 
+# ---------------------------------------------------------------- fit
+@command(
+    "mmdp fit log.csv --models 200 --out models",
+    "mmdp fit log.csv --out models --rewards normal --unseen absorb",
+    "mmdp fit log.parquet --out models --column state=from --column next_state=to",
+)
+def fit(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="Logged transitions, CSV or Parquet.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where to write.")],
+    models: Annotated[int, typer.Option("--models", metavar="N", help="Posterior models.")] = 200,
+    test_models: Annotated[
+        int, typer.Option("--test-models", metavar="N", help="Held-out models.")
+    ] = 0,
+    concentration: Annotated[
+        float, typer.Option("--concentration", metavar="X", help="Prior weight of a next state.")
+    ] = 1.0,
+    support: Annotated[
+        str, typer.Option("--support", metavar="all|seen", help="Next states that may happen.")
+    ] = "all",
+    unseen: Annotated[
+        str,
+        typer.Option(
+            "--unseen", metavar="prior|error|absorb|forbid", help="State-action pairs never seen."
+        ),
+    ] = "prior",
+    absorbing: Annotated[
+        list[str] | None,
+        typer.Option("--absorbing", metavar="LABEL", help="A state that ends an episode."),
+    ] = None,
+    rewards: Annotated[
+        str,
+        typer.Option("--rewards", metavar="average|normal|FILE", help="Where rewards come from."),
+    ] = "average",
+    discount: Annotated[float, typer.Option("--discount", metavar="G", help="0 to 1.")] = 1.0,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--column", metavar="ROLE=NAME", help="A column of another name."),
+    ] = None,
+    seed: Seed = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace models that are there.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Draw models from the posterior of logged transitions.
+
+    LOG has the columns state, action, next_state and, where known, reward,
+    episode and time; labels are welcome. FOLDER then holds models that solve,
+    compare and report read.
+    """
+    from mmdp.posterior import fit_folder
+
+    names = dict(setting.partition("=")[::2] for setting in columns or [])
+    with Working(f"fitting {log}", quiet=as_json):
+        found = fit_folder(
+            log, out, overwrite=overwrite, models=models, test_models=test_models,
+            concentration=concentration, support=support, unseen=unseen,
+            absorbing=absorbing or (), rewards=rewards, discount=discount,
+            columns=names or None, seed=0 if seed is None else seed,
+        )  # fmt: skip
+    if as_json:
+        show_json({"out": out, "models": found.train.n_models, "warnings": list(found.warnings)})
+    else:
+        print(found)
+
+
+# ---------------------------------------------------------------- report and plot
+@command(
+    "mmdp report models --horizon 50 --out report.html",
+    "mmdp report models --policy policy.csv --out report.html",
+    "mmdp report data/hiv -T 15 --certify 10 --information",
+)
+@loads
+def report(
+    data: Data,
+    loading: Loading,
+    horizon: Horizon = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option("--policy", metavar="FILE", help="A policy to report on instead of CADP's."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")
+    ] = Path("report.html"),
+    methods: Annotated[
+        str, typer.Option("--methods", metavar="A,B,...", help="Methods to compare.")
+    ] = "cadp,wsu,mvp",
+    certify: Annotated[
+        float | None,
+        typer.Option("--certify", metavar="SECONDS", help="Prove how good the policy is."),
+    ] = None,
+    information: Annotated[
+        bool, typer.Option("--information", help="The value of learning each parameter.")
+    ] = False,
+    seed: Seed = None,
+) -> None:
+    """Write one page that explains the policy, its risks and its rivals.
+
+    The page needs no network. With --policy the horizon is the policy's.
+    """
+    import mmdp
+
+    with Working(f"reading {data}") as working:
+        model = _load(data, loading)
+        given = None if policy is None else mmdp.load_policy(policy, model)
+        steps = horizon if given is None or horizon is not None else given.horizon
+        test = _load_test(data, None, False, True, loading)
+        proof = None
+        if certify is not None:
+            working.say("proving a bound")
+            proof = mmdp.bound(model, steps, time_limit=certify, incumbent=given)
+        mmdp.report.write(
+            model, out, horizon=steps, policy=given, test=test,
+            methods=tuple(x.strip() for x in methods.split(",")), bound=proof,
+            seed=0 if seed is None else seed, unseen=mmdp.report.read_unseen(data),
+            information=True if information else None, say=working.say,
+        )  # fmt: skip
+    print(f"report written to {out}")
+
+
+@command(
+    "mmdp plot policy models --horizon 50 --out policy.png",
+    "mmdp plot returns models --horizon 50 --policy policy.csv --out returns.svg",
+)
+@loads
+def plot(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="What to draw; see below.")],
+    data: Data,
+    loading: Loading,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help=".png or .svg")],
+    horizon: Horizon = None,
+    policy: Annotated[
+        Path | None, typer.Option("--policy", metavar="FILE", help="A policy to draw.")
+    ] = None,
+    methods: Annotated[
+        str, typer.Option("--methods", metavar="A,B,...", help="Methods to compare.")
+    ] = "cadp,wsu,mvp",
+    seed: Seed = None,
+) -> None:
+    """Draw one of the report's pictures as PNG or SVG.
+
+    KIND is policy, methods, returns, regret, weights, trace or information.
+    """
+    import mmdp
+
+    if kind not in mmdp.report.PICTURES:
+        _unknown("picture", kind, mmdp.report.PICTURES)
+    with Working(f"drawing {kind}") as working:
+        model = _load(data, loading)
+        given = None if policy is None else mmdp.load_policy(policy, model)
+        mmdp.report.draw(
+            kind, model, out, horizon=horizon if given is None else given.horizon, policy=given,
+            methods=tuple(x.strip() for x in methods.split(",")),
+            seed=0 if seed is None else seed, say=working.say,
+        )  # fmt: skip
+    print(f"{kind} drawn in {out}")
+
+
 # ---------------------------------------------------------------- paper
 @command(
     "mmdp paper",
@@ -1020,32 +1342,52 @@ def paper(
     """Compute the paper's tables and figure beside its printed figures.
 
     Writes results.csv, PNGs and one page, paper.html, into FOLDER. What was
-    computed before with the same options is reused.
+    computed before with the same options is reused, also after Ctrl-C (exit
+    status 130).
     """
     from mmdp.paper.cases import CASES, SEED
     from mmdp.paper.page import terminal_tables, write
     from mmdp.paper.run import Job
 
-    _check_folder(out)
-    with Steps(quiet=as_json) as steps:
-        results = Job(
-            out, data=data, full=full, domains=tuple(domains or CASES),
-            seed=SEED if seed is None else seed, fresh=fresh, report=steps.say,
-        ).run()  # fmt: skip
-    files = write(results, out)
+    job = Job(
+        out, data=data, full=full, domains=tuple(domains or CASES),
+        seed=SEED if seed is None else seed, fresh=fresh,
+    )  # fmt: skip
+    _make_folder(out)
+    if data is not None and job.generated and not as_json:
+        complain(f"note: {data} has no models of {', '.join(job.generated)}; these are generated")
+    try:
+        with Steps(quiet=as_json) as steps:
+            job.report = steps.say
+            results = job.run()
+        files = write(results, out)
+    except KeyboardInterrupt:
+        kept = f"{job.done} of {job.total} results kept in {out / 'cells'}"
+        complain(f"interrupted; {kept}; run again to go on")
+        raise typer.Exit(130) from None
     if as_json:
         records = results.frame().to_dict("records")
-        show_json({"results": records, "seconds": results.seconds, "files": files})
+        document = {"results": records, "generated": job.generated}
+        show_json({**document, "seconds": results.seconds, "files": files})
         return
     for title, columns, rows in terminal_tables(results):
         print(f"\n{title}")
         show_table(columns, rows)
-    reused = f", {results.reused} of {len(results.cells) + 3} results reused" * bool(results.reused)
+    reused = f", {results.reused} of {job.total} results reused" * bool(results.reused)
     print(f"\n{results.seconds:.1f} s{reused}; open {out / 'paper.html'}")
 
 
-def _check_folder(path: Path) -> None:
+def _check_is_folder(path: Path) -> None:
+    """Refuse a file, and what is named like one, where a folder is wanted."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path}: is a file; choose the name of a folder")
+    if path.suffix in (".csv", ".parquet", ".npz", ".json") and not path.exists():
+        raise InputError(f"{path}: a folder is wanted; leave out {path.suffix}")
+
+
+def _make_folder(path: Path) -> None:
     """Make the output folder now, so that a bad path costs no work."""
+    _check_is_folder(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

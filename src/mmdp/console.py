@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import math
+import signal
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -123,6 +124,20 @@ def errors(values: Sequence[float | None]) -> list[str]:
     return ["" if x is None else f"{x:.2g}" for x in values]
 
 
+def at_most_percent(share: float) -> str:
+    """A share in per cent, two digits, rounded up: it is said of what was proven.
+
+    >>> at_most_percent(0.00872), at_most_percent(1.234), at_most_percent(0.0)
+    ('0.88%', '124%', '0%')
+    """
+    if share <= 0:
+        return "0%"
+    digits = max(0, 1 - math.floor(math.log10(100 * share)))
+    # rounded first, so that 0.9 in binary does not become 0.91
+    up = math.ceil(round(100 * share * 10**digits, 6)) / 10**digits
+    return f"{up:,.{digits}f}".rstrip("0").rstrip(".") + "%" if digits else f"{up:,.0f}%"
+
+
 def clock(value: float) -> str:
     """Milliseconds where they matter."""
     return f"{value:.3f}" if value < 100 else f"{value:,.0f}"
@@ -159,6 +174,30 @@ class Working:
             f"{progress.method}: iteration {progress.iteration}, value {progress.best:,.8g}, "
             f"{progress.seconds:.0f} s"
         )
+
+
+class Interrupts:
+    """Whether Ctrl-C came inside the block, also where the library returned its best so far."""
+
+    def __init__(self) -> None:
+        self.seen = False
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupts:
+        before = signal.getsignal(signal.SIGINT)
+        # only the main thread may set a handler; one that is ignored (nohup) stays so
+        if threading.current_thread() is threading.main_thread() and callable(before):
+            self._before = before
+            signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: Any) -> None:
+        self.seen = True
+        self._before(number, frame)
 
 
 class Steps:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from mmdp.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from mmdp.policy import MarkovPolicy
+
+Array = npt.NDArray[np.float64]
+
 # Okabe and Ito's colours: told apart by most colour-blind readers; markers do without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+INK = "#010203"  # of text and axes: a page replaces it by its own colour
+LONGEST = 24  # characters of a label
+MOST_LABELS = 25  # on an axis
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def new_axis(width: float = 6.0, height: float = 3.8) -> Axes:
@@ -35,6 +48,17 @@ def new_axes(count: int, width: float = 9.0, height: float = 3.8) -> list[Axes]:
     return axes
 
 
+def label(text: str, longest: int = LONGEST) -> str:
+    """A label as matplotlib shall show it: on one line, not too long, dollars not as formulas.
+
+    >>> label("a$b$"), label("x" * 80, 10)
+    ('a\\\\$b\\\\$', 'xxxxxxxxx…')
+    """
+    line = " ".join(text.split())
+    short = line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+    return short.replace("$", r"\$")
+
+
 def traces(
     values: Mapping[str, npt.ArrayLike], axis: Axes | None = None, *, ylabel: str = "mean return"
 ) -> Axes:
@@ -50,7 +74,8 @@ def traces(
         axis.plot([len(y) - 1, longest - 1], [y[-1], y[-1]], color=COLOURS[i % 7], linestyle=":")
     axis.set_xlabel("iteration of CADP")
     axis.set_ylabel(ylabel)
-    axis.set_xticks(range(longest))
+    if longest <= MOST_LABELS:
+        axis.set_xticks(range(longest))
     axis.legend(title="start", frameon=False)
     axis.grid(axis="y", alpha=0.3)
     return axis
@@ -82,12 +107,358 @@ def errors_by(
     return axis
 
 
+# ------------------------------------------------------------------ a policy
+def action_colours(count: int) -> list[str]:
+    """One colour per action: told apart where they are few, from dark to light where many.
+
+    >>> action_colours(2), len(action_colours(11))
+    (['#0072B2', '#E69F00'], 11)
+    """
+    few = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+    if count <= len(few):
+        return list(few[:count])
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return [to_hex(c) for c in colormaps["viridis"](np.linspace(0.05, 0.95, count))]
+
+
+def policy_heatmap(
+    policy: MarkovPolicy,
+    axis: Axes | None = None,
+    *,
+    states: Sequence[str] | None = None,
+    actions: Sequence[str] | None = None,
+) -> Axes:
+    """The action by time (across) and state (down); letters in the cells where they fit.
+
+    Of a randomised policy the most probable action is shown. ``states`` and ``actions`` are
+    labels; those of the policy, else the ids, where they are left out.
+
+    >>> import mmdp
+    >>> axis = policy_heatmap(mmdp.MarkovPolicy([[0, 1], [1, 1]], action_labels=["run", "fix"]))
+    >>> [text.get_text() for text in axis.texts]
+    ['A', 'B', 'B', 'B']
+    """
+    from matplotlib.colors import ListedColormap
+
+    table = policy.actions
+    horizon, n_states = table.shape
+    states = states or policy.state_labels or [str(s) for s in range(n_states)]
+    actions = actions or policy.action_labels or [str(a) for a in range(policy.n_actions)]
+    used, place = np.unique(table, return_inverse=True)
+    place = place.reshape(table.shape)
+    if axis is None:
+        axis = new_axis(8.5, min(11.0, max(2.4, 1.2 + 0.2 * n_states)))
+    colours = action_colours(len(used))
+    axis.pcolormesh(
+        np.arange(horizon + 1) - 0.5, np.arange(n_states + 1) - 0.5, place.T,
+        cmap=ListedColormap(colours), vmin=-0.5, vmax=len(used) - 0.5, rasterized=table.size > 5000,
+    )  # fmt: skip
+    axis.invert_yaxis()
+    axis.set_xlabel("time")
+    axis.set_ylabel("state")
+    shown = np.unique(np.linspace(0, n_states - 1, min(n_states, MOST_LABELS)).round().astype(int))
+    axis.set_yticks(shown, [label(states[s]) for s in shown])
+    _letters_in_cells(axis, place, colours)
+    _legend_of_actions(axis, used, colours, actions)
+    return axis
+
+
+def letters(count: int) -> list[str]:
+    """A short mark per action: a letter, or a number where they are more than the letters.
+
+    >>> letters(3), letters(53)[-1]
+    (['A', 'B', 'C'], '53')
+    """
+    return list(LETTERS[:count]) if count <= len(LETTERS) else [str(i + 1) for i in range(count)]
+
+
+def _letters_in_cells(axis: Axes, place: npt.NDArray[Any], colours: Sequence[str]) -> None:
+    horizon, n_states = place.shape
+    if horizon > 50 or n_states > 25:
+        return
+    marks = letters(len(colours))
+    inks = [ink_on(colour) for colour in colours]
+    for (t, s), i in np.ndenumerate(place):
+        axis.text(
+            t, s, marks[i], ha="center", va="center", fontsize=min(9.0, 380 / horizon),
+            color=inks[i],
+        )  # fmt: skip
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever reads better on a colour.
+
+    >>> ink_on("#0072B2"), ink_on("#E69F00")
+    ('#ffffff', '#000000')
+    """
+    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    light = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
+    return "#000000" if light > 0.22 else "#ffffff"
+
+
+def _legend_of_actions(
+    axis: Axes, used: npt.NDArray[Any], colours: Sequence[str], actions: Sequence[str]
+) -> None:
+    from matplotlib.patches import Patch
+
+    marks = letters(len(used))
+    handles = [
+        Patch(color=colour, label=f"{mark}  {label(actions[a])}")
+        for mark, colour, a in list(zip(marks, colours, used.tolist(), strict=True))[:30]
+    ]
+    if len(used) > 30:
+        handles.append(Patch(color="none", label=f"and {len(used) - 30} more"))
+    axis.legend(
+        handles=handles, title="action", loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False
+    )
+
+
+# ------------------------------------------------------------------ over the models
+def returns_distribution(
+    returns: Mapping[str, npt.ArrayLike],
+    weights: npt.ArrayLike | None = None,
+    axis: Axes | None = None,
+    *,
+    mean: bool = True,
+) -> Axes:
+    """Share of models whose return is at most x, one step line per name; means are dotted.
+
+    ``returns`` maps a name to (M,) returns, ``weights`` (M,) are the models' probabilities.
+
+    >>> axis = returns_distribution({"policy": [1.0, 2.0], "Oracle": [2.0, 2.0]})
+    >>> axis.get_legend_handles_labels()[1]
+    ['policy', 'Oracle']
+    """
+    axis = axis or new_axis()
+    for i, (name, values) in enumerate(returns.items()):
+        x = np.asarray(values, dtype=float)
+        share = _shares(weights, len(x))
+        order = np.argsort(x, kind="stable")
+        rise = np.concatenate([[0.0], np.cumsum(share[order])])
+        axis.step(
+            np.concatenate([x[order][:1], x[order]]), rise, where="post", color=COLOURS[i % 7],
+            linestyle=("-", "--", "-.", ":")[i % 4], linewidth=1.8, label=label(name, 40),
+        )  # fmt: skip
+        if mean:
+            axis.axvline(float(x @ share), color=COLOURS[i % 7], linestyle=":", linewidth=1.2)
+    axis.set_xlabel("return (dotted: mean)" if mean else "return")
+    axis.set_ylabel("share of models at or below")
+    axis.set_ylim(0, 1.02)
+    axis.legend(frameon=False, loc="upper left")
+    axis.grid(alpha=0.3)
+    return axis
+
+
+def regret_distribution(
+    regret: npt.ArrayLike, weights: npt.ArrayLike | None = None, axis: Axes | None = None
+) -> Axes:
+    """Histogram of what each model loses against its own best policy; mean and largest marked.
+
+    >>> axis = regret_distribution([0.0, 1.0, 1.0, 4.0])
+    >>> round(float(sum(bar.get_height() for bar in axis.patches)), 6)
+    1.0
+    """
+    axis = axis or new_axis()
+    x = np.maximum(np.asarray(regret, dtype=float), 0.0)
+    share = _shares(weights, len(x))
+    bins = min(30, max(5, int(np.ceil(2 * len(x) ** (1 / 2)))))
+    top = float(x.max()) or 1.0
+    axis.hist(
+        x, bins=np.linspace(0.0, top, bins + 1).tolist(), weights=share, color=COLOURS[0],
+        rwidth=0.92,
+    )  # fmt: skip
+    mean, largest = float(x @ share), float(x[share > 0].max())
+    axis.axvline(mean, color=COLOURS[1], linewidth=1.8, label=f"mean {mean:,.4g}")
+    axis.axvline(
+        largest, color=COLOURS[2], linestyle="--", linewidth=1.8, label=f"largest {largest:,.4g}"
+    )
+    axis.set_xlabel("regret: return lost because the model is not known")
+    axis.set_ylabel("share of models")
+    axis.legend(frameon=False)
+    axis.grid(axis="y", alpha=0.3)
+    return axis
+
+
+def _shares(weights: npt.ArrayLike | None, count: int) -> Array:
+    return np.full(count, 1 / count) if weights is None else np.asarray(weights, dtype=float)
+
+
+def informed(weights: Array) -> Array:
+    """(T, 2) how many models are still in play, given the state: on average, and at least.
+
+    ``weights`` (T, M, S) are b_{t,m}(s) of :func:`mmdp.model_weights`. The number in play is
+    exp of the entropy of the models given the state: M where the state says nothing about the
+    model, 1 where it gives it away. The first column is exp of the mean entropy over the
+    states, the second the least over states that are reached with probability 1% or more.
+
+    >>> import numpy as np
+    >>> informed(np.array([[[0.5, 0.0], [0.0, 0.5]]])).tolist()
+    [[1.0, 1.0]]
+    """
+    reached = weights.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        given = np.where(reached[:, None] > 0, weights / reached[:, None], 0.0)
+        entropy = -np.where(given > 0, given * np.log(given), 0.0).sum(axis=1)
+    total = reached.sum(axis=1)
+    mean = (reached * entropy).sum(axis=1) / np.where(total > 0, total, 1.0)
+    often = reached >= np.minimum(0.01, reached.max(axis=1, keepdims=True))
+    least = np.where(often, entropy, np.inf).min(axis=1)
+    return np.exp(np.stack([mean, least], axis=1)) + 0.0
+
+
+def weights_over_time(
+    weights: Array,
+    axis: Axes | None = None,
+    *,
+    state: int | None = None,
+    state_label: str | None = None,
+    models: Sequence[str] | None = None,
+    top: int = 5,
+) -> Axes:
+    """How the weight moves between models as time goes by.
+
+    ``weights`` (T, M, S) are b_{t,m}(s). Without ``state``: the number of models in play, see
+    :func:`informed`. With it: the weights of the ``top`` models that gain most in that state,
+    P[model | the state at t is ``state``].
+
+    >>> import numpy as np
+    >>> axis = weights_over_time(np.full((2, 4, 1), 0.25))
+    >>> axis.lines[0].get_ydata().round(6).tolist()
+    [4.0, 4.0]
+    """
+    axis = axis or new_axis()
+    time = np.arange(len(weights))
+    if state is None:
+        for i, (name, y) in enumerate(
+            zip(("average over states", "the most telling state"), informed(weights).T, strict=True)
+        ):
+            axis.plot(time, y, ("-", "--")[i], color=COLOURS[i], linewidth=1.8, label=name)
+        axis.set_ylabel("models in play")
+        axis.set_ylim(0, 1.08 * axis.get_ylim()[1])
+    else:
+        _weights_in_state(axis, weights[:, :, state], models, top)
+        axis.set_ylabel(f"weight in state {label(state_label or str(state))}")
+    axis.set_xlabel("time")
+    axis.legend(frameon=False, fontsize="small")
+    axis.grid(axis="y", alpha=0.3)
+    return axis
+
+
+def _weights_in_state(axis: Axes, b: Array, models: Sequence[str] | None, top: int) -> None:
+    """(T, M) joint weights of one state as conditional ones, the models that gain most."""
+    reached = b.sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        given = np.where(reached > 0, b / reached, np.nan)
+    seen = np.flatnonzero(reached[:, 0] > 0)
+    gain = given[seen[-1]] - given[seen[0]] if len(seen) else np.zeros(b.shape[1])
+    gainers = np.argsort(-gain, kind="stable")[:top]
+    step = max(1, len(b) // 8)
+    for i, m in enumerate(gainers.tolist()):
+        name = models[m] if models is not None else str(m)
+        axis.plot(
+            np.arange(len(b)), given[:, m], color=COLOURS[i % 7], marker=MARKERS[i % 7],
+            markevery=(i, step), markersize=5, linewidth=1.5, label=f"model {label(name, 16)}",
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------------ between methods
+def methods_comparison(
+    means: Mapping[str, float],
+    errors: Mapping[str, float] | None = None,
+    axis: Axes | None = None,
+    *,
+    lows: Mapping[str, tuple[float, float]] | None = None,
+    xlabel: str = "mean return",
+) -> Axes:
+    """One line per method: a point for its mean return, a bar for its range.
+
+    ``errors`` are standard errors of simulated means (drawn twice as long), ``lows`` (from, to)
+    of a range over the models, say the 10% and 90% quantiles.
+
+    >>> axis = methods_comparison({"cadp": 2.0, "wsu": 1.0})
+    >>> [text.get_text() for text in axis.get_yticklabels()]
+    ['cadp', 'wsu']
+    """
+    axis = axis or new_axis(6.0, 1.2 + 0.4 * len(means))
+    for i, (name, mean) in enumerate(means.items()):
+        if lows is not None and name in lows:
+            axis.plot(lows[name], [i, i], color=COLOURS[0], linewidth=5, alpha=0.25)
+        error = 2 * (errors or {}).get(name, 0.0)
+        axis.errorbar(
+            [mean], [i], xerr=[error] if error else None, color=COLOURS[0],
+            marker=MARKERS[i % 7], markersize=8, capsize=4,
+        )  # fmt: skip
+        axis.annotate(
+            f"{mean:,.6g}", (mean, i), xytext=(0, 8), textcoords="offset points", ha="center",
+            fontsize="small",
+        )  # fmt: skip
+    axis.set_yticks(range(len(means)), [label(name, 32) for name in means])
+    axis.set_ylim(len(means) - 0.5, -0.7)
+    axis.set_xlabel(xlabel)
+    axis.margins(x=0.12)
+    axis.grid(axis="x", alpha=0.3)
+    return axis
+
+
+# ------------------------------------------------------------------ files
 def png(axis: Axes, dpi: int = 150) -> bytes:
     """The axis' figure as PNG bytes."""
+    return _drawn(axis, "png", dpi=dpi)
+
+
+def svg(axis: Axes) -> str:
+    """The axis' figure as SVG text: the same for the same input, texts kept as texts."""
+    return _drawn(axis, "svg").decode()
+
+
+def save(axis: Axes, path: str | Path) -> Path:
+    """Write the axis' figure as ``.png`` or ``.svg``, whole or not at all.
+
+    >>> import tempfile
+    >>> save(regret_distribution([0.0, 1.0]), tempfile.mkdtemp() + "/regret.svg").name
+    'regret.svg'
+    """
+    from mmdp.io.writing import write_whole
+
+    target = Path(path)
+    check_ending(target)
+    content = png(axis) if target.suffix.lower() == ".png" else svg(axis)
+    write_whole(target, content)
+    return target
+
+
+def check_ending(path: Path) -> None:
+    """Refuse a name that is no picture's, before the work and not after it."""
+    if path.suffix.lower() not in (".png", ".svg"):
+        raise InputError(f"{path}: choose a name that ends in .png or .svg")
+
+
+@contextmanager
+def ink(colour: str) -> Iterator[None]:
+    """Text and axes of the figures made inside in one colour."""
+    from matplotlib import rc_context
+
+    names = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    settings: Any = dict.fromkeys(names, colour)
+    with rc_context(settings):
+        yield
+
+
+def _drawn(axis: Axes, form: Literal["png", "svg"], **options: Any) -> bytes:
     import io
+
+    from matplotlib import rc_context
 
     buffer = io.BytesIO()
     figure = axis.get_figure()
     assert figure is not None
-    figure.savefig(buffer, format="png", dpi=dpi)  # type: ignore[union-attr]
+    fixed: Any = {"svg.fonttype": "none", "svg.hashsalt": "mmdp"}
+    if form == "svg":
+        options["metadata"] = {"Date": None, "Creator": None}
+    with rc_context(fixed), warnings.catch_warnings():
+        # a label in a script that the font lacks is shown as boxes; no reason to complain
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(buffer, format=form, **options)  # type: ignore[union-attr]
     return buffer.getvalue()

@@ -268,12 +268,11 @@ def _certified(solution: Solution, model: MMDP, certify: bool | float) -> Soluti
     if solution.policy is None or solution.status is Status.OPTIMAL:
         known = solution.value if solution.bound is None else solution.bound
         return dataclasses.replace(solution, bound=known)
-    found = bound(
-        model,
-        solution.provenance.horizon,
-        time_limit=None if certify is True else float(certify),
-        incumbent=solution,
-    )
+    limit = None if certify is True else float(certify)
+    try:
+        found = bound(model, solution.provenance.horizon, time_limit=limit, incumbent=solution)
+    except KeyboardInterrupt:  # before any bound was found: the policy is kept
+        return dataclasses.replace(solution, status=Status.INTERRUPTED)
     least = found.value if solution.bound is None else min(found.value, solution.bound)
     proven = found.gap(solution.value) <= PROVEN
     details = {**solution.details, "certificate": found}

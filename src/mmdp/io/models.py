@@ -50,7 +50,7 @@ def load(
         file is read by its suffix. :mod:`mmdp.io` says which files are read beside it.
     split
         ``"test"`` reads ``test.csv`` (or ``test.parquet``) of a folder, ``"true"`` its
-        ``true.csv``. Only for folders.
+        ``true.csv``. Only for folders: with a file it is an error.
     compat
         ``"cadp"`` behaves as the code published with the paper: the last duplicate wins, any
         positive row is normalised, an action missing in some model contributes 0 there, a
@@ -125,6 +125,11 @@ def _find_file(path: Path, split: str) -> Path:
         raise InputError(f"{path}: no {names[0]} in this folder ({there}); name the file to read")
     if not path.exists():
         raise InputError(f"{path}: no such file or folder; check the path")
+    if split != "train":
+        raise InputError(
+            f"{path}: split={split!r} chooses among the files of a folder, and this is a file; "
+            "give its folder, or the file without a split"
+        )
     if path.suffix not in (".csv", ".parquet", ".npz"):
         raise InputError(f"{path}: unknown suffix {path.suffix!r}; known are .csv, .parquet, .npz")
     return path

@@ -133,6 +133,8 @@ def _from_json(path: Path) -> MarkovPolicy:
         raise InputError(f"{path}: not a JSON file ({reason(error)})") from None
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
         raise InputError(f"{path}: not a policy saved by mmdp (no format {FORMAT!r})")
+    if not (_even(stored.get("policy")) and _even(stored.get("probabilities"))):
+        raise InputError(f"{path}: rows of different lengths; every time has the same states")
     try:
         return MarkovPolicy(
             stored.get("policy"),
@@ -143,6 +145,23 @@ def _from_json(path: Path) -> MarkovPolicy:
         )
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {reason(error)}") from None
+
+
+def _even(table: Any) -> bool:
+    """Whether nested lists have one length at every depth.
+
+    >>> _even([[0, 1], [1, 0]]), _even([[0, 1], [1]]), _even([0, [1]])
+    (True, False, False)
+    """
+    level = [table]
+    while level:
+        lengths = {len(x) if isinstance(x, list) else None for x in level}
+        if len(lengths) > 1:
+            return False
+        if None in lengths:
+            return True
+        level = [y for x in level for y in x]
+    return True
 
 
 def _from_table(
@@ -192,7 +211,12 @@ def _ids_of(
     if id_column not in frame.columns and not is_number(text).all():
         row = int(np.argmin(is_number(text)))
         label = text.iloc[row]
-        source.fail(f"{kind} {label!r} is a label without an id; pass the model it belongs to", row)
+        remedy = (
+            f"load it with the model that has these {kind}s"
+            if model is None
+            else f"the model has no labels of {kind}s; give ids"
+        )
+        source.fail(f"{kind} {label!r} is a label without an id; {remedy}", row)
     column = frame[id_column] if id_column in frame.columns else text
     ids = whole(numbers(column, id_column, source), kind, source)
     if model is not None:

@@ -11,8 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mmdp
+from mmdp.console import Interrupts
 from mmdp.errors import InputError
-from mmdp.paper.cases import CASES, METHODS, PLANNERS, SEED, Case, episodes_for, method_for
+from mmdp.paper.cases import (
+    CASES,
+    METHODS,
+    PLANNERS,
+    SEED,
+    SIMULATION,
+    Case,
+    episodes_for,
+    method_for,
+)
 from mmdp.paper.figures import paper_figures
 from mmdp.policy import MarkovPolicy
 
@@ -21,6 +31,12 @@ if TYPE_CHECKING:
 
 COLUMNS = ("domain", "horizon", "method", "mean", "sd", "stderr", "seconds",
            "paper_mean", "paper_sd", "paper_minutes")  # fmt: skip
+
+FORMAT = 2  # of the files in out/cells: another number makes the old ones stale
+QUERIES = (5, 50, 500)
+FULL_QUERIES = (*QUERIES, 5000)
+REGRET_HORIZONS = (2, 4, 8, 16, 32, 64)
+REGRET_QUERIES = 200
 
 
 @dataclass(frozen=True)
@@ -86,24 +102,41 @@ class Job:
         unknown = [name for name in domains if name not in CASES]
         if unknown:
             raise InputError(f"no domain is called {unknown[0]!r}; choose from {', '.join(CASES)}")
-        if data is not None and not data.is_dir():
-            raise InputError(f"the data folder {data} does not exist; give a folder with --data")
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise InputError(f"seed must be a whole number of at least 0, not {seed!r}")
+        if data is not None:
+            _check_data(data)
         self.out, self.data, self.full, self.seed = out, data, full, seed
         self.cases = [CASES[name] for name in domains]
+        self._data_keys = {name: case.fingerprint(data) for name, case in CASES.items()}
         self.fresh, self.reused = fresh, 0
         self.report = report or (lambda text, done, total: None)
         self.done, self._warm = 0, False
         self.total = sum(len(self._horizons(c)) * len(METHODS) for c in self.cases) + 3
 
+    @property
+    def generated(self) -> list[str]:
+        """The domains whose models are drawn, since no published ones are at hand."""
+        return [case.name for case in self.cases if self._data_keys[case.name] is None]
+
     def run(self) -> Results:
-        """Compute (or reuse) everything; files are written by :func:`mmdp.paper.write`."""
+        """Compute (or reuse) everything; files are written by :func:`mmdp.paper.write`.
+
+        Ctrl-C raises KeyboardInterrupt; ``done`` of ``total`` results are kept by then.
+        """
         started = time.perf_counter()
         cells = [cell for case in self.cases for cell in self._case(case)]
-        figure = self._kept("figure", {}, self._figure)
-        regret = self._kept("regret", {}, self._regret)
-        queries = self._kept("queries", {"full": self.full}, self._queries)
+        figure = self._kept("figure", {"data": self._data_keys["POPS"]}, self._figure)
+        regret_key = {"horizons": REGRET_HORIZONS, "queries": REGRET_QUERIES}
+        regret = self._kept("regret", regret_key, self._regret)
+        queries_key = {"data": self._data_keys["RS"], "queries": self._query_counts}
+        queries = self._kept("queries", queries_key, self._queries)
         seconds = time.perf_counter() - started
         return Results(cells, figure, regret, queries, seconds, self.reused)
+
+    @property
+    def _query_counts(self) -> tuple[int, ...]:
+        return FULL_QUERIES if self.full else QUERIES
 
     def _horizons(self, case: Case) -> tuple[int, ...]:
         return case.horizons if self.full else (case.main,)
@@ -123,15 +156,16 @@ class Job:
                 self._say(f"{case.name} T={horizon} {name}")
                 key = {
                     "domain": case.name, "horizon": horizon, "method": name,
-                    "options": repr(method_for(name, None)),
+                    "options": repr(method_for(name, None)), "data": self._data_keys[case.name],
                 }  # fmt: skip
-                found = self._kept(
+                if name in PLANNERS:
+                    key["simulation"] = SIMULATION
+                yield self._kept(
                     "cell", key, lambda name=name, horizon=horizon, baseline=baseline: asdict(  # type: ignore[misc]
                         self._cell(case, horizon, name, models(), baseline)
                     ),
+                    read=lambda answer: Cell(**answer),
                 )  # fmt: skip
-                self.done += 1
-                yield Cell(**found)
 
     def _cell(
         self, case: Case, horizon: int, name: str,
@@ -186,8 +220,8 @@ class Job:
     def _regret(self) -> list[dict[str, Any]]:
         """Bayes regret by horizon on the example of the third theorem."""
         model, _ = mmdp.domains.two_models()
-        methods = (mmdp.CADP(), mmdp.MixTS(resample="step"), mmdp.POMCP(queries=200))
-        frame = mmdp.regret_by_horizon(model, (2, 4, 8, 16, 32, 64), methods, seed=self.seed)
+        methods = (mmdp.CADP(), mmdp.MixTS(resample="step"), mmdp.POMCP(queries=REGRET_QUERIES))
+        frame = mmdp.regret_by_horizon(model, REGRET_HORIZONS, methods, seed=self.seed)
         return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
 
     def _queries(self) -> list[dict[str, Any]]:
@@ -196,7 +230,7 @@ class Job:
         part = test.subset(slice(0, 100))
         baseline = mmdp.solve(train, 50, backend="numba").policy
         rows = []
-        for queries in (5, 50, 500, 5000) if self.full else (5, 50, 500):
+        for queries in self._query_counts:
             planner = mmdp.solve(
                 train, 50, mmdp.POMCP(queries=queries, episodes=2, baseline=baseline),
                 seed=self.seed, backend="numba",
@@ -212,27 +246,58 @@ class Job:
     def _say(self, text: str) -> None:
         self.report(text, self.done, self.total)
 
-    def _kept(self, kind: str, key: dict[str, Any], compute: Callable[[], Any]) -> Any:
+    def _kept(
+        self, kind: str, key: dict[str, Any], compute: Callable[[], Any],
+        read: Callable[[Any], Any] = lambda answer: answer,
+    ) -> Any:  # fmt: skip
         """Read from out/cells where the same question was answered before, else compute."""
         question = {
-            "kind": kind, **key, "seed": self.seed, "version": mmdp.__version__,
-            "data": None if self.data is None else str(self.data.resolve()),
+            "kind": kind, **key, "seed": self.seed, "version": mmdp.__version__, "format": FORMAT,
         }  # fmt: skip
-        digest = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16]
+        text = json.dumps(question, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         label = "-".join(str(key[k]) for k in ("domain", "horizon", "method") if k in key) or kind
         path = self.out / "cells" / f"{label}-{digest}.json"
         if kind != "cell":
             self._say(kind)
-        if path.is_file() and not self.fresh:
-            self.reused += 1
-            answer = json.loads(path.read_text())["answer"]
-        else:
-            answer = json.loads(json.dumps(compute()))
+        found = None if self.fresh else _stored(path, json.loads(text), read)
+        if found is None:
+            answer = json.loads(json.dumps(_whole(compute)))
             path.parent.mkdir(parents=True, exist_ok=True)
             mmdp.io.write_whole(path, json.dumps({"question": question, "answer": answer}))
-        if kind != "cell":
-            self.done += 1
-        return answer
+            found = read(answer)
+        else:
+            self.reused += 1
+        self.done += 1
+        return found
+
+
+def _stored(path: Path, question: dict[str, Any], read: Callable[[Any], Any]) -> Any:
+    """The answer that was kept; None where there is none, or where the file is damaged."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return read(kept["answer"]) if kept["question"] == question else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _whole(compute: Callable[[], Any]) -> Any:
+    """The answer, unless Ctrl-C came: solve() then returns its best so far, which is no result."""
+    with Interrupts() as interrupts:
+        answer = compute()
+    if interrupts.seen:
+        raise KeyboardInterrupt
+    return answer
+
+
+def _check_data(data: Path) -> None:
+    if not data.is_dir():
+        raise InputError(f"the data folder {data} does not exist; give a folder with --data")
+    if not any(case.published(data) for case in CASES.values()):
+        folders = ", ".join(case.folder for case in CASES.values())
+        raise InputError(
+            f"{data}: no published models here; looked for training.csv in the folders {folders}"
+        )
 
 
 def _warm_up() -> None:

@@ -1,0 +1,151 @@
+"""The report: one self-contained page about a problem and a policy for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mmdp import plots
+from mmdp.bounds import Bound
+from mmdp.errors import InputError
+from mmdp.io.reading import suggested
+from mmdp.io.writing import PathLike, write_whole
+from mmdp.methods import Method
+from mmdp.model import MMDP
+from mmdp.policy import MarkovPolicy
+from mmdp.report.facts import Facts, Say
+from mmdp.report.page import page
+from mmdp.report.pictures import PICTURES
+from mmdp.solution import Solution
+
+__all__ = ["PICTURES", "draw", "read_unseen", "write"]
+
+
+def write(
+    model: MMDP,
+    out: PathLike,
+    *,
+    horizon: int | None = None,
+    policy: MarkovPolicy | Solution | None = None,
+    test: MMDP | None = None,
+    methods: Sequence[str | Method] = ("cadp", "wsu", "mvp"),
+    bound: Bound | float | None = None,
+    title: str | None = None,
+    seed: int | None = 0,
+    resamples: int | None = None,
+    information: bool | None = None,
+    unseen: Sequence[tuple[str | int, str | int]] = (),
+    notes: Sequence[str] = (),
+    say: Say | None = None,
+) -> Path:
+    """Write one HTML page that needs nothing else: no network, no other file.
+
+    Parameters
+    ----------
+    model, horizon
+        The problem, as for :func:`mmdp.solve`; a policy that is given has its own horizon.
+    out
+        A name that ends in ``.html``; written whole or not at all.
+    policy
+        The policy to report about, or the solution it comes from. Without one the first of
+        ``methods`` computes it.
+    test
+        Held-out models, for a second look at every policy.
+    methods
+        Methods to compare; Oracle is always the last line.
+    bound
+        A proven upper bound, from :func:`mmdp.bounds.bound`, or its value (for policies of time
+        and state); the page then says how close to the best the policy is.
+    title
+        Heading of the page.
+    seed
+        Seed of every random choice.
+    resamples
+        How often models are drawn again to see which decisions change; 0 for never. Left out:
+        20 where the problem is small.
+    information
+        Whether to compute what each parameter is worth knowing (EVPPI); left out: where the
+        problem is small.
+    unseen
+        (state, action) pairs, as labels or ids, that the data never had; see
+        :func:`read_unseen`.
+    notes
+        Other warnings, as plain text.
+    say
+        Called with a few words before each piece of work.
+
+    >>> import tempfile, mmdp
+    >>> from mmdp import report
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> file = report.write(two, tempfile.mkdtemp() + "/report.html", horizon=2)
+    >>> "returns <strong>7</strong> on average" in file.read_text(encoding="utf-8")
+    True
+    """
+    target = Path(out)
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{target}: choose a name that ends in .html")
+    _check_folder(target)
+    facts = Facts(
+        model, horizon=horizon, policy=policy, test=test, methods=methods, bound=bound,
+        resamples=resamples, information=information, unseen=unseen, seed=seed, say=say,
+    )  # fmt: skip
+    write_whole(target, page(facts, title, tuple(notes)))
+    return target
+
+
+def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
+    """Write one picture of the report as ``.png`` or ``.svg``.
+
+    ``kind`` is a key of ``PICTURES``: policy, methods, returns, regret, weights, trace or
+    information. ``options`` are those of :func:`write` that say what is drawn: ``horizon,
+    policy, test, methods, seed, say``.
+
+    >>> import tempfile, mmdp
+    >>> from mmdp import report
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> report.draw("regret", two, tempfile.mkdtemp() + "/regret.png", horizon=2).name
+    'regret.png'
+    """
+    if kind not in PICTURES:
+        raise InputError(f"no plot {suggested(kind, tuple(PICTURES))}; it is one of {_kinds()}")
+    plots.check_ending(Path(out))
+    _check_folder(Path(out))
+    axis = PICTURES[kind].draw(Facts(model, information=True, **options))
+    if axis is None:
+        raise InputError(f"there is nothing to draw for {kind!r}: {_MISSING[kind]}")
+    return plots.save(axis, Path(out))
+
+
+def _check_folder(target: Path) -> None:
+    """Refuse a place that cannot be written before the work, not after it."""
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: no folder {target.parent}; make it first")
+
+
+_MISSING = {
+    "weights": "it needs two models or more, and (T, M, S) weights that fit into memory",
+    "trace": "no method is cadp; add it to the methods",
+    "information": "the models carry fewer than two parameters; see MMDP(parameters=...)",
+}
+
+
+def _kinds() -> str:
+    return ", ".join(PICTURES)
+
+
+def read_unseen(folder: PathLike) -> list[tuple[str, str]]:
+    """The state-action pairs that the log of a fitted folder never had (``unseen.csv``).
+
+    Empty where the folder has no such file.
+
+    >>> read_unseen("no such folder")
+    []
+    """
+    import pandas as pd
+
+    file = Path(folder) / "unseen.csv"
+    if not file.is_file():
+        return []
+    table = pd.read_csv(file, dtype=str, keep_default_na=False)
+    return list(zip(table["state"], table["action"], strict=True))

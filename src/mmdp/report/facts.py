@@ -1,0 +1,321 @@
+"""What a report says, as numbers: each is computed when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+import mmdp
+from mmdp.bounds import Bound
+from mmdp.errors import InputError
+from mmdp.methods import Method
+from mmdp.model import MMDP
+from mmdp.policy import MarkovPolicy
+from mmdp.solution import Evaluation, Solution
+from mmdp.solve import check_horizon
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mmdp.measures import Stability
+
+Array = npt.NDArray[np.float64]
+Say = Callable[[str], object]
+
+LARGEST_WEIGHTS = 50_000_000  # numbers in (T, M, S) model weights that are still computed
+# multiply-adds of one backward pass up to which a report solves many times without being asked
+QUICK_RESAMPLES = 3_000_000
+QUICK_INFORMATION = 40_000_000  # for each parameter
+RESAMPLES = 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table of methods: on the models at hand, and on the held-out ones."""
+
+    name: str
+    found: Evaluation
+    held_out: Evaluation | None
+    seconds: float | None
+    status: str
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """What is known about each time and state, all (T, S).
+
+    ``probability`` of being there; ``margin`` lost by taking the runner-up there once and
+    ``runner_up`` its action, NaN and -1 where no model gets there or there is no other action;
+    ``agree`` the weight of the models whose own best policy may take this action there.
+    """
+
+    probability: Array
+    margin: Array
+    runner_up: npt.NDArray[np.int64]
+    agree: Array
+
+
+class Facts:
+    """A model, a policy for it and what can be said about the two."""
+
+    def __init__(
+        self,
+        model: MMDP,
+        *,
+        horizon: int | None = None,
+        policy: MarkovPolicy | Solution | None = None,
+        test: MMDP | None = None,
+        methods: Sequence[str | Method] = ("cadp", "wsu", "mvp"),
+        bound: Bound | float | None = None,
+        resamples: int | None = None,
+        information: bool | None = None,
+        unseen: Sequence[tuple[str | int, str | int]] = (),
+        seed: int | None = 0,
+        say: Say | None = None,
+    ) -> None:
+        if not isinstance(model, MMDP):
+            raise InputError(f"a report is about an MMDP, not {type(model).__name__}")
+        if policy is None and not methods:
+            raise InputError("a report needs a policy or a method that computes one")
+        self.model, self.test, self.seed = model, test, seed
+        self.given = policy
+        table = None if policy is None else _table_of(policy)
+        if horizon is None and table is not None:
+            horizon = table.horizon
+        self.horizon = check_horizon(model, horizon)
+        self.methods = tuple(methods)
+        self._bound = bound
+        self._resamples, self._information = resamples, information
+        self.unseen = tuple(unseen)
+        self._say: Say = say or (lambda text: None)
+        self._solved: dict[int, Solution] = {}
+        self._check(table)
+
+    def _check(self, table: MarkovPolicy | None) -> None:
+        if table is not None:
+            table.check(self.model, self.horizon)
+        if self.test is not None and (
+            (self.test.n_states, self.test.n_actions) != (self.model.n_states, self.model.n_actions)
+        ):
+            raise InputError(
+                f"the test models have {self.test.n_states} states and {self.test.n_actions} "
+                f"actions, the models {self.model.n_states} and {self.model.n_actions}"
+            )
+
+    # -------------------------------------------------------------- the policy
+    @cached_property
+    def solution(self) -> Solution | None:
+        """How the policy was found; None where it was given without that, or for other models."""
+        if self.given is None:
+            _table_of(self.solved(0))  # refuse one without a table before more work
+            return self.solved(0)
+        if not isinstance(self.given, Solution):
+            return None
+        found, here = self.given.returns, mmdp.evaluate(self.given, self.model).returns
+        same = len(found) == len(here) and np.allclose(found, here, rtol=1e-6, atol=1e-9)
+        return self.given if same else None
+
+    @cached_property
+    def policy(self) -> MarkovPolicy:
+        found = self.given if self.given is not None else self.solved(0)
+        return _table_of(found)
+
+    @property
+    def name(self) -> str:
+        """``CADP``, or ``the given policy``."""
+        return "the given policy" if self.solution is None else title_of(self.solution.method)
+
+    @property
+    def action_names(self) -> list[str]:
+        """Labels of the actions; ``action 0`` where they have none."""
+        labels = self.model.action_labels
+        return list(labels) if self.model.labelled["action"] else [f"action {x}" for x in labels]
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        if self.solution is not None and self.given is None:
+            return self.solution.evaluation
+        return mmdp.evaluate(self.policy, self.model)
+
+    @cached_property
+    def held_out(self) -> Evaluation | None:
+        return None if self.test is None else mmdp.evaluate(self.policy, self.test)
+
+    @property
+    def oracle(self) -> Array:
+        """(M,) return of each model's own optimal policy."""
+        return self.evaluation.oracle
+
+    @cached_property
+    def bound(self) -> Bound | None:
+        """The proven upper bound where one was given."""
+        given = self._bound
+        if given is None:
+            given = None if self.solution is None else self.solution.bound
+        if given is None:
+            return None
+        bound = given if isinstance(given, Bound) else Bound(float(given), "given", "markov")
+        value = self.evaluation.mean
+        if not bound.value >= value - 1e-6 * max(1.0, abs(value)):
+            raise InputError(
+                f"the bound {bound.value:,.8g} is below the policy's own return {value:,.8g}, so "
+                "it is no bound for this problem; compute it for these models and this horizon"
+            )
+        return bound
+
+    # -------------------------------------------------------------- other methods
+    def solved(self, place: int) -> Solution:
+        """The solution of the method at a place of ``methods``, computed once."""
+        if place not in self._solved:
+            method = self.methods[place]
+            self._say(f"solving with {getattr(method, 'name', method)}")
+            self._solved[place] = mmdp.solve(self.model, self.horizon, method, seed=self.seed)
+        return self._solved[place]
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The policy, the other methods, and Oracle as the last."""
+        rows = []
+        if self.given is not None:
+            rows.append(self._row(self.name, self.evaluation, self.held_out, self.solution))
+        for place in range(len(self.methods)):
+            found = self.solved(place)
+            if found.policy is not None:
+                tested = self._tested(found, first=place == 0 and self.given is None)
+                rows.append(self._row(title_of(found.method), found.evaluation, tested, found))
+        return (*rows, self._oracle_row())
+
+    def _tested(self, found: Solution, *, first: bool) -> Evaluation | None:
+        if self.test is None or first:
+            return self.held_out
+        return mmdp.evaluate(found, self.test, seed=self.seed)
+
+    @staticmethod
+    def _row(
+        name: str, found: Evaluation, tested: Evaluation | None, solution: Solution | None
+    ) -> Row:
+        if solution is None:
+            return Row(name, found, tested, None, "")
+        return Row(name, found, tested, solution.seconds, solution.status.value)
+
+    def _oracle_row(self) -> Row:
+        own = Evaluation(self.oracle, self.model.weights, _oracle=lambda: self.oracle)
+        tested = None
+        if self.held_out is not None:
+            best = self.held_out.oracle
+            tested = Evaluation(best, self.held_out.weights, _oracle=lambda: best)
+        return Row("Oracle (knows the model)", own, tested, None, "a bound: no policy does better")
+
+    @cached_property
+    def traces(self) -> dict[str, Array]:
+        """Value by iteration of every CADP run of the report."""
+        runs = [self.solution] if self.solution is not None else []
+        runs += [self.solved(i) for i in range(len(self.methods)) if _is_cadp(self.methods[i])]
+        found: dict[str, Array] = {}
+        for run in runs:
+            if run.method == "cadp":
+                start = run.provenance.options.get("init", "wsu")
+                name = start if isinstance(start, str) else "a given policy"
+                found.setdefault(name.upper() if len(name) == 3 else name, run.trace)
+        return found
+
+    # -------------------------------------------------------------- times and states
+    @cached_property
+    def weights(self) -> Array | None:
+        """(T, M, S) b_{t,m}(s) under the policy; None where they would take too much memory."""
+        size = self.horizon * self.model.n_models * self.model.n_states
+        return None if size > LARGEST_WEIGHTS else mmdp.model_weights(self.model, self.policy)
+
+    @cached_property
+    def cells(self) -> Cells:
+        """What :func:`mmdp.measures.policy_table` says, as arrays."""
+        import pandas as pd
+
+        from mmdp.measures import policy_table
+
+        table, shape = policy_table(self.policy, self.model), self.policy.actions.shape
+        runner = pd.Index(self.model.action_labels).get_indexer(pd.Index(table["runner_up"]))
+        return Cells(
+            probability=table["visited"].to_numpy(dtype=float).reshape(shape),
+            margin=table["margin"].to_numpy(dtype=float).reshape(shape),
+            runner_up=np.asarray(runner, dtype=np.int64).reshape(shape),
+            agree=table["agree"].to_numpy(dtype=float).reshape(shape),
+        )
+
+    @cached_property
+    def most_visited(self) -> npt.NDArray[np.int64]:
+        """States by their expected number of visits, the most visited first."""
+        return np.argsort(-self.cells.probability.sum(axis=0), kind="stable").astype(np.int64)
+
+    # -------------------------------------------------------------- knowing more
+    @cached_property
+    def best(self) -> Solution | None:
+        """The best Markov solution at hand; None where only a policy was given."""
+        found = [self.solved(i) for i in range(len(self.methods))]
+        found += [] if self.solution is None or self.given is None else [self.solution]
+        markov = [x for x in found if isinstance(x.policy, MarkovPolicy)]
+        return max(markov, key=lambda x: x.value) if markov else None
+
+    @cached_property
+    def information(self) -> pd.DataFrame | None:
+        """EVPI and EVPPI (:func:`mmdp.measures.information_table`); None where not computed."""
+        names = self.model.parameters
+        wanted = self._information
+        if wanted is None:
+            wanted = self.model.problem.work(self.horizon) * len(names) <= QUICK_INFORMATION
+        if not wanted or not names or self.best is None:
+            return None
+        from mmdp.measures import information_table
+
+        self._say("value of information")
+        return information_table(self.model, self.horizon, method=self.best)
+
+    @cached_property
+    def stability(self) -> Stability | None:
+        """What changes when the models are drawn again; None where not computed."""
+        count = self._resamples
+        if count is None:
+            quick = self.model.problem.work(self.horizon) <= QUICK_RESAMPLES
+            count = RESAMPLES if quick and self.model.n_models > 1 else 0
+        if not count or self.given is not None:
+            return None
+        from mmdp.measures import stability
+
+        self._say("resampling the models")
+        return stability(
+            self.model, self.horizon, resamples=count, seed=self.seed, method=self.methods[0]
+        )
+
+
+def _table_of(found: Any) -> MarkovPolicy:
+    """The Markov policy of what was given or computed."""
+    if isinstance(found, MarkovPolicy):
+        return found
+    if not isinstance(found, Solution):
+        raise InputError(f"policy must be a MarkovPolicy or a Solution, not {type(found).__name__}")
+    if not isinstance(found.policy, MarkovPolicy):
+        raise InputError(
+            f"a report shows a policy of time and state, and {found.method} has none; name cadp, "
+            "wsu, mvp, gradient or mirror first"
+        )
+    return found.policy
+
+
+def _is_cadp(method: Any) -> bool:
+    return method == "cadp" or getattr(method, "name", None) == "cadp"
+
+
+NAMES: Mapping[str, str] = {
+    "cadp": "CADP", "wsu": "WSU", "mvp": "MVP", "gradient": "Gradient", "mirror": "Mirror",
+    "qmdp": "QMDP", "mixts": "MixTS", "pomcp": "POMCP", "rollout": "Rollout", "oracle": "Oracle",
+}  # fmt: skip
+
+
+def title_of(method: str) -> str:
+    """A method's name as people write it."""
+    return NAMES.get(method, method)

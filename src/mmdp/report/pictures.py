@@ -1,0 +1,112 @@
+"""The pictures of a report: drawn into the page, and by ``mmdp plot`` into files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mmdp import plots
+from mmdp.report.facts import Facts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Picture:
+    """``draw`` gives axes of one figure, or None where there is nothing to show."""
+
+    title: str
+    draw: Callable[[Facts], Axes | None]
+
+
+def _policy(facts: Facts) -> Axes:
+    return plots.policy_heatmap(
+        facts.policy, states=facts.model.state_labels, actions=facts.action_names
+    )
+
+
+def _returns(facts: Facts) -> Axes:
+    found = {facts.name: facts.evaluation.returns, "Oracle": facts.oracle}
+    return plots.returns_distribution(found, facts.model.weights)
+
+
+def _regret(facts: Facts) -> Axes:
+    return plots.regret_distribution(facts.evaluation.regret, facts.model.weights)
+
+
+def _methods(facts: Facts) -> Axes:
+    means = {row.name: row.found.mean for row in facts.rows}
+    errors = {row.name: row.found.stderr for row in facts.rows}
+    ranges = {
+        row.name: (row.found.quantile(0.1), row.found.quantile(0.9)) for row in facts.rows
+    }  # fmt: skip
+    return plots.methods_comparison(
+        means, errors, lows=ranges, xlabel="mean return (bar: from the 10% to the 90% quantile)"
+    )
+
+
+def _weights(facts: Facts) -> Axes | None:
+    if facts.weights is None or facts.model.n_models < 2:
+        return None
+    left, right = plots.new_axes(2, 9.5, 3.6)
+    plots.weights_over_time(facts.weights, left)
+    state = telling_state(facts)
+    plots.weights_over_time(
+        facts.weights, right, state=state, state_label=facts.model.state_labels[state],
+        models=facts.model.model_labels,
+    )  # fmt: skip
+    left.set_title("How many models are in play", loc="left", fontsize="medium")
+    right.set_title("The models that gain most", loc="left", fontsize="medium")
+    return left
+
+
+def telling_state(facts: Facts) -> int:
+    """The state that moves the weights most over all times: where the state tells the model."""
+    assert facts.weights is not None
+    # |b_{t,m}(s) - lambda_m P(s at t)|, summed over times and models
+    expected = facts.weights.sum(axis=1, keepdims=True) * facts.model.weights[None, :, None]
+    return int(np.abs(facts.weights - expected).sum(axis=(0, 1)).argmax())
+
+
+def _trace(facts: Facts) -> Axes | None:
+    if not facts.traces:
+        return None
+    axis = plots.traces(facts.traces)
+    legend = axis.get_legend()
+    if len(facts.traces) == 1 and legend is not None:
+        legend.remove()
+        axis.set_xlabel(f"iteration of CADP, started from {plots.label(next(iter(facts.traces)))}")
+    return axis
+
+
+def _information(facts: Facts) -> Axes | None:
+    table = facts.information
+    if table is None or len(table) < 3:  # the whole and one parameter need no picture
+        return None
+    rows = table.iloc[1:16]
+    axis = plots.new_axis(6.0, 1.3 + 0.32 * len(rows))
+    axis.barh(range(len(rows)), rows["value"], color=plots.COLOURS[0], height=0.6)
+    axis.axvline(
+        table["value"].iloc[0], color=plots.COLOURS[1], linestyle="--", label="knowing everything"
+    )
+    axis.set_yticks(range(len(rows)), [plots.label(str(name)) for name in rows["parameter"]])
+    axis.invert_yaxis()
+    axis.set_xlabel("return gained by knowing it before acting")
+    axis.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0))
+    axis.grid(axis="x", alpha=0.3)
+    return axis
+
+
+PICTURES = {
+    "policy": Picture("The action by time and state", _policy),
+    "methods": Picture("Mean return of the methods, with Oracle as the bound", _methods),
+    "returns": Picture("Share of models by return: the policy and Oracle", _returns),
+    "regret": Picture("Share of models by regret", _regret),
+    "weights": Picture("How the weight moves between models over time", _weights),
+    "trace": Picture("Value of the policy by iteration of CADP", _trace),
+    "information": Picture("Value of knowing each parameter", _information),
+}

@@ -1,0 +1,150 @@
+"""A real browser for tests: Chromium without a screen, driven over its pipe (no other package)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PLACES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-extensions", "--disable-dev-shm-usage", "--remote-debugging-pipe",
+    "--force-color-profile=srgb",
+)  # fmt: skip
+WAIT = 60.0
+# The browser reads commands from 3 and writes answers to 4: put the pipes there and become it.
+WIRE = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(x), fcntl.F_DUPFD, 10) for x in sys.argv[1:3]]
+for wanted, end in zip((3, 4), ends):
+    os.dup2(end, wanted)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+def find() -> str | None:
+    return next((found for name in PLACES if (found := shutil.which(name))), None)
+
+
+class Chromium:
+    """One browser with one page; remembers what the page logged and asked the network for."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        to_browser, self._out = os.pipe()
+        self._in, from_browser = os.pipe()
+
+        command = [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", WIRE, str(to_browser), str(from_browser), *command],
+            pass_fds=(to_browser, from_browser), stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.close(to_browser)
+        os.close(from_browser)
+        self._buffer, self._count = b"", 0
+        self._session: str | None = None
+        self.logged: list[str] = []
+        self.requests: list[str] = []
+        target = self.send("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.send(f"{domain}.enable")
+
+    def send(self, method: str, **parameters: Any) -> Any:
+        self._count += 1
+        message: dict[str, Any] = {"id": self._count, "method": method, "params": parameters}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._read()
+            if answer.get("id") == self._count:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']['message']}")
+                return answer["result"]
+
+    def _read(self) -> Any:
+        while b"\0" not in self._buffer:
+            if not select.select([self._in], [], [], WAIT)[0]:
+                raise TimeoutError("the browser does not answer")
+            piece = os.read(self._in, 1 << 16)
+            if not piece:
+                raise RuntimeError("the browser has ended")
+            self._buffer += piece
+        raw, self._buffer = self._buffer.split(b"\0", 1)
+        message = json.loads(raw)
+        self._note(message.get("method"), message.get("params", {}))
+        return message
+
+    def _note(self, method: str | None, parameters: Any) -> None:
+        if method == "Runtime.consoleAPICalled":
+            self.logged += [str(x.get("value", x)) for x in parameters["args"]]
+        elif method == "Runtime.exceptionThrown":
+            self.logged.append(str(parameters["exceptionDetails"]))
+        elif method == "Log.entryAdded":
+            self.logged.append(parameters["entry"]["text"])
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(parameters["request"]["url"])
+
+    def open(self, file: Path, ready: str = "true") -> None:
+        """Load a file and wait until an expression is true in it."""
+        self.logged.clear()
+        self.requests.clear()
+        self.send("Page.navigate", url=file.as_uri())
+        until = time.monotonic() + WAIT
+        while not self.run(f"document.readyState === 'complete' && ({ready})"):
+            if time.monotonic() > until:
+                raise TimeoutError(f"{file.name} does not get ready: {self.logged}")
+            time.sleep(0.05)
+
+    def run(self, expression: str) -> Any:
+        """The value of a JavaScript expression in the page."""
+        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(answer["exceptionDetails"]["exception"]["description"])
+        return answer["result"].get("value")
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            for kind in ("keyDown", "keyUp"):
+                self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    def point(self, x: float, y: float) -> None:
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def screen(self, width: int = 1200, height: int = 900, *, dark: bool = False) -> None:
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height,
+            deviceScaleFactor=1, mobile=False,
+        )  # fmt: skip
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setEmulatedMedia", features=[scheme])
+
+    def picture(self, file: Path) -> None:
+        """The whole page as PNG."""
+        found = self.send("Page.captureScreenshot", captureBeyondViewport=True)
+        file.write_bytes(base64.b64decode(found["data"]))
+
+    def print(self, file: Path) -> None:
+        file.write_bytes(base64.b64decode(self.send("Page.printToPDF")["data"]))
+
+    def close(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._in)
+        os.close(self._out)

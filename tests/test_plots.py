@@ -1,0 +1,176 @@
+"""The plots show the numbers they are given; files are written whole or not at all."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import matplotlib.colors
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp import plots
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def model() -> mmdp.MMDP:
+    rng = np.random.default_rng(3)
+    transitions = rng.dirichlet(np.ones(3), size=(6, 3, 2))
+    weights = rng.dirichlet(np.ones(6))
+    return mmdp.MMDP(transitions, rng.normal(size=(3, 2)), weights=weights, discount=0.9)
+
+
+def test_heatmap_shows_the_action_of_every_cell() -> None:
+    actions = np.array([[0, 2, 2], [2, 0, 5], [5, 5, 0], [0, 0, 0]])
+    axis = plots.policy_heatmap(mmdp.MarkovPolicy(actions))
+    mesh: Any = axis.collections[0]
+    shown = mesh.to_rgba(np.asarray(mesh.get_array()).reshape(3, 4))[..., :3]
+    colour = dict(zip((0, 2, 5), plots.action_colours(3), strict=True))
+    for (t, s), action in np.ndenumerate(actions):
+        assert shown[s, t] == pytest.approx(matplotlib.colors.to_rgb(colour[action]), abs=0.01)
+    letter = {0: "A", 2: "B", 5: "C"}
+    for text in axis.texts:
+        t, s = (round(x) for x in text.get_position())
+        assert text.get_text() == letter[int(actions[t, s])]
+    assert len(axis.texts) == actions.size
+    legend = [x.get_text() for x in axis.get_legend().get_texts()]  # type: ignore[union-attr]
+    assert legend == ["A  0", "B  2", "C  5"]
+
+
+def test_heatmap_of_many_states_labels_some_of_them() -> None:
+    policy = mmdp.MarkovPolicy(np.random.default_rng(0).integers(0, 9, size=(50, 500)))
+    axis = plots.policy_heatmap(policy)
+    assert len(axis.get_yticks()) <= plots.MOST_LABELS
+    assert axis.get_yticklabels()[-1].get_text() == "499"
+    assert not axis.texts  # no letters where they do not fit
+
+
+def test_colours_of_actions_differ() -> None:
+    for count in (1, 2, 6, 7, 30):
+        assert len(set(plots.action_colours(count))) == count
+
+
+def test_returns_distribution_is_the_weighted_share() -> None:
+    rng = np.random.default_rng(1)
+    x, weights = rng.normal(size=30).round(1), rng.dirichlet(np.ones(30))
+    line = plots.returns_distribution({"policy": x}, weights).lines[0]
+    xs, ys = np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
+    for value in np.unique(x):
+        # the height of the step that begins at the value
+        assert ys[np.flatnonzero(xs == value)[-1]] == pytest.approx(weights[x <= value].sum())
+
+
+def test_regret_distribution_counts_weights() -> None:
+    rng = np.random.default_rng(2)
+    regret, weights = rng.exponential(size=50), rng.dirichlet(np.ones(50))
+    bars: Any = plots.regret_distribution(regret, weights).patches
+    edges = np.linspace(0, regret.max(), len(bars) + 1)
+    for i, bar in enumerate(bars):
+        inside = (regret >= edges[i]) & (
+            (regret < edges[i + 1]) | (i == len(bars) - 1)
+        )  # fmt: skip
+        assert bar.get_height() == pytest.approx(weights[inside].sum(), abs=1e-12)
+
+
+def test_regret_of_nothing_is_drawn() -> None:
+    assert plots.regret_distribution([0.0, 0.0, -1e-12]).get_xlim()[1] > 0
+
+
+def test_models_in_play_is_the_mutual_information(model: mmdp.MMDP) -> None:
+    from scipy.stats import entropy
+
+    b = mmdp.model_weights(model, mmdp.MarkovPolicy.uniform(model, 5))
+    found = plots.informed(b)
+    for t in range(5):
+        joint = b[t]
+        information = entropy(joint.ravel(), np.outer(joint.sum(1), joint.sum(0)).ravel())
+        assert found[t, 0] == pytest.approx(np.exp(entropy(model.weights) - information))
+        assert found[t, 1] <= found[t, 0] + 1e-12
+    assert found[0, 0] == pytest.approx(np.exp(entropy(model.weights)))
+
+
+def test_weights_in_a_state_follow_bayes(model: mmdp.MMDP) -> None:
+    policy = mmdp.MarkovPolicy(np.zeros((4, 3), dtype=int), n_actions=2)
+    axis = plots.weights_over_time(mmdp.model_weights(model, policy), state=2, top=6)
+    drawn = {str(x.get_label()): np.asarray(x.get_ydata()) for x in axis.lines}
+    chain = model.transitions[:, :, 0]
+    reached = np.full((6, 3), 1 / 3)
+    for t in range(4):
+        posterior = model.weights * reached[:, 2]
+        posterior = posterior / posterior.sum()
+        for m in range(6):
+            assert drawn[f"model {m}"][t] == pytest.approx(posterior[m])
+        reached = np.einsum("ms,msz->mz", reached, chain)
+
+
+def test_comparison_puts_points_at_the_means() -> None:
+    axis = plots.methods_comparison({"a": 3.0, "b": 1.0}, {"a": 0.0, "b": 0.25},
+                                    lows={"a": (1.0, 4.0)})  # fmt: skip
+    points = [
+        (float(x.get_xdata()[0]), float(x.get_ydata()[0]))  # type: ignore[index]
+        for x in axis.lines
+        if str(x.get_marker()) in plots.MARKERS
+    ]
+    assert points == [(3.0, 0.0), (1.0, 1.0)]
+    assert axis.get_ylim()[0] > axis.get_ylim()[1]  # the first on top
+
+
+def test_traces_hold_the_last_value() -> None:
+    axis = plots.traces({"x": [1.0, 2.0], "y": [0.0, 1.0, 1.5]})
+    assert list(axis.lines[1].get_xdata()) == [1, 2]
+    assert list(axis.lines[1].get_ydata()) == [2.0, 2.0]
+
+
+# ------------------------------------------------------------------ files
+def test_svg_keeps_labels_as_text_and_runs_nothing(tmp_path: Path) -> None:
+    evil = "</text><script>alert(1)</script> $x$"
+    policy = mmdp.MarkovPolicy([[0, 1]], state_labels=[evil[:22], "y" * 80],
+                               action_labels=['"q" & <b>', "$a$ $b$"])  # fmt: skip
+    target = plots.save(plots.policy_heatmap(policy), tmp_path / "policy.svg")
+    root = ET.fromstring(target.read_text(encoding="utf-8"))
+    texts = ["".join(x.itertext()).strip() for x in root.iter(f"{SVG}text")]
+    assert evil[:22] in texts
+    assert "B  $a$ $b$" in texts
+    assert 'A  "q" & <b>' in texts
+    assert "y" * (plots.LONGEST - 1) + "…" in texts
+    assert not list(root.iter(f"{SVG}script"))
+
+
+def test_same_input_same_file(tmp_path: Path) -> None:
+    files = [
+        plots.save(plots.regret_distribution([1.0, 2.0, 4.0]), tmp_path / f"{i}.svg")
+        for i in range(2)
+    ]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_png_is_a_png(tmp_path: Path) -> None:
+    target = plots.save(plots.regret_distribution([1.0, 2.0]), tmp_path / "r.PNG")
+    assert target.read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_bad_names_are_refused(tmp_path: Path) -> None:
+    axis = plots.regret_distribution([1.0])
+    with pytest.raises(mmdp.InputError, match=r"ends in \.png or \.svg"):
+        plots.save(axis, tmp_path / "r.pdf")
+    with pytest.raises(mmdp.InputError, match="no folder"):
+        plots.save(axis, tmp_path / "none" / "r.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_old_file_survives_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "r.png"
+    target.write_bytes(b"old")
+
+    def broken(*_: object) -> bytes:
+        raise RuntimeError("no drawing")
+
+    monkeypatch.setattr(plots, "png", broken)
+    with pytest.raises(RuntimeError):
+        plots.save(plots.regret_distribution([1.0]), target)
+    assert target.read_bytes() == b"old"
+    assert [x.name for x in tmp_path.iterdir()] == ["r.png"]

@@ -1,0 +1,442 @@
+"""The report: what it says, that labels stay text, and that a real browser shows it all."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp import report
+from mmdp.bounds import Bound
+from mmdp.report.facts import Facts
+from mmdp.report.words import number, percent
+from tests import chromium
+
+SCRIPT = "</script><script>window.ran=1;console.log('ran')</script>"
+IMAGE = "<img src=x onerror=\"window.ran=1;console.log('ran')\">"
+QUOTES = "\"double\" & 'single' `back` ${window.ran=1}"
+LONG = "a label of eighty characters, no more and no less, that has to be cut somewhere."
+
+
+class Page(HTMLParser):
+    """Elements, attributes and visible text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.scripts: list[str] = []
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts.append(data)
+        elif self._inside != "style":
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def written(path: Path, model: mmdp.MMDP, **options: Any) -> Page:
+    """The page, without what takes many solves unless it is asked for."""
+    options = {"resamples": 0, "information": False, **options}
+    return Page(report.write(model, path / "report.html", **options).read_text(encoding="utf-8"))
+
+
+def drawn_data(page: Page) -> Any:
+    return json.loads(page.scripts[0])
+
+
+def unpack(text: str, kind: str, shape: tuple[int, int]) -> Any:
+    return np.frombuffer(base64.b64decode(text), dtype=kind).reshape(shape)
+
+
+@pytest.fixture(scope="module")
+def small() -> mmdp.MMDP:
+    rng = np.random.default_rng(5)
+    transitions = rng.dirichlet(np.ones(4), size=(60, 4, 3))
+    return mmdp.MMDP(
+        transitions, rng.normal(size=(4, 3)), initial=[1, 0, 0, 0], discount=0.9,
+        parameters={"p": transitions[:, 0, 0, 0], "q": transitions[:, 1, 1, 1]}, name="small",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def evil() -> mmdp.MMDP:
+    rng = np.random.default_rng(6)
+    transitions = rng.dirichlet(np.ones(4), size=(40, 4, 3))
+    return mmdp.MMDP(
+        transitions, rng.normal(size=(4, 3)), states=[SCRIPT, IMAGE, QUOTES, LONG],
+        actions=[LONG + "!", "$a$ <b>bold", SCRIPT], models=[f"<i>{m}{SCRIPT}" for m in range(40)],
+        parameters={f"p{SCRIPT}": rng.normal(size=40), f"q{IMAGE}": transitions[:, 0, 0, 0]},
+        name=f"evil {SCRIPT}", citation=IMAGE,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------ what it says
+def test_the_figures_are_those_of_the_evaluation(tmp_path: Path, small: mmdp.MMDP) -> None:
+    test = small.subset(range(30))
+    page = written(tmp_path, small, horizon=6, test=test)
+    solution = mmdp.solve(small, 6)
+    found, tested = solution.evaluation, mmdp.evaluate(solution, test)
+    oracle = mmdp.solve(small, 6, "oracle").value
+    for expected in (
+        f"returns {number(solution.value)} on average over the 60 models",
+        f"The worst is model {int(found.returns.argmin())} with {number(found.worst)}",
+        f"the worst tenth average {number(found.cvar(0.1))}",
+        f"could return {number(oracle)} on average, {number(oracle - solution.value)} more",
+        solution.status.value,
+        f"On 30 models that it was not computed from it returns {number(tested.mean)}",
+        "always state 0",
+        "6 decisions, at times 0 to 5",
+    ):
+        assert expected in page.text
+    for method in ("wsu", "mvp"):
+        assert number(mmdp.solve(small, 6, method).value, 5) in page.text
+
+
+def test_the_heat_map_holds_the_policy_and_its_table(tmp_path: Path, small: mmdp.MMDP) -> None:
+    from mmdp.measures import policy_table
+
+    solution = mmdp.solve(small, 6)
+    page = written(tmp_path, small, horizon=6)
+    data, shape = drawn_data(page), (6, 4)
+    place = unpack(data["place"], "<u2", shape)
+    assert (np.array(data["used"])[place] == solution.policy.actions).all()
+    table = policy_table(solution, small)
+    for name, column in (("margin", "margin"), ("probability", "visited"), ("agree", "agree")):
+        shown = unpack(data["numbers"][name], "<f4", shape)
+        assert shown.ravel() == pytest.approx(table[column].to_numpy(), nan_ok=True, rel=1e-5)
+    gradient = mmdp.gradient(small, solution.policy)
+    np.put_along_axis(gradient, solution.policy.actions[:, :, None].astype(int), -np.inf, axis=2)
+    reached = table["visited"].to_numpy().reshape(shape) > 0
+    runner = unpack(data["runner"], "<i4", shape)
+    assert (runner == np.where(reached, gradient.argmax(axis=2), -1)).all()
+
+
+def test_the_policy_in_words_is_the_policy(tmp_path: Path, small: mmdp.MMDP) -> None:
+    policy = mmdp.MarkovPolicy([[0, 1, 2, 0], [0, 1, 1, 2], [1, 1, 1, 2]])
+    page = written(tmp_path, small, policy=policy, methods=())
+    for runs in (
+        "0–1: action 0; 2: action 1",
+        "0–2: action 1",
+        "0: action 2; 1–2: action 1",
+        "0: action 0; 1–2: action 2",
+    ):
+        assert runs in page.text
+    assert number(mmdp.evaluate(policy, small).mean) in page.text
+
+
+def test_a_bound_is_told_as_a_gap(tmp_path: Path, small: mmdp.MMDP) -> None:
+    value = mmdp.solve(small, 4).value
+    page = written(tmp_path, small, horizon=4, bound=Bound(value * 1.02, "pairs", "history"))
+    assert "within 2.0% of the best any policy can do" in page.text
+    page = written(tmp_path, small, horizon=4, bound=value * 1.004)
+    assert f"within {percent(0.004)} of the best any policy of time and state can do" in page.text
+    page = written(tmp_path, small, horizon=4, bound=value)
+    assert "proven to be the best policy of time and state" in page.text
+    assert "A tighter bound was not asked for" in written(tmp_path, small, horizon=4).text
+    with pytest.raises(mmdp.InputError, match="is below the policy's own return"):
+        report.write(small, tmp_path / "r.html", horizon=4, bound=value * 0.9)
+
+
+def test_value_of_information_is_that_of_the_measures(tmp_path: Path, small: mmdp.MMDP) -> None:
+    from mmdp.measures import evpi, evppi
+
+    page = written(tmp_path, small, horizon=4, information=None)  # small: done unasked
+    assert f"worth at most {number(evpi(small, 4))} on average" in page.text
+    for name in ("p", "q"):
+        assert f"{name} {number(evppi(small, 4, name))}" in page.text
+    page = written(tmp_path, small, horizon=4)
+    assert "takes many solves and was not asked for" in page.text
+
+
+def test_warnings(tmp_path: Path, small: mmdp.MMDP) -> None:
+    quiet = written(tmp_path, small, horizon=4).text
+    assert "No initial distribution" not in quiet
+    assert "few models" not in quiet
+    few = small.subset([0, 1, 2]).replace(initial=None)
+    loud = written(
+        tmp_path, few, horizon=4, unseen=[("0", "0"), ("0", "1"), ("0", "2")],
+        notes=["the log ends in 1999"],
+    ).text  # fmt: skip
+    assert "No initial distribution was given" in loud
+    assert "There are few models (3 of equal weight)" in loud
+    assert "3 state-action pairs of 12 were never seen" in loud
+    action = mmdp.solve(few, 4).policy.actions[0, 0]
+    assert re.search(rf"takes such actions: .*{action} in state 0", loud)
+    assert "the log ends in 1999" in loud
+    given = mmdp.MarkovPolicy.random(small, 4, seed=1)
+    gain = mmdp.solve(small, 4).value - mmdp.evaluate(given, small).mean
+    beaten = written(tmp_path, small, policy=given).text
+    assert f"CADP finds one that returns {number(gain)} more" in beaten
+    weighted = small.replace(weights=[0.0, *[1 / 59] * 59])
+    assert "1 model of weight 0 had no say" in written(tmp_path, weighted, horizon=3).text
+
+
+def test_unstable_decisions_are_told(tmp_path: Path) -> None:
+    # two actions that are nearly equally good: the resample decides. An odd number of signs
+    # never adds up to 0, so that no decision hangs on rounding, which differs between kernels
+    sign = np.where(np.arange(41) % 2, 1.0, -1.0)
+    rewards = np.stack([np.zeros(41), sign], axis=1)[:, None, :]
+    torn = mmdp.MMDP(np.ones((41, 1, 2, 1)), rewards)
+    found = Facts(torn, horizon=1).stability
+    assert found is not None
+    page = written(tmp_path, torn, horizon=1, resamples=None)
+    assert found.share > 0.2
+    assert f"{percent(found.share)} of the decisions that come up change" in page.text
+
+
+def test_a_solution_for_other_models_proves_nothing(tmp_path: Path, small: mmdp.MMDP) -> None:
+    solution = mmdp.solve(small, 4)
+    same = written(tmp_path, small, policy=solution).text
+    assert solution.status.value in same.split("How good")[0]
+    other = written(tmp_path, small.subset(range(10)), policy=solution, methods=()).text
+    assert "The policy was given; its figures are exact" in other
+
+
+def test_randomised_policies_and_planners(tmp_path: Path, small: mmdp.MMDP) -> None:
+    mixed = mmdp.MarkovPolicy.uniform(small, 3)
+    page = written(tmp_path, small, policy=mixed, methods=("cadp", mmdp.QMDP(episodes=2)))
+    assert "The most probable action is shown" in page.text
+    assert "± is the standard error of a simulated mean" in page.text
+    assert "QMDP" in page.text
+
+
+def test_one_model_one_state(tmp_path: Path) -> None:
+    page = written(tmp_path, mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]]), horizon=1)
+    assert "returns 3 on average over the one model" in page.text
+    assert "There is only one model" in page.text
+
+
+def test_unseen_pairs_of_a_fitted_folder(tmp_path: Path) -> None:
+    (tmp_path / "unseen.csv").write_text('state,action\n"a,b",0\nNA,1\n')
+    assert report.read_unseen(tmp_path) == [("a,b", "0"), ("NA", "1")]
+
+
+# ------------------------------------------------------------------ labels stay text
+def test_labels_are_text(tmp_path: Path, evil: mmdp.MMDP) -> None:
+    page = written(
+        tmp_path, evil, horizon=5, unseen=[(SCRIPT, SCRIPT)], notes=[IMAGE], resamples=2,
+        information=True,
+    )  # fmt: skip
+    assert [tag for tag, _ in page.elements].count("script") == 2
+    assert not {"img", "i", "b"} & {tag for tag, at in page.elements if at.get("src")}
+    assert not any(name.startswith("on") for _, at in page.elements for name in at)
+    assert drawn_data(page)["states"] == [SCRIPT, IMAGE, QUOTES, LONG]
+    assert "<script>window.ran" in page.text  # shown, not run
+    titles = {at.get("title") for _, at in page.elements}
+    assert {LONG, SCRIPT} <= titles
+    assert LONG not in page.text  # cut, whole in the title
+
+
+def test_nothing_comes_from_elsewhere(tmp_path: Path, evil: mmdp.MMDP) -> None:
+    page = written(tmp_path, evil, horizon=5)
+    for tag, attributes in page.elements:
+        for name in ("src", "href", "xlink:href", "action", "data"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("#", "data:")), (tag, name, value)
+    policy = next(at["content"] for _, at in page.elements if at.get("http-equiv"))
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert "script-src 'sha256-" in policy
+
+
+def test_the_page_is_made_of_named_parts(tmp_path: Path, small: mmdp.MMDP) -> None:
+    page = written(tmp_path, small, horizon=4)
+    tags = [tag for tag, _ in page.elements]
+    assert tags.count("h1") == 1
+    assert tags.count("table") == tags.count("caption")
+    for tag, at in page.elements:
+        if tag == "svg":
+            assert at["role"] == "img"
+            assert at["aria-label"]
+    ids = [at["id"] for _, at in page.elements if "id" in at]
+    assert len(ids) == len(set(ids))
+
+
+# ------------------------------------------------------------------ files and bad input
+def test_whole_or_nothing(tmp_path: Path, small: mmdp.MMDP) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("old")
+    with pytest.raises(mmdp.InputError, match="no method is called"):
+        report.write(small, target, horizon=3, methods=("cadp", "nothing"))
+    assert target.read_text() == "old"
+    assert [x.name for x in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_bad_input(tmp_path: Path, small: mmdp.MMDP) -> None:
+    def refused(match: str, model: Any = small, out: str = "r.html", **options: Any) -> None:
+        with pytest.raises(mmdp.InputError, match=match) as caught:
+            report.write(model, tmp_path / out, **options)
+        assert "\n" not in str(caught.value)
+
+    refused("ends in .html", out="r.txt", horizon=3)
+    refused("no folder", out="none/r.html", horizon=3)
+    refused("say the horizon")
+    refused("about an MMDP, not int", model=3, horizon=3)
+    refused("needs a policy or a method", horizon=3, methods=())
+    refused("oracle has none; name cadp", horizon=3, methods=("oracle", "cadp"))
+    refused("not str", horizon=3, policy="policy.csv")
+    refused("the policy covers 2 time steps", horizon=3,
+            policy=mmdp.MarkovPolicy.uniform(small, 2))  # fmt: skip
+    other = mmdp.MMDP(np.ones((1, 1, 1, 1)), [[1.0]])
+    refused("the test models have 1 states", horizon=3, test=other)
+
+
+@pytest.mark.parametrize("kind", sorted(report.PICTURES))
+def test_every_plot_as_a_file(tmp_path: Path, small: mmdp.MMDP, kind: str) -> None:
+    for ending, start in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
+        target = report.draw(kind, small, tmp_path / f"{kind}{ending}", horizon=4)
+        assert target.read_bytes().startswith(start)
+
+
+def test_plots_that_cannot_be_drawn(tmp_path: Path, small: mmdp.MMDP) -> None:
+    for kind, match, options in (
+        ("regrets", "'regret'", {}),
+        ("trace", "no method is cadp", {"methods": ("wsu",)}),
+        ("regret", "ends in .png or .svg", {"out": "r.pdf"}),
+    ):
+        out = tmp_path / str(options.pop("out", "r.png"))
+        with pytest.raises(mmdp.InputError, match=match):
+            report.draw(kind, small, out, horizon=4, **options)
+    one = small.subset([0])
+    with pytest.raises(mmdp.InputError, match="two models or more"):
+        report.draw("weights", one, tmp_path / "r.png", horizon=4)
+
+
+# ------------------------------------------------------------------ in a real browser
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Chromium]:
+    program = chromium.find()
+    if program is None:
+        pytest.skip("no chromium here; apt install chromium")
+    found = chromium.Chromium(program, tmp_path_factory.mktemp("chromium"))
+    found.screen()
+    yield found
+    found.close()
+
+
+READY = "document.getElementById('map').dataset.ready === 'yes'"
+PLOTS = ("methods", "trace", "returns", "regret", "weights")
+DOMAINS: dict[str, tuple[Callable[[], Any], int]] = {
+    "RS": (lambda: mmdp.domains.riverswim(seed=0), 50),
+    "HIV": (lambda: mmdp.domains.hiv(seed=0), 15),
+    "INV": (lambda: mmdp.domains.inventory(seed=0, preset="paper"), 50),
+    "POPS": (lambda: mmdp.domains.population_small(seed=0), 50),
+    "500 states": (lambda: mmdp.domains.garnet(n_states=500, seed=0), 50),
+}
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_browser_shows_every_plot(browser: chromium.Chromium, tmp_path: Path, name: str) -> None:
+    make, horizon = DOMAINS[name]
+    train, _ = make()
+    solution = mmdp.solve(train, horizon)
+    target = report.write(train, tmp_path / "report.html", policy=solution, methods=("wsu",))
+    browser.open(target, READY)
+    for kind in PLOTS:
+        if kind == "trace" and len(solution.trace) == 1:
+            continue
+        wide, high = browser.run(
+            f"(b => [b.width, b.height])(document.querySelector('figure[data-plot={kind}] svg')"
+            ".getBoundingClientRect())"
+        )
+        assert wide > 300
+        assert high > 80
+    colours = browser.run(
+        "(c => new Set(new Uint32Array(c.getContext('2d')"
+        ".getImageData(0, 0, c.width, c.height).data.buffer)).size)"
+        "(document.querySelector('#map canvas'))"
+    )
+    assert colours > len(np.unique(solution.policy.actions))
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    assert browser.logged == []
+    assert browser.requests == [target.as_uri()]
+    _check_cells(browser, train, solution)
+
+
+def _check_cells(browser: chromium.Chromium, model: mmdp.MMDP, solution: mmdp.Solution) -> None:
+    """Walk the map by keyboard and hear what the policy does."""
+    if browser.run("!!document.getElementById('rows')"):
+        browser.run("(e => { e.value = 'all'; e.dispatchEvent(new Event('change')) })"
+                    "(document.getElementById('rows'))")  # fmt: skip
+    browser.run("document.getElementById('map').focus()")
+    names = [x if model.labelled["action"] else f"action {x}" for x in model.action_labels]
+    last = solution.policy.horizon - 1
+    for keys, (t, s) in (
+        ((), (0, 0)),
+        (("ArrowDown", "ArrowRight"), (1, 1)),
+        (("ArrowDown", "End"), (last, 2)),
+        (("PageDown",), (last, min(12, model.n_states - 1))),
+        (("ArrowLeft", "ArrowUp"), (last - 1, min(11, model.n_states - 2))),
+        (("Home", "ArrowLeft"), (0, min(11, model.n_states - 2))),
+    ):
+        browser.press(*keys)
+        said = browser.run("document.getElementById('said').textContent")
+        action = names[solution.policy.actions[t, s]]
+        assert said.startswith(f"Time {t}, state {model.state_labels[s]}: {action} (")
+
+
+def test_browser_runs_no_label(browser: chromium.Chromium, tmp_path: Path, evil: mmdp.MMDP) -> None:
+    target = report.write(evil, tmp_path / "report.html", horizon=5, notes=[SCRIPT, IMAGE],
+                          unseen=[(SCRIPT, SCRIPT)])  # fmt: skip
+    browser.open(target, READY)
+    browser.run("document.getElementById('map').focus()")
+    assert SCRIPT in browser.run("document.getElementById('said').textContent")
+    x, y = browser.run(
+        "(e => { e.scrollIntoView(); const b = e.getBoundingClientRect();"
+        " return [b.left + b.width / 2, b.top + 60] })(document.querySelector('#map canvas'))"
+    )
+    browser.point(x, y)
+    tip = browser.run("document.getElementById('tip')")
+    assert tip is not None
+    assert IMAGE in browser.run("document.getElementById('tip').textContent")
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    assert browser.run("window.ran === undefined")
+    assert browser.logged == []
+    assert browser.requests == [target.as_uri()]
+
+
+def test_browser_views_dark_and_print(
+    browser: chromium.Chromium, tmp_path: Path, small: mmdp.MMDP
+) -> None:
+    target = report.write(small, tmp_path / "report.html", horizon=6)
+    browser.open(target, READY)
+    seen = set()
+    for look in ("action", "margin", "probability", "agree", "changes"):
+        browser.run(f"(e => {{ e.value = '{look}'; e.dispatchEvent(new Event('change')) }})"
+                    "(document.getElementById('look'))")  # fmt: skip
+        seen.add(browser.run("document.querySelector('#map canvas').toDataURL()"))
+    assert len(seen) == 5
+    browser.screen(dark=True)
+    back, ink = browser.run(
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle("
+        "document.querySelector('figure svg text')).fill]"
+    )
+    assert sum(map(int, re.findall(r"\d+", back)[:3])) < 150
+    assert sum(map(int, re.findall(r"\d+", ink)[:3])) > 600
+    browser.print(tmp_path / "report.pdf")
+    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+    browser.screen(390, 800)
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    browser.screen()
+    assert browser.logged == []
