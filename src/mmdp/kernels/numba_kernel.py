@@ -20,7 +20,7 @@ from mmdp.kernels.threads import Team, default_threads
 
 WEIGHTED, OWN, ACTIONS, PROBABILITIES = range(4)
 NARROW = 4  # below this many models, loops run over transitions instead of models
-THREADS_PAY_FROM = 200_000  # multiply-adds a time step below which one thread is faster
+THREADS_PAY_FROM = 1_000_000  # multiply-adds a time step below which one thread is faster
 MANY_PIECES_FROM = 4_000_000  # multiply-adds a time step from which small pieces pay
 MODELS_AT_ONCE = 1024  # models a block of an independent pass, so that values stay in cache
 
@@ -35,6 +35,25 @@ def _add_four(p, v, k, i0, i1, i2, i3, lo, hi, out):  # type: ignore[no-untyped-
         out[m] += (
             p[k, m] * v[i0, m] + p[k + _U(1), m] * v[i1, m]
             + p[k + _U(2), m] * v[i2, m] + p[k + _U(3), m] * v[i3, m]
+        )  # fmt: skip
+
+
+@jit(fastmath={"contract"})
+def _add_eight(p, v, k, indices, lo, hi, out):  # type: ignore[no-untyped-def]
+    i0, i1, i2, i3 = (
+        _U(indices[k]), _U(indices[k + _U(1)]), _U(indices[k + _U(2)]), _U(indices[k + _U(3)]),
+    )  # fmt: skip
+    i4, i5, i6, i7 = (
+        _U(indices[k + _U(4)]), _U(indices[k + _U(5)]), _U(indices[k + _U(6)]),
+        _U(indices[k + _U(7)]),
+    )  # fmt: skip
+    for m in range(lo, hi):
+        out[m] += (
+            p[k, m] * v[i0, m] + p[k + _U(1), m] * v[i1, m]
+            + p[k + _U(2), m] * v[i2, m] + p[k + _U(3), m] * v[i3, m]
+        ) + (
+            p[k + _U(4), m] * v[i4, m] + p[k + _U(5), m] * v[i5, m]
+            + p[k + _U(6), m] * v[i6, m] + p[k + _U(7), m] * v[i7, m]
         )  # fmt: skip
 
 
@@ -56,6 +75,9 @@ def _q_row(p, v, r, indices, start, stop, gamma, lo, hi, out):  # type: ignore[n
     for m in range(lo, hi):
         out[m] = 0.0
     k = start
+    while k + _U(8) <= stop:
+        _add_eight(p, v, k, indices, lo, hi, out)
+        k += _U(8)
     while k + _U(4) <= stop:
         _add_four(
             p, v, k, _U(indices[k]), _U(indices[k + _U(1)]), _U(indices[k + _U(2)]),
