@@ -1216,8 +1216,16 @@ def fit(
         )  # fmt: skip
     if as_json:
         show_json({"out": out, "models": found.train.n_models, "warnings": list(found.warnings)})
-    else:
-        print(found)
+        return
+    test = 0 if found.test is None else found.test.n_models
+    facts = [
+        ("log", shown(int(found.visits.sum()), "transition")),
+        ("models", f"{found.train.n_models:,} to solve, {test:,} held out"),
+        ("states", f"{found.train.n_states:,}"),
+        ("actions", f"{found.train.n_actions:,}"),
+        ("unseen", f"{len(found.unseen):,} of {found.visits.size:,} state-action pairs"),
+    ]
+    show_facts(str(out), [*facts, *(("mind", warning) for warning in found.warnings)])
 
 
 # ---------------------------------------------------------------- report and plot

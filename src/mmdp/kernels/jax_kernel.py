@@ -23,6 +23,7 @@ be imported where jax is absent; making a :class:`JaxKernel` then says what to i
 from __future__ import annotations
 
 import functools
+import importlib
 import operator
 import threading
 import weakref
@@ -36,16 +37,17 @@ import numpy.typing as npt
 from mmdp.errors import InputError
 from mmdp.kernels.problem import TIE, Array, Backward, Choice, IntArray, Problem
 
-jax: Any
-jnp: Any
-lax: Any
-try:
-    import jax
-    import jax.experimental
-    import jax.numpy as jnp
-    from jax import lax
-except ImportError:
-    jax = jnp = lax = None
+
+def _module(name: str) -> Any:
+    """A module of jax, or None where it is not installed (types differ with and without it)."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+jax, jnp, lax = _module("jax"), _module("jax.numpy"), _module("jax.lax")
+_module("jax.experimental")
 
 Traced = Any  # a jax array
 Function = TypeVar("Function", bound=Callable[..., Any])

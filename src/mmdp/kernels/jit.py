@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,52 @@ def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:
-            return numba.njit(cache=True, nogil=True, **options)(function)
+            return _shielded(numba.njit(cache=True, nogil=True, **options)(function))
         except RuntimeError:  # read-only install and no user cache folder
-            return numba.njit(nogil=True, **options)(function)
+            return _shielded(numba.njit(nogil=True, **options)(function))
 
     return decorate
+
+
+def _shielded(compiled: Any) -> Any:
+    """Compile in a thread of its own: Ctrl-C in the middle of LLVM's work can crash Python.
+
+    Python hands Ctrl-C to the main thread only; it waits for the compiler and raises then.
+    """
+    plain = getattr(compiled, "_compile_for_args", None)
+    if plain is None:  # compilation is switched off (NUMBA_DISABLE_JIT)
+        return compiled
+
+    def compile_for_args(*args: Any, **kwargs: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return plain(*args, **kwargs)
+        return _in_a_thread(lambda: plain(*args, **kwargs))
+
+    compiled._compile_for_args = compile_for_args
+    return compiled
+
+
+def _in_a_thread(work: Callable[[], Any]) -> Any:
+    """Run elsewhere to the end; an interruption meanwhile is raised afterwards."""
+    result: list[Any] = []
+    error: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            result.append(work())
+        except BaseException as caught:  # raised by the caller's thread below
+            error.append(caught)
+
+    thread = threading.Thread(target=run, name="mmdp-compiler")
+    thread.start()
+    interrupted: KeyboardInterrupt | None = None
+    while thread.is_alive():
+        try:
+            thread.join()
+        except KeyboardInterrupt as caught:
+            interrupted = caught
+    if interrupted is not None:
+        raise interrupted
+    if error:
+        raise error[0]
+    return result[0]
