@@ -1,4 +1,9 @@
-"""A real browser for tests: Chromium without a screen, driven over its pipe (no other package)."""
+"""A real browser for tests: Chromium without a screen, driven over its pipe (no other package).
+
+``python -m tests.chromium`` is part of the test set-up: it installs Debian's package where no
+browser is found and that can be done without asking anybody (apt-get, as root). It always ends
+well: where there is no browser, the tests that need one are skipped and say so.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +38,44 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 def find() -> str | None:
     return next((found for name in PLACES if (found := shutil.which(name))), None)
+
+
+def install(wait: float = 300.0) -> str:
+    """Install chromium by apt-get where it is missing; one line that says what was done."""
+    if found := find():
+        return f"browser tests use {found}"
+    if os.environ.get("MMDP_NO_APT"):
+        return "no chromium, and MMDP_NO_APT is set: browser tests are skipped"
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        why = "apt-get is not here" if apt is None else "apt-get needs root"
+        return f"no chromium, and {why}: browser tests are skipped"
+    print("Installing chromium for the browser tests (once; MMDP_NO_APT=1 prevents it)", flush=True)
+    package = ["-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=60", "chromium"]
+    until = time.monotonic() + wait
+    # the list of packages may be missing or too old for what the mirror has: then fetch it
+    for arguments in (["install", *package], ["update"], ["install", *package]):
+        failed = _apt([apt, "-q", *arguments], until - time.monotonic())
+        if find():
+            return f"browser tests use {find()}"
+        if failed == "time":
+            break
+    return "chromium could not be installed by apt-get: browser tests are skipped"
+
+
+def _apt(command: list[str], seconds: float) -> str | None:
+    """Run without a terminal to ask at; ``"time"`` where it took too long."""
+    try:
+        subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, timeout=max(seconds, 1.0), check=False,
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "time"
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 class Chromium:
@@ -148,3 +191,7 @@ class Chromium:
             self._process.wait()
         os.close(self._in)
         os.close(self._out)
+
+
+if __name__ == "__main__":
+    print(install())

@@ -447,25 +447,15 @@ def test_nothing_half_written_is_left(tmp_path: Path, monkeypatch: pytest.Monkey
     mmdp.save(model, tmp_path)
     before = {x.name: x.read_bytes() for x in tmp_path.iterdir()}
 
-    def half(self: object, path: Path, **_: object) -> None:
-        Path(path).write_text("idstatefrom,id")
+    def half(columns: object, place: Path) -> None:
+        place.write_text("idstatefrom,id")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pd.DataFrame, "to_csv", _sometimes(pd.DataFrame.to_csv, half))
+    monkeypatch.setattr(io.folders, "_write_rows", half)
     other = model.replace(initial=[0, 1], weights=[0.5, 0.5])
     refusal(lambda: mmdp.save(other, tmp_path), "training.csv", "No space left on device")
     refusal(lambda: mmdp.save(other, tmp_path / "new"), "No space left on device")
     assert {x.name: x.read_bytes() for x in tmp_path.iterdir()} == before
-
-
-def _sometimes(real: Callable[..., Any], broken: Callable[..., Any]) -> Callable[..., Any]:
-    """Broken where a path is given: small tables go through text."""
-
-    def to_csv(self: pd.DataFrame, path: Any = None, **options: Any) -> Any:
-        chosen = real if path is None else broken
-        return chosen(self, path, **options)
-
-    return to_csv
 
 
 def test_writer_that_fails_for_any_reason(tmp_path: Path) -> None:

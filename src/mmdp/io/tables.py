@@ -265,8 +265,13 @@ def entries(model: MMDP) -> Columns:
         keep = (keep | (next_rewards != 0)) & x.allowed.reshape(-1)[rows][:, None]
     on_pattern = (model.horizon or 1, len(rows), model.n_models)
     r = np.broadcast_to(x.r, (on_pattern[0], *x.r.shape[1:]))
-    t, k, m = np.nonzero(np.broadcast_to(keep, on_pattern))
-    s, a = np.divmod(rows[k], model.n_actions)
+    # 32 bits at once: these arrays are several times the size of the model
+    if model.horizon is None:
+        k, m = map(_short, np.nonzero(keep[0]))
+        t = np.broadcast_to(np.int32(0), k.shape)
+    else:
+        t, k, m = map(_short, np.nonzero(np.broadcast_to(keep, on_pattern)))
+    s, a = map(_short, np.divmod(_short(rows)[k], np.int32(model.n_actions)))
     found: Columns = {
         "time": t, "model": m, "state": s, "action": a, "next_state": x.indices[k],
         "probability": np.broadcast_to(x.p, on_pattern)[t, k, m],
@@ -278,7 +283,11 @@ def entries(model: MMDP) -> Columns:
         found = {name: np.concatenate([v, extra[name]]) for name, v in found.items()}
     if model.horizon is None:
         del found["time"]
-    return {name: v.astype(np.int32) if v.dtype.kind == "i" else v for name, v in found.items()}
+    return {name: _short(v) if v.dtype.kind == "i" else v for name, v in found.items()}
+
+
+def _short(ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
+    return ids.astype(np.int32, copy=False)
 
 
 def _missing_entries(model: MMDP, found: Columns, r: Array) -> Columns:

@@ -123,9 +123,9 @@ def enough_models(
 
     For each size, ``repeats`` subsets of the models are drawn and solved. Columns: ``models``,
     ``train`` (mean value on the models solved), ``test`` (mean value on test models), ``gap``
-    (train - test: what the policy owes to knowing its models), ``gap_sd`` over repeats and
-    ``best_test``, the highest test value of a repeat. When ``test`` no longer grows with
-    ``models``, there are enough.
+    (train - test: what the policy owes to knowing its models), ``gap_sd`` over repeats,
+    ``best_test``, the highest test value of a repeat, and ``test_sd`` over repeats. When
+    ``test`` no longer grows with ``models``, there are enough.
 
     A subset may happen to hold good models. The policy of all models is the control variate:
     ``train`` is the value on the subset, plus what that policy gets on all models and less what
@@ -154,10 +154,10 @@ def enough_models(
         values = np.array(
             [_train_and_test(model, test, full, size, rng, method) for _ in range(repeats)]
         )
-        gaps = values[:, 0] - values[:, 1]
-        spread = gaps.std(ddof=1) if repeats > 1 else 0.0
-        rows.append((size, *values.mean(axis=0), gaps.mean(), spread, values[:, 1].max()))
-    columns = ["models", "train", "test", "gap", "gap_sd", "best_test"]
+        gaps, tested = values[:, 0] - values[:, 1], values[:, 1]
+        spread, rough = (x.std(ddof=1) if repeats > 1 else 0.0 for x in (gaps, tested))
+        rows.append((size, *values.mean(axis=0), gaps.mean(), spread, tested.max(), rough))
+    columns = ["models", "train", "test", "gap", "gap_sd", "best_test", "test_sd"]
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from mmdp.errors import InputError, shown
 from mmdp.io.columns import PAPER
-from mmdp.io.parquet import read_parquet
+from mmdp.io.parquet import ParquetColumns
 from mmdp.io.reading import Source, header, numbers, read_csv, suggested
 from mmdp.support import Array
 
@@ -139,8 +139,9 @@ def _columns(
         if path.suffix == ".csv":
             frame, roles, notes = _read_csv(path, renamed)
         elif path.suffix == ".parquet":
-            frame, _ = read_parquet(path)
-            roles, notes = _roles([str(x) for x in frame.columns], renamed, source)
+            file = ParquetColumns(path)
+            roles, notes = _roles(file.names, renamed, source)
+            return {role: file.read(name) for name, role in roles.items()}, source, notes
         else:
             raise InputError(f"{path}: unknown suffix {path.suffix!r}; a log is .csv or .parquet")
     else:

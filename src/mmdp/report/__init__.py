@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
+
 from mmdp import plots
 from mmdp.bounds import Bound
 from mmdp.errors import InputError
@@ -14,12 +16,13 @@ from mmdp.io.writing import PathLike, write_whole
 from mmdp.methods import Method
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
+from mmdp.report.effects import read_effects
 from mmdp.report.facts import Facts, Say
 from mmdp.report.page import page
 from mmdp.report.pictures import PICTURES
 from mmdp.solution import Solution
 
-__all__ = ["PICTURES", "draw", "read_unseen", "write"]
+__all__ = ["PICTURES", "draw", "read_effects", "read_unseen", "write"]
 
 
 def write(
@@ -35,6 +38,10 @@ def write(
     seed: int | None = 0,
     resamples: int | None = None,
     information: bool | None = None,
+    enough: bool | None = None,
+    effects: npt.ArrayLike | None = None,
+    costs: npt.ArrayLike | None = None,
+    thresholds: Sequence[float] = (),
     unseen: Sequence[tuple[str | int, str | int]] = (),
     notes: Sequence[str] = (),
     say: Say | None = None,
@@ -67,6 +74,12 @@ def write(
     information
         Whether to compute what each parameter is worth knowing (EVPPI); left out: where the
         problem is small.
+    enough
+        Whether to solve with fewer models too, to see if there are enough; left out: where the
+        problem is small.
+    effects, costs, thresholds
+        Effect and cost of an action apart, shaped like rewards, and what one unit of effect may
+        be worth: the page then has the willingness-to-pay sweep. See :func:`read_effects`.
     unseen
         (state, action) pairs, as labels or ids, that the data never had; see
         :func:`read_unseen`.
@@ -88,7 +101,8 @@ def write(
     _check_folder(target)
     facts = Facts(
         model, horizon=horizon, policy=policy, test=test, methods=methods, bound=bound,
-        resamples=resamples, information=information, unseen=unseen, seed=seed, say=say,
+        resamples=resamples, information=information, enough=enough, effects=effects,
+        costs=costs, thresholds=thresholds, unseen=unseen, seed=seed, say=say,
     )  # fmt: skip
     write_whole(target, page(facts, title, tuple(notes)))
     return target
@@ -97,9 +111,9 @@ def write(
 def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
     """Write one picture of the report as ``.png`` or ``.svg``.
 
-    ``kind`` is a key of ``PICTURES``: policy, methods, returns, regret, weights, trace or
-    information. ``options`` are those of :func:`write` that say what is drawn: ``horizon,
-    policy, test, methods, seed, say``.
+    ``kind`` is a key of ``PICTURES``: policy, methods, returns, regret, weights, trace,
+    information, enough or willingness. ``options`` are those of :func:`write` that say what is
+    drawn: ``horizon, policy, test, methods, effects, costs, thresholds, seed, say``.
 
     >>> import tempfile, mmdp
     >>> from mmdp import report
@@ -111,7 +125,7 @@ def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
         raise InputError(f"no plot {suggested(kind, tuple(PICTURES))}; it is one of {_kinds()}")
     plots.check_ending(Path(out))
     _check_folder(Path(out))
-    axis = PICTURES[kind].draw(Facts(model, information=True, **options))
+    axis = PICTURES[kind].draw(Facts(model, information=True, enough=True, **options))
     if axis is None:
         raise InputError(f"there is nothing to draw for {kind!r}: {_MISSING[kind]}")
     return plots.save(axis, Path(out))
@@ -126,6 +140,8 @@ def _check_folder(target: Path) -> None:
 _MISSING = {
     "weights": "it needs two models or more, and (T, M, S) weights that fit into memory",
     "trace": "no method is cadp; add it to the methods",
+    "enough": "it needs ten models or more, and a method to solve with",
+    "willingness": "it needs effects, costs and thresholds",
     "information": "the models carry fewer than two parameters; see MMDP(parameters=...)",
 }
 

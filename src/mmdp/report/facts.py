@@ -22,16 +22,18 @@ from mmdp.solve import check_horizon
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mmdp.measures import Stability
+    from mmdp.measures import Stability, WillingnessToPay
 
 Array = npt.NDArray[np.float64]
 Say = Callable[[str], object]
 
 LARGEST_WEIGHTS = 50_000_000  # numbers in (T, M, S) model weights that are still computed
 # multiply-adds of one backward pass up to which a report solves many times without being asked
-QUICK_RESAMPLES = 3_000_000
+QUICK_RESAMPLES = 30_000_000
 QUICK_INFORMATION = 40_000_000  # for each parameter
+QUICK_SIZES = 80_000_000
 RESAMPLES = 20
+FEWEST = 5  # models in a subset
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,10 @@ class Facts:
         bound: Bound | float | None = None,
         resamples: int | None = None,
         information: bool | None = None,
+        enough: bool | None = None,
+        effects: npt.ArrayLike | None = None,
+        costs: npt.ArrayLike | None = None,
+        thresholds: Sequence[float] = (),
         unseen: Sequence[tuple[str | int, str | int]] = (),
         seed: int | None = 0,
         say: Say | None = None,
@@ -90,7 +96,8 @@ class Facts:
         self.horizon = check_horizon(model, horizon)
         self.methods = tuple(methods)
         self._bound = bound
-        self._resamples, self._information = resamples, information
+        self._resamples, self._information, self._enough = resamples, information, enough
+        self._effects, self._costs, self._thresholds = effects, costs, tuple(thresholds)
         self.unseen = tuple(unseen)
         self._say: Say = say or (lambda text: None)
         self._solved: dict[int, Solution] = {}
@@ -105,6 +112,11 @@ class Facts:
             raise InputError(
                 f"the test models have {self.test.n_states} states and {self.test.n_actions} "
                 f"actions, the models {self.model.n_states} and {self.model.n_actions}"
+            )
+        parts = (self._effects is None, self._costs is None, not self._thresholds)
+        if any(parts) and not all(parts):
+            raise InputError(
+                "willingness to pay needs effects, costs and thresholds; give all three or none"
             )
 
     # -------------------------------------------------------------- the policy
@@ -267,7 +279,7 @@ class Facts:
         names = self.model.parameters
         wanted = self._information
         if wanted is None:
-            wanted = self.model.problem.work(self.horizon) * len(names) <= QUICK_INFORMATION
+            wanted = self.work * len(names) <= QUICK_INFORMATION
         if not wanted or not names or self.best is None:
             return None
         from mmdp.measures import information_table
@@ -280,8 +292,7 @@ class Facts:
         """What changes when the models are drawn again; None where not computed."""
         count = self._resamples
         if count is None:
-            quick = self.model.problem.work(self.horizon) <= QUICK_RESAMPLES
-            count = RESAMPLES if quick and self.model.n_models > 1 else 0
+            count = RESAMPLES if self.work <= QUICK_RESAMPLES and self.model.n_models > 1 else 0
         if not count or self.given is not None:
             return None
         from mmdp.measures import stability
@@ -290,6 +301,44 @@ class Facts:
         return stability(
             self.model, self.horizon, resamples=count, seed=self.seed, method=self.methods[0]
         )
+
+    @property
+    def work(self) -> float:
+        """Multiply-adds of one backward pass."""
+        return self.model.problem.work(self.horizon)
+
+    @cached_property
+    def sizes(self) -> pd.DataFrame | None:
+        """Return on held-out models by the number of models solved; None where not computed."""
+        available = self.model.n_models if self.test is not None else -(-self.model.n_models // 2)
+        wanted = self.work <= QUICK_SIZES if self._enough is None else self._enough
+        if not wanted or available <= FEWEST or not self.methods:
+            return None
+        from mmdp.measures import enough_models
+
+        self._say("solving with fewer models")
+        repeats = 10 if self.work <= QUICK_SIZES / 4 else 3
+        steps = [a * 10**b for b in range(7) for a in (1, 2, 5)]
+        sizes = [*(x for x in steps if FEWEST <= x < available), available]
+        return enough_models(
+            self.model, self.horizon, sizes, test=self.test, repeats=repeats, seed=self.seed,
+            method=self.methods[0],
+        )  # fmt: skip
+
+    # -------------------------------------------------------------- cost and effect
+    @cached_property
+    def willingness(self) -> WillingnessToPay | None:
+        """The sweep of the willingness to pay; None where cost and effect are not known apart."""
+        if self._effects is None or self._costs is None:
+            return None
+        from mmdp.measures import willingness_to_pay
+
+        self._say("willingness to pay")
+        method = self.methods[0] if self.methods else "cadp"
+        return willingness_to_pay(
+            self.model, self._effects, self._costs, self._thresholds, self.horizon,
+            method=method, policies={"this policy": self.policy},
+        )  # fmt: skip
 
 
 def _table_of(found: Any) -> MarkovPolicy:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import re
 from importlib import resources
 
 import numpy as np
@@ -16,7 +15,9 @@ from mmdp._version import __version__
 from mmdp.console import clock
 from mmdp.errors import shown
 from mmdp.report.facts import Facts, Row
-from mmdp.report.pictures import PICTURES, telling_state
+from mmdp.report.figures import figure, pair
+from mmdp.report.knowing import enough, information, willingness
+from mmdp.report.pictures import telling_state
 from mmdp.report.warnings import warnings
 from mmdp.report.words import embedded, joined, label, number, percent
 
@@ -33,9 +34,11 @@ def page(facts: Facts, title: str | None = None, notes: tuple[str, ...] = ()) ->
         "asked": ("What was asked", _asked(facts)),
         "policy": ("The policy", _policy(facts)),
         "methods": ("Methods side by side", _methods(facts)),
-        "returns": ("Returns and regret over the models", _pair(_returns(facts), _regret(facts))),
+        "returns": ("Returns and regret over the models", pair(_returns(facts), _regret(facts))),
         "weights": ("Model weights over time", _weights(facts)),
-        "information": ("What knowing more is worth", _information(facts)),
+        "information": ("What knowing more is worth", information(facts)),
+        "enough": ("Were there enough models?", enough(facts)),
+        "willingness": ("Cost and effect: willingness to pay", willingness(facts)),
         "source": ("How this was computed", _source(facts)),
     }
     kept = {key: (name, text) for key, (name, text) in sections.items() if text}
@@ -380,7 +383,7 @@ def _methods(facts: Facts) -> str:
         f"{' ± is the standard error of a simulated mean.' if simulated else ''}</caption>"
         f'<thead><tr><th scope="col" class="text">Policy of</th>{cells}'
         '<th scope="col" class="text">Proven</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>" + _pair(_figure(facts, "methods", ""), _trace(facts))
+        f"<tbody>{rows}</tbody></table></div>" + pair(figure(facts, "methods", ""), _trace(facts))
     )
 
 
@@ -402,14 +405,14 @@ def _method_row(row: Row, tested: bool) -> str:
 
 def _returns(facts: Facts) -> str:
     above = "The further right a line, the better. Where the lines are close, not knowing the "
-    return _figure(facts, "returns", above + "model costs little.")
+    return figure(facts, "returns", above + "model costs little.")
 
 
 def _regret(facts: Facts) -> str:
     found = facts.evaluation
     near = float(found.weights[found.regret <= 0.01 * np.abs(found.oracle)].sum())
     text = f"In {percent(near)} of the models the policy is within 1% of that model's own optimum."
-    return _figure(facts, "regret", text)
+    return figure(facts, "regret", text)
 
 
 def _weights(facts: Facts) -> str:
@@ -424,7 +427,7 @@ def _weights(facts: Facts) -> str:
         f"{state}, where the weights move most, and the models that gain most in it. The policy "
         "weighs the models by these numbers in each state and time."
     )
-    return _figure(facts, "weights", text)
+    return figure(facts, "weights", text)
 
 
 def _trace(facts: Facts) -> str:
@@ -437,71 +440,7 @@ def _trace(facts: Facts) -> str:
         f"The value never falls from one iteration to the next. From its start CADP gained "
         f"{number(max(gains))}."
     )
-    return _figure(facts, "trace", text)
-
-
-def _information(facts: Facts) -> str:
-    """EVPI always, EVPPI where parameters are known and the work is small or asked for."""
-    if facts.model.n_models < 2:
-        return ""
-    best = facts.evaluation.mean if facts.best is None else facts.best.value
-    total = float(facts.oracle @ facts.model.weights) - max(best, facts.evaluation.mean)
-    text = (
-        f"<p>Knowing the model before the first decision is worth at most "
-        f"<strong>{number(max(total, 0.0))}</strong> on average (expected value of perfect "
-        "information, EVPI; it is exact where the best policy found is optimal). A study that "
-        "costs more than this cannot pay.</p>"
-    )
-    table = facts.information
-    if table is None:
-        if facts.model.parameters:
-            text += (
-                "<p>What single parameters are worth takes many solves and was not asked for "
-                "(<code>information=True</code>, <code>--information</code>).</p>"
-            )
-        return text
-    rows = "".join(
-        f'<tr><th scope="row">{label(name, 40)}</th><td>{number(worth)}</td>'
-        f'<td>{percent(share)}</td><td class="text">{html.escape(estimator)}</td></tr>'
-        for name, worth, share, estimator in table.iloc[1:].to_numpy().tolist()
-    )
-    return (
-        f'{text}<div class="scroll"><table><caption>Worth of knowing one parameter before acting '
-        '(EVPPI)</caption><thead><tr><th scope="col" class="text">Parameter</th>'
-        '<th scope="col">Worth</th><th scope="col">Share of EVPI</th>'
-        f'<th scope="col" class="text">Estimated by</th></tr></thead><tbody>{rows}</tbody></table>'
-        "</div>" + _figure(facts, "information", "")
-    )
-
-
-def _pair(*figures: str) -> str:
-    """Figures side by side where the screen is wide enough."""
-    return f'<div class="pictures">{"".join(figures)}</div>'
-
-
-def _figure(facts: Facts, kind: str, text: str) -> str:
-    picture = PICTURES[kind]
-    with plots.ink(plots.INK):
-        axis = picture.draw(facts)
-        if axis is None:
-            return f"<p>{text}</p>" if text else ""
-        drawing = _inline(plots.svg(axis), kind, picture.title)
-    caption = f"<figcaption>{text}</figcaption>" if text else ""
-    return f'<figure data-plot="{kind}">{drawing}{caption}</figure>'
-
-
-def _inline(svg: str, kind: str, title: str) -> str:
-    """A drawing as part of the page: its own ids, the page's ink, a name for screen readers."""
-    drawing = svg[svg.index("<svg") :]
-    drawing = re.sub(r'\bid="', f'id="{kind}-', drawing)
-    drawing = re.sub(r'(href="#|url\(#)', rf"\g<1>{kind}-", drawing)
-    drawing = drawing.replace(plots.INK, "currentColor")
-    blue = plots.COLOURS[0].lower()  # too dark for a dark page
-    drawing = drawing.replace(f": {blue}", f": var(--blue, {blue})")
-    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, count=1, flags=re.DOTALL)
-    # the background of figure and axes: the page has its own
-    drawing = re.sub(r'style="fill: #ffffff"', 'style="fill: none"', drawing)
-    return re.sub(r"<svg", f'<svg role="img" aria-label="{html.escape(title)}"', drawing, count=1)
+    return figure(facts, "trace", text)
 
 
 # ------------------------------------------------------------------ provenance

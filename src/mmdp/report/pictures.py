@@ -14,6 +14,8 @@ from mmdp.report.facts import Facts
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+MOST_CURVES = 7  # of the acceptability picture
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -101,6 +103,50 @@ def _information(facts: Facts) -> Axes | None:
     return axis
 
 
+def _enough(facts: Facts) -> Axes | None:
+    table = facts.sizes
+    if table is None:
+        return None
+    axis = plots.new_axis(6.0, 3.4)
+    colour, marker = plots.COLOURS[0], plots.MARKERS[0]
+    axis.errorbar(
+        table["models"], table["test"], yerr=table["test_sd"], color=colour, marker=marker,
+        linewidth=1.8, capsize=4,
+    )  # fmt: skip
+    axis.set_xscale("log")
+    axis.set_xticks(table["models"], [f"{x:,}" for x in table["models"]])
+    axis.minorticks_off()
+    axis.set_xlabel("models the policy is computed from (bar: one standard deviation)")
+    axis.set_ylabel("return on held-out models")
+    axis.grid(axis="y", alpha=0.3)
+    return axis
+
+
+def _willingness(facts: Facts) -> Axes | None:
+    found = facts.willingness
+    if found is None:
+        return None
+    axis = plots.new_axis(6.0, 3.8)
+    shown = list(dict.fromkeys(["this policy", *found.frontier["policy"]]))[:MOST_CURVES]
+    for i, name in enumerate(shown):
+        curve = found.acceptability[found.acceptability["policy"] == name]
+        axis.plot(
+            curve["threshold"], curve["probability"], color=plots.COLOURS[i % 7],
+            marker=plots.MARKERS[i % 7], linewidth=1.4, label=name,
+        )  # fmt: skip
+    best = found.frontier
+    axis.plot(best["threshold"], best["probability"], color=plots.INK, linestyle="--",
+              linewidth=2.2, label="frontier")  # fmt: skip
+    axis.set_ylim(0, 1.02)
+    axis.locator_params(axis="x", nbins=5)
+    axis.xaxis.set_major_formatter("{x:,.10g}")
+    axis.set_xlabel("willingness to pay for one unit of effect")
+    axis.set_ylabel("probability of being the best")
+    axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axis.grid(axis="y", alpha=0.3)
+    return axis
+
+
 PICTURES = {
     "policy": Picture("The action by time and state", _policy),
     "methods": Picture("Mean return of the methods, with Oracle as the bound", _methods),
@@ -109,4 +155,6 @@ PICTURES = {
     "weights": Picture("How the weight moves between models over time", _weights),
     "trace": Picture("Value of the policy by iteration of CADP", _trace),
     "information": Picture("Value of knowing each parameter", _information),
+    "enough": Picture("Return on held-out models by the number of models", _enough),
+    "willingness": Picture("Acceptability of the policies by willingness to pay", _willingness),
 }

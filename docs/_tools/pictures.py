@@ -1,0 +1,67 @@
+"""Pictures of the site that are drawn from tables of its pages when it is built (a mkdocs hook).
+
+``bounds.svg``: incumbent and bound against time, from the table "case | value | oracle | ..." of
+how-good.md. A page shows one by the line ``<!-- picture NAME: alternative text -->``.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+PLACE = re.compile(r"<!-- picture (\S+): ([^>]+?) -->")
+
+
+def table(text: str, first: str) -> list[dict[str, str]]:
+    """The rows of the Markdown table whose first head is ``first``."""
+    lines = [x.strip().strip("|").split("|") for x in text.split("\n") if x.startswith("|")]
+    rows = [[cell.strip() for cell in line] for line in lines]
+    start = next(k for k, row in enumerate(rows) if row[0] == first and "oracle" in row)
+    heads, found = rows[start], []
+    for row in rows[start + 2 :]:
+        if len(row) != len(heads):
+            break
+        found.append(dict(zip(heads, row, strict=True)))
+    return found
+
+
+def bounds_svg(page: str) -> bytes:
+    """One panel a case: the value, the bound after some seconds, Oracle above."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = table(page, "case")
+    figure, axes = plt.subplots(2, 2, figsize=(9, 6), constrained_layout=True)
+    for ax, row in zip(axes.flat, rows, strict=True):
+        value, oracle = float(row["value"]), float(row["oracle"])
+        seen = [(float(k[:-2]), float(x)) for k, x in row.items() if k.endswith(" s") and x]
+        times, bounds = [0.3, *(t for t, _ in seen)], [oracle, *(b for _, b in seen)]
+        ax.step(times, bounds, where="post", marker="o", markersize=3, label="proven bound")
+        ax.axhline(oracle, color="0.6", linestyle=":", label="Oracle")
+        ax.axhline(value, color="C1", label="CADP's value")
+        ax.fill_between(times, value, bounds, step="post", alpha=0.12)
+        ax.set(xscale="log", xlim=(0.3, 400), xticks=[1, 10, 100])
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.set_title(f"{row['case']}: {row['closed']} closed", fontsize=10)
+        ax.set_xlabel("seconds")
+    axes.flat[0].legend(fontsize=8)
+    data = io.BytesIO()
+    figure.savefig(data, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    return data.getvalue()
+
+
+def on_files(files: Any, config: Any) -> Any:
+    from mkdocs.structure.files import File
+
+    page = (Path(config["docs_dir"]) / "how-good.md").read_text(encoding="utf-8")
+    files.append(File.generated(config, "bounds.svg", content=bounds_svg(page)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    return PLACE.sub(r"![\2](\1)", markdown)

@@ -1,0 +1,70 @@
+"""A health-economics decision: which HIV treatment, in which state of health, at which time.
+
+python examples/hiv.py OUT      # writes policy.csv and report.html into the folder OUT
+"""
+
+# %% models
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import mmdp
+from mmdp import measures
+
+out = Path(sys.argv[1] if len(sys.argv) > 1 else "out/hiv")
+out.mkdir(parents=True, exist_ok=True)
+
+# 100 draws of a probabilistic sensitivity analysis to decide from, 100 more to check the decision
+train, test = mmdp.domains.hiv(n_train=100, n_test=100, seed=0)
+print(train)
+print(len(train.parameters), "uncertain parameters:", ", ".join(list(train.parameters)[:4]), "...")
+
+# %% policy
+T = 15
+solution = mmdp.solve(train, T)
+solution.policy.save(out / "policy.csv")
+table = measures.policy_table(solution, train)
+print(table[table["time"] == 0].round(2).to_string(index=False))
+
+# %% risk
+checked = mmdp.evaluate(solution, test)
+for name, found in (("decided from", solution.evaluation), ("held out", checked)):
+    print(
+        f"{name:13} mean {found.mean:7,.0f}  worst tenth {found.cvar(0.1):7,.0f}  "
+        f"worst model {found.worst:8,.0f}  regret {found.bayes_regret:7,.0f}"
+    )
+
+# %% certificate
+bound = mmdp.bound(train, T, "pairs")
+print(
+    f"no policy returns more than {bound.value:,.0f}: at most {bound.gap(solution.value):.1%} more"
+)
+
+# %% information
+worth = measures.information_table(train, T, method=solution)
+print(worth.head(5).round(2).to_string(index=False))
+
+# %% cost and effect
+# The reward of the domain is 50,000 QALY - cost, earned in the state that is reached.
+P, x, alive = train.transitions, train.parameters, range(3)
+utility = np.stack([*(x[f"u_{s}"] for s in alive), np.zeros(train.n_models)], axis=1)
+price = np.zeros((train.n_models, 4, 3))
+for s in alive:
+    for a in range(3):
+        price[:, s, a] = x[f"c_{s}_{a}"]
+effects = np.einsum("msan,mn->msa", P, utility)
+costs = np.einsum("msan,mna->msa", P, price)
+assert np.allclose(50_000 * effects - costs, train.rewards)
+
+# %% willingness to pay
+thresholds = [0, 20_000, 30_000, 50_000, 75_000, 100_000, 150_000]
+sweep = measures.willingness_to_pay(train, effects, costs, thresholds, T)
+print(sweep.frontier.round(2).to_string(index=False))
+
+# %% report
+mmdp.report.write(
+    train, out / "report.html", policy=solution, test=test, bound=bound, title="HIV treatment",
+    effects=effects, costs=costs, thresholds=thresholds,
+)  # fmt: skip
+print("wrote", ", ".join(sorted(file.name for file in out.iterdir())))

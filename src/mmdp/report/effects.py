@@ -1,0 +1,82 @@
+"""Effect and cost of every action, read from a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from mmdp.errors import shown
+from mmdp.io.reading import Source, header, numbers, read_csv, suggested
+from mmdp.io.writing import PathLike
+from mmdp.model import MMDP
+
+Array = npt.NDArray[np.float64]
+NEEDED = ("state", "action", "effect", "cost")
+
+
+def read_effects(file: PathLike, model: MMDP) -> tuple[Array, Array]:
+    """Effects and costs, each (S, A), or (M, S, A) where the table has a column ``model``.
+
+    The CSV has the columns ``state, action, effect, cost``, with the labels or ids of the model,
+    and one row for every action that is allowed.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 0.0]], actions=["wait", "treat"])
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "effects.csv"
+    >>> _ = file.write_text("state,action,effect,cost\\n0,wait,0,0\\n0,treat,2,100\\n")
+    >>> read_effects(file, one)[1].tolist()
+    [[0.0, 100.0]]
+    """
+    source, names = Source(Path(file)), header(Path(file))
+    for name in NEEDED:
+        if name not in names:
+            near = next((x for x in names if name in suggested(x, NEEDED)), None)
+            told = f" but {near!r}" if near else ""
+            source.fail(f"no column {name!r}{told}; expected {','.join(NEEDED)}, maybe model")
+    table = read_csv(Path(file), names)
+    if not len(table):
+        source.fail("a header but no rows; expected one row per state and action")
+    kinds = [x for x in ("model", "state", "action") if x in names]
+    places = tuple(_ids(table[kind], kind, model, source) for kind in kinds)
+    sizes = {"model": model.n_models, "state": model.n_states, "action": model.n_actions}
+    found = np.zeros((2, *(sizes[kind] for kind in kinds)))
+    given = np.zeros(found.shape[1:], dtype=int)
+    np.add.at(given, places, 1)
+    _check_once(given, kinds, model, source)
+    for i, name in enumerate(("effect", "cost")):
+        column = numbers(table[name], name, source)
+        if not np.isfinite(column).all():
+            source.fail(f"{name} is not a finite number", int(np.argmin(np.isfinite(column))))
+        found[i][places] = column
+    return found[0], found[1]
+
+
+def _ids(column: pd.Series, kind: str, model: MMDP, source: Source) -> npt.NDArray[np.int64]:
+    labels = getattr(model, f"{kind}_labels")
+    text = column.astype(str).str.strip()
+    ids = pd.Index(labels).get_indexer(pd.Index(text)).astype(np.int64)
+    if (ids < 0).any():
+        row = int(np.argmin(ids))
+        source.fail(
+            f"unknown {kind} {suggested(text.iloc[row], labels)}; use those of the model", row
+        )
+    return ids
+
+
+def _check_once(
+    given: npt.NDArray[np.int64], kinds: Sequence[str], model: MMDP, source: Source
+) -> None:
+    """Every allowed action is given once; the others may be left out."""
+    wrong = (given > 1) | ((given == 0) & model.allowed)
+    if wrong.any():
+        place = np.argwhere(wrong)[0]
+        labels = [getattr(model, f"{kind}_labels")[i] for kind, i in zip(kinds, place, strict=True)]
+        where = ", ".join(f"{kind} {label!r}" for kind, label in zip(kinds, labels, strict=True))
+        what = "given twice" if given[tuple(place)] > 1 else "not given"
+        source.fail(
+            f"{where} is {what} ({shown(int(wrong.sum()), 'case')} like it); give every action once"
+        )

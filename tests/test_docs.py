@@ -1,0 +1,193 @@
+"""The pages: their commands run, their code is what the examples print, their links lead somewhere.
+
+Blocks of ``>>>`` lines run as doctests (pytest collects README.md and docs/); here are the shell
+blocks, the scripts of examples/ and the site itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+from mmdp import cli
+from tests.conftest import ROOT
+from tests.test_readme import commands, write_log
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXT = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+KINDS = {"sh", "bash", "python", "console", "text", "json", "csv"}  # the last three are only shown
+
+
+def blocks(text: str, kind: str) -> list[str]:
+    return [code for found, code in FENCE.findall(text) if found == kind]
+
+
+def load(name: str) -> ModuleType:
+    """A module of docs/_tools, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "_tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+cells = load("cells")
+WITH_SCRIPTS = [page for page in PAGES if cells.scripts(page)]
+
+
+# ------------------------------------------------------------------ code
+def test_every_block_is_of_a_kind_that_is_checked() -> None:
+    for name, text in TEXT.items():
+        assert text.count("\n```") == 2 * len(FENCE.findall(text)), f"{name}: an open block"
+        assert {kind for kind, _ in FENCE.findall(text)} <= KINDS, name
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_python_is_a_doctest_or_a_cell_of_a_script(name: str) -> None:
+    """Code that is neither would be run by nothing."""
+    page = next(page for page in PAGES if page.name == name)
+    shown = {code for script in cells.scripts(page) for code in _cells(script)}
+    for code in blocks(TEXT[name], "python"):
+        assert code.startswith(">>> ") or code.strip("\n") in shown, f"{name}: {code[:60]}"
+
+
+def _cells(script: str) -> list[str]:
+    return list(cells.cells(ROOT / script).values())
+
+
+@pytest.mark.parametrize("page", WITH_SCRIPTS, ids=lambda page: page.name)
+def test_scripts_print_what_the_pages_show(page: Path, tmp_path: Path) -> None:
+    expected = cells.refreshed(page, tmp_path)
+    assert TEXT[page.name] == expected, "run: python docs/_tools/cells.py"
+
+
+def test_every_example_is_shown_and_short() -> None:
+    shown = {script for page in WITH_SCRIPTS for script in cells.scripts(page)}
+    assert shown == {f"examples/{file.name}" for file in (ROOT / "examples").glob("*.py")}
+    method = cells.cells(ROOT / "examples" / "new_method.py")["method"]
+    assert len(method.splitlines()) <= 40  # "a new method in 40 lines"
+
+
+def test_examples_take_their_folder_as_argument() -> None:
+    for name in ("hiv", "inventory"):
+        tree = ast.parse((ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8"))
+        assert f"python examples/{name}.py OUT" in (ast.get_docstring(tree) or "")
+
+
+# ------------------------------------------------------------------ commands
+WITH_COMMANDS = [name for name in TEXT if name != "README.md" and commands(TEXT[name])]
+
+
+def say(line: str) -> tuple[int, str]:
+    """Exit status and all that a command prints, here: README's run as processes of their own."""
+    if not line.startswith("mmdp "):
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+    command, _, file = line.partition(" > ")
+    found = CliRunner(env={"COLUMNS": "80"}).invoke(cli.app, shlex.split(command)[1:])
+    if file:
+        Path(file).write_text(found.stdout, encoding="utf-8")
+    return found.exit_code, found.stderr + ("" if file else found.stdout)
+
+
+@pytest.mark.parametrize("name", WITH_COMMANDS)
+def test_commands_run_in_an_empty_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_log(tmp_path / "log.csv")
+    for line in commands(TEXT[name]):
+        code, printed = say(line)
+        assert code == 0, f"{line}: {printed}"
+        assert printed.strip(), line
+
+
+def dialogue(text: str) -> list[tuple[str, str]]:
+    """(command, what it prints), in the order of the page."""
+    pairs: list[tuple[str, str]] = []
+    for block in blocks(text, "console"):
+        for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+            command, _, printed = part.partition("\n")
+            pairs.append((command, " ".join(printed.split())))
+    return pairs
+
+
+@pytest.mark.parametrize("name", [name for name in TEXT if dialogue(TEXT[name])])
+def test_dialogues_are_what_the_program_says(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command, expected in dialogue(TEXT[name]):
+        code, printed = say(command)
+        assert " ".join(printed.split()) == expected, command
+        assert (code == 2) == expected.startswith("mmdp: "), command
+
+
+# ------------------------------------------------------------------ links and the site
+def anchors(text: str) -> set[str]:
+    """Anchors of the headings of a page, as GitHub and mkdocs make them."""
+    prose = FENCE.sub("", text)
+    titles = re.findall(r"^#+ (.+)$", prose, re.M)
+    plain = [re.sub(r"[^\w\- ]", "", title.lower()) for title in titles]
+    named = {re.sub(r"[ ]+", "-", title.strip()) for title in plain}
+    return named | set(re.findall(r"^::: (\S+)$", prose, re.M))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    prose = FENCE.sub("", TEXT[page.name])
+    for target in re.findall(r"\]\(\s*([^)\s]+)\s*\)", prose):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.is_file(), f"{page.name}: {target}"
+        if anchor:
+            assert anchor in anchors(file.read_text(encoding="utf-8")), f"{page.name}: {target}"
+
+
+def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocstrings_handlers.python", reason="mkdocs is not here; make docs")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    told = done.stdout + done.stderr
+    assert done.returncode == 0, told
+    assert "WARNING" not in told
+    built = {file.stem for file in (tmp_path / "site").glob("*.html")} - {"404"}
+    assert built == {page.stem for page in PAGES if page.name != "README.md"}
+    _check_reference((tmp_path / "site" / "api.html").read_text(encoding="utf-8"))
+    assert not (tmp_path / "site" / "_tools").exists()
+
+
+def _check_reference(page: str) -> None:
+    """Docstrings arrived as text and code, and every name that is asked for is there."""
+    for name in re.findall(r"^::: (\S+)$", TEXT["api.md"], re.M):
+        assert f'id="{name}"' in page, name
+    words = re.sub(r"<[^>]+>", "", page)
+    assert ":func:" not in words
+    assert ":class:" not in words
+    assert "<blockquote>" not in page  # >>> that no fence protects
+
+
+def test_the_reference_has_every_public_name() -> None:
+    import mmdp
+
+    asked = {name.rsplit(".", 1)[1] for name in re.findall(r"^::: (\S+)$", TEXT["api.md"], re.M)}
+    modules = {"domains", "ecosystem", "io", "measures", "plots", "posterior", "report", "testing"}
+    others = {"METHODS", "Planner", "Progress", "Provenance", "InputError", "__version__"}
+    assert set(mmdp.__all__) - modules - others <= asked
