@@ -10,14 +10,15 @@ import mmdp
 from mmdp import kernels
 from mmdp.methods.base import Context, Progress
 from mmdp.methods.cadp import ascend
-from mmdp.methods.exact import Exact, ascend_inside, polish
+from mmdp.methods.exact import Exact
 from mmdp.methods.milp import MILP
+from mmdp.methods.polish import ascend_inside, polish
 from mmdp.solution import Status
 from mmdp.testing import check_method, random_model
-from tests.test_bounds import NO_TIME, SEEDS, best_markov, policies, returns, tiny
+from tests.test_bounds import NO_TIME, SEEDS, at_least, best_markov, policies, returns, tiny
 
 
-@settings(max_examples=250, **NO_TIME)
+@settings(max_examples=at_least(250), **NO_TIME)
 @given(seed=SEEDS)
 def test_exact_is_brute_force(seed: int) -> None:
     model, T = tiny(seed, 300)
@@ -28,7 +29,7 @@ def test_exact_is_brute_force(seed: int) -> None:
     assert found.details["bound"] >= truth
 
 
-@settings(max_examples=40, **NO_TIME)
+@settings(max_examples=at_least(40), **NO_TIME)
 @given(seed=SEEDS)
 def test_milp_is_brute_force(seed: int) -> None:
     model, T = tiny(seed, 300)
@@ -103,9 +104,28 @@ def test_polish_is_never_worse_and_leaves_some_local_maxima() -> None:
     assert better >= 3
 
 
+def test_cadp_polishes_when_asked() -> None:
+    gained = 0
+    for seed in range(40):
+        model = random_model(seed, n_models=4, n_states=3, n_actions=3, horizon=0, discount=0.9)
+        plain = mmdp.solve(model, 4, mmdp.CADP(init="random"), seed=seed)
+        found = mmdp.solve(model, 4, mmdp.CADP(init="random", polish=1.0), seed=seed)
+        assert found.value == pytest.approx(plain.value + found.details["polished"], abs=1e-9)
+        assert found.value == pytest.approx(float(plain_mean(model, found)), abs=1e-9)
+        assert found.trace[-1] == pytest.approx(found.value, abs=1e-9)
+        gained += found.value > plain.value + 1e-9
+    assert gained >= 1
+
+
+def plain_mean(model: mmdp.MMDP, found: mmdp.Solution) -> float:
+    assert isinstance(found.policy, mmdp.MarkovPolicy)
+    return float(returns(model, found.policy.table[None])[0])
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
+        (lambda: mmdp.CADP(polish=-1), "polish must be seconds"),
         (lambda: Exact(gap=-1), "gap must be at least 0"),
         (lambda: Exact(starts=0), "at least 1"),
         (lambda: MILP(gap=float("nan")), "gap must be at least 0"),

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import mmdp
+from mmdp import kernels
 from mmdp.errors import InputError
 from mmdp.kernels import jax_kernel
 from mmdp.kernels.jax_kernel import JaxKernel, Tuning
@@ -25,6 +26,7 @@ jax = pytest.importorskip("jax", reason="jax is not installed; pip install 'mmdp
 
 SIZES = {"n_models": 5, "n_states": 4, "n_actions": 3}
 WIDE = Tuning(wide=True)
+PAPER = mmdp.CADP(sweeps="paper")  # what JaxKernel.cadp does unasked
 
 
 def skewed_model(seed: int = 0) -> mmdp.MMDP:
@@ -105,7 +107,7 @@ def test_cadp_equals_solve(storage, sweeps):
 @pytest.mark.parametrize("name", ["riverswim", "hiv", "inventory", "population_small"])
 def test_cadp_on_domains(name):
     model, _ = mmdp.domains.DOMAINS[name](seed=0)
-    solution = mmdp.solve(model, 8, "cadp", backend="numpy")
+    solution = mmdp.solve(model, 8, PAPER, backend="numpy")
     found = JaxKernel().cadp(model.problem, 8)
     policy = mmdp.MarkovPolicy.for_model(model, found.policies[0])
     exact = mmdp.evaluate(policy, model, backend="numpy").mean
@@ -170,7 +172,7 @@ def test_mixed_precision_is_verified_in_double():
         with jax_kernel._double():
             assert kernel.arrays(model.problem).p.dtype == np.float32
         found = kernel.cadp(model.problem, 6)
-        expected = mmdp.solve(model, 6, "cadp", backend="numpy")
+        expected = mmdp.solve(model, 6, PAPER, backend="numpy")
         policy = mmdp.MarkovPolicy.for_model(model, found.policies[0])
         exact = mmdp.evaluate(policy, model, backend="numpy")
         scale = max(1.0, abs(expected.value))
@@ -279,3 +281,15 @@ def test_bad_arguments_are_named():
         JaxKernel().cadp(model.problem, 6, np.zeros((6, 4), np.int32))
     with pytest.raises(InputError, match='"paper" or "two-way"'):
         JaxKernel().cadp(model.problem, 6, sweeps="three-way")  # type: ignore[arg-type]
+
+
+def test_auto_takes_jax_only_for_large_solves_on_an_accelerator(monkeypatch):
+    problem = random_model(3, **SIZES, horizon=0, storage="dense").problem
+    large = kernels.ACCELERATOR_PAYS_FROM
+    assert not kernels._fits_accelerator(problem) or jax.devices()[0].platform != "cpu"
+    monkeypatch.setattr(kernels, "_fits_accelerator", lambda problem: True)
+    assert kernels.get("auto", large, solving=problem).name == "jax"
+    assert kernels.get("auto", large).name == "numba"  # one pass is not worth compiling for
+    assert kernels.get("auto", large - 1, solving=problem).name == "numba"
+    monkeypatch.setattr(kernels, "_fits_accelerator", lambda problem: False)
+    assert kernels.get("auto", large, solving=problem).name == "numba"

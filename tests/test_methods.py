@@ -226,3 +226,62 @@ def test_two_way_sweeps_rise_to_a_local_maximum_too(seed):
     G = mmdp.gradient(model, solution.policy)
     taken = np.take_along_axis(G, solution.policy.actions[:, :, None].astype(int), axis=2)
     assert (np.nan_to_num(G - taken, nan=-1.0) <= 1e-9 * size).all()
+
+
+# ------------------------------------------------------------------ sweeps and starts of CADP
+def test_two_way_sweeps_are_the_default_and_fall_back_where_q_is_too_large(monkeypatch):
+    model = random_model(6, n_models=5, n_states=4, n_actions=3, horizon=0)
+    assert mmdp.solve(model, 4).details["sweeps_taken"] == "two-way"
+    paper = mmdp.solve(model, 4, mmdp.CADP(sweeps="paper"))
+    assert paper.details["sweeps_taken"] == "paper"
+    monkeypatch.setattr("mmdp.methods.cadp.KEEP_BYTES", 8 * 4 * 4 * 3 * 5 - 1)
+    fallen = mmdp.solve(model, 4)
+    assert fallen.details["sweeps_taken"] == "paper"
+    assert fallen.policy == paper.policy
+    assert fallen.iterations == paper.iterations
+
+
+@pytest.mark.parametrize("backend", ["numpy", "numba"])
+def test_starts_come_in_the_documented_order_and_the_best_is_returned(backend):
+    model = random_model(6, n_models=5, n_states=4, n_actions=3, horizon=0)
+    solution = mmdp.solve(model, 6, mmdp.CADP(starts=14), seed=2, backend=backend)
+    details = solution.details
+    names = details["starts"]
+    assert names[:2] == ["wsu", "mvp"]
+    optima = names[2:12:2]
+    assert sorted(optima) == [f"model {label}" for label in sorted(model.model_labels)]
+    assert set(names[3::2]) | set(names[12:]) == {"random"}
+    values = details["start_values"]
+    assert details["best_start"] == names[int(values.argmax())]
+    assert solution.value == pytest.approx(values.max(), rel=1e-12)
+    spread = {"min": values.min(), "mean": values.mean(), "max": values.max()}
+    assert details["spread"] == pytest.approx(spread)
+    given = mmdp.MarkovPolicy.random(model, 6, 0)
+    names = mmdp.solve(model, 6, mmdp.CADP(init=given, starts=4), seed=2).details["starts"]
+    assert names[:3] == ["given", "wsu", "mvp"]
+
+
+def test_starts_are_the_ends_of_their_own_ascents():
+    model = random_model(8, n_models=4, n_states=4, n_actions=3, horizon=0)
+    found = mmdp.solve(model, 6, mmdp.CADP(starts=5), seed=3).details["start_values"]
+    oracle = mmdp.solve(model, 6, "oracle").policies
+    names = mmdp.solve(model, 6, mmdp.CADP(starts=5), seed=3).details["starts"]
+    for name, value in zip(names, found, strict=True):
+        if name.startswith("model"):
+            m = model.model_labels.index(name.removeprefix("model "))
+            init: mmdp.MarkovPolicy | str = mmdp.MarkovPolicy.for_model(model, oracle[:, m])
+        elif name == "random":
+            continue
+        else:
+            init = name
+        assert mmdp.solve(model, 6, mmdp.CADP(init=init)).value == pytest.approx(value, rel=1e-12)
+
+
+def test_one_model_needs_no_sweep():
+    for seed in range(20):
+        model = random_model(seed, n_models=1)
+        horizon = model.horizon or 5
+        found = mmdp.solve(model, horizon)
+        assert found.policy == mmdp.solve(model, horizon, "wsu").policy
+        assert found.iterations == 1
+        assert found.status is mmdp.Status.LOCAL_OPTIMUM

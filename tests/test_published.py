@@ -31,7 +31,8 @@ def reports(paper_data, folder, horizon):
     train = mmdp.load(paper_data / folder)
     test = mmdp.load(paper_data / folder, split="test")
     for name in ("cadp", "wsu", "mvp"):
-        solution = mmdp.solve(train, horizon, name)
+        method = mmdp.CADP(sweeps="paper") if name == "cadp" else name
+        solution = mmdp.solve(train, horizon, method)
         yield name, solution, mmdp.evaluate(solution, test)
     oracle = mmdp.solve(test, horizon, "oracle")
     yield "oracle", oracle, oracle.evaluation

@@ -170,10 +170,13 @@ class Working:
 
     def progress(self, progress: Progress) -> None:
         """The callback for ``mmdp.solve``."""
-        self.say(
-            f"{progress.method}: iteration {progress.iteration}, value {progress.best:,.8g}, "
-            f"{progress.seconds:.0f} s"
-        )
+        done = f"iteration {progress.iteration}, value {progress.best:,.8g}"
+        if math.isfinite(progress.bound):
+            done = (
+                f"node {progress.nodes:,}, value {progress.best:,.8g}, at most "
+                f"{progress.bound:,.8g}, gap {100 * progress.gap:.3g}%"
+            )
+        self.say(f"{progress.method}: {done}, {progress.seconds:.0f} s")
 
 
 class Interrupts:

@@ -30,6 +30,7 @@ def solve(
     method: str | Method = "cadp",
     *,
     backend: str | Kernel = "auto",
+    precision: str = "double",
     seed: int | None = None,
     time_limit: float | None = None,
     certify: bool | float = False,
@@ -49,7 +50,11 @@ def solve(
         ``"mixts"``, ``"pomcp"`` (policies with memory), ``"oracle"``; or a method with options
         such as ``mmdp.CADP(init="mvp", starts=16)``.
     backend
-        ``"auto"``, ``"numba"``, ``"numpy"`` or a kernel.
+        ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
+    precision
+        ``"mixed"`` lets CADP read the transitions in 32 bits (sums are in 64), which is
+        faster where they do not fit the cache. Its policy is then checked and valued in 64
+        bits, so what is reported is exact.
     seed
         Seed of every random choice.
     time_limit
@@ -80,7 +85,9 @@ def solve(
     _check_time_limit(time_limit)
     check_seed(seed)
     starts = getattr(chosen, "starts", 1)
-    kernel = kernels.get(backend, model.problem.work(steps) * starts)
+    work = model.problem.work(steps) * starts
+    solving = model.problem if chosen.name == "cadp" else None
+    kernel = kernels.get(backend, work, precision, solving=solving)
     context = Context(
         model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
         callback=callback,

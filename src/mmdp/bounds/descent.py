@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mmdp.bounds.relaxation import Array, Mask, Relaxation, reach_bounds
+from mmdp.bounds.relaxation import Array, Groups, Mask, Relaxation, reach_bounds
 
 KEEP = 0.7  # share of the last direction in the next
-PATIENCE = 12  # steps without progress before the level falls
+LEVEL, PATIENCE = 0.5, 12  # first level, a share of the gap; steps without gain before it falls
+PAIR_LEVEL, PAIR_PATIENCE = 0.15, 6  # the same for pairs of models, whose steps are dear
 FALL = 0.6  # by which factor
 SMALLEST = 1e-4  # level, as a share of the gap, at which the search has converged
+
+SAME = 1e-13  # relative difference that is rounding
 
 Watch = Callable[[float, float], object]  # (bound, seconds)
 
@@ -40,6 +43,7 @@ class Descent:
     closed: int = 0
     converged: bool = False
     _idle: int = 0
+    _go: tuple[Array, Array, float] | None = None  # from where, along what, how far
 
     def __post_init__(self) -> None:
         shape = self.relaxation.u.shape
@@ -68,30 +72,54 @@ class Descent:
                 return
 
     def step(self) -> None:
-        value = self.relaxation.value(self.y)
+        x = self.relaxation
+        paired = x.groups is not None
+        if self._go is None:
+            value = x.value(self.y)
+        else:
+            value = x.moved_value(*self._go, self.y)
         self.steps += 1
         if self.delta is None:
-            self.delta = 0.5 * max(value - self.target, 0.0)
+            self.delta = (PAIR_LEVEL if paired else LEVEL) * max(value - self.target, 0.0)
         if value < self.best:
             self._idle = 0 if value < self.best - 0.02 * self.delta else self._idle
             self.best = value
-            self.best_y[:] = self.y
+            here, self.y, self.best_y = self.y, self.best_y, self.y
         else:
             self._idle += 1
-        if self._idle >= PATIENCE:
-            value = self._lower_level()
+            here = self.y
+        if self._idle >= (PAIR_PATIENCE if paired else PATIENCE):
+            here, value = self.best_y, self._lower_level()
+        self._turn(here, value)
+
+    def _turn(self, here: Array, value: float) -> None:
+        """Where to go from ``here``: the next step moves there and looks, in one pass."""
+        assert self.delta is not None
         aim = max(self.target, self.best - self.delta)
-        if not self.relaxation.step(self.y, self.d, KEEP, value - aim):
-            self.converged = True
+        self._go = None
+        if self.best - self.target <= SAME * max(1.0, abs(self.target)):
+            self.converged = True  # what is left is rounding; steps would only blow up y
+        else:
+            size = self.relaxation.direction(here, self.d, KEEP)
+            self.converged |= not size > 0
+            if size > 0:
+                self._go = here, self.d, (value - aim) / size
+        if self._go is None:
+            self.y[:] = here
 
     def _lower_level(self) -> float:
         assert self.delta is not None
         self.delta *= FALL
         self._idle = 0
-        self.y[:] = self.best_y
         self.d[:] = 0.0
         self.converged = self.delta <= SMALLEST * max(self.best - self.target, 0.0)
-        return self.relaxation.value(self.y)
+        return self.relaxation.value(self.best_y)
+
+    def regroup(self, groups: Groups | None) -> None:
+        """Go on with other groups of models; y is near its best there, so steps begin small."""
+        self.relaxation.group(groups)
+        self.delta = 0.0
+        self.reopen(level=0.015)
 
     def start_at(self, candidates: list[Array]) -> None:
         """Begin at the best of y = 0 and the given multipliers."""
@@ -102,12 +130,13 @@ class Descent:
                 least = value
                 self.y[:] = y
 
-    def reopen(self) -> None:
-        """Go on from the best y after the relaxation has changed."""
+    def reopen(self, level: float = 0.1) -> None:
+        """Go on from the best y after the relaxation has changed; ``level``: share of the gap."""
         self.best = min(self.best, self.relaxation.value(self.best_y))
         self.y[:] = self.best_y
         self.d[:] = 0.0
-        self.delta = max(self.delta or 0.0, 0.1 * max(self.best - self.target, 0.0))
+        self._go = None
+        self.delta = max(self.delta or 0.0, level * max(self.best - self.target, 0.0))
         self._idle, self.converged = 0, False
 
     # ------------------------------------------------------------ closing actions
@@ -161,5 +190,5 @@ class Descent:
         """Go on with fewer open actions and the reach bounds that they allow."""
         x = self.relaxation
         x.mask = mask
-        x.lo, x.hi = reach_bounds(x.problem, mask, x.threads)
+        x.set_reach(*reach_bounds(x.problem, mask, x.threads))
         self.reopen()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SECONDS = 10.0  # of the searches where no time limit is given
 LP_LIMIT = 200_000  # variables of the linear program
 TIGHT = 1e-9  # relative gap at which a bound meets the incumbent
-FEW = 100  # steps with pairs of models: where fewer fit the time, models begin one by one
+FEW = 1000  # steps with pairs of models: where fewer fit the time, models begin one by one
 RATE = 1e9  # multiply-adds a second and thread of the reach bounds
 
 
@@ -227,8 +227,8 @@ class Search:
         x = Relaxation(self.problem, self.mask, threads=self.threads)
         program = lp.build(self.problem, self.mask, (x.lo, x.hi))
         result = lp.solve_relaxation(program, self.left())
-        if result.status != 0:
-            self.details["lp_status"] = result.message
+        if result.status != "optimal":
+            self.details["lp_status"] = result.status
             return
         y = lp.multipliers(program, result, self.mask, self.problem.n_models, x.problem.discount)
         self.note("lp", x.value(y, subgradient=False) + x.rounding(y), "markov")
@@ -238,19 +238,38 @@ class Search:
         alone = int((self.problem.weights > 0).sum()) == 1
         if self.met or alone or self.horizon == 1 or (self.problem.allowed.sum(axis=1) == 1).all():
             return
-        groups = self._match(0.25)
+        groups = self._match(0.1)
         cost = self._value_pairs(groups)
         if self.met:
             return
         first = None
         if cost * 2.5 * FEW > self.left():  # few steps: models one by one are faster at first
-            share = 0.35 if cost * 2.5 * 5 < 0.5 * self.left() else 1.0
-            first = self._descend("dual", None, until=time.perf_counter() + share * self.left())
-            if share == 1.0:
+            first = self._prices_of_single_models(groups, cost)
+            if not self.left() > 2 * cost:
                 return
-            coarse = Groups(groups.first, groups.second, COARSE.reach, COARSE.width)
-            self._descend("pair-dual", coarse, first, until=self.deadline - 2 * cost)
         self._descend("pair-dual", groups, first)
+
+    def _prices_of_single_models(self, groups: Groups, cost: float) -> Descent | None:
+        """Multipliers of the dual of single models, then of pairs on a coarse grid.
+
+        None where a tenth of the time shows that such multipliers do not help pairs.
+        """
+        coarse = Groups(groups.first, groups.second, COARSE.reach, COARSE.width)
+        start, left = time.perf_counter(), self.left()
+        first = self._descend("dual", None, until=start + 0.1 * left)
+        if cost * 2.5 * 5 >= 0.5 * left:  # pairs could hardly move
+            self._descend("dual", None, first)
+            return first
+        x = first.relaxation
+        x.group(coarse)
+        helps = x.value(first.best_y, subgradient=False) < x.value(
+            np.zeros_like(first.best_y), subgradient=False
+        )
+        x.group(None)
+        if not helps:
+            return None
+        self._descend("dual", None, first, until=start + 0.35 * left, while_fast=True)
+        return self._descend("pair-dual", coarse, first, until=self.deadline - 2 * cost)
 
     # ------------------------------------------------------------ parts
     def _match(self, share: float) -> Groups:
@@ -272,7 +291,7 @@ class Search:
 
     def _descend(
         self, name: str, groups: Groups | None, first: Descent | None = None,
-        until: float = math.inf,
+        until: float = math.inf, while_fast: bool = False,
     ) -> Descent:  # fmt: skip
         """Minimise D over these groups, from the multipliers of ``first`` where given."""
         deadline = min(until, self.deadline)
@@ -282,15 +301,17 @@ class Search:
             self._warm_start(search)
         else:
             search = first
-            search.relaxation.group(groups)
-            search.reopen()
+            if groups is not search.relaxation.groups:
+                search.regroup(groups)
         enough = self.target + TIGHT * max(1.0, abs(self.target))
         try:
             while time.perf_counter() < deadline and not self.met:
                 search.run(
-                    deadline=deadline, max_steps=200, enough=enough, watch=self._watch(name, search)
+                    deadline=deadline, max_steps=100, enough=enough, watch=self._watch(name, search)
                 )
-                if search.best <= enough or not self._go_on(search):
+                if search.best <= enough or (while_fast and self._slow(search)):
+                    break
+                if not self._go_on(search):
                     break
         finally:
             if search.steps:
@@ -311,11 +332,10 @@ class Search:
     def _go_on(self, search: Descent) -> bool:
         """Close actions when the search has slowed down; refine the grid when it has ended."""
         x = search.relaxation
-        slow = search.delta is not None and search.delta < 0.02 * (search.best - self.target)
-        if not (search.converged or slow):
+        if not (search.converged or self._slow(search)):
             return True
         closes = 0
-        if self._reach_seconds() < 0.3 * self.left():
+        if self._reach_seconds() < 0.05 * self.left():
             spent = time.perf_counter() - self.started
             until = time.perf_counter() + min(0.3 * spent, 0.5 * max(self.left(), 0.0))
             closes = search.close_actions(until)
@@ -324,9 +344,11 @@ class Search:
         if x.groups is None or x.groups.width < 0.05:
             return False
         old = x.groups
-        x.group(Groups(old.first, old.second, 2 * old.reach, old.width / 2))
-        search.reopen()
+        search.regroup(Groups(old.first, old.second, 2 * old.reach, old.width / 2))
         return True
+
+    def _slow(self, search: Descent) -> bool:
+        return search.delta is not None and search.delta < 0.02 * (search.best - self.target)
 
     def _reach_seconds(self) -> float:
         x = self.problem
@@ -370,7 +392,7 @@ def _compile() -> None:
     mask = open_actions(tiny, 3)
     mask[1, 0, 1] = False
     x = Relaxation(tiny, mask, Groups(np.array([0]), np.array([1]), 2, 0.5))
-    x.lo, x.hi = reach_bounds(tiny, open_actions(tiny, 3))
+    x.set_reach(*reach_bounds(tiny, open_actions(tiny, 3)))
     for groups in (x.groups, None):
         x.group(groups)
         Descent(x, 0.0).run(max_steps=2)

@@ -10,10 +10,7 @@ Only (t, s) that some model can reach and open actions have variables.
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +37,24 @@ class Program:
     @property
     def size(self) -> int:
         return len(self.cost)
+
+    def point(self, actions: npt.NDArray[np.generic], b: Array) -> Array:
+        """The variables of a deterministic policy (T, S) with weights b (T, S, M)."""
+        t, s, a = np.nonzero(self.pi >= 0)
+        taken = actions[t, s] == a
+        u = b[t, s] * taken[:, None]
+        return np.concatenate([u.reshape(-1), taken.astype(float)])
+
+    def rows(self) -> tuple[Array, Any, Array, Array, Array]:
+        """Cost, rows, their lower and upper ends, upper bounds of the variables."""
+        from scipy.sparse import vstack
+
+        lower = np.full(self.below.shape[0], -np.inf)
+        return (
+            self.cost, vstack([self.equal, self.below], format="csr"),
+            np.concatenate([self.equal_to, lower]),
+            np.concatenate([self.equal_to, np.zeros_like(lower)]), self.upper,
+        )  # fmt: skip
 
 
 def variables(mask: Mask, n_models: int) -> int:
@@ -115,26 +130,6 @@ def _coupling(lower: Array, upper: Array, n_models: int) -> tuple[Any, npt.NDArr
     return entries.matrix(n_u + len(some), n_u + n_u // n_models), some
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Standard output is kept clean: some HiGHS versions print a debug line there, now to stderr.
-
-    A program may read our output as JSON. Where the process has no such file, nothing is done.
-    """
-    try:
-        sys.stdout.flush()
-        kept = os.dup(1)
-        os.dup2(2, 1)
-    except (OSError, AttributeError):
-        yield
-        return
-    try:
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-
-
 class _Entries:
     """A sparse matrix in the making."""
 
@@ -152,21 +147,91 @@ class _Entries:
         return coo_array((values, (rows, columns)), shape=(n_rows, n_columns)).tocsr()
 
 
-def solve_relaxation(program: Program, time_limit: float | None) -> Any:
-    """The dual prices of the coupling rows by HiGHS (linprog's result)."""
-    from scipy.optimize import linprog
+@dataclass(frozen=True)
+class Answer:
+    """What HiGHS found: ``status`` "optimal", "infeasible", "stopped" or its own words."""
 
-    options: Any = {} if time_limit is None else {"time_limit": max(time_limit, 0.1)}
-    return linprog(
-        program.cost, A_ub=program.below, b_ub=np.zeros(program.below.shape[0]),
-        A_eq=program.equal, b_eq=program.equal_to, bounds=(0, None), method="highs",
-        options=options,
-    )  # fmt: skip
+    status: str
+    x: Array | None
+    bound: float  # a lower bound on the minimum, by HiGHS's tolerances
+    prices: Array  # of the rows; empty for an integer program
+    nodes: int
 
 
-def multipliers(program: Program, result: Any, mask: Mask, n_models: int, discount: float) -> Array:
+Watch = Callable[[float, int], bool]  # (bound, nodes) -> whether to go on
+
+
+def minimise(
+    cost: Array, rows: Any, row_lower: Array, row_upper: Array, upper: Array, *,
+    integral: Mask | None = None, time_limit: float | None = None, gap: float = 0.0,
+    start: Array | None = None, watch: Watch | None = None,
+) -> Answer:  # fmt: skip
+    """min cost x with row_lower <= rows x <= row_upper, 0 <= x <= upper, some x integral."""
+    import highspy
+
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver.silent()
+    solver.passModel(_highs_model(highspy, cost, rows, row_lower, row_upper, upper, integral))
+    if time_limit is not None:
+        solver.setOptionValue("time_limit", max(time_limit, 0.1))
+    solver.setOptionValue("mip_rel_gap", gap)
+    if start is not None:
+        given = highspy.HighsSolution()
+        given.col_value = list(start)
+        solver.setSolution(given)
+    if watch is not None:
+        _follow(solver, watch)
+    solver.HandleKeyboardInterrupt = True
+    solver.run()
+    info, found = solver.getInfo(), solver.getSolution()
+    kinds = highspy.HighsModelStatus
+    status = {
+        kinds.kOptimal: "optimal", kinds.kInfeasible: "infeasible", kinds.kTimeLimit: "stopped",
+        kinds.kInterrupt: "stopped",
+    }.get(solver.getModelStatus(), solver.modelStatusToString(solver.getModelStatus()))  # fmt: skip
+    x = np.array(found.col_value) if found.value_valid else None
+    whole = integral is not None and bool(integral.any())
+    bound = float(info.mip_dual_bound if whole else info.objective_function_value)
+    prices = np.array(found.row_dual) if found.dual_valid else np.zeros(0)
+    return Answer(status, x, bound, prices, max(int(info.mip_node_count), 0))
+
+
+def _highs_model(
+    highspy: Any, cost: Array, rows: Any, row_lower: Array, row_upper: Array, upper: Array,
+    integral: Mask | None,
+) -> Any:  # fmt: skip
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(cost), len(row_lower)
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(len(cost)), upper
+    lp.row_lower_, lp.row_upper_ = row_lower, row_upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_, lp.a_matrix_.index_ = rows.indptr, rows.indices
+    lp.a_matrix_.value_ = rows.data
+    if integral is not None:
+        kinds = highspy.HighsVarType
+        lp.integrality_ = [kinds.kInteger if x else kinds.kContinuous for x in integral]
+    return lp
+
+
+def _follow(solver: Any, watch: Watch) -> None:
+    def logged(event: Any) -> None:
+        out = event.data_out
+        if not watch(out.mip_dual_bound, max(int(out.mip_node_count), 0)):
+            solver.cancelSolve()
+
+    solver.cbMipLogging += logged
+
+
+def solve_relaxation(program: Program, time_limit: float | None) -> Answer:
+    """The program without whole numbers, with the prices of its rows."""
+    return minimise(*program.rows(), time_limit=time_limit)
+
+
+def multipliers(
+    program: Program, answer: Answer, mask: Mask, n_models: int, discount: float
+) -> Array:
     """y (T, S, A, M) from the prices of the coupling rows: D(y) proves the program's value."""
-    price = -np.asarray(result.ineqlin.marginals)
+    price = -answer.prices[len(program.equal_to) :]
     values = price[: program.n_u].copy()
     values[program.lower_cells] -= price[program.n_u :]
     t, s, a = np.nonzero(program.pi >= 0)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.bounds.lp import quiet
+from mmdp.bounds.lp import minimise
 from mmdp.bounds.relaxation import Array, Groups, Mask, pair_values
 from mmdp.kernels import Problem
 
@@ -92,7 +92,6 @@ def _greedy(i: Ints, j: Ints, gain: Array, n: int) -> npt.NDArray[np.bool_]:
 
 
 def _exact(i: Ints, j: Ints, gain: Array, n: int) -> npt.NDArray[np.bool_] | None:
-    from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_array
 
     edges = np.arange(len(i))
@@ -100,9 +99,8 @@ def _exact(i: Ints, j: Ints, gain: Array, n: int) -> npt.NDArray[np.bool_] | Non
         (np.ones(2 * len(i)), (np.concatenate([i, j]), np.concatenate([edges, edges]))),
         shape=(n, len(i)),
     ).tocsr()
-    with quiet():
-        found = milp(
-        -gain, constraints=LinearConstraint(rows, -np.inf, 1.0), bounds=Bounds(0, 1),
-        integrality=np.ones(len(i), dtype=np.int64), options={"time_limit": 5.0},
+    found = minimise(
+        -gain, rows, np.full(n, -np.inf), np.ones(n), np.ones(len(i)),
+        integral=np.ones(len(i), dtype=bool), time_limit=5.0,
     )  # fmt: skip
     return None if found.x is None else found.x > 0.5

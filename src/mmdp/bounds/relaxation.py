@@ -13,6 +13,7 @@ two models with a belief between them, which is at most the sum of theirs: pairs
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -21,9 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels import Problem
+from mmdp.kernels.threads import Team
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+THREADS_PAY_FROM = 5_000_000  # multiply-adds of a pass below which one thread is faster
+NONE = np.empty((0, 1, 1, 1))
 EPS = float(np.finfo(np.float64).eps)
 
 
@@ -38,8 +42,8 @@ class Groups:
 
     @property
     def grid(self) -> Array:
-        """(2 K + 1,) likelihood ratios exp(h g)."""
-        grid: Array = np.exp(self.width * np.arange(-self.reach, self.reach + 1))
+        """(2 K,) likelihood ratios exp(h g), g = -K..K-1; 1 alone where K is 0."""
+        grid: Array = np.exp(self.width * np.arange(-self.reach, max(self.reach, 1)))
         return grid
 
 
@@ -67,7 +71,6 @@ def reach_bounds(problem: Problem, mask: Mask, threads: int = 1) -> tuple[Array,
     By dynamic programming, one target (t, s) after the other; rounded outwards.
     """
     from mmdp.kernels import bounds_kernel as compiled
-    from mmdp.kernels.threads import Team
 
     x = frozen(problem)
     horizon, n_states, _ = mask.shape
@@ -111,13 +114,18 @@ class Relaxation:
         reach: tuple[Array, Array] | None = None,
     ) -> None:  # fmt: skip
         self.problem, self.mask, self.threads = frozen(problem), mask, threads
-        self.lo, self.hi = reach or reach_bounds(problem, mask, threads)
+        self.set_reach(*(reach or reach_bounds(problem, mask, threads)))
         self.horizon = len(mask)
         shape = (*mask.shape, problem.n_models)
         self.u, self.prices = np.zeros(shape), np.zeros(mask.shape)
         self.best = np.zeros(mask.shape[:2], dtype=np.int32)
         self._own = np.zeros((*mask.shape[:2], problem.n_models), dtype=np.int16)
         self.group(groups)
+
+    def set_reach(self, lo: Array, hi: Array) -> None:
+        """Other reach bounds L and B; multipliers stay valid."""
+        self.lo, self.hi = lo, hi
+        self._per_hi = np.divide(1.0, hi, out=np.zeros_like(hi), where=hi > 1e-300)
 
     def group(self, groups: Groups | None) -> None:
         """Change the grouping; multipliers stay valid."""
@@ -130,16 +138,36 @@ class Relaxation:
 
     def value(self, y: Array | None = None, *, subgradient: bool = True) -> float:
         """D(y); without y the bound of the groups alone (no prices)."""
+        total = float(self.group_values(y, subgradient=subgradient).sum())
+        return total if y is None else total + self._common(y)
+
+    def moved_value(self, y: Array, d: Array, step: float, out: Array) -> float:
+        """D at out = y moved by ``step`` along -d, written on the way; with its subgradient."""
         from mmdp.kernels import bounds_kernel as compiled
 
-        total = float(self.group_values(y, subgradient=subgradient).sum())
-        if y is None:
-            return total
-        return total + float(
-            compiled.couple(
-                y, self.lo, self.hi, self.mask, self.problem.discount, self.prices, self.best
+        if not self._all_alone:
+            self._over_time(lambda t: compiled.move(*t, y, d, step, out))
+            return self.value(out)
+        total = float(self._own_values(y, True, d, step, out).sum())
+        scale = self.problem.discount ** np.arange(self.horizon)
+        return total + float(scale @ self.prices.max(axis=2).sum(axis=1))
+
+    def _common(self, y: Array) -> float:
+        """sum_{t,s} gamma^t max_a H: what the common policy is paid."""
+        from mmdp.kernels import bounds_kernel as compiled
+
+        x, out = self.problem, np.empty(self.horizon)
+        self._over_time(
+            lambda t: compiled.couple(
+                *t, y, self.lo, self.hi, self.mask, x.discount, self.prices, self.best, out
             )
         )
+        return float(out.sum())
+
+    def _over_time(self, work: Callable[[tuple[int, int]], None]) -> None:
+        """``work`` on blocks of time steps, side by side where that pays."""
+        threads = self.threads if self.u.size >= THREADS_PAY_FROM // 10 else 1
+        Team.of(threads).each(work, blocks(self.horizon, threads))
 
     def group_values(self, y: Array | None, *, subgradient: bool = False) -> Array:
         """The value of every group at the root: pairs first, then models that stand alone."""
@@ -156,41 +184,59 @@ class Relaxation:
             parts.append(pair_values(self.problem, self.mask, twice, y, u, 1))
         return np.concatenate(parts)
 
-    def _own_values(self, y: Array | None, subgradient: bool) -> Array:
+    def _own_values(
+        self, y: Array | None, subgradient: bool, d: Array = NONE, step: float = 0.0,
+        out: Array = NONE,
+    ) -> Array:  # fmt: skip
         from mmdp.kernels import bounds_kernel as compiled
-        from mmdp.kernels.threads import Team
+        from mmdp.kernels import march
 
         x = self.problem
         start = x.initial[:, None] * x.weights
         v, n = np.empty((2, *start.shape)), np.empty((2, *start.shape))
         v[self.horizon % 2], n[0] = x.terminal, start
+        pays = self.horizon * len(x.indices) * x.n_models >= THREADS_PAY_FROM
+        threads = self.threads if pays else 1
+        marks, edges = march.new_marks(), march.edges(x.n_states, march.pieces(threads))
 
-        def run(m: tuple[int, int]) -> None:
+        def backward(_: int) -> None:
             compiled.own_backward(
-                m[0], m[1], x.indptr, x.indices, x.p, x.r, self.u if y is None else y,
-                y is not None, self.mask, x.discount, v, self._own,
+                marks, edges, x.indptr, x.indices, x.p, x.r, NONE if y is None else y, d, step,
+                out, self.lo, self.hi, self.mask, x.discount, v, self._own, self.prices, self.best,
+                np.empty(x.n_models),
             )  # fmt: skip
-            if subgradient:
-                compiled.own_forward(
-                    m[0], m[1], x.indptr, x.indices, x.p, self.mask, self._own, n, self.u
-                )
 
-        Team.of(self.threads).each(run, blocks(x.n_models, self.threads))
+        def forward(m: tuple[int, int]) -> None:
+            compiled.own_forward(
+                *m, x.indptr, x.indices, x.p, self.mask, self._own, n, self.u, np.empty(x.n_models)
+            )  # fmt: skip
+
+        team = Team.of(threads)
+        team.each(backward, range(threads if march.POSSIBLE else 1))
+        if subgradient:
+            team.each(forward, blocks(x.n_models, threads))
         values: Array = (start * v[0]).sum(axis=0)
         return values
 
-    def step(self, y: Array, d: Array, keep: float, excess: float) -> bool:
-        """Move y along -d by the Polyak step for ``excess`` = D(y) - target; False at d = 0."""
+    def direction(self, y: Array, d: Array, keep: float) -> float:
+        """d = keep d + the subgradient over B at y; <subgradient, d>, at most 0 at an end.
+
+        Falls back on the subgradient alone where the old direction no longer falls.
+        """
         from mmdp.kernels import bounds_kernel as compiled
 
-        size = compiled.direction(
-            y, self.u, self.lo, self.hi, self.mask, self.problem.discount, self.best, keep, d
-        )
-        if not size > 1e-300:
-            d[:] = 0.0
-            return False
-        compiled.move(y, d, excess / size)
-        return True
+        gamma, sizes = self.problem.discount, np.empty(self.horizon)
+        for share in (keep, 0.0):
+            self._over_time(
+                lambda t, share=share: compiled.direction(  # type: ignore[misc]
+                    *t, y, self.u, self.lo, self.hi, self._per_hi, self.mask, gamma, self.best,
+                    share, d, sizes, np.empty(self.mask.shape[2]),
+                )
+            )  # fmt: skip
+            size = float(sizes.sum())
+            if size > 1e-300:
+                return size
+        return 0.0
 
     def rounding(self, y: Array | None) -> float:
         """What floating point can have taken from D(y): added to every reported bound."""
@@ -213,7 +259,6 @@ def pair_values(
 ) -> Array:  # fmt: skip
     """(n,) value of every pair at the root, (lambda_i + lambda_j) V_1(mu, prior); fills u."""
     from mmdp.kernels import bounds_kernel as compiled
-    from mmdp.kernels.threads import Team
 
     x = frozen(problem)
     same = np.where(groups.first == groups.second, 0.5, 1.0)

@@ -14,7 +14,7 @@ H          sum_m (B y+ - L y-), the price of the common policy        (T, S, A)
 =========  =========================================================  ============
 
 A pair of models (i, j) has the belief as a second state. Unnormalised beliefs
-(lambda_i c, lambda_j) with c = exp(h g), g = -K..K, make a Bayes update a shift of g by
+(lambda_i c, lambda_j) with c = exp(h g), g = -K..K-1, make a Bayes update a shift of g by
 log(p_i / p_j) / h: the same shift and the same interpolation weights for every g.
 """
 
@@ -22,7 +22,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from mmdp.kernels import march
 from mmdp.kernels.jit import jit
+from mmdp.kernels.numba_kernel import _FAST, _FUSED, _SUMS, _mass, _q_row
 
 # Indices are unsigned: numba then drops its test for negative ones, and loops become SIMD.
 _U = np.uint64
@@ -108,7 +110,7 @@ def reach_varying(s_from, s_to, indptr, indices, p, mask, start, lo, hi):  # typ
 
 
 # ------------------------------------------------------------------ the dual: price of one policy
-@jit(fastmath={"contract", "reassoc"})
+@jit(**_SUMS, forceinline=True)
 def _prices(y, lo, hi, t, s, a):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(_U(y.shape[3])):
@@ -117,12 +119,12 @@ def _prices(y, lo, hi, t, s, a):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit()
-def couple(y, lo, hi, mask, gamma, h, best):  # type: ignore[no-untyped-def]
-    """H and its maximiser at every (t, s); returns sum_t gamma^t sum_s max_a H."""
-    T, S, A, _ = y.shape
-    total, scale = 0.0, 1.0
-    for t in range(T):
+@jit(**_FAST)
+def couple(t_from, t_to, y, lo, hi, mask, gamma, h, best, out):  # type: ignore[no-untyped-def]
+    """H and its maximiser at every (t, s); out[t] = gamma^t sum_s max_a H."""
+    _, S, A, _ = y.shape
+    for t in range(t_from, t_to):
+        total = 0.0
         for s in range(S):
             top = -np.inf
             for a in range(A):
@@ -132,21 +134,22 @@ def couple(y, lo, hi, mask, gamma, h, best):  # type: ignore[no-untyped-def]
                     if h[t, s, a] > top:
                         top = h[t, s, a]
                         best[t, s] = a
-            total += scale * top
-        scale *= gamma
-    return total
+            total += top
+        out[t] = gamma**t * total
 
 
-@jit(fastmath={"contract", "reassoc"})
+@jit(**_SUMS, forceinline=True)
 def _is_free(y, t, s):  # type: ignore[no-untyped-def]
-    largest = 0.0
     for a in range(_U(y.shape[2])):
+        largest = 0.0
         for m in range(_U(y.shape[3])):
             largest = max(largest, abs(y[t, s, a, m]))
-    return largest == 0.0
+        if largest > 0.0:
+            return False
+    return True
 
 
-@jit(fastmath={"contract", "reassoc"})
+@jit(**_SUMS, forceinline=True)
 def _used(u, t, s, a):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(_U(u.shape[3])):
@@ -154,109 +157,147 @@ def _used(u, t, s, a):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit(fastmath={"contract", "reassoc"})
-def _direction_row(y, u, lo, hi, t, s, a, share, keep, d):  # type: ignore[no-untyped-def]
+@jit(**_SUMS, forceinline=True)
+def _direction_row(y, u, lo, hi, per_hi, t, s, a, share, keep, d):  # type: ignore[no-untyped-def]
     """One (t, s, a) of :func:`direction`, where the common policy takes a with chance share."""
     total = 0.0
     for m in range(_U(y.shape[3])):
-        size = hi[t, s, m]
-        least, most = lo[t, s, m] * share, size * share
+        least, most = lo[t, s, m] * share, hi[t, s, m] * share
         use, price = u[t, s, a, m], y[t, s, a, m]
         near = min(max(use, least), most)
         g = (most if price > 0.0 else (least if price < 0.0 else near)) - use
-        new = keep * d[t, s, a, m] + (g / size if size > 0.0 else 0.0)
+        new = keep * d[t, s, a, m] + g * per_hi[t, s, m]
         d[t, s, a, m] = new
         total += g * new
     return total
 
 
-@jit()
-def direction(y, u, lo, hi, mask, gamma, best, keep, d):  # type: ignore[no-untyped-def]
-    """d = keep d + subgradient / B; returns <subgradient, d> weighed by gamma^t.
+@jit(**_FAST)
+def direction(t_from, t_to, y, u, lo, hi, per_hi, mask, gamma, best, keep, d, out, share):  # type: ignore[no-untyped-def]
+    """d = keep d + subgradient / B; out[t] = <subgradient, d> weighed by gamma^t.
 
-    Among the subgradients at y the one near 0 is taken: where no price is set at (t, s), every
-    mixture of actions maximises H, and the models' own mean mixture often asks for none.
+    per_hi (T, S, M) is 1 / B, and 0 where B is. Among the subgradients at y the one near 0 is
+    taken: where no price is set at (t, s), every mixture of actions maximises H, and the
+    models' own mean mixture often asks for none. share (A,) is scratch of the thread.
     """
-    T, S, A, _ = y.shape
-    total, scale = 0.0, 1.0
-    share = np.empty(A)
-    for t in range(T):
+    _, S, A, _ = y.shape
+    for t in range(t_from, t_to):
+        total = 0.0
         for s in range(S):
             if _is_free(y, _U(t), _U(s)):
+                used = 1e-300
                 for a in range(A):
                     share[a] = _used(u, _U(t), _U(s), _U(a))
-                share /= max(share.sum(), 1e-300)
+                    used += share[a]
+                for a in range(A):
+                    share[a] /= used
             else:
-                share[:] = 0.0
-                share[best[t, s]] = 1.0
+                for a in range(A):
+                    share[a] = 1.0 if a == best[t, s] else 0.0
             for a in range(A):
                 if mask[t, s, a]:
-                    total += scale * _direction_row(
-                        y, u, lo, hi, _U(t), _U(s), _U(a), share[a], keep, d
+                    total += _direction_row(
+                        y, u, lo, hi, per_hi, _U(t), _U(s), _U(a), share[a], keep, d
                     )
-        scale *= gamma
-    return total
+        out[t] = gamma**t * total
 
 
-@jit()
-def move(y, d, step):  # type: ignore[no-untyped-def]
-    """y -= step d, stopping at 0 where the sign would change (D has its kinks there)."""
-    flat_y, flat_d = y.reshape(-1), d.reshape(-1)
-    for n in range(_U(len(flat_y))):
-        new = flat_y[n] - step * flat_d[n]
-        flat_y[n] = 0.0 if flat_y[n] * new < 0.0 else new
+@jit(**_FAST)
+def move(t_from, t_to, y, d, step, out):  # type: ignore[no-untyped-def]
+    """out = y - step d, stopping at 0 where the sign would change (D has its kinks there)."""
+    for t in range(t_from, t_to):
+        flat_y, flat_d, flat_out = y[t].reshape(-1), d[t].reshape(-1), out[t].reshape(-1)
+        for n in range(_U(len(flat_y))):
+            new = flat_y[n] - step * flat_d[n]
+            flat_out[n] = 0.0 if flat_y[n] * new < 0.0 else new
 
 
 # ------------------------------------------------------------------ models one by one
-@jit(fastmath={"contract"})
+@jit(**_SUMS, forceinline=True)
+def _charge(t, s, a, y, d, step, out, lo, hi, q):  # type: ignore[no-untyped-def]
+    """q -= y, with y moved along d on the way where step > 0; returns H of the row."""
+    M = _U(y.shape[3])
+    if step > 0.0:  # loops that write one array each become SIMD
+        for m in range(M):
+            new = y[t, s, a, m] - step * d[t, s, a, m]
+            out[t, s, a, m] = 0.0 if y[t, s, a, m] * new < 0.0 else new
+        for m in range(M):
+            q[m] -= out[t, s, a, m]
+        return _prices(out, lo, hi, t, s, a)
+    for m in range(M):
+        q[m] -= y[t, s, a, m]
+    return _prices(y, lo, hi, t, s, a)
+
+
+@jit(**_FUSED)
 def own_backward(  # type: ignore[no-untyped-def]
-    m_from, m_to, indptr, indices, p, r, y, priced, mask, gamma, v, own
+    marks, edges, indptr, indices, p, r, y, d, step, out, lo, hi, mask, gamma, v, own, h, best, q
 ):
-    """Each model's own optimum with rewards r - y; v (2, S, M) ends with t = 0 in slot 0."""
-    T, S, A = mask.shape
-    lo, hi = _U(m_from), _U(m_to)
-    q = np.empty(v.shape[2])
-    for t in range(T - 1, -1, -1):
+    """Each model's own optimum with rewards r - y; v (2, S, M) ends with t = 0 in slot 0.
+
+    H and its maximiser (see couple) come with it. Where step > 0, y is first moved along d
+    into ``out`` (see move). y has length 0 where there are no prices. Threads that call it
+    with the same ``marks`` share the states of each time step (see march); q (M,) is scratch
+    of the thread.
+    """
+    T, _, A = mask.shape
+    M = _U(v.shape[2])
+    while True:
+        number, piece = march.take(marks, len(edges) - 1, T)
+        if number >= T:
+            return
+        t = T - 1 - number
         v_t, v_next = v[t % 2], v[(t + 1) % 2]
         p_t = p[t if p.shape[0] > 1 else 0]
         r_t = r[t if r.shape[0] > 1 else 0]
-        for s in range(S):
-            first = True
+        for s in range(edges[piece], edges[piece + 1]):
+            top, first = -np.inf, True
+            us, ut = _U(s), _U(t)
             for a in range(A):
+                row, ua = s * A + a, _U(a)
                 if not mask[t, s, a]:
+                    if step > 0.0:
+                        for m in range(M):
+                            out[ut, us, ua, m] = y[ut, us, ua, m]
+                    h[t, s, a] = -np.inf
                     continue
-                row = s * A + a
-                for m in range(lo, hi):
-                    q[m] = 0.0
-                for k in range(_U(indptr[row]), _U(indptr[row + 1])):
-                    x = _U(indices[k])
-                    for m in range(lo, hi):
-                        q[m] += p_t[k, m] * v_next[x, m]
-                us, ua, ut = _U(s), _U(a), _U(t)
-                for m in range(lo, hi):
-                    q[m] = r_t[us, ua, m] + gamma * q[m]
-                if priced:
-                    for m in range(lo, hi):
-                        q[m] -= y[ut, us, ua, m]
-                code = np.int16(a)
-                if first:
-                    for m in range(lo, hi):
-                        v_t[us, m] = q[m]
-                        own[ut, us, m] = code
-                else:
-                    for m in range(lo, hi):
-                        own[ut, us, m] = code if q[m] > v_t[us, m] else own[ut, us, m]
-                    for m in range(lo, hi):
-                        v_t[us, m] = max(v_t[us, m], q[m])
+                _q_row(
+                    p_t, v_next, r_t[us, ua], indices, _U(indptr[row]), _U(indptr[row + 1]), gamma,
+                    _U(0), M, q,
+                )  # fmt: skip
+                if len(y) > 0:
+                    price = _charge(ut, us, ua, y, d, step, out, lo, hi, q)
+                    h[t, s, a] = price
+                    if price > top:
+                        top = price
+                        best[t, s] = a
+                _take_own(q, v_t, own, ut, us, M, np.int16(a), first)
                 first = False
+        march.done(marks)
 
 
-@jit(fastmath={"contract"})
-def own_forward(m_from, m_to, indptr, indices, p, mask, own, n, u):  # type: ignore[no-untyped-def]
-    """Occupancy u of the own policies; n (2, S, M) holds lambda_m mu(s) in slot 0 at the start."""
+@jit(**_FAST, forceinline=True)
+def _take_own(q, v, own, t, s, M, code, first):  # type: ignore[no-untyped-def]
+    """Each model takes this action where it is better than what it has."""
+    if first:
+        for m in range(M):
+            v[s, m] = q[m]
+            own[t, s, m] = code
+        return
+    for m in range(M):
+        own[t, s, m] = code if q[m] > v[s, m] else own[t, s, m]
+    for m in range(M):
+        v[s, m] = max(v[s, m], q[m])
+
+
+@jit(**_FUSED)
+def own_forward(m_from, m_to, indptr, indices, p, mask, own, n, u, w):  # type: ignore[no-untyped-def]
+    """Occupancy u of the own policies; n (2, S, M) holds lambda_m mu(s) in slot 0 at the start.
+
+    w (M,) is scratch of the thread.
+    """
     T, S, A = mask.shape
     lo, hi = _U(m_from), _U(m_to)
-    w = np.empty(n.shape[2])
     for t in range(T):
         n_t, n_next = n[t % 2], n[(t + 1) % 2]
         p_t = p[t if p.shape[0] > 1 else 0]
@@ -267,13 +308,10 @@ def own_forward(m_from, m_to, indptr, indices, p, mask, own, n, u):  # type: ign
         for s in range(_U(S)):
             for a in range(_U(A)):
                 code = np.int16(a)
-                total = 0.0
                 for m in range(lo, hi):
                     w[m] = n_t[s, m] if own[ut, s, m] == code else 0.0
                     u[ut, s, a, m] = w[m]
-                for m in range(lo, hi):
-                    total = max(total, w[m])
-                if total <= 0.0 or t == T - 1:
+                if t == T - 1 or _mass(w, lo, hi) <= 0.0:
                     continue
                 row = s * _U(A) + a
                 for k in range(_U(indptr[row]), _U(indptr[row + _U(1)])):
@@ -350,15 +388,23 @@ def _pair_backward(  # type: ignore[no-untyped-def]
     i, j, li, lj, c, h, indptr, indices, p, r, y, priced, mask, gamma, terminal,
     own_i, own_j, choice, w, vi, vj, q, at, pair,
 ):  # fmt: skip
-    """Values on the grid; w (2, S, G), vi, vj (2, S) end with t = 0 in slot 0."""
+    """Values on the grid; w (2, S, 3 G), vi, vj (2, S) end with t = 0 in slot 0.
+
+    The middle third of w is the grid. The outer thirds continue it along the end rays, so that
+    a Bayes update is one shifted read.
+    """
     T, S, A = mask.shape
     G = len(c)
+    longer = np.empty(3 * G)
+    for g in range(3 * G):
+        longer[g] = np.exp(h * (g - G - G // 2))
     last = T % 2
     for s in range(S):
         vi[last, s] = li * terminal[s, i]
         vj[last, s] = lj * terminal[s, j]
         for g in range(G):
-            w[last, s, g] = c[g] * vi[last, s] + vj[last, s]
+            w[last, s, G + g] = c[g] * vi[last, s] + vj[last, s]
+        _extend(w[last, s], longer, vi[last, s], vj[last, s])
     for t in range(T - 1, -1, -1):
         now, after = t % 2, (t + 1) % 2
         p_t = p[t if p.shape[0] > 1 else 0]
@@ -378,52 +424,66 @@ def _pair_backward(  # type: ignore[no-untyped-def]
                     rj -= lj * y[t, s, a, j]
                 for g in range(_U(G)):
                     q[g] = c[g] * ri + rj
-                qi, qj = ri, rj
                 row = s * A + a
-                for k in range(_U(indptr[row]), _U(indptr[row + 1])):
-                    x = _U(indices[k])
-                    pi, pj = gamma * pair[k, 0], gamma * pair[k, 1]
-                    ei, ej = vi[after, x], vj[after, x]
-                    qi += pi * ei
-                    qj += pj * ej
-                    if pj <= 0.0:
-                        _add_line(q, c, _U(0), _U(G), pi * ei, 0.0)
-                    elif pi <= 0.0:
-                        _add_line(q, c, _U(0), _U(G), 0.0, pj * ej)
-                    else:
-                        _add_shifted(q, w_next, x, c, ei, ej, pi, pj, at[k], pair[k, 2])
+                qi, qj = _pair_row(
+                    q, w_next, c, vi[after], vj[after], indices, _U(indptr[row]),
+                    _U(indptr[row + 1]), gamma, at, pair,
+                )  # fmt: skip
+                qi, qj = qi + ri, qj + rj
                 if first or qi > top_i:
                     top_i = qi
                     own_i[t, s] = a
                 if first or qj > top_j:
                     top_j = qj
                     own_j[t, s] = a
-                _take(q, w_now, choice, _U(t), _U(s), np.int16(a), first)
+                _take(q, w_now[s], choice[t, s], np.int16(a), first)
                 first = False
             vi[now, s], vj[now, s] = top_i, top_j
+            _extend(w_now[s], longer, top_i, top_j)
 
 
 @jit(fastmath={"contract"})
-def _add_shifted(q, w, x, c, ei, ej, pi, pj, d, theta):  # type: ignore[no-untyped-def]
-    """q[g] += W(lambda_i c_g p_i, lambda_j p_j): interpolated, or along the end rays."""
+def _extend(w, c, ei, ej):  # type: ignore[no-untyped-def]
+    """Continue the grid: below towards the value of model j alone, above along that of i.
+
+    c (3 G) holds the ratios of all of w. W is convex, so both lines lie above it.
+    """
+    n = _U(len(w) // 3)
+    below = (w[n] - ej) / c[n]
+    for g in range(n):
+        w[g] = ej + below * c[g]
+    top = _U(2) * n
+    above = w[top - _U(1)] - c[top - _U(1)] * ei
+    for g in range(top, top + n):
+        w[g] = above + ei * c[g]
+
+
+@jit(fastmath={"contract"})
+def _pair_row(q, w, c, vi, vj, indices, start, stop, gamma, at, pair):  # type: ignore[no-untyped-def]
+    """q[g] += gamma sum_k W(lambda_i c_g p_i, lambda_j p_j); returns the sums of i and j alone."""
     G = len(c)
-    low = min(G, max(0, -d))  # g below: the new belief lies under the grid
-    high = max(low, min(G, G - 1 - d))  # g from here on: above the grid
-    if low > 0:
-        _add_line(q, c, _U(0), _U(low), pi * (w[x, _U(0)] - ej) / c[0], pj * ej)
-    if high > low:
-        one, two = pj * (1.0 - theta), pj * theta
-        if d >= 0:
-            e = _U(d)
-            for g in range(_U(low), _U(high)):
+    qi, qj = 0.0, 0.0
+    for k in range(start, stop):
+        x = _U(indices[k])
+        pi, pj = gamma * pair[k, 0], gamma * pair[k, 1]
+        ei, ej = vi[x], vj[x]
+        qi += pi * ei
+        qj += pj * ej
+        d = at[k]
+        if pi > 0.0 and pj > 0.0 and d >= -G and d < G:
+            one, two, e = pj * (1.0 - pair[k, 2]), pj * pair[k, 2], _U(G + d)
+            for g in range(_U(G)):
                 q[g] += one * w[x, g + e] + two * w[x, g + e + _U(1)]
+        elif pj <= 0.0:
+            _add_line(q, c, _U(0), _U(G), pi * ei, 0.0)
+        elif pi <= 0.0:
+            _add_line(q, c, _U(0), _U(G), 0.0, pj * ej)
+        elif d < 0:
+            _add_line(q, c, _U(0), _U(G), pi * (w[x, _U(G)] - ej) / c[0], pj * ej)
         else:
-            e = _U(-d)
-            for g in range(_U(low), _U(high)):
-                q[g] += one * w[x, g - e] + two * w[x, g - e + _U(1)]
-    if high < G:
-        top = _U(G - 1)
-        _add_line(q, c, _U(high), _U(G), pi * ei, pj * (w[x, top] - c[top] * ei))
+            top = _U(2 * G - 1)
+            _add_line(q, c, _U(0), _U(G), pi * ei, pj * (w[x, top] - c[G - 1] * ei))
+    return qi, qj
 
 
 @jit(fastmath={"contract"})
@@ -433,18 +493,18 @@ def _add_line(q, c, start, stop, slope, base):  # type: ignore[no-untyped-def]
 
 
 @jit()
-def _take(q, best, choice, t, s, a, first):  # type: ignore[no-untyped-def]
-    """best = max(best, q), noting action a where q is larger."""
+def _take(q, w, choice, a, first):  # type: ignore[no-untyped-def]
+    """w = max(w, q) on the grid, noting action a where q is larger."""
     n = _U(len(q))
     if first:
         for g in range(n):
-            choice[t, s, g] = a
-            best[s, g] = q[g]
+            choice[g] = a
+            w[g + n] = q[g]
         return
     for g in range(n):
-        choice[t, s, g] = a if q[g] > best[s, g] else choice[t, s, g]
+        choice[g] = a if q[g] > w[g + n] else choice[g]
     for g in range(n):
-        best[s, g] = max(best[s, g], q[g])
+        w[g + n] = max(w[g + n], q[g])
 
 
 @jit(fastmath={"contract"})
@@ -505,7 +565,7 @@ def _pair_forward(  # type: ignore[no-untyped-def]
 def _spread(  # type: ignore[no-untyped-def]
     row, g_from, g_to, n, s, mass_i, mass_j, c, indptr, indices, at, pair, out, ni, nj
 ):
-    """The transpose of ``_add_shifted`` over the beliefs g_from..g_to of one row."""
+    """The transpose of ``_pair_row`` over the beliefs g_from..g_to of one row."""
     G = len(c)
     for k in range(_U(indptr[row]), _U(indptr[row + 1])):
         x = _U(indices[k])
@@ -562,8 +622,8 @@ def pair_values(  # type: ignore[no-untyped-def]
     G = len(c)
     own_i, own_j = np.zeros((T, S), np.int32), np.zeros((T, S), np.int32)
     choice = np.zeros((T, S, G), np.int16)
-    w, vi, vj = np.zeros((2, S, G)), np.zeros((2, S)), np.zeros((2, S))
-    q = np.empty(G)
+    w, vi, vj = np.zeros((2, S, 3 * G)), np.zeros((2, S)), np.zeros((2, S))
+    q, chances = np.empty(G), np.zeros((2, S, G))
     at, pair = np.zeros(p.shape[1], np.int64), np.zeros((p.shape[1], 3))
     for n in range(len(first)):
         i, j = first[n], second[n]
@@ -573,10 +633,10 @@ def pair_values(  # type: ignore[no-untyped-def]
         )  # fmt: skip
         total = 0.0
         for s in range(S):
-            total += initial[s] * w[0, s, G // 2]
+            total += initial[s] * w[0, s, G + G // 2]
         out[n] = total
         if want_u:
             _pair_forward(
-                i, j, li[n], lj[n], c, h, indptr, indices, p, initial, own_i, own_j, choice, w,
-                vi, vj, at, pair, u,
+                i, j, li[n], lj[n], c, h, indptr, indices, p, initial, own_i, own_j, choice,
+                chances, vi, vj, at, pair, u,
             )  # fmt: skip

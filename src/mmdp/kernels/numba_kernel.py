@@ -9,19 +9,27 @@ interpreter lock: they sleep while they wait, and no global threading layer is t
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.errors import InputError
+from mmdp.kernels import march
 from mmdp.kernels.jit import jit
 from mmdp.kernels.problem import TIE, Array, Backward, Choice, IntArray, Problem
 from mmdp.kernels.threads import Team, default_threads
 
+if TYPE_CHECKING:
+    from mmdp.kernels.climb import Climb
+    from mmdp.kernels.wide import Wide
+
 WEIGHTED, OWN, ACTIONS, PROBABILITIES = range(4)
 NARROW = 4  # below this many models, loops run over transitions instead of models
-THREADS_PAY_FROM = 1_000_000  # multiply-adds a time step below which one thread is faster
-MANY_PIECES_FROM = 4_000_000  # multiply-adds a time step from which small pieces pay
+THREADS_PAY_FROM = 100_000  # multiply-adds a time step below which one thread is faster
 MODELS_AT_ONCE = 1024  # models a block of an independent pass, so that values stay in cache
 
 
@@ -29,17 +37,26 @@ MODELS_AT_ONCE = 1024  # models a block of an independent pass, so that values s
 _U = np.uint64
 
 
-@jit(fastmath={"contract"})
-def _add_four(p, v, k, i0, i1, i2, i3, lo, hi, out):  # type: ignore[no-untyped-def]
+# The code allocates nothing, so it counts no references: numba's counts are atomic.
+_FAST: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
+_FUSED: dict[str, Any] = {**_FAST, "fastmath": {"contract"}}
+_SUMS: dict[str, Any] = {**_FAST, "fastmath": {"contract", "reassoc"}}
+
+
+@jit(**_FUSED)
+def _add_four(p, v, k, indices, gamma, lo, hi, out):  # type: ignore[no-untyped-def]
+    i0, i1, i2, i3 = (
+        _U(indices[k]), _U(indices[k + _U(1)]), _U(indices[k + _U(2)]), _U(indices[k + _U(3)]),
+    )  # fmt: skip
     for m in range(lo, hi):
-        out[m] += (
+        out[m] += gamma * (
             p[k, m] * v[i0, m] + p[k + _U(1), m] * v[i1, m]
             + p[k + _U(2), m] * v[i2, m] + p[k + _U(3), m] * v[i3, m]
         )  # fmt: skip
 
 
-@jit(fastmath={"contract"})
-def _add_eight(p, v, k, indices, lo, hi, out):  # type: ignore[no-untyped-def]
+@jit(**_FUSED)
+def _add_eight(p, v, k, indices, gamma, lo, hi, out):  # type: ignore[no-untyped-def]
     i0, i1, i2, i3 = (
         _U(indices[k]), _U(indices[k + _U(1)]), _U(indices[k + _U(2)]), _U(indices[k + _U(3)]),
     )  # fmt: skip
@@ -48,16 +65,40 @@ def _add_eight(p, v, k, indices, lo, hi, out):  # type: ignore[no-untyped-def]
         _U(indices[k + _U(7)]),
     )  # fmt: skip
     for m in range(lo, hi):
-        out[m] += (
+        out[m] += gamma * ((
             p[k, m] * v[i0, m] + p[k + _U(1), m] * v[i1, m]
             + p[k + _U(2), m] * v[i2, m] + p[k + _U(3), m] * v[i3, m]
         ) + (
             p[k + _U(4), m] * v[i4, m] + p[k + _U(5), m] * v[i5, m]
             + p[k + _U(6), m] * v[i6, m] + p[k + _U(7), m] * v[i7, m]
-        )  # fmt: skip
+        ))  # fmt: skip
 
 
-@jit(fastmath={"contract", "reassoc"})
+@jit(**_FUSED)
+def _begin(p, v, r, k, count, indices, gamma, lo, hi, out):  # type: ignore[no-untyped-def]
+    """out[m] = r[m] + gamma times the first ``count`` (0 to 3) terms."""
+    if count == 0:
+        for m in range(lo, hi):
+            out[m] = r[m]
+        return
+    i0 = _U(indices[k])
+    if count == 1:
+        for m in range(lo, hi):
+            out[m] = r[m] + gamma * (p[k, m] * v[i0, m])
+        return
+    i1 = _U(indices[k + _U(1)])
+    if count == 2:
+        for m in range(lo, hi):
+            out[m] = r[m] + gamma * (p[k, m] * v[i0, m] + p[k + _U(1), m] * v[i1, m])
+        return
+    i2 = _U(indices[k + _U(2)])
+    for m in range(lo, hi):
+        out[m] = r[m] + gamma * (
+            p[k, m] * v[i0, m] + p[k + _U(1), m] * v[i1, m] + p[k + _U(2), m] * v[i2, m]
+        )
+
+
+@jit(**_SUMS)
 def _narrow_sum(p, v, indices, start, stop, m):  # type: ignore[no-untyped-def]
     total = 0.0
     for k in range(start, stop):
@@ -65,35 +106,25 @@ def _narrow_sum(p, v, indices, start, stop, m):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit(fastmath={"contract"})
+@jit(**_FUSED)
 def _q_row(p, v, r, indices, start, stop, gamma, lo, hi, out):  # type: ignore[no-untyped-def]
     """out[m] = r[m] + gamma * sum_k p[k, m] v[indices[k], m] for the models lo..hi."""
     if p.shape[1] < NARROW:
         for m in range(lo, hi):
             out[m] = r[m] + gamma * _narrow_sum(p, v, indices, start, stop, m)
         return
-    for m in range(lo, hi):
-        out[m] = 0.0
-    k = start
-    while k + _U(8) <= stop:
-        _add_eight(p, v, k, indices, lo, hi, out)
-        k += _U(8)
-    while k + _U(4) <= stop:
-        _add_four(
-            p, v, k, _U(indices[k]), _U(indices[k + _U(1)]), _U(indices[k + _U(2)]),
-            _U(indices[k + _U(3)]), lo, hi, out,
-        )  # fmt: skip
+    count = (stop - start) % _U(4)
+    _begin(p, v, r, start, count, indices, gamma, lo, hi, out)
+    k = start + count
+    if (stop - k) % _U(8) != _U(0):
+        _add_four(p, v, k, indices, gamma, lo, hi, out)
         k += _U(4)
     while k < stop:
-        i = _U(indices[k])
-        for m in range(lo, hi):
-            out[m] += p[k, m] * v[i, m]
-        k += _U(1)
-    for m in range(lo, hi):
-        out[m] = r[m] + gamma * out[m]
+        _add_eight(p, v, k, indices, gamma, lo, hi, out)
+        k += _U(8)
 
 
-@jit(fastmath={"contract", "reassoc"})
+@jit(**_SUMS, forceinline=True)
 def _dot(x, y, lo, hi):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(lo, hi):
@@ -101,7 +132,7 @@ def _dot(x, y, lo, hi):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit(fastmath={"reassoc"})
+@jit(**_SUMS, forceinline=True)
 def _mass(x, lo, hi):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(lo, hi):
@@ -109,11 +140,13 @@ def _mass(x, lo, hi):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit()
-def _chosen(g, incumbent):  # type: ignore[no-untyped-def]
-    """The maximiser of g (-inf: not allowed): ties to the incumbent, else the lowest action."""
+@jit(**_FAST, forceinline=True)
+def _chosen(g, size, incumbent):  # type: ignore[no-untyped-def]
+    """The maximiser of g (-inf: no candidate): ties to the incumbent, else the lowest action.
+
+    ``size``: the largest |G| of actions that are no candidates, 0 where all are.
+    """
     best = -np.inf
-    size = 0.0
     for a in range(len(g)):
         best = max(best, g[a])
         if g[a] > -np.inf:
@@ -127,7 +160,7 @@ def _chosen(g, incumbent):  # type: ignore[no-untyped-def]
     return 0
 
 
-@jit()
+@jit(**_FAST)
 def _take_own(q, v, own, a, lo, hi, keep):  # type: ignore[no-untyped-def]
     """Each model takes action a where it is better than what it has."""
     if keep:
@@ -138,78 +171,145 @@ def _take_own(q, v, own, a, lo, hi, keep):  # type: ignore[no-untyped-def]
         v[m] = max(v[m], q[m])
 
 
-@jit(fastmath={"contract"})
+@jit(**_SUMS)
+def _one_model_rows(p, v, r, indptr, indices, dense, gamma, first, last, out):  # type: ignore[no-untyped-def]
+    """q of the rows first..last of a single model, whose arrays are vectors."""
+    for row in range(_U(first), _U(last)):
+        start, stop = _U(indptr[row]), _U(indptr[row + _U(1)])
+        total = 0.0
+        if dense:
+            for k in range(stop - start):
+                total += p[start + k] * v[k]
+        else:
+            for k in range(start, stop):
+                total += p[k] * v[_U(indices[k])]
+        out[row] = r[row] + gamma * total
+
+
+@jit(**_FAST)
+def _one_model_choice(s_from, s_to, allowed, q, b, has_incumbent, actions, v):  # type: ignore[no-untyped-def]
+    """The best actions (S,) of a single model and their values, from q (S, A, 1)."""
+    n_actions = allowed.shape[1]
+    for s in range(s_from, s_to):
+        weight = b[s if len(b) > 1 else 0, 0]
+        if has_incumbent and weight == 0.0:
+            v[s, 0] = q[s, actions[s], 0]
+            continue
+        best, size = -np.inf, 0.0
+        for a in range(n_actions):
+            if allowed[s, a]:
+                g = weight * q[s, a, 0]
+                best, size = max(best, g), max(size, abs(g))
+        bar = best - TIE * size
+        if not (has_incumbent and weight * q[s, actions[s], 0] >= bar):
+            a = 0
+            while not (allowed[s, a] and weight * q[s, a, 0] >= bar):
+                a += 1
+            actions[s] = a
+        v[s, 0] = q[s, actions[s], 0]
+
+
+@jit(**_FAST, forceinline=True)
+def _state_values(  # type: ignore[no-untyped-def]
+    t, s, mode, allowed, q, g, incumbent, stays, actions, probabilities, own, keep_own, v_s, lo, hi
+):
+    """v of a state from q (A, M) of its actions, by the choice that ``mode`` makes."""
+    n_actions = allowed.shape[1]
+    if mode == OWN:
+        for m in range(lo, hi):
+            v_s[m] = -np.inf
+        for a in range(n_actions):
+            if allowed[s, a]:
+                own_s = own[t if keep_own else 0, s if keep_own else 0]
+                _take_own(q[a], v_s, own_s, a, lo, hi, keep_own)
+    elif mode == PROBABILITIES:
+        for m in range(lo, hi):
+            v_s[m] = 0.0
+        for a in range(n_actions):
+            weight = probabilities[t, s, a]
+            if weight > 0.0:
+                for m in range(lo, hi):
+                    v_s[m] += weight * q[a, m]
+    else:
+        chosen = incumbent
+        if not stays:
+            chosen = _chosen(g, 0.0, incumbent)
+            actions[t, s] = chosen
+        for m in range(lo, hi):
+            v_s[m] = q[chosen, m]
+
+
+@jit(**_FAST)
 def _backward(  # type: ignore[no-untyped-def]
-    t_from, t_to, s_from, s_to, m_from, m_to, mode, indptr, indices, p, r, allowed, gamma, v,
-    b, weighed, actions, has_incumbent, probabilities, own, keep_own, gradient, q_out, q, g,
+    marks, rank, edges, horizon, m_from, m_to, mode, indptr, indices, p, r, allowed, dense, gamma,
+    v, b, weighed, actions, has_incumbent, probabilities, own, keep_own, gradient, q_out, q, g,
 ):  # fmt: skip
-    """Steps t_from-1 down to t_to over the states s_from..s_to and models m_from..m_to.
+    """The steps horizon-1 down to 0 over the models m_from..m_to; threads share the states.
 
     gradient, q_out and probabilities have length 0 where absent; p, r, b have length 1 where
-    they do not vary. v holds T + 1 steps, or 2 used in turn. q (A, M), g (A,) are scratch.
+    they do not vary. v holds T + 1 steps, or 2 used in turn. g (A,) and q (1, A, M) are
+    scratch; q (S, A, 1) where there is one model, whose rows are computed a piece at a time.
     """
     n_actions = allowed.shape[1]
     lo, hi = _U(m_from), _U(m_to)
     keep_all = gradient.shape[0] > 0 or q_out.shape[0] > 0
-    for t in range(t_from - 1, t_to - 1, -1):
+    while True:
+        step, piece = march.take(marks, rank, len(edges) - 1, horizon)
+        if step >= horizon:
+            return
+        t = horizon - 1 - step
+        s_from, s_to = edges[piece], edges[piece + 1]
         v_next = v[(t + 1) % v.shape[0]]
         v_t = v[t % v.shape[0]]
         p_t = p[t if p.shape[0] > 1 else 0]
         r_t = r[t if r.shape[0] > 1 else 0]
         b_t = b[t if b.shape[0] > 1 else 0]
+        if len(q) > 1:
+            _one_model_rows(
+                p_t.reshape(p_t.size), v_next.reshape(v_next.size), r_t.reshape(r_t.size), indptr,
+                indices, dense, gamma, s_from * n_actions, s_to * n_actions, q.reshape(q.size),
+            )  # fmt: skip
+            if mode == WEIGHTED and not keep_all:
+                _one_model_choice(s_from, s_to, allowed, q, b_t, has_incumbent, actions[t], v_t)
+                march.done(marks)
+                continue
         for s in range(s_from, s_to):
             b_s = b_t[s if b.shape[1] > 1 else 0]
+            q_s = q[s if len(q) > 1 else 0]
             incumbent = -1
             if mode == ACTIONS or has_incumbent:
                 incumbent = actions[t, s]
             # the incumbent stays where it is given, or where nobody is (no choice can matter)
             stays = mode == ACTIONS or (
-                mode == WEIGHTED and incumbent >= 0 and _mass(b_s, lo, hi) == 0.0
+                has_incumbent and mode == WEIGHTED and _mass(b_s, lo, hi) == 0.0
             )
             for a in range(n_actions):
                 g[a] = -np.inf
                 if not allowed[s, a] or (stays and a != incumbent and not keep_all):
                     continue
                 row = s * n_actions + a
-                _q_row(
-                    p_t, v_next, r_t[s, a], indices, _U(indptr[row]), _U(indptr[row + 1]), gamma,
-                    lo, hi, q[a],
-                )  # fmt: skip
+                if len(q) == 1:
+                    _q_row(
+                        p_t, v_next, r_t[s, a], indices, _U(indptr[row]), _U(indptr[row + 1]),
+                        gamma, lo, hi, q_s[a],
+                    )  # fmt: skip
                 if weighed:
-                    g[a] = _dot(b_s, q[a], lo, hi)
+                    g[a] = _dot(b_s, q_s[a], lo, hi)
             if gradient.shape[0] > 0:
                 for a in range(n_actions):
                     gradient[t, s, a] = g[a]
             if q_out.shape[0] > 0:
                 for a in range(n_actions):
                     for m in range(lo, hi):
-                        q_out[t, s, a, m] = q[a, m] if allowed[s, a] else -np.inf
-            v_s = v_t[s]
-            if mode == OWN:
-                for m in range(lo, hi):
-                    v_s[m] = -np.inf
-                for a in range(n_actions):
-                    if allowed[s, a]:
-                        own_s = own[t if keep_own else 0, s if keep_own else 0]
-                        _take_own(q[a], v_s, own_s, a, lo, hi, keep_own)
-            elif mode == PROBABILITIES:
-                for m in range(lo, hi):
-                    v_s[m] = 0.0
-                for a in range(n_actions):
-                    weight = probabilities[t, s, a]
-                    if weight > 0.0:
-                        for m in range(lo, hi):
-                            v_s[m] += weight * q[a, m]
-            else:
-                chosen = incumbent
-                if not stays:
-                    chosen = _chosen(g, incumbent)
-                    actions[t, s] = chosen
-                for m in range(lo, hi):
-                    v_s[m] = q[chosen, m]
+                        q_out[t, s, a, m] = q_s[a, m] if allowed[s, a] else -np.inf
+            _state_values(
+                t, s, mode, allowed, q_s, g, incumbent, stays, actions, probabilities, own,
+                keep_own, v_t[s], lo, hi,
+            )  # fmt: skip
+        march.done(marks)
 
 
-@jit(fastmath={"contract"})
+@jit(**_FUSED)
 def _push(s, n_actions, weight, a, lo, hi, indptr, indices, p_t, b_t, b_next):  # type: ignore[no-untyped-def]
     """Add what flows out of state s by action a, taken with this weight, to b at t + 1."""
     row = s * n_actions + a
@@ -219,7 +319,7 @@ def _push(s, n_actions, weight, a, lo, hi, indptr, indices, p_t, b_t, b_next):  
             b_next[i, m] += p_t[k, m] * (weight * b_t[s, m])
 
 
-@jit()
+@jit(**_FAST)
 def _forward(  # type: ignore[no-untyped-def]
     t_to, m_from, m_to, indptr, indices, p, n_actions, actions, probabilities, b
 ):
@@ -245,18 +345,6 @@ def _forward(  # type: ignore[no-untyped-def]
                     _push(s, n_actions, weight, a, lo, hi, indptr, indices, p_t, b_t, b_next)
 
 
-@jit()
-def _choose_states(t, s_from, s_to, allowed, q_t, b_t, actions, g):  # type: ignore[no-untyped-def]
-    """Actions at time t that maximise G = sum_m b q over the states s_from..s_to."""
-    zero, width = _U(0), _U(b_t.shape[1])
-    for s in range(s_from, s_to):
-        if _mass(b_t[s], zero, width) == 0.0:
-            continue
-        for a in range(allowed.shape[1]):
-            g[a] = _dot(b_t[s], q_t[s, a], zero, width) if allowed[s, a] else -np.inf
-        actions[t, s] = _chosen(g, actions[t, s])
-
-
 _NO_B = np.zeros((1, 1, 1))
 _NO_ACTIONS = np.empty((0, 1), dtype=np.int32)
 _NO_OWN = np.zeros((1, 1, 1), dtype=np.int32)
@@ -264,13 +352,31 @@ _NO_TSA = np.empty((0, 1, 1))
 _NO_Q = np.empty((0, 1, 1, 1))
 
 
+Precision = Literal["double", "mixed"]
+
+
 class NumbaKernel:
-    """Numba on the CPU; ``threads`` defaults to the cores this process may use."""
+    """Numba on the CPU.
+
+    Parameters
+    ----------
+    threads
+        Defaults to the cores this process may use.
+    precision
+        ``"mixed"``: :meth:`climb`, which is most of CADP, stores p in 32 bits (half the
+        reading) and sums in 64; :class:`mmdp.CADP` then checks and values its policy in 64
+        bits. All other passes are in 64 bits always, and so is a model with probabilities
+        below 1e-38.
+    """
 
     name = "numba"
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self, threads: int | None = None, precision: Precision = "double") -> None:
+        if precision not in ("double", "mixed"):
+            raise InputError(f"no precision is called {precision!r}; choose double or mixed")
         self.threads = default_threads() if threads is None else threads
+        self.precision = precision
+        self._halved: tuple[Any, npt.NDArray[np.float32] | None] | None = None
 
     def backward(
         self,
@@ -302,28 +408,30 @@ class NumbaKernel:
         b = _NO_B if weights is None else np.ascontiguousarray(weights)
         probabilities = np.ascontiguousarray(policy, np.float64) if random else _NO_TSA
 
-        def run(t_from: int, t_to: int, s: tuple[int, int], m: tuple[int, int]) -> None:
-            _backward(
-                t_from, t_to, s[0], s[1], m[0], m[1], mode, x.indptr, x.indices, x.p, x.r,
-                x.allowed, x.discount, v, b, weights is not None, actions, policy is not None,
-                probabilities, own, mode == OWN and keep_actions, gradient, q_out,
-                np.empty((A, M)), np.empty(A),
-            )  # fmt: skip
-
         rows_read = 1 if mode == ACTIONS and not (keep_gradient or keep_q) else A
         work = len(x.indices) * M * rows_read // A
         team = self._team(work)
-        if weights is None:  # models do not meet: whole passes over blocks of models
+        one = M == 1 and rows_read == A
+        q = np.empty((S, A, 1)) if one else None
+
+        def run(marks: Any, rank: int, edges: Any, m: tuple[int, int]) -> None:
+            _backward(
+                marks, rank, edges, horizon, m[0], m[1], mode, x.indptr, x.indices, x.p, x.r,
+                x.allowed, x.dense, x.discount, v, b, weights is not None, actions, policy is not None,
+                probabilities, own, mode == OWN and keep_actions, gradient, q_out,
+                np.empty((1, A, M)) if q is None else q, np.empty(A),
+            )  # fmt: skip
+
+        if weights is None and M > 1:  # models do not meet: whole passes over blocks of models
             blocks = _blocks(M, max(len(team), -(-M // MODELS_AT_ONCE)))
-            team.each(lambda m: run(horizon, 0, (0, S), m), blocks)
-        elif len(team) == 1:
-            run(horizon, 0, (0, S), (0, M))
+            whole, alone = march.edges(S, 1), Team.of(1)
+            team.each(
+                lambda m: march.walk(alone, 0, lambda marks, rank: run(marks, rank, whole, m)),
+                blocks,
+            )
         else:
-            # many pieces guard against a busy neighbour, few against the cost of handing over
-            pieces = len(team) * (4 if work >= MANY_PIECES_FROM else 1)
-            states = _blocks(S, pieces)
-            for t in range(horizon, 0, -1):
-                team.each(lambda s, t=t: run(t, t - 1, s, (0, M)), states)  # type: ignore[misc]
+            edges = march.edges(S, march.pieces(len(team)))
+            march.walk(team, work, lambda marks, rank: run(marks, rank, edges, (0, M)))
         found = own if mode == OWN else actions
         return Backward(
             v[0],
@@ -355,30 +463,42 @@ class NumbaKernel:
     def improve(
         self, problem: Problem, horizon: int, policy: npt.NDArray[np.generic], q: Array
     ) -> tuple[IntArray, Array]:
+        from mmdp.kernels.climb import Climb
+
         x = problem
-        S, A, M = x.n_states, x.n_actions, x.n_models
-        actions = np.array(policy, dtype=np.int32)
-        b = np.empty((horizon, S, M))
-        b[0] = x.initial[:, None] * x.weights
-        team = self._team(len(x.indices) * M // A + S * A * M)
-        states, models = _blocks(S, len(team)), _blocks(M, len(team))
-        for t in range(horizon):
-            p_t = x.p[t : t + 1] if len(x.p) > 1 else x.p
-            team.each(
-                lambda s, t=t: _choose_states(  # type: ignore[misc]
-                    t, s[0], s[1], x.allowed, q[t], b[t], actions, np.empty(A)
-                ),
-                states,
-            )
-            if t + 1 < horizon:
-                team.each(
-                    lambda m, t=t, p_t=p_t: _forward(  # type: ignore[misc]
-                        1, m[0], m[1], x.indptr, x.indices, p_t, A, actions[t : t + 1], _NO_TSA,
-                        b[t : t + 2],
-                    ),
-                    models,
-                )  # fmt: skip
-        return actions, b
+        work = len(x.indices) * x.n_models // x.n_actions + x.n_states * x.n_actions * x.n_models
+        team, kept = self._team(work), np.ascontiguousarray(q)
+        climb = Climb(x, horizon, np.asarray(policy, np.int32), team=team, q=kept)
+        climb.fore(choosing=True)
+        return climb.actions, climb.state.b
+
+    def climb(self, problem: Problem, horizon: int, start: IntArray | None) -> Climb:
+        """CADP's two-way sweeps from one start (None: WSU's policy)."""
+        from mmdp.kernels.climb import Climb
+
+        team = self._team(len(problem.indices) * problem.n_models)
+        p = self._in_32_bits(problem.p) if self.precision == "mixed" else None
+        return Climb(problem, horizon, start, team=team, p=p)
+
+    def wide(self, problem: Problem, horizon: int, starts: Sequence[IntArray]) -> Wide:
+        """CADP's sweeps from up to eight starts, p read once for all of them."""
+        from mmdp.kernels.wide import Wide
+
+        team = self._team(len(problem.indices) * problem.n_models * len(starts))
+        p = self._in_32_bits(problem.p) if self.precision == "mixed" else None
+        return Wide(problem, horizon, starts, team=team, p=p)
+
+    def _in_32_bits(self, p: Array) -> npt.NDArray[np.float32] | None:
+        """p rounded, kept while p lives and no other is asked for; None: p has no such form.
+
+        A probability below the normal range of 32 bits would become zero or lose its digits,
+        and a state that it leads to would count as out of reach.
+        """
+        if self._halved is None or self._halved[0]() is not p:
+            tiny = float(np.finfo(np.float32).tiny)
+            small = float(np.min(p, where=p > 0, initial=1.0)) < tiny
+            self._halved = weakref.ref(p), None if small else p.astype(np.float32)
+        return self._halved[1]
 
     def _team(self, work: int) -> Team:
         return Team.of(self.threads if work >= THREADS_PAY_FROM else 1)

@@ -8,8 +8,9 @@ improvement, and returns an :class:`Outcome`. Time limits and Ctrl-C are the con
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -34,6 +35,13 @@ class Progress(NamedTuple):
     value: float
     best: float
     seconds: float
+    bound: float = math.nan  # proven upper bound so far, of the exact methods
+    nodes: int = 0  # of their tree
+
+    @property
+    def gap(self) -> float:
+        """(bound - best) / |best|; nan without a bound."""
+        return (self.bound - self.best) / max(abs(self.best), 1e-300)
 
 
 Callback = Callable[[Progress], object]
@@ -94,6 +102,15 @@ class Context:
         if not last:
             self.check_time()
 
+    def tell(self, bound: float, nodes: int) -> None:
+        """Call back with a proven bound and the nodes of a tree; raises Stop out of time."""
+        if self.callback is not None:
+            value, seconds = self.best_value, self.seconds
+            self.callback(
+                Progress(self.method, self.iterations, value, value, seconds, bound, nodes)
+            )
+        self.check_time()
+
     def check_time(self) -> None:
         if self.deadline is not None and time.perf_counter() > self.deadline:
             raise Stop
@@ -117,6 +134,15 @@ class Context:
         assert found.actions is not None
         return found.actions, self.problem.returns(found.first)
 
+    def wsu(self) -> tuple[Table, Array]:
+        """WSU's policy and its returns (M,)."""
+        return self.weighted(self.problem.prior_weights())
+
+    @property
+    def precision(self) -> str:
+        """``"mixed"`` where the kernel stores transitions in 32 bits while it climbs."""
+        return str(getattr(self.kernel, "precision", "double"))
+
 
 class Method(Protocol):
     """An algorithm: a frozen dataclass of options."""
@@ -136,7 +162,7 @@ def start_policy(
         init.check(context.model, context.horizon)
         return padded(init, context.model), None
     if init == "wsu":
-        return context.weighted(context.problem.prior_weights())
+        return context.wsu()
     if init == "mvp":
         return mvp_actions(context), None
     if init == "random":
@@ -154,3 +180,48 @@ def padded(policy: MarkovPolicy, model: MMDP) -> Table:
     if policy.deterministic or missing == 0:
         return policy.table
     return np.pad(policy.table, ((0, 0), (0, 0), (0, missing)))
+
+
+class Start(NamedTuple):
+    """A start of a local search: its name and its table, None for WSU's policy."""
+
+    name: str
+    table: Table | None
+
+
+def starts_in_order(context: Context, init: str | MarkovPolicy, count: int) -> Iterator[Start]:
+    """``count`` starts: ``init``, WSU, MVP, then by turns a model's optimum and a random policy.
+
+    Models are drawn by weight, each once; when all have been, random policies remain. A start
+    is computed when it is asked for.
+    """
+    kinds = [init, *(kind for kind in ("wsu", "mvp") if kind != init)][:count]
+    if count == 1 and init == "wsu":
+        yield Start("wsu", None)
+        return
+    seeds = np.random.SeedSequence(context.seed).generate_state(count)
+    for kind, seed in zip(kinds, seeds, strict=False):
+        name = kind if isinstance(kind, str) else "given"
+        table = None if kind == "wsu" else start_policy(context, kind, int(seed))[0]
+        yield Start(name, table)
+    optima = _optima(context, count - len(kinds))
+    for nth, seed in enumerate(seeds[len(kinds) :]):
+        found = next(optima, None) if nth % 2 == 0 else None
+        random = MarkovPolicy.random(context.model, context.horizon, int(seed))
+        yield found or Start("random", random.table)
+
+
+def _optima(context: Context, most: int) -> Iterator[Start]:
+    """The optimal policies of single models, drawn by weight, each once."""
+    rng = np.random.default_rng(context.seed)
+    x = context.problem
+    possible = int(np.count_nonzero(x.weights))
+    share = x.weights / x.weights.sum()
+    chosen = rng.choice(x.n_models, min(possible, -(-most // 2)), replace=False, p=share)
+    for first in range(0, len(chosen), 8):  # their policies are T * S numbers a model
+        some = chosen[first : first + 8]
+        part = context.model.subset(some).problem
+        own = context.kernel.backward(part, context.horizon, "own", keep_actions=True).actions
+        assert own is not None
+        for i, m in enumerate(some):
+            yield Start(f"model {context.model.model_labels[m]}", own[:, :, i].copy())

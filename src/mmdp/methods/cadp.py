@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 
 from mmdp.errors import InputError
-from mmdp.methods.base import Array, Context, Outcome, Table, start_policy
+from mmdp.methods.base import Array, Context, Outcome, Start, Table, starts_in_order
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 from mmdp.validate import check_whole
+
+KEEP_BYTES = 2**30  # of q kept by two-way sweeps; with more, a solve takes the paper's sweeps
+TOGETHER = 8  # starts that share each reading of the transitions
+LONG = 32  # mean number of next states a row from which that pays
 
 
 @dataclass(frozen=True)
@@ -23,21 +28,31 @@ class CADP:
 
     Parameters
     ----------
-    sweeps
-        ``"paper"``: a sweep is the forward pass for b and the improving backward pass of the
-        paper; ``"two-way"``: the forward pass improves the policy too, with q kept from the
-        backward pass (T * S * A * M numbers), which takes fewer sweeps to another, equally
-        exact local maximum.
     init
         Where to start: ``"wsu"`` (as in the paper), ``"mvp"``, ``"random"``, ``"uniform"``,
         or a :class:`mmdp.MarkovPolicy`.
     starts
-        Number of starts: ``init`` first, then seeded random policies; the best is returned.
+        Number of starts; the best result is returned. In this order: ``init``, WSU's and
+        MVP's policies, then by turns a single model's optimum (models drawn by weight, each
+        once) and a random policy. ``details`` has ``start_values``, ``starts`` (their
+        names), ``best_start`` and ``spread`` (min, mean, max).
     tol
         Stop when an iteration gains no more than ``tol * max(1, |value|)``; 0 goes on to a
         local maximum.
     max_iterations
         Cap on the iterations of one start.
+    sweeps
+        ``"paper"``: a sweep is the forward pass for b and the improving backward pass of the
+        paper. ``"two-way"``: from the second sweep on the forward pass improves the policy
+        too, with q kept from the backward pass, which takes fewer sweeps to another, equally
+        exact local maximum; and only what may have changed is computed again. The kept q are
+        T * S * A * M numbers: where they are over 1 GiB, the paper's sweeps are taken.
+        ``details["sweeps_taken"]`` says which.
+
+    polish
+        Seconds to spend on leaving the local maximum at the end: other actions are forced in
+        one state and time, CADP climbs around them, and lets go. Never worse;
+        ``details["polished"]`` is what it gained, often nothing.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
@@ -49,12 +64,16 @@ class CADP:
     starts: int = 1
     tol: float = 0.0
     max_iterations: int = 1000
-    sweeps: Literal["paper", "two-way"] = "paper"
+    sweeps: Literal["paper", "two-way"] = "two-way"
+
+    polish: float = 0.0
 
     name: ClassVar[str] = "cadp"
 
     def __post_init__(self) -> None:
         check_whole(self.starts, "starts")
+        if not self.polish >= 0:
+            raise InputError(f"polish must be seconds, at least 0, not {self.polish}")
         check_whole(self.max_iterations, "max_iterations")
         if self.sweeps not in ("paper", "two-way"):
             raise InputError(f'sweeps must be "paper" or "two-way", not {self.sweeps!r}')
@@ -62,49 +81,94 @@ class CADP:
             raise InputError(f"tol must be at least 0, not {self.tol}")
 
     def run(self, context: Context) -> Outcome:
-        if hasattr(context.kernel, "cadp") and context.deadline is None and not context.callback:
-            return self._run_compiled(context)
-        seeds = np.random.SeedSequence(context.seed).generate_state(self.starts)
-        found = []
-        for k in range(self.starts):
-            start = start_policy(context, self.init if k == 0 else "random", int(seeds[k]))
-            found.append(ascend(context, *start, self.tol, self.max_iterations, self.sweeps))
+        if context.problem.n_models == 1 and self.init == "wsu" and self.starts == 1:
+            return _alone(context)
+        kept = q_bytes(context)
+        sweeps = self.sweeps if kept <= KEEP_BYTES else "paper"
+        together = self.starts if _compiled(context) else TOGETHER
+        if sweeps == "two-way":
+            together = max(1, min(together, KEEP_BYTES // max(1, kept)))
+        starts = starts_in_order(context, self.init, self.starts)
+        found: list[Ascent] = []
+        names: list[str] = []
+        while batch := list(islice(starts, together)):
+            names += [start.name for start in batch]
+            found += ascend_all(context, batch, self.tol, self.max_iterations, sweeps)
         best = max(found, key=lambda ascent: ascent.value)
-        details: dict[str, Any] = {"sweeps": best.sweeps}
-        if self.starts > 1:
-            details["start_values"] = np.array([ascent.value for ascent in found])
-            details["total_sweeps"] = sum(ascent.sweeps for ascent in found)
-        return Outcome(
+        outcome = Outcome(
             best.policy, best.status, best.sweeps, returns=best.returns, trace=best.trace,
-            details=details,
+            details=_details(names, [x.value for x in found], [x.sweeps for x in found], sweeps),
         )  # fmt: skip
+        return self._polished(context, outcome, best) if self.polish else outcome
 
-    def _run_compiled(self, context: Context) -> Outcome:
-        """All starts in one compiled loop, for kernels that have it (no clock, no callback)."""
-        seeds = np.random.SeedSequence(context.seed).generate_state(self.starts)
-        inits = [self.init, *["random"] * (self.starts - 1)]
-        starts = [
-            start_policy(context, init, int(seed))[0]
-            for init, seed in zip(inits, seeds, strict=True)
-        ]
-        sharp = [x if x.ndim == 2 else _sharpened(context, x) for x in starts]
-        found = cast("Any", context.kernel).cadp(
-            context.problem, context.horizon, np.stack(sharp), tol=self.tol,
-            max_iterations=self.max_iterations, sweeps=self.sweeps,
-        )  # fmt: skip
-        best = int(np.argmax(found.values))
-        sweeps = int(found.sweeps[best])
-        trace = [float(v) for v in found.trace[best] if np.isfinite(v)]
-        details: dict[str, Any] = {"sweeps": sweeps}
-        if self.starts > 1:
-            details["start_values"] = np.asarray(found.values)
-            details["total_sweeps"] = int(np.sum(found.sweeps))
-        status = Status.LOCAL_OPTIMUM if found.converged[best] else Status.ITERATION_LIMIT
-        if not found.converged[best] and sweeps < self.max_iterations:
-            status = Status.COMPLETED
-        return Outcome(
-            np.asarray(found.policies[best]), status, sweeps, trace=trace, details=details
-        )
+    def _polished(self, context: Context, outcome: Outcome, best: Ascent) -> Outcome:
+        from mmdp.methods.polish import polish
+
+        policy, value = polish(context, best.policy, seconds=self.polish)
+        details = {**outcome.details, "polished": max(value - best.value, 0.0)}
+        if not value > best.value:
+            return replace(outcome, details=details)
+        trace = [*best.trace, value]
+        return replace(outcome, policy=policy, returns=None, trace=trace, details=details)
+
+
+def _alone(context: Context) -> Outcome:
+    """With one model WSU's pass is backward induction: there is nothing left to improve."""
+    actions, returns = context.wsu()
+    value = context.mean(returns)
+    context.record(actions, value, last=True)
+    details = {"sweeps": 1, "sweeps_taken": "none"}
+    return Outcome(
+        actions, Status.LOCAL_OPTIMUM, 1, returns=returns, trace=[value], details=details
+    )
+
+
+def q_bytes(context: Context) -> int:
+    """Bytes of q of all steps, for one start."""
+    x = context.problem
+    return 8 * context.horizon * x.n_states * x.n_actions * x.n_models
+
+
+def _details(names: list[str], values: list[float], made: list[int], sweeps: str) -> dict[str, Any]:
+    """What a solution says about its starts."""
+    best = int(np.argmax(values))
+    details: dict[str, Any] = {"sweeps": made[best], "sweeps_taken": sweeps}
+    if len(values) > 1:
+        details |= {
+            "start_values": np.array(values),
+            "starts": names,
+            "best_start": names[best],
+            "spread": {"min": min(values), "mean": float(np.mean(values)), "max": max(values)},
+            "total_sweeps": sum(made),
+        }
+    return details
+
+
+def _compiled(context: Context) -> bool:
+    """Whether the kernel runs whole ascents in one call (no clock, no callback)."""
+    quiet = context.deadline is None and not context.callback
+    return quiet and hasattr(context.kernel, "cadp")
+
+
+def _ascend_compiled(
+    context: Context, tables: list[Table | None], tol: float, max_iterations: int, sweeps: str
+) -> list[Ascent]:
+    """All starts in one compiled loop, for kernels that have it."""
+    whole = [context.wsu()[0] if table is None else table for table in tables]
+    sharp = [table if table.ndim == 2 else _sharpened(context, table) for table in whole]
+    found = cast("Any", context.kernel).cadp(
+        context.problem, context.horizon, np.stack(sharp), tol=tol,
+        max_iterations=max_iterations, sweeps=sweeps,
+    )  # fmt: skip
+    ends = []
+    for k in range(len(tables)):
+        made = int(found.sweeps[k])
+        status = Status.COMPLETED if made < max_iterations else Status.ITERATION_LIMIT
+        status = Status.LOCAL_OPTIMUM if found.converged[k] else status
+        trace = [float(v) for v in found.trace[k] if np.isfinite(v)]
+        value = float(found.values[k])
+        ends.append(Ascent(found.policies[k], found.returns[k], value, status, made, trace))
+    return ends
 
 
 def _sharpened(context: Context, policy: Table) -> Table:
@@ -122,6 +186,116 @@ class Ascent(NamedTuple):
     status: Status
     sweeps: int
     trace: list[float]
+
+
+def ascend_all(
+    context: Context, starts: list[Start], tol: float, max_iterations: int, sweeps: str
+) -> list[Ascent]:
+    """CADP from several starts, in the way that suits the kernel best."""
+    limits = tol, max_iterations
+    tables = [start.table for start in starts]
+    if _compiled(context):
+        return _ascend_compiled(context, tables, *limits, sweeps)
+    sharp = all(table is None or table.ndim == 2 for table in tables)
+    if sharp and sweeps == "two-way" and hasattr(context.kernel, "climb"):
+        return [_ascend_lazily(context, table, *limits) for table in tables]
+    if sharp and len(tables) > 2 and _pays_side_by_side(context):
+        return _ascend_side_by_side(context, tables, *limits)
+    found = []
+    for table in tables:
+        policy, returns = context.wsu() if table is None else (table, None)
+        found.append(ascend(context, policy, returns, tol, max_iterations, sweeps))
+    return found
+
+
+def _ascend_lazily(
+    context: Context, table: Table | None, tol: float, max_iterations: int
+) -> Ascent:
+    """Two-way sweeps by the kernel, which leaves out what cannot matter.
+
+    With p in 32 bits, the end is valued again in 64 bits and climbs on from there.
+    """
+    climb = cast("Any", context.kernel).climb(context.problem, context.horizon, table)
+    returns = climb.open()
+    end = _opened(context, climb.actions.copy(), returns)
+    end = _climbed(context, climb, end, tol, max_iterations)
+    if context.precision == "mixed":
+        returns = climb.refine(end.policy)
+        value = context.mean(returns)
+        trace = [min(x, value) for x in end.trace[:-1]] + [value]
+        end = end._replace(returns=returns, value=value, trace=trace)
+        end = _climbed(context, climb, end, tol, max_iterations)
+    return end
+
+
+def _opened(context: Context, policy: Table, returns: Array) -> Ascent:
+    """An ascent that has made no sweep yet."""
+    value = context.mean(returns)
+    context.record(policy, value)
+    return Ascent(policy, returns, value, Status.ITERATION_LIMIT, 0, [value])
+
+
+def _climbed(context: Context, climb: Any, end: Ascent, tol: float, max_iterations: int) -> Ascent:
+    """Sweeps until nothing improves."""
+    end = end._replace(status=Status.ITERATION_LIMIT)
+    while end.status is Status.ITERATION_LIMIT and end.sweeps < max_iterations:
+        changed, returns = climb.sweep()
+        end = _judged(context, end, changed, climb.actions, returns, tol)
+    return end
+
+
+def _judged(
+    context: Context, end: Ascent, changed: bool, actions: Table, returns: Array, tol: float
+) -> Ascent:
+    """The ascent after a sweep that led to these actions; taken only where the value rises."""
+    value, sweeps = context.mean(returns), end.sweeps + 1
+    gain = value - end.value
+    if not changed or gain <= 0:
+        return end._replace(status=Status.LOCAL_OPTIMUM, sweeps=sweeps)
+    policy = actions.copy()
+    context.record(policy, value)
+    status = Status.COMPLETED if gain <= tol * max(1.0, abs(value)) else Status.ITERATION_LIMIT
+    return Ascent(policy, returns, value, status, sweeps, [*end.trace, value])
+
+
+def _ascend_side_by_side(
+    context: Context, tables: list[Table | None], tol: float, max_iterations: int
+) -> list[Ascent]:
+    """The paper's sweeps of all starts, each reading of p shared; the last two go on alone.
+
+    With p in 32 bits, all ends go on in 64.
+    """
+    whole = [context.wsu()[0] if table is None else table for table in tables]
+    wide = cast("Any", context.kernel).wide(context.problem, context.horizon, whole)
+    ends = [
+        _opened(context, policy.copy(), returns)
+        for policy, returns in zip(wide.actions, wide.open(), strict=True)
+    ]
+    live = list(range(len(ends)))
+    while len(live := [k for k in live if _unfinished(ends[k], max_iterations)]) > 2:
+        changed, returns = wide.sweep()
+        for k in live:
+            ends[k] = _judged(context, ends[k], changed[k], wide.actions[k], returns[k], tol)
+    for k, end in enumerate(ends):
+        if k in live or context.precision == "mixed":
+            known = None if context.precision == "mixed" else end.returns
+            left = max(1, max_iterations - end.sweeps)
+            found = ascend(context, end.policy, known, tol, left)
+            ends[k] = found._replace(
+                sweeps=end.sweeps + found.sweeps,
+                trace=[min(x, found.trace[0]) for x in end.trace[:-1]] + found.trace,
+            )
+    return ends
+
+
+def _pays_side_by_side(context: Context) -> bool:
+    """Whether rows are long enough that reading them once outweighs the other layout."""
+    x = context.problem
+    return hasattr(context.kernel, "wide") and len(x.indices) >= LONG * x.n_states * x.n_actions
+
+
+def _unfinished(end: Ascent, max_iterations: int) -> bool:
+    return end.status is Status.ITERATION_LIMIT and end.sweeps < max_iterations
 
 
 def ascend(

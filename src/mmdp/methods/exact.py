@@ -16,16 +16,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.bounds import closed
-from mmdp.bounds.relaxation import Array, Groups, Mask, Relaxation, frozen, open_actions
+from mmdp.bounds.relaxation import Array, Groups, Mask, Relaxation, open_actions
 from mmdp.errors import InputError
-from mmdp.methods.base import Context, Outcome, Stop, Table, start_policy
+from mmdp.methods.base import Context, Outcome, Stop, start_policy
 from mmdp.methods.cadp import ascend
+from mmdp.methods.polish import ascend_inside, polish
 from mmdp.solution import Status
 
-Actions = npt.NDArray[np.int32]
 ROOT_STEPS, NODE_STEPS = 400, 60
 KEEP_BYTES = 512 * 1024**2  # of multipliers kept for open nodes
 
@@ -232,9 +231,7 @@ class Tree:
         ascend_inside(self.context, mask, actions)
 
     def report(self) -> None:
-        best = self.context.best_policy
-        assert best is not None
-        self.context.record(best, self.value)
+        self.context.tell(self.bound, self.nodes)
 
     def _share(self, share: float) -> float:
         """Seconds: a share of the time limit, or of half a minute where there is none."""
@@ -243,76 +240,3 @@ class Tree:
 
     def _probe_until(self) -> float:
         return time.perf_counter() + max(0.05 * self.context.seconds, self._share(0.02))
-
-
-def ascend_inside(context: Context, mask: Mask, actions: Actions) -> tuple[Actions, float]:
-    """CADP over the open actions of ``mask`` (T, S, A) from a policy inside it."""
-    from mmdp.kernels import bounds_kernel as compiled
-
-    x, horizon = frozen(context.problem), context.horizon
-    actions = actions.copy()
-    v = np.empty((2, x.n_states, x.n_models))
-    value = context.mean(context.returns(actions))
-    while True:
-        b = context.kernel.forward(x, horizon, actions)
-        improved = actions.copy()
-        v[horizon % 2] = x.terminal
-        compiled.masked_sweep(x.indptr, x.indices, x.p, x.r, mask, x.discount, b, v, improved)
-        new = context.mean(x.returns(v[0]))
-        if (improved == actions).all() or new <= value:
-            break
-        actions, value = improved, new
-    if value > context.best_value:
-        context.record(actions, value)
-    return actions, value
-
-
-def polish(
-    context: Context, actions: Table, *, seconds: float = 10.0, candidates: int = 200
-) -> tuple[Actions, float]:
-    """Try to leave a local maximum: force one other action, ascend around it, let it go.
-
-    Candidates are the (t, s, a) of the least loss G(chosen) - G(a), ``candidates`` of them a
-    round; a better local maximum starts a new round. Never worse than ``actions``.
-    """
-    x, horizon = context.problem, context.horizon
-    best: Actions = np.asarray(actions, dtype=np.int32)
-    value = context.mean(context.returns(best))
-    until = time.perf_counter() + seconds
-    everything = open_actions(x, horizon)
-    improved = True
-    while improved and time.perf_counter() < until:
-        improved = False
-        for t, s, a in _least_losses(context, best, candidates):
-            if time.perf_counter() > until:
-                break
-            mask = everything.copy()
-            mask[t, s] = False
-            mask[t, s, a] = True
-            moved = best.copy()
-            moved[t, s] = a
-            moved, _ = ascend_inside(context, mask, moved)
-            moved, worth = ascend_inside(context, everything, moved)
-            if worth > value + 1e-12 * max(1.0, abs(value)):
-                best, value, improved = moved, worth, True
-                break
-    return best, value
-
-
-def _least_losses(context: Context, actions: Actions, most: int) -> npt.NDArray[np.int64]:
-    """(n, 3) places (t, s, a) of other actions, least loss of G first."""
-    x, horizon = context.problem, context.horizon
-    b = context.kernel.forward(x, horizon, actions)
-    found = context.kernel.backward(
-        x, horizon, "given", policy=actions, weights=b, keep_gradient=True
-    )
-    assert found.gradient is not None
-    gradient = np.where(np.isfinite(found.gradient), found.gradient, -np.inf)
-    chosen = np.take_along_axis(gradient, actions[:, :, None].astype(np.int64), 2)
-    loss = (chosen - gradient) * (x.discount ** np.arange(horizon))[:, None, None]
-    others = np.isfinite(loss) & (b.sum(axis=2) > 0)[:, :, None]
-    np.put_along_axis(others, actions[:, :, None].astype(np.int64), False, axis=2)
-    places = np.argwhere(others)
-    order = np.argsort(loss[tuple(places.T)], kind="stable")[:most]
-    result: npt.NDArray[np.int64] = places[order]
-    return result

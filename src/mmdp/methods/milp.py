@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mmdp.bounds import lp
+from mmdp.bounds import closed, lp
 from mmdp.bounds.relaxation import open_actions
 from mmdp.errors import InputError
-from mmdp.methods.base import Context, Outcome, Table, start_policy
+from mmdp.methods.base import Context, Outcome, Stop, Table, start_policy
 from mmdp.methods.cadp import ascend
 from mmdp.solution import Status
 
@@ -62,45 +62,46 @@ class MILP:
             shape = (*mask.shape[:2], x.n_models)
             plain = (np.zeros(shape), np.broadcast_to(x.weights, shape).copy())
         program = lp.build(x, mask, plain)
-        with lp.quiet():
-            result = _solve(program, self.gap, context)
-        bound = None
-        if result.mip_dual_bound is not None:
-            bound = -float(result.mip_dual_bound)
-            bound += FEASIBLE * max(1.0, abs(bound))
-        if result.x is not None:
-            actions = _policy(program, result.x, mask)
+        best = context.best_policy
+        assert best is not None
+        answer = lp.minimise(
+            *program.rows(), integral=np.arange(program.size) >= program.n_u, gap=self.gap,
+            time_limit=None if context.deadline is None else context.deadline - time.perf_counter(),
+            start=program.point(best, context.kernel.forward(x, context.horizon, best)),
+            watch=_watch(context),
+        )  # fmt: skip
+        bound = min(-answer.bound + FEASIBLE * max(1.0, abs(answer.bound)), _closed(context))
+        if answer.x is not None:
+            actions = _policy(program, answer.x, mask)
             value = context.mean(context.returns(actions))
             if value > context.best_value:
                 context.trace.append(value)
                 context.best_policy, context.best_value = actions, value
-        proven = result.status == 0
-        if result.status == 2:  # nothing beats the cutoff
-            proven, bound = True, context.best_value
-        if bound is not None:
-            bound = max(bound, context.best_value)
-        status = Status.OPTIMAL if proven else Status.TIME_LIMIT
-        nodes = int(result.mip_node_count or 0)
-        details = {"bound": bound, "nodes": nodes, "variables": program.size}
-        return Outcome(context.best_policy, status, nodes, details=details)
+        details = {
+            "bound": max(bound, context.best_value), "nodes": answer.nodes,
+            "variables": program.size,
+        }  # fmt: skip
+        status = Status.OPTIMAL if answer.status == "optimal" else Status.TIME_LIMIT
+        return Outcome(context.best_policy, status, answer.nodes, details=details)
 
 
-def _solve(program: lp.Program, gap: float, context: Context) -> Any:
-    from scipy.optimize import Bounds, LinearConstraint, milp
+def _closed(context: Context) -> float:
+    """The bound that needs no search: each model on its own."""
+    _, own = closed.own_optimum(context.problem, context.horizon, context.kernel)
+    return closed.oracle_bound(own) + closed.rounding(context.problem, context.horizon)
 
-    integral = np.zeros(program.size, dtype=np.int64)
-    integral[program.n_u :] = 1
-    options: Any = {"mip_rel_gap": gap}
-    if context.deadline is not None:
-        options["time_limit"] = max(context.deadline - time.perf_counter(), 0.1)
-    return milp(
-        program.cost,
-        constraints=[
-            LinearConstraint(program.equal, program.equal_to, program.equal_to),
-            LinearConstraint(program.below, -np.inf, 0.0),
-        ],
-        bounds=Bounds(0, program.upper), integrality=integral, options=options,
-    )  # fmt: skip
+
+def _watch(context: Context) -> lp.Watch:
+    """Progress while HiGHS runs; what it found itself is evaluated at the end."""
+
+    def watch(bound: float, nodes: int) -> bool:
+        try:
+            context.tell(-bound, nodes)
+        except Stop:
+            return False
+        return True
+
+    return watch
 
 
 def _policy(program: lp.Program, solution: Any, mask: Any) -> Table:

@@ -96,7 +96,7 @@ def method_for(name: str, baseline: MarkovPolicy | None) -> Method:
     """
     planner: dict[str, Any] = {"episodes": 2, "baseline": baseline}
     makers: dict[str, Callable[[], Method]] = {
-        "CADP": lambda: mmdp.CADP(),
+        "CADP": lambda: mmdp.CADP(sweeps="paper"),
         "WSU": lambda: mmdp.WSU(),
         "MVP": lambda: mmdp.MVP(),
         "Mirror": lambda: mmdp.Mirror(max_iterations=GRADIENT_STEPS),

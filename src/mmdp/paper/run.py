@@ -212,7 +212,7 @@ class Job:
         starts = {"WSU": "wsu", "MVP": "mvp", "random": "random"}
         return {
             label: mmdp.solve(
-                train, 50, mmdp.CADP(init=init), seed=self.seed, backend="numba"
+                train, 50, mmdp.CADP(init=init, sweeps="paper"), seed=self.seed, backend="numba"
             ).trace.tolist()
             for label, init in starts.items()
         }  # fmt: skip
@@ -220,7 +220,11 @@ class Job:
     def _regret(self) -> list[dict[str, Any]]:
         """Bayes regret by horizon on the example of the third theorem."""
         model, _ = mmdp.domains.two_models()
-        methods = (mmdp.CADP(), mmdp.MixTS(resample="step"), mmdp.POMCP(queries=REGRET_QUERIES))
+        methods = (
+            mmdp.CADP(sweeps="paper"),
+            mmdp.MixTS(resample="step"),
+            mmdp.POMCP(queries=REGRET_QUERIES),
+        )
         frame = mmdp.regret_by_horizon(model, REGRET_HORIZONS, methods, seed=self.seed)
         return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
 
@@ -228,7 +232,7 @@ class Job:
         """POMCP's return on RS by the number of tree queries, paired with CADP."""
         train, test, _ = CASES["RS"].models(self.seed, self.data)
         part = test.subset(slice(0, 100))
-        baseline = mmdp.solve(train, 50, backend="numba").policy
+        baseline = mmdp.solve(train, 50, mmdp.CADP(sweeps="paper"), backend="numba").policy
         rows = []
         for queries in self._query_counts:
             planner = mmdp.solve(

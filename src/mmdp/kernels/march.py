@@ -1,0 +1,177 @@
+"""Threads that walk through the steps of a pass together, inside compiled code.
+
+A pass is a number of steps, each of a number of pieces; a step may begin when the one before
+is done. ``take`` hands out pieces in order to whoever asks, and waits where a piece belongs
+to a step that may not begin yet; ``done`` counts a finished piece. Nobody waits for a thread,
+only for pieces that a running thread has taken: a helper that comes late or never costs
+nothing, and one thread alone walks through all of it.
+
+A thread that loses its core in the middle of a piece holds all others up, at every step anew
+where neighbours are busy. So a wait has a limit, a few times what a piece takes: who waits
+longer spins no more, notes that it is crowded, and all but one thread leave the pass; the next
+passes are walked by one thread alone, for half a second, then longer each time it happens.
+Where the C library lacks the calls for that (Windows) there are no helpers.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from mmdp.kernels.jit import jit
+from mmdp.kernels.threads import Team
+
+Marks = npt.NDArray[np.int64]  # the counters of a pass, shared by its threads
+
+POSSIBLE = sys.platform != "win32"  # whether several threads may walk together
+_TAKEN, _FINISHED, _CROWDED, _PATIENCE = 0, 16, 32, 33  # slots of the counters, by cache line
+PIECES = 2  # a thread and step
+SPINS = 256  # looks between two looks at the clock
+NAP = 50  # microseconds
+SHORTEST = 300_000  # nanoseconds that any wait may last
+NS_PER_WORK = 3.0  # the same by the multiply-adds of a piece: three times what it takes
+_rest = 0.5  # seconds without helpers after it was crowded
+_alone_until = 0.0
+
+
+def walk(team: Team, work: int, call: Callable[[Marks, int], None]) -> None:
+    """``call(marks, rank)`` on the threads of the team, for a pass of ``work`` a step.
+
+    Rank 0 stays to the end; the others leave when it is crowded.
+    """
+    global _rest, _alone_until
+    marks = np.zeros(48, dtype=np.int64)
+    marks[_PATIENCE] = max(SHORTEST, int(NS_PER_WORK * work / pieces(len(team))))
+    alone = len(team) == 1 or not POSSIBLE or time.monotonic() < _alone_until
+    team.each(lambda rank: call(marks, rank), range(1 if alone else len(team)))
+    if alone:
+        return
+    if marks[_CROWDED]:
+        _alone_until = time.monotonic() + _rest
+        _rest = min(2 * _rest, 8.0)
+    else:
+        _rest = 0.5
+
+
+def pieces(threads: int) -> int:
+    """Pieces a step for that many threads: a few each, for the case that one is held up."""
+    return 1 if threads == 1 else PIECES * threads
+
+
+def edges(size: int, count: int) -> npt.NDArray[np.int64]:
+    """The ends of ``count`` nearly equal ranges that cover 0..size; some may be empty."""
+    return np.arange(count + 1) * size // count
+
+
+def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """The address of array[index] of an int64 array and a literal or computed index."""
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    return builder.gep(array.data, [args[1]])
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _add_one(typing: Any, array: Any, index: Any) -> Any:
+    """array[index] += 1 as one indivisible step; gives the number before."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        one = ir.Constant(ir.IntType(64), 1)
+        return builder.atomic_rmw(
+            "add", _pointer(context, builder, signature, args), one, "seq_cst"
+        )
+
+    return types.int64(array, types.intp), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _read(typing: Any, array: Any, index: Any) -> Any:
+    """array[index] as other threads see it now."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_pointer(context, builder, signature, args), "acquire", 8)
+
+    return types.int64(array, types.intp), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _set(typing: Any, array: Any, index: Any) -> Any:
+    """array[index] = 1 for all threads to see."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        one = ir.Constant(ir.IntType(64), 1)
+        builder.store_atomic(one, _pointer(context, builder, signature, args), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _nap(typing: Any, microseconds: Any) -> Any:
+    """Sleep for so long, by the C library."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32)])
+        function = cgutils.get_or_insert_function(builder.module, kind, "usleep")
+        builder.call(function, [builder.trunc(args[0], ir.IntType(32))])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _clock(typing: Any) -> Any:
+    """Nanoseconds of a clock that never goes back, by the C library."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        whole = ir.IntType(64)
+        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), whole.as_pointer()])
+        function = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+        place = cgutils.alloca_once(builder, ir.ArrayType(whole, 2))  # type: ignore[no-untyped-call]
+        first = builder.bitcast(place, whole.as_pointer())
+        builder.call(function, [ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), first])
+        seconds = builder.load(first)
+        rest = builder.load(builder.gep(first, [ir.Constant(whole, 1)]))
+        return builder.add(builder.mul(seconds, ir.Constant(whole, 10**9)), rest)
+
+    return types.int64(), code
+
+
+@jit()
+def _wait_for(marks, count):  # type: ignore[no-untyped-def]
+    """Until ``count`` pieces are finished."""
+    if _read(marks, _FINISHED) >= count:
+        return
+    started, tries = _clock(), 0
+    while _read(marks, _FINISHED) < count:
+        tries += 1
+        if tries % SPINS == 0 and _clock() - started > marks[_PATIENCE]:
+            _set(marks, _CROWDED)
+            _nap(NAP)
+
+
+@jit()
+def take(marks, rank, pieces, steps):  # type: ignore[no-untyped-def]
+    """(step, piece) to work on next; step == steps when there is nothing left to do."""
+    if rank > 0 and _read(marks, _CROWDED) > 0:
+        return steps, 0
+    number = _add_one(marks, _TAKEN)
+    step = number // pieces
+    if step >= steps:
+        _wait_for(marks, steps * pieces)
+        return steps, 0
+    _wait_for(marks, step * pieces)
+    return step, number - step * pieces
+
+
+@jit()
+def done(marks):  # type: ignore[no-untyped-def]
+    """One piece is finished: what it wrote is seen by whoever takes from the next step."""
+    _add_one(marks, _FINISHED)
