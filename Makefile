@@ -4,15 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q -q
 
-.PHONY: paper test test-all lint bench clean
+.PHONY: paper test test-all lint browser bench docs clean
 
 paper: $(VENV)/.core  ## the paper's tables and figure, into out/
 	$(BIN)/mmdp paper $(ARGS)
 
-test: lint  ## lint, types, tests and doctests
+test: lint browser  ## lint, types, tests and doctests
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
 
-test-all: lint  ## the slow tests too
+test-all: lint browser  ## the slow tests too
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 lint: $(VENV)/.dev
@@ -20,8 +20,14 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+browser: $(VENV)/.dev  ## Chromium for the tests of the report, where apt can install it
+	$(BIN)/python -m tests.chromium
+
 bench: $(VENV)/.dev  ## speed against peers, in one run
-	$(BIN)/python benchmarks/core.py $(ARGS)
+	$(BIN)/mmdp bench $(ARGS)
+
+docs: $(VENV)/.docs  ## the site, into site/ (open site/index.html)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) out build site
@@ -39,4 +45,9 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Setting up $(VENV) with the test tools (once; about two minutes)"
 	$(PIP) install -e ".[dev]" -c constraints.txt
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Setting up $(VENV) with mkdocs (once; about half a minute)"
+	$(PIP) install -e ".[docs]" -c constraints.txt
 	@touch $@ $(VENV)/.core

@@ -9,11 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 import mmdp
+from benchmarks.sizes import Shape
+from mmdp.domains._garnet import choose_successors
+from mmdp.support import Support
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 Array = npt.NDArray[np.float64]
 
@@ -106,3 +113,82 @@ def population(
     kind = "dense" if band is None else "banded"
     r = np.broadcast_to(reward[None, :, :, None], p.shape)
     return Instance(f"POP {models} {kind}", p, r, initial, 0.9, horizon)
+
+
+# ------------------------------------------------------------------ any size, never twice in memory
+ROWS_AT_ONCE = 256
+
+
+def sparse_model(shape: Shape, seed: int = 0) -> mmdp.MMDP:
+    """Random probabilities on consecutive next states around s, filled in place, block by block."""
+    models, states, actions, successors, _ = shape
+    rng = np.random.default_rng(seed)
+    rows = states * actions
+    first = np.clip(np.arange(states) - successors // 2, 0, states - successors)
+    indices = np.repeat(first, actions)[:, None] + np.arange(successors)
+    values = np.empty((rows, successors, models))
+    for start in range(0, rows, ROWS_AT_ONCE):
+        block = values[start : start + ROWS_AT_ONCE]
+        rng.random(out=block)
+        block += 1e-3
+        block /= block.sum(axis=1, keepdims=True)
+    support = Support(
+        (models, states, actions),
+        np.arange(rows + 1, dtype=np.int64) * successors,
+        indices.astype(np.int32).reshape(-1),
+        values.reshape(1, -1, models),
+        successors == states,
+        None,
+        None,
+    )
+    rewards = rng.normal(size=(1, states, actions, models))
+    return mmdp.MMDP.from_support(support, rewards, discount=0.9)
+
+
+# ------------------------------------------------------------------ one model
+@dataclass(frozen=True)
+class OneModel:
+    """A single model: p (S, A, S') dense, or as a (S * A, S') sparse matrix; r (S, A)."""
+
+    name: str
+    p: Array | scipy.sparse.csr_matrix
+    r: Array
+    discount: float
+
+    @cached_property
+    def model(self) -> mmdp.MMDP:
+        if isinstance(self.p, np.ndarray):
+            return mmdp.MMDP(self.p, self.r, discount=self.discount)
+        by_action = self.by_action()
+        return mmdp.MMDP([by_action], self.r, discount=self.discount, storage="sparse")
+
+    def by_action(self) -> list[scipy.sparse.csr_matrix]:
+        """One (S, S') matrix an action, of sparse transitions."""
+        assert not isinstance(self.p, np.ndarray)
+        actions = self.r.shape[1]
+        return [self.p[a::actions].tocsr() for a in range(actions)]
+
+
+def one_dense(states: int, actions: int, seed: int = 0) -> OneModel:
+    """Random rows without zeros."""
+    rng = np.random.default_rng(seed)
+    p = rng.random((states, actions, states))
+    p /= p.sum(axis=-1, keepdims=True)
+    return OneModel(
+        f"one model, dense {states}×{actions}", p, rng.normal(size=(states, actions)), 0.95
+    )
+
+
+def one_sparse(states: int, actions: int, successors: int, seed: int = 0) -> OneModel:
+    """A few random next states a row."""
+    import scipy.sparse
+
+    rng = np.random.default_rng(seed)
+    rows = states * actions
+    after = choose_successors(rows, states, successors, rng)
+    p = rng.random((rows, successors)) + 1e-3
+    p /= p.sum(axis=1, keepdims=True)
+    starts = np.arange(rows + 1) * successors
+    matrix = scipy.sparse.csr_matrix((p.reshape(-1), after.reshape(-1), starts), (rows, states))
+    rewards = rng.normal(size=(states, actions))
+    return OneModel(f"one model, sparse {states}×{actions}", matrix, rewards, 0.95)

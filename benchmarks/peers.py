@@ -9,10 +9,13 @@ backward pass (argmax of sum_m b q), until the policy repeats or the sweeps are 
   chosen action. Layout ``"authors"``: p[s, a, s', m] with s varying fastest, as published,
   so that sums over s' stride. Layout ``"kind"``: the same loops with s' contiguous.
 - :class:`Numpy`: batched matmul with models first.
+
+``TOOLBOXES`` are packages for one model over a finite horizon; they may be missing.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -20,7 +23,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.instances import Array, Instance
+from benchmarks.instances import Array, Instance, OneModel
 
 Actions = npt.NDArray[np.int64]
 
@@ -179,4 +182,48 @@ PEERS: dict[str, Callable[[Instance], Any]] = {
     "authors' loops": lambda instance: Loops(instance, "authors"),
     "loops, kind layout": lambda instance: Loops(instance, "kind"),
     "plain numpy": Numpy,
+}
+
+
+# ------------------------------------------------------------------ toolboxes for one model
+def _quantecon(one: OneModel, horizon: int) -> Callable[[], Array]:
+    """quantecon's backward_induction; gives the values (S,) at the first step."""
+    from quantecon.markov import DiscreteDP
+    from quantecon.markov.ddp import backward_induction
+
+    states, actions = one.r.shape
+    if isinstance(one.p, np.ndarray):
+        problem = DiscreteDP(one.r, one.p, one.discount)
+    else:  # pairs of state and action, as it wants sparse transitions
+        pairs = np.repeat(np.arange(states), actions), np.tile(np.arange(actions), states)
+        problem = DiscreteDP(one.r.reshape(-1), one.p, one.discount, *pairs)
+
+    def run() -> Array:
+        values: Array = backward_induction(problem, horizon)[0][0]
+        return values
+
+    return run
+
+
+def _toolbox(one: OneModel, horizon: int) -> Callable[[], Array]:
+    """pymdptoolbox's FiniteHorizon; gives the values (S,) at the first step."""
+    from mdptoolbox.mdp import FiniteHorizon
+
+    p: Any = one.p
+    p = np.ascontiguousarray(np.moveaxis(p, 1, 0)) if isinstance(p, np.ndarray) else one.by_action()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its checks compare sparse matrices with zero
+        solver = FiniteHorizon(p, one.r, one.discount, horizon)
+
+    def run() -> Array:
+        solver.run()
+        values: Array = solver.V[:, 0]
+        return values
+
+    return run
+
+
+TOOLBOXES: dict[str, Callable[[OneModel, int], Callable[[], Array]]] = {
+    "quantecon": _quantecon,
+    "pymdptoolbox": _toolbox,
 }

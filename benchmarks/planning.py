@@ -39,6 +39,7 @@ import pomdp_py  # type: ignore[import-untyped]
 import mmdp
 from benchmarks import timing
 from benchmarks.instances import Instance, population, riverswim
+from benchmarks.table import Columns, machine_lines
 from benchmarks.timing import Contestant, Times
 
 PEER, KIND = "pomdp-py", "pomdp-py kind"
@@ -391,31 +392,35 @@ class Peer:
         return int(planner.plan(agent).index)
 
 
+COLUMNS = Columns(
+    ("check", -24), ("threads", 8), ("steps/s", 10), ("ratio", 8), ("  rounds", -16), ("kind", 6),
+    ("floor", 8), ("aim", 8), ("  reached", -10),
+)  # fmt: skip
+
+
 def heading(sizes: Sizes) -> str:
     """The machine, the sizes, and the heads of the columns; 100 columns at most."""
-    facts = timing.machine()
     counts = ", ".join(f"{name} {models} models" for name, models in sizes.models.items())
-    columns = f"{'check':<24}{'threads':>8}{'steps/s':>10}{'ratio':>8}  {'rounds':<14}{'kind':>6}"
     return "\n".join(
         [
-            f"{facts['cpu']}, {facts['cores']} cores, {facts['system']}",
-            ", ".join(f"{name} {facts[name]}" for name in ("python", "numpy", "numba")),
+            *machine_lines(),
             f"{counts}; horizon {sizes.horizon}; {sizes.queries} queries a decision; float64",
             f"ratio: steps a second / those of {PEER} on the same instance; kind: / {KIND}",
             "",
-            f"{columns}{'floor':>8}{'aim':>8}  reached",
+            COLUMNS.head(),
         ]
     )
 
 
 def row(c: Check) -> str:
     """One line of the table."""
-    ratio = "" if c.ratio is None else f"{c.ratio:.0f}"
-    spread = "" if c.low is None else f"{c.low:.0f} - {c.high:.0f}"
-    kind = "" if c.kind is None else f"{c.kind:.0f}"
+    spread = "" if c.low is None else f"  {c.low:.0f} - {c.high:.0f}"
+    ratio, kind = ("" if x is None else f"{x:.0f}" for x in (c.ratio, c.kind))
     floor, aim = ("", "") if c.goal is None else map(_figure, (c.goal.floor, c.goal.aim))
-    figures = f"{c.check:<24}{c.threads:>8}{c.rate:>10.2e}{ratio:>8}  {spread:<14}{kind:>6}"
-    return f"{figures}{floor:>8}{aim:>8}  {c.verdict}".rstrip()
+    return COLUMNS.line(
+        [c.check, str(c.threads), f"{c.rate:.2e}", ratio, spread, kind, floor, aim,
+         f"  {c.verdict}"]
+    )  # fmt: skip
 
 
 def _figure(x: float | None) -> str:

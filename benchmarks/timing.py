@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import time
@@ -16,11 +17,15 @@ import threadpoolctl  # type: ignore[import-untyped]
 
 @dataclass(frozen=True)
 class Contestant:
-    """What is timed: ``run``, once a round; seconds are multiplied by ``scale``."""
+    """What is timed: ``run``, once a round; seconds are multiplied by ``scale``.
+
+    With ``own_clock`` the run says itself how many seconds count.
+    """
 
     run: Callable[[], object]
     blas_threads: int = 1
     scale: float = 1.0
+    own_clock: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,9 +38,17 @@ class Times:
     def best(self) -> float:
         return min(self.rounds)
 
+    @property
+    def median(self) -> float:
+        return float(np.median(self.rounds))
 
-def interleave(contestants: Mapping[str, Contestant], rounds: int) -> dict[str, Times]:
+
+def interleave(
+    contestants: Mapping[str, Contestant], rounds: int, budget: float = math.inf, least: int = 3
+) -> dict[str, Times]:
     """Run all contestants in turn, ``rounds`` times over; the caller has compiled them.
+
+    When ``budget`` seconds are over, no round is begun any more but the ``least`` first ones.
 
     >>> slow = Contestant(lambda: time.sleep(0.002))
     >>> fast = Contestant(lambda: None)
@@ -44,7 +57,10 @@ def interleave(contestants: Mapping[str, Contestant], rounds: int) -> dict[str, 
     True
     """
     found: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
+    end = time.perf_counter() + budget
+    for done in range(rounds):
+        if done >= least and time.perf_counter() > end:
+            break
         for name, one in contestants.items():
             with blas_threads(one.blas_threads):
                 found[name].append(_seconds(one))
@@ -53,8 +69,12 @@ def interleave(contestants: Mapping[str, Contestant], rounds: int) -> dict[str, 
 
 def _seconds(one: Contestant) -> float:
     start = time.perf_counter()
-    one.run()
-    return (time.perf_counter() - start) * one.scale
+    said = one.run()
+    seconds = time.perf_counter() - start
+    if one.own_clock:
+        assert isinstance(said, float)
+        seconds = said
+    return seconds * one.scale
 
 
 def total(parts: Sequence[Times]) -> Times:
@@ -66,6 +86,16 @@ def ratio(peer: Times, ours: Times) -> tuple[float, float, float]:
     """(ratio of the minima, lowest and highest ratio of a round): how often ours fits in peer."""
     each = [p / o for p, o in zip(peer.rounds, ours.rounds, strict=True)]
     return peer.best / ours.best, min(each), max(each)
+
+
+def spread(values: Sequence[float]) -> float:
+    """The middle half of the values, relative to their median.
+
+    >>> spread([1.0, 1.0, 1.0, 1.0, 9.0]), spread([2.0, 3.0])
+    (0.0, 0.2)
+    """
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return float((high - low) / abs(middle))
 
 
 def blas_threads(count: int) -> AbstractContextManager[object]:
@@ -83,7 +113,20 @@ def machine() -> dict[str, str | int]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "numba": numba.__version__,
+        "memory_gb": _memory_gb(),
     }
+
+
+def load() -> float | None:
+    """Programs that want a core, on average over the last minute; None where nobody says."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
+def _memory_gb() -> int:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9)
+    except (AttributeError, OSError, ValueError):
+        return 0
 
 
 def _cpu_name() -> str:

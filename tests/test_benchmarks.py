@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import core, timing
-from benchmarks.instances import BAND, Instance, population, riverswim
-from benchmarks.peers import PEERS, cadp
+from benchmarks import accelerator, core, machine, memory, single, suite, table, timing
+from benchmarks.instances import (
+    BAND,
+    Instance,
+    OneModel,
+    one_dense,
+    one_sparse,
+    population,
+    riverswim,
+    sparse_model,
+)
+from benchmarks.peers import PEERS, TOOLBOXES, cadp
+from benchmarks.sizes import QUICK, Shape
 
 import mmdp
+from mmdp import cli
 from mmdp.kernels.numba_kernel import NumbaKernel
 
 SMALL = {
@@ -33,7 +48,8 @@ def instance(request: pytest.FixtureRequest) -> Instance:
 
 @pytest.mark.parametrize("name", PEERS)
 def test_peer_finds_the_policy_and_value_of_mmdp(name: str, instance: Instance) -> None:
-    solution = mmdp.solve(instance.model, instance.horizon, backend="numpy")
+    paper = mmdp.CADP(sweeps="paper")
+    solution = mmdp.solve(instance.model, instance.horizon, paper, backend="numpy")
     result = cadp(PEERS[name](instance))
     assert result.value == pytest.approx(solution.value, rel=1e-12)
     assert (result.policy == solution.policy.actions).all()
@@ -78,7 +94,8 @@ def test_our_contestant_is_a_whole_solve(threads: int) -> None:
     contestant, sweeps = core.ours(instance, threads)
     solution = contestant.run()
     assert isinstance(solution, mmdp.Solution)
-    plain = mmdp.solve(instance.model, instance.horizon, backend=NumbaKernel(1))
+    paper = mmdp.CADP(sweeps="paper")
+    plain = mmdp.solve(instance.model, instance.horizon, paper, backend=NumbaKernel(1))
     assert (solution.policy.actions == plain.policy.actions).all()
     assert sweeps == plain.iterations
 
@@ -114,29 +131,252 @@ def test_blas_threads_are_set_and_given_back() -> None:
 
 
 def test_verdict_compares_with_floor_and_aim() -> None:
-    def verdict(ratio: float) -> str:
-        return core.Check("x", 1, ratio, 0, 9, 2.0, 3.0, 1.0, 1.0, 1).verdict
+    least, most = table.Goal(2.0, 3.0), table.Goal(1.5, 1.2, "most")
+    within = table.Goal(0.9, 1.1, "within")
+    assert [least.reached(x) for x in (1.9, 2.0, 3.0)] == ["MISSED", "ok", "aim"]
+    assert [most.reached(x) for x in (1.6, 1.5, 1.2)] == ["MISSED", "ok", "aim"]
+    assert [within.reached(x) for x in (0.89, 1.0, 1.11)] == ["MISSED", "aim", "MISSED"]
+    assert table.Row("x", None, goal=least).reached == "not run"
+    assert table.Row("x", 1.0).reached == ""
 
-    assert [verdict(x) for x in (1.9, 2.0, 3.0)] == ["BELOW", "floor", "aim"]
+
+def test_ratio_row_is_peer_over_ours_with_the_spread_of_the_rounds() -> None:
+    peer, ours = timing.Times((6.0, 9.0, 12.0)), timing.Times((2.0, 3.0, 2.0))
+    row = table.ratio_row("x", peer, ours, table.Goal(2, 4), note="n", details={"sweeps": 3})
+    assert row.value == 6.0 / 2.0
+    assert (row.low, row.high) == (3.0, 6.0)
+    assert row.spread == pytest.approx(np.subtract(*np.quantile([3, 3, 6], [0.75, 0.25])) / 3)
+    assert row.details == {"ours_seconds": 2.0, "peer_seconds": 6.0, "sweeps": 3}
+    again = table.from_document(json.loads(json.dumps(row.document())))
+    assert again == row
 
 
-def test_benchmark_runs_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "core.json"
-    assert core.main(["--json", str(file)], sizes=core.TINY) == 0
-    printed = capsys.readouterr().out
-    figures = json.loads(file.read_text())
-    assert [row["check"] for row in figures["checks"] if row["floor"] is not None] == [
-        "RS vs authors' loops", "POPS banded vs authors' loops", "POP banded vs authors' loops",
-        "POPS banded vs plain numpy", "POP banded vs plain numpy",
-        "POPS dense vs plain numpy", "POPS dense vs plain numpy",
-        "POP dense vs plain numpy", "POP dense vs plain numpy",
-    ]  # fmt: skip
-    for row in figures["checks"]:
-        assert row["ratio"] == pytest.approx(row["peer_seconds"] / row["ours_seconds"])
-        assert row["low"] <= row["ratio"] * (1 + 1e-9)
+def test_interleave_stops_when_the_time_is_over_but_makes_the_least_rounds() -> None:
+    slow = {"a": timing.Contestant(lambda: time.sleep(0.005))}
+    assert len(timing.interleave(slow, rounds=50, budget=0.0, least=2)["a"].rounds) == 2
+    said = {"a": timing.Contestant(lambda: 7.0, own_clock=True, scale=2.0)}
+    assert timing.interleave(said, rounds=1)["a"].rounds == (14.0,)
+
+
+# ------------------------------------------------------------------ what is measured
+def test_sparse_model_has_the_shape_and_is_filled_in_place() -> None:
+    model = sparse_model(Shape(3, 700, 2, 5, 4))  # more rows than a block
+    x = model.problem
+    assert (model.n_models, model.n_states, model.n_actions) == (3, 700, 2)
+    assert x.p.size == Shape(3, 700, 2, 5, 4).nonzeros
+    np.testing.assert_allclose(x.p.reshape(1400, 5, 3).sum(axis=1), 1.0, atol=1e-12)
+    assert x.indices.reshape(1400, 5)[700].tolist() == [348, 349, 350, 351, 352]
+
+
+@pytest.mark.parametrize("name", TOOLBOXES)
+@pytest.mark.parametrize("one", [one_dense(9, 3), one_sparse(11, 3, 4)], ids=["dense", "sparse"])
+def test_toolboxes_find_the_values_of_mmdp(name: str, one: OneModel) -> None:
+    pytest.importorskip({"pymdptoolbox": "mdptoolbox"}.get(name, name))
+    run = TOOLBOXES[name](one, 6)
+    run()  # a second run must start afresh
+    solution = mmdp.solve(one.model, 6, backend="numpy")
+    assert run().mean() == pytest.approx(solution.value, rel=1e-12)
+
+
+def test_a_missing_toolbox_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(one: OneModel, horizon: int) -> Callable[[], Any]:
+        raise ModuleNotFoundError("No module named 'quantecon'")
+
+    monkeypatch.setitem(single.TOOLBOXES, "quantecon", missing)
+    rows = [row for row in single.one_model(QUICK) if "quantecon" in row.check]
+    assert [row.goal.floor for row in rows if row.goal is not None] == [1.0, 1.3] * 2
+    assert {row.value for row in rows} == {None}
+    assert all("not installed" in row.note for row in rows)
+    assert "not installed" in table.text(rows[0])
+
+
+def test_reader_reads_every_number_on_every_thread() -> None:
+    array = np.arange(1001.0)
+    for threads in (1, 2, 3):
+        assert machine.Reader(array, 4, threads).run() == 4 * array.sum()
+
+
+def test_neighbours_are_busy_and_gone_afterwards() -> None:
+    with machine.busy(2) as processes:
+        assert [process.poll() for process in processes] == [None, None]
+    assert all(process.poll() is not None for process in processes)
+
+
+def test_reach_is_the_time_of_the_first_value_that_is_good_enough() -> None:
+    def solve(callback: Callable[[mmdp.Progress], object]) -> mmdp.Solution:
+        for i, value in enumerate((1.0, 3.0, 4.0)):
+            callback(mmdp.Progress("x", i, value, value, 10.0 * i))
+        return mmdp.solve(SMALL["one model"].model, 2)
+
+    assert machine._reach(solve, 2.5) == 10.0
+    assert machine._reach(solve, 1.0) == 0.0
+    assert machine._reach(solve, 9.0) < 9.0  # never: the seconds of the whole solve
+
+
+def test_memory_counts_arrays_that_a_solve_keeps() -> None:
+    pytest.importorskip("resource", reason="memory is measured on Linux")
+    found = memory._fresh("solve", QUICK, "two-way", "double")
+    M, S, A, T = QUICK.models["POP"], QUICK.states, 5, QUICK.horizon
+    assert found["stored"] == 8 * M * S * A * S  # stored densely: 22 of 23 next states
+    assert found["kept"] == 8 * T * M * S * (A + 2)
+    assert memory._fresh("solve", QUICK, "paper", "double")["kept"] == 8 * T * M * S
+
+
+def test_the_planned_case_adds_up() -> None:
+    room, sweep = memory.planned(1e-10)  # seconds a byte: 10 GB/s
+    assert memory.PLAN.nonzeros == 2_000_000_000
+    assert room.value == pytest.approx(16 + 2 + 0.4)  # p, b and r in GB
+    assert sweep.value == pytest.approx(50 * 1.6 * 1.1)  # a step takes 1.6 s, a forward one 0.16
+
+
+def test_rows_of_a_gpu_file() -> None:
+    measured = {
+        "machine": {"device": "H"},
+        "rows": [
+            {"row": "POP double, sweep", "ms": 2.9, "gb_s": 2139.0, "share": 0.57},
+            {"row": "POP double, backward", "ms": 2.2, "gb_s": 2373.0, "share": 0.63},
+            {"row": "20000 models double, backward", "ms": 60.0, "share": 0.46},
+            {"row": "crossover M=10", "ms": 13.0, "ratio": 7.5, "threads": 16},
+        ],
+    }
+    rows = {row.check: row for row in accelerator.rows_of(measured)}
+    assert (rows["H: POP float64, one sweep"].value, rows["H: POP float64, one sweep"].reached) == (
+        2.9, "ok",
+    )  # fmt: skip
+    assert rows["H: POP float64 backward, share of copying"].reached == "ok"
+    assert rows["H: 20,000 models backward, share of copying"].reached == "MISSED"
+    assert "7.5 × faster than numba on 16 threads" in rows["H: crossover M=10"].note
+
+
+# ------------------------------------------------------------------ the command
+def bench(*arguments: str) -> Any:
+    return CliRunner(env={"COLUMNS": "100"}).invoke(cli.app, ["bench", "--quick", *arguments])
+
+
+FLOORS = {  # of the project, by section: (threads, floor, aim)
+    "against the authors' loops, compiled": [(1, 25, 40), (1, 35, 60), (1, 50, 75)],
+    "against plain numpy": [
+        (1, 2.5, 5), (1, 2.5, 5), (1, 1.2, 1.5), (2, 1.8, 3), (1, 1.2, 1.5), (2, 1.8, 3),
+    ],
+    "one model, against the toolboxes": [(1, 1.0, 1.5), (2, 1.3, 2.0)] * 2,
+    "share of the read bandwidth": [(1, 0.75, 0.9), (2, 0.7, 0.85)],
+    "32 bits": [(1, 1.4, 1.8), (2, 1.4, 1.8)],
+    "many starts at once": [(1, 2.2, 4)],
+    "two-way sweeps": [(1, 1.5, 2.5)],
+    "busy neighbours": [(2, 1.5, 1.0)] * 3,
+    "belief rollouts": [(1, 2e6, 4e6), (2, 2e6, 4e6)] * 2,
+    "growth": [(1, 0.9, 1.1)] * 3,
+    "loading": [(None, 1.5, 1.3)],
+    "peak memory": [(None, 1.5, 1.2)] * 2,
+    "on a GPU": [(None, 3.0, 2.0), (None, 0.55, 0.8), (None, 0.7, 0.85)],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """One quick run of everything: its folder and what it printed."""
+    folder = tmp_path_factory.mktemp("bench")
+    done = bench("--large", "--out", str(folder))
+    assert done.exit_code == 0, done.output
+    return folder, done.stdout
+
+
+def test_every_floor_is_a_row(trial: tuple[Path, str]) -> None:
+    folder, printed = trial
+    document = json.loads((folder / "bench.json").read_text())
+    found: dict[str, list[Any]] = {}
+    for row in document["rows"]:
+        if row["goal"] is not None:
+            goal = (row["threads"], row["goal"]["floor"], row["goal"]["aim"])
+            found.setdefault(row["section"], []).append(goal)
         assert row["check"] in printed
-    assert {"cpu", "cores", "numpy", "numba"} <= figures["machine"].keys()
-    assert all(len(line) <= 100 for line in printed.splitlines())
+        if row["goal"] is not None and row["value"] is not None:
+            assert row["reached"] in ("aim", "ok", "MISSED")
+        if "ours_seconds" in row["details"]:
+            ratio = row["details"]["peer_seconds"] / row["details"]["ours_seconds"]
+            assert row["value"] == pytest.approx(ratio)
+            assert row["low"] <= row["high"]
+    assert found == FLOORS
+    assert document["failed"] == []
+    assert all(len(line) <= 100 for line in printed.splitlines() if str(folder) not in line)
+    assert {"cpu", "cores", "numpy", "numba", "memory_gb"} <= document["machine"].keys()
+
+
+def test_files_say_the_same_as_the_terminal(trial: tuple[Path, str]) -> None:
+    folder, printed = trial
+    written = (folder / "bench.md").read_text(encoding="utf-8")
+    document = json.loads((folder / "bench.json").read_text())
+    for row in map(table.from_document, document["rows"]):
+        assert f"| {row.check} |" in written
+    assert table.summary(list(map(table.from_document, document["rows"]))) in printed
+    assert "quick trial" in printed
+    assert "A quick trial" in written
+    assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_is_filled_between_its_marks(trial: tuple[Path, str], tmp_path: Path) -> None:
+    document = json.loads((trial[0] / "bench.json").read_text())
+    page = tmp_path / "performance.md"
+    page.write_text(f"before\n{suite.BEGIN}\nold\n{suite.END}\nafter\n", encoding="utf-8")
+    suite.fill_page(document, page)
+    suite.fill_page(document, page)  # again, over itself
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(f"before\n{suite.BEGIN}\n")
+    assert text.endswith(f"{suite.END}\nafter\n")
+    assert "old" not in text
+    assert text.count("| **growth** ") == 1
+    page.write_text("no marks", encoding="utf-8")
+    with pytest.raises(mmdp.InputError, match="missing"):
+        suite.fill_page(document, page)
+
+
+def test_only_some_sections_as_json(tmp_path: Path) -> None:
+    done = bench("--only", "loading,growth", "--json", "--out", str(tmp_path / "x"))
+    assert done.exit_code == 0
+    document = json.loads(done.stdout)
+    assert set(document["seconds"]) == {"loading", "growth"}
+    assert [Path(x).name for x in document["files"]] == ["bench.json", "bench.md", "bench.png"]
+
+
+def test_bad_arguments_are_one_line(tmp_path: Path) -> None:
+    for arguments, words in (
+        (["--only", "loop"], "no section is called 'loop'; choose from loops, numpy"),
+        (["--gpu-json", str(tmp_path / "no.json")], "no such file"),
+    ):
+        done = bench(*arguments, "--out", str(tmp_path))
+        assert done.exit_code == 2
+        assert words in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_section_that_fails_is_a_row_and_the_exit_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(sizes: Any, options: Any) -> Iterator[table.Row]:
+        yield table.Row("first", 1.0)
+        raise ValueError("no such luck\nsecond line")
+
+    monkeypatch.setitem(suite.SECTIONS, "loading", suite.Section("loading", broken))
+    done = bench("--only", "loading,memory", "--out", str(tmp_path))
+    assert done.exit_code == 1
+    document = json.loads((tmp_path / "bench.json").read_text())
+    checks = {row["check"]: row for row in document["rows"]}
+    assert checks["first"]["value"] == 1.0
+    assert checks["loading: the rest of this section"]["note"] == "FAILED: ValueError: no such luck"
+    assert any("peak" in check for check in checks)  # the next section ran
+    assert "failed: loading" in done.stderr
+
+
+def test_without_the_folder_one_line_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "src" / "mmdp" / "cli.py"))
+    monkeypatch.chdir(tmp_path)
+    done = bench()
+    assert done.exit_code == 2
+    assert "needs the folder benchmarks/ of the repository: clone it" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("kind", [False, True])

@@ -105,6 +105,11 @@ _LIBRARY_WORDS = {
     "(missing_actions='zero' when loading)": ", or pass missing_actions='zero'",
     "that `allowed` forbids": "that are not allowed",
     "time_limit must": "--time-limit must",
+    "(columns= names others)": "(--column ROLE=NAME names others)",
+    'restrict support= ("seen" or a mask)': "restrict it by --support seen",
+    'unseen="prior", "absorb" or "forbid"': "--unseen prior, absorb or forbid",
+    "by absorbing=": "by --absorbing",
+    "or pass overwrite": "or pass --overwrite",
 }
 
 
@@ -1229,10 +1234,44 @@ def fit(
 
 
 # ---------------------------------------------------------------- report and plot
+Effects = Annotated[
+    Path | None,
+    typer.Option(
+        "--effects", metavar="FILE",
+        help="Effect and cost apart: a CSV with state,action,effect,cost (and model).",
+    ),
+]  # fmt: skip
+Thresholds = Annotated[
+    str | None,
+    typer.Option(
+        "--thresholds", metavar="A,B,...", help="What one unit of effect may be worth."
+    ),
+]  # fmt: skip
+
+
+def _willingness(effects: Path | None, thresholds: str | None, model: MMDP) -> dict[str, Any]:
+    """The options of a report for cost and effect."""
+    import mmdp
+
+    if (effects is None) != (thresholds is None):
+        raise InputError("--effects and --thresholds belong together; give both or none")
+    if effects is None or thresholds is None:
+        return {}
+    try:
+        levels = [float(x) for x in thresholds.split(",")]
+    except ValueError:
+        raise InputError(
+            f"--thresholds {thresholds!r}: give numbers with commas between, e.g. 0,20000,50000"
+        ) from None
+    worth, price = mmdp.report.read_effects(effects, model)
+    return {"effects": worth, "costs": price, "thresholds": levels}
+
+
 @command(
     "mmdp report models --horizon 50 --out report.html",
     "mmdp report models --policy policy.csv --out report.html",
     "mmdp report data/hiv -T 15 --certify 10 --information",
+    "mmdp report models -T 15 --effects effects.csv --thresholds 0,20000,50000",
 )
 @loads
 def report(
@@ -1256,6 +1295,12 @@ def report(
     information: Annotated[
         bool, typer.Option("--information", help="The value of learning each parameter.")
     ] = False,
+    enough: Annotated[
+        bool,
+        typer.Option("--enough", help="Were there enough models? However many solves it takes."),
+    ] = False,
+    effects: Effects = None,
+    thresholds: Thresholds = None,
     seed: Seed = None,
 ) -> None:
     """Write one page that explains the policy, its risks and its rivals.
@@ -1278,6 +1323,8 @@ def report(
             methods=tuple(x.strip() for x in methods.split(",")), bound=proof,
             seed=0 if seed is None else seed, unseen=mmdp.report.read_unseen(data),
             information=True if information else None, say=working.say,
+            enough=True if enough else None, resamples=20 if enough else None,
+            **_willingness(effects, thresholds, model),
         )  # fmt: skip
     print(f"report written to {out}")
 
@@ -1299,11 +1346,14 @@ def plot(
     methods: Annotated[
         str, typer.Option("--methods", metavar="A,B,...", help="Methods to compare.")
     ] = "cadp,wsu,mvp",
+    effects: Effects = None,
+    thresholds: Thresholds = None,
     seed: Seed = None,
 ) -> None:
     """Draw one of the report's pictures as PNG or SVG.
 
-    KIND is policy, methods, returns, regret, weights, trace or information.
+    KIND is policy, methods, returns, regret, weights, trace, information,
+    enough or willingness.
     """
     import mmdp
 
@@ -1316,6 +1366,7 @@ def plot(
             kind, model, out, horizon=horizon if given is None else given.horizon, policy=given,
             methods=tuple(x.strip() for x in methods.split(",")),
             seed=0 if seed is None else seed, say=working.say,
+            **_willingness(effects, thresholds, model),
         )  # fmt: skip
     print(f"{kind} drawn in {out}")
 
@@ -1383,6 +1434,101 @@ def paper(
         show_table(columns, rows)
     reused = f", {results.reused} of {job.total} results reused" * bool(results.reused)
     print(f"\n{results.seconds:.1f} s{reused}; open {out / 'paper.html'}")
+
+
+# ---------------------------------------------------------------- bench
+@command(
+    "mmdp bench",
+    "mmdp bench --quick --out out/trial",
+    "mmdp bench --only loops,bandwidth",
+)
+def bench(
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where to write it.")
+    ] = Path("out/bench"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A trial on tiny sizes, under a minute.")
+    ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", metavar="A,B,...", help="Only these sections; see the table."),
+    ] = None,
+    large: Annotated[
+        bool, typer.Option("--large", help="Also a case of 200 million non-zeros (3 GB).")
+    ] = False,
+    gpu_json: Annotated[
+        Path | None,
+        typer.Option(
+            "--gpu-json", metavar="FILE", help="GPU figures that benchmarks/gpu.py wrote elsewhere."
+        ),
+    ] = None,
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Put the table into docs/performance.md.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure speed and memory against peers, floors and the machine.
+
+    Runs from a clone of the repository, five minutes on a quiet machine.
+    Writes bench.json, bench.md and bench.png into FOLDER. A missed floor is
+    shown and is no error; exit status 1 means that a section failed.
+    """
+    suite = _benchmarks()
+    names = tuple(x.strip() for x in (only or "").split(",") if x.strip())
+    if gpu_json is not None and not gpu_json.is_file():
+        raise InputError(f"{gpu_json}: no such file; write it with python -m benchmarks.gpu --json")
+    options = suite.Options(quick=quick, large=large, only=names, gpu_json=gpu_json)
+    options.chosen()
+    _make_folder(out)
+    report = suite.Report(options)
+    try:
+        with Steps(quiet=as_json) as steps:
+            suite.run(report, say=steps.say, show=_nothing if as_json else _print_line)
+    except KeyboardInterrupt:
+        report.write(out)
+        complain(f"interrupted; what was measured is in {out}")
+        raise typer.Exit(130) from None
+    files = report.write(out)
+    if docs:
+        suite.fill_page(report.document())
+    if as_json:
+        show_json({**report.document(), "files": list(files.values())})
+    else:
+        summary = suite.table.summary(report.rows)
+        spent = sum(report.seconds.values())
+        print(f"\n{summary}; {spent:.0f} s; written to {out / 'bench.md'}, .json and .png")
+    if report.failed:
+        complain(f"failed: {', '.join(report.failed)}; the last row of each says why")
+        raise typer.Exit(1)
+
+
+def _print_line(line: str) -> None:
+    print(line, flush=True)
+
+
+def _nothing(line: str) -> None:
+    """In place of the lines of a table that nobody wants."""
+
+
+def _benchmarks() -> Any:
+    """The module benchmarks.suite of the clone that this package, or the shell, is in."""
+    import importlib
+
+    here = Path(__file__).resolve().parents[2]
+    root = next((x for x in (here, Path.cwd()) if (x / "benchmarks" / "suite.py").is_file()), None)
+    if root is None:
+        raise InputError(
+            "mmdp bench needs the folder benchmarks/ of the repository: clone it, "
+            "pip install -e '.[bench]' there and run mmdp bench in the clone"
+        )
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    try:
+        return importlib.import_module("benchmarks.suite")
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"mmdp bench needs {error.name}: pip install -e '.[bench]' in the clone"
+        ) from None
 
 
 def _check_is_folder(path: Path) -> None:

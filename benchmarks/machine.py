@@ -1,0 +1,305 @@
+"""The kernel against the machine: bandwidth, 32 bits, starts side by side, sweeps, neighbours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+import mmdp
+from benchmarks import timing
+from benchmarks.core import BUDGET, sized
+from benchmarks.sizes import Sizes
+from benchmarks.table import Goal, Row, ratio_row
+from benchmarks.timing import Contestant, Times
+from mmdp.kernels.numba_kernel import NumbaKernel, Precision
+from mmdp.methods.base import Context, starts_in_order
+from mmdp.paper.cases import CASES, SEED
+
+THREADS = (1, 2)
+BUSY = 2  # neighbours
+
+
+# ------------------------------------------------------------------ bandwidth
+@numba.njit(nogil=True, fastmath=True)  # type: ignore[untyped-decorator]
+def _sum(x):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for i in range(len(x)):
+        total += x[i]
+    return total
+
+
+class Reader:
+    """Reads an array over and over on some threads, each its own part: nothing but reading."""
+
+    def __init__(self, array: npt.NDArray[np.float64], passes: int, threads: int) -> None:
+        self.parts = np.array_split(array.reshape(-1), threads)
+        self.passes, self.pool = passes, ThreadPoolExecutor(threads)
+
+    def run(self) -> float:
+        return sum(self.pool.map(self._read, self.parts))
+
+    def _read(self, part: npt.NDArray[np.float64]) -> float:
+        return sum(_sum(part) for _ in range(self.passes))
+
+
+def bandwidth(sizes: Sizes) -> Iterator[Row]:
+    """Share of the bandwidth of plain reading that the backward step reaches."""
+    goals = {1: Goal(0.75, 0.90), 2: Goal(0.70, 0.85)}
+    yield from _shares(sizes, "banded", goals)
+    yield from _shares(sizes, "dense", {})
+
+
+def _shares(sizes: Sizes, kind: str, goals: dict[int, Goal]) -> Iterator[Row]:
+    x, T = sized(sizes, "POP", band=kind == "banded").model.problem, sizes.horizon
+    policy = np.zeros((T, x.n_states), dtype=np.int32)
+    b = NumbaKernel(2).forward(x, T, policy)
+    contestants: dict[str, Contestant] = {}
+    for threads in THREADS:
+        step = partial(NumbaKernel(threads).backward, x, T, "weighted", weights=b, policy=policy)
+        reader = Reader(x.p, T, threads)
+        contestants[f"step {threads}"] = Contestant(step, scale=1 / T)
+        contestants[f"read {threads}"] = Contestant(reader.run, scale=1 / T)
+    for one in contestants.values():
+        one.run()
+    times = timing.interleave(contestants, sizes.rounds, BUDGET)
+    for threads in THREADS:
+        read, step_times = times[f"read {threads}"], times[f"step {threads}"]
+        rate = x.p.nbytes / read.best / 1e9
+        row = ratio_row(
+            f"POP {kind}: backward step, share of reading", read, step_times, goals.get(threads),
+            unit="%", threads=threads, details={"read_gb_s": rate, "bytes": x.p.nbytes},
+            note=f"{1e3 * step_times.best:.2f} ms a step; {x.p.nbytes / 1e6:.0f} MB read "
+            f"at {rate:.1f} GB/s",
+        )  # fmt: skip
+        yield row
+    yield ratio_row(
+        f"POP {kind}: step, 2 threads vs 1", times["step 1"], times["step 2"], threads=2
+    )
+
+
+# ------------------------------------------------------------------ 32 bits
+def single_precision(sizes: Sizes) -> Iterator[Row]:
+    """Transitions stored in 32 bits: a backward pass, and whole solves checked in 64 bits."""
+    instance = sized(sizes, "POP")
+    model, T = instance.model, sizes.horizon
+    contestants: dict[str, Contestant] = {}
+    values: dict[str, float] = {}
+    for threads in THREADS:
+        for bits in ("double", "mixed"):
+            kernel = NumbaKernel(threads, _precision(bits))
+            climb = kernel.climb(model.problem, T, [None], two_way=False)
+            solve = partial(mmdp.solve, model, T, backend=kernel)
+            values[bits] = solve().value
+            climb.open()
+            contestants[f"step {bits} {threads}"] = Contestant(climb.open, scale=1 / T)
+            contestants[f"solve {bits} {threads}"] = Contestant(solve)
+    times = timing.interleave(contestants, sizes.rounds, BUDGET)
+    worst = abs(values["mixed"] - values["double"]) / max(1.0, abs(values["double"]))
+    for part, goal in (("step", Goal(1.4, 1.8)), ("solve", None)):
+        for threads in THREADS:
+            double, mixed = (times[f"{part} {bits} {threads}"] for bits in ("double", "mixed"))
+            words, note = "step", f"{1e3 * mixed.best:.2f} ms"
+            if part == "solve":
+                words, note = "whole solve", f"checked in float64; values differ {worst:.0e}"
+            yield ratio_row(
+                f"POP: float32 vs float64, {words}", double, mixed, goal, threads=threads,
+                note=note,
+            )  # fmt: skip
+
+
+def _precision(bits: str) -> Precision:
+    return "mixed" if bits == "mixed" else "double"
+
+
+# ------------------------------------------------------------------ starts side by side
+def batched_starts(sizes: Sizes) -> Iterator[Row]:
+    """CADP(starts=K) against K solves, one from each of the same starts."""
+    instance = sized(sizes, "POP")
+    model, T, K = instance.model, sizes.horizon, sizes.starts
+    cases: list[tuple[Any, int, Goal | None]] = [
+        ("two-way", 1, Goal(2.2, 4)), ("two-way", 2, None), ("paper", 1, None),
+    ]  # fmt: skip
+    context = Context(model, T, NumbaKernel(2), seed=0)
+    policies = [
+        "wsu" if start.table is None else mmdp.MarkovPolicy.for_model(model, start.table)
+        for start in starts_in_order(context, "wsu", K)
+    ]
+    for sweeps, threads, goal in cases:
+        kernel = NumbaKernel(threads)
+
+        def together(sweeps: Any = sweeps, kernel: Any = kernel) -> mmdp.Solution:
+            method = mmdp.CADP(starts=K, sweeps=sweeps)
+            return mmdp.solve(model, T, method, backend=kernel, seed=0)
+
+        def alone(sweeps: Any = sweeps, kernel: Any = kernel) -> list[mmdp.Solution]:
+            methods = [mmdp.CADP(init=policy, sweeps=sweeps) for policy in policies]
+            return [mmdp.solve(model, T, method, backend=kernel) for method in methods]
+
+        found = together()
+        times = timing.interleave(
+            {"together": Contestant(together), "alone": Contestant(alone)},
+            sizes.rounds, BUDGET, least=2,
+        )  # fmt: skip
+        yield ratio_row(
+            f"POP: {K} starts at once vs {K} solves, {sweeps}", times["alone"],
+            times["together"], goal, threads=threads,
+            note=f"{times['together'].best:.2f} s with making the starts; "
+            f"{found.details['total_sweeps']} sweeps in all",
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------------ two-way sweeps
+def two_way(sizes: Sizes) -> Iterator[Row]:
+    """Time to the value that the paper's sweeps end with, or a better one."""
+    reach: list[float] = []
+    whole: list[float] = []
+    for name in sizes.domains:
+        reached, solved = _sweeps_on(name, sizes)
+        yield reached
+        yield solved
+        reach.append(reached.value or 0.0)
+        whole.append(solved.value or 0.0)
+    count = f"median over {len(reach)} domains"
+    yield Row(
+        "two-way vs the paper's, median to its value", float(np.median(reach)),
+        goal=Goal(1.5, 2.5), note=count, spread=timing.spread(reach), low=min(reach),
+        high=max(reach),
+    )  # fmt: skip
+    yield Row(
+        "two-way vs the paper's, median whole solve", float(np.median(whole)), note=count,
+        spread=timing.spread(whole), low=min(whole), high=max(whole),
+    )  # fmt: skip
+
+
+def _sweeps_on(name: str, sizes: Sizes) -> tuple[Row, Row]:
+    """Rows of one domain: to the paper's value, and whole solves, each with its maximum proven."""
+    case, kernel = CASES[name], NumbaKernel(1)
+    model = case.models(SEED, None)[0]
+    T = sizes.domain_horizon or case.main
+    methods: dict[str, Any] = {x: mmdp.CADP(sweeps=x) for x in ("paper", "two-way")}  # type: ignore[arg-type]
+    solved = {x: mmdp.solve(model, T, method, backend=kernel) for x, method in methods.items()}
+    paper, ours = solved["paper"], solved["two-way"]
+    target = paper.value - 1e-9 * abs(paper.value)
+    solves = {x: partial(mmdp.solve, model, T, m, backend=kernel) for x, m in methods.items()}
+    contestants = {f"{x} whole": Contestant(solve) for x, solve in solves.items()}
+    for x, solve in solves.items():
+        contestants[f"{x} reach"] = Contestant(partial(_reach, solve, target), own_clock=True)
+    times = timing.interleave(contestants, 40 * sizes.rounds, BUDGET / 4)
+    facts = f"{paper.iterations} sweeps to {ours.iterations}, value {ours.value:.6g}"
+    gain = (ours.value - paper.value) / max(1.0, abs(paper.value))
+    note = f"{facts} ({gain:+.1e})" if abs(gain) > 1e-9 else f"{facts}, the same"
+    rows = {
+        part: ratio_row(
+            f"{name}: two-way vs the paper's, {words}", times[f"paper {part}"],
+            times[f"two-way {part}"], note=note,
+        )
+        for part, words in (("reach", "to its value"), ("whole", "whole solve"))
+    }  # fmt: skip
+    if ours.value < target:  # never gets there
+        lower = f"{note}: ends lower, counted as 0"
+        rows["reach"] = Row(f"{name}: two-way vs the paper's, to its value", 0.0, note=lower)
+    return rows["reach"], rows["whole"]
+
+
+def _reach(solve: Callable[..., mmdp.Solution], target: float) -> float:
+    """Seconds after which a solve has a policy of that value."""
+    seen: list[float] = []
+
+    def note(progress: mmdp.Progress) -> None:
+        if progress.best >= target and not seen:
+            seen.append(progress.seconds)
+
+    found = solve(callback=note)
+    return seen[0] if seen else found.seconds
+
+
+# ------------------------------------------------------------------ busy neighbours
+@contextmanager
+def busy(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """So many processes that only count, for as long as the block lasts."""
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        while len(running) < count:
+            running.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+        time.sleep(0.3)
+        yield running
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def neighbours(sizes: Sizes) -> Iterator[Row]:
+    """Two threads against one while all cores are taken."""
+    for name in ("RS", "POPS", "POP"):
+        instance = sized(sizes, name)
+        solves = {
+            f"{threads}": partial(
+                mmdp.solve, instance.model, sizes.horizon, backend=NumbaKernel(threads)
+            )
+            for threads in THREADS
+        }
+        alone = {key: _best(solve) for key, solve in solves.items()}
+        with busy(BUSY):
+            times = timing.interleave(
+                {key: Contestant(solve) for key, solve in solves.items()}, 2 * sizes.rounds, BUDGET
+            )
+        yield _beside(name, times, alone)
+
+
+def _beside(name: str, times: dict[str, Times], alone: dict[str, float]) -> Row:
+    note = (
+        f"medians {times['2'].median:.3g} s and {times['1'].median:.3g} s; "
+        f"without neighbours {alone['2']:.3g} s and {alone['1']:.3g} s"
+    )
+    return ratio_row(
+        f"{name}: 2 threads / 1, beside {BUSY} busy neighbours", times["2"], times["1"],
+        Goal(1.5, 1.0, "most"), threads=2, note=note,
+    )  # fmt: skip
+
+
+def _best(run: Callable[[], object], rounds: int = 3) -> float:
+    run()
+    return timing.interleave({"x": Contestant(run)}, rounds)["x"].best
+
+
+# ------------------------------------------------------------------ rollouts
+def rollouts(sizes: Sizes) -> Iterator[Row]:
+    """Simulated episodes with exact beliefs, in steps a second."""
+    instance = sized(sizes, "POPS")
+    model, T = instance.model, sizes.horizon
+    policy = mmdp.solve(model, T).policy
+    planners: dict[str, Any] = {
+        "QMDP": mmdp.QMDP(episodes=2, baseline=policy),
+        "rollout": mmdp.Rollout(episodes=2, baseline=policy),
+    }
+    contestants: dict[str, Contestant] = {}
+    for name, method in planners.items():
+        planner = mmdp.solve(model, T, method, seed=0).policy
+        assert planner is not None
+        for threads in THREADS:
+            run = partial(
+                mmdp.simulate, planner, model, episodes=sizes.episodes, seed=0, control=False,
+                threads=threads,
+            )  # fmt: skip
+            run()
+            contestants[f"{name} {threads}"] = Contestant(run)
+    times = timing.interleave(contestants, sizes.rounds, BUDGET)
+    steps = model.n_models * sizes.episodes * T
+    for name in planners:
+        for threads in THREADS:
+            rates = [steps / seconds for seconds in times[f"{name} {threads}"].rounds]
+            yield Row(
+                f"POPS: belief rollouts, {name}", max(rates), "steps/s", threads, Goal(2e6, 4e6),
+                timing.spread(rates), min(rates), max(rates),
+            )  # fmt: skip

@@ -1,0 +1,199 @@
+"""The whole comparison in one go: sections of rows, run one after the other.
+
+``mmdp bench`` calls :func:`run`. A section is a function of the sizes that yields rows as they
+are measured; one that fails becomes a row too, and the next one runs.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import accelerator, core, growth, machine, memory, picture, single, table, timing
+from benchmarks.sizes import FULL, QUICK, Sizes
+from benchmarks.table import Row
+from mmdp import InputError, __version__
+from mmdp.io import write_all
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- bench -->", "<!-- end -->"
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows that belong together; ``asked``: run only where it is asked for."""
+
+    title: str
+    rows: Callable[[Sizes, Options], Iterator[Row]]
+    asked: bool = False
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run is asked to do; ``only``: names of sections, empty for all."""
+
+    quick: bool = False
+    large: bool = False
+    only: tuple[str, ...] = ()
+    gpu_json: Path | None = None
+
+    def chosen(self) -> dict[str, Section]:
+        unknown = [name for name in self.only if name not in SECTIONS]
+        if unknown:
+            raise InputError(
+                f"no section is called {unknown[0]!r}; choose from {', '.join(SECTIONS)}"
+            )
+        return {
+            name: section
+            for name, section in SECTIONS.items()
+            if (name in self.only)
+            or (not self.only and not section.asked)
+            or (name == "large" and self.large)
+        }
+
+
+def _of_sizes(rows: Callable[[Sizes], Iterator[Row]]) -> Callable[[Sizes, Options], Iterator[Row]]:
+    return lambda sizes, options: rows(sizes)
+
+
+SECTIONS: dict[str, Section] = {
+    "loops": Section("against the authors' loops, compiled", _of_sizes(core.loops)),
+    "numpy": Section("against plain numpy", _of_sizes(core.plain_numpy)),
+    "single": Section("one model, against the toolboxes", _of_sizes(single.one_model)),
+    "bandwidth": Section("share of the read bandwidth", _of_sizes(machine.bandwidth)),
+    "float32": Section("32 bits", _of_sizes(machine.single_precision)),
+    "starts": Section("many starts at once", _of_sizes(machine.batched_starts)),
+    "sweeps": Section("two-way sweeps", _of_sizes(machine.two_way)),
+    "neighbours": Section("busy neighbours", _of_sizes(machine.neighbours)),
+    "rollouts": Section("belief rollouts", _of_sizes(machine.rollouts)),
+    "growth": Section("growth", _of_sizes(growth.growth)),
+    "loading": Section("loading", _of_sizes(memory.loading)),
+    "memory": Section("peak memory", _of_sizes(memory.memory)),
+    "large": Section("a large case", _of_sizes(memory.large), asked=True),
+    "gpu": Section(
+        "on a GPU", lambda sizes, options: accelerator.accelerator(options.gpu_json, options.quick)
+    ),
+}
+
+
+@dataclass
+class Report:
+    """What a run has found so far."""
+
+    options: Options
+    rows: list[Row] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    load: list[float | None] = field(default_factory=list)  # at the start and at the end
+
+    @property
+    def sizes(self) -> Sizes:
+        return QUICK if self.options.quick else FULL
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "machine": timing.machine(),
+            "load": self.load,
+            "quick": self.options.quick,
+            "seconds": self.seconds,
+            "failed": self.failed,
+            "rows": [row.document() for row in self.rows],
+        }
+
+    def write(self, folder: Path) -> dict[str, Path]:
+        """bench.json, bench.md and bench.png."""
+        document = self.document()
+        files = {kind: folder / f"bench.{kind}" for kind in ("json", "md", "png")}
+        write_all(
+            {
+                files["json"]: json.dumps(document, indent=1) + "\n",
+                files["md"]: page_part(document),
+                files["png"]: lambda path: picture.draw(self.rows, path),
+            }
+        )
+        return files
+
+
+def run(
+    report: Report,
+    *,
+    say: Callable[[str, int, int], None] = lambda text, done, total: None,
+    show: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Run the chosen sections; ``say`` moves a progress bar, ``show`` prints a line."""
+    chosen = report.options.chosen()
+    report.load = [timing.load()]
+    for line in heading(report):
+        show(line)
+    for done, (name, section) in enumerate(chosen.items()):
+        say(f"{name}: {section.title}", done, len(chosen))
+        show(f"\n{name}: {section.title}")
+        start = time.perf_counter()
+        for row in _guarded(name, section, report):
+            report.rows.append(row)
+            show(table.text(row))
+        report.seconds[name] = round(time.perf_counter() - start, 1)
+    report.load.append(timing.load())
+    say("done", len(chosen), len(chosen))
+
+
+def _guarded(name: str, section: Section, report: Report) -> Iterator[Row]:
+    """The rows of a section; an error becomes its last row."""
+    try:
+        for row in section.rows(report.sizes, report.options):
+            yield replace(row, section=section.title)
+    except Exception as error:
+        report.failed.append(name)
+        lines = str(error).splitlines() or [""]
+        said = f"FAILED: {type(error).__name__}: {lines[0]}"
+        yield Row(f"{name}: the rest of this section", None, note=said, section=section.title)
+
+
+def heading(report: Report) -> list[str]:
+    """The machine and the heads of the columns; 100 columns at most."""
+    lines = [*table.machine_lines(), f"mmdp {__version__}, load at the start {report.load[0]}"]
+    if report.options.quick:
+        lines.append("quick trial: tiny sizes, so the figures say nothing about speed")
+    return [*lines, "×: how often our time fits in the peer's; minima of interleaved runs", "",
+            table.ROWS.head()]  # fmt: skip
+
+
+# ------------------------------------------------------------------ the page
+def page_part(document: dict[str, Any]) -> str:
+    """The machine and the table of a run, in Markdown."""
+    rows = [table.from_document(row) for row in document["rows"]]
+    first, second = table.machine_lines(document["machine"])
+    load = " and ".join(str(x) for x in document["load"])
+    trial = ["**A quick trial on tiny sizes: no measure of speed.**", ""] * document["quick"]
+    return "\n".join(
+        [
+            *trial,
+            f"{first}, {document['machine']['memory_gb']} GB. {second[0].upper()}{second[1:]}, "
+            f"mmdp {document['version']}. "
+            f"Load at the start and the end of the run: {load}. "
+            f"{sum(document['seconds'].values()):.0f} s in all. {table.summary(rows)}.",
+            "",
+            table.markdown(rows),
+        ]
+    )
+
+
+def fill_page(document: dict[str, Any], page: Path = PAGE) -> None:
+    """Put the results of a run between the markers of the page, and its picture beside it."""
+    text = page.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise InputError(f"{page}: the lines {BEGIN} and {END} are missing; put them back")
+    rows: Sequence[Row] = [table.from_document(row) for row in document["rows"]]
+    write_all(
+        {
+            page: f"{before}{BEGIN}\n{page_part(document)}{END}{after}",
+        }
+    )
