@@ -185,15 +185,10 @@ def page_part(document: dict[str, Any]) -> str:
 
 
 def fill_page(document: dict[str, Any], page: Path = PAGE) -> None:
-    """Put the results of a run between the markers of the page, and its picture beside it."""
+    """Put the results of a run between the markers of the page."""
     text = page.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise InputError(f"{page}: the lines {BEGIN} and {END} are missing; put them back")
-    rows: Sequence[Row] = [table.from_document(row) for row in document["rows"]]
-    write_all(
-        {
-            page: f"{before}{BEGIN}\n{page_part(document)}{END}{after}",
-        }
-    )
+    write_all({page: f"{before}{BEGIN}\n{page_part(document)}{END}{after}"})
