@@ -197,11 +197,11 @@ class Relaxation:
         v[self.horizon % 2], n[0] = x.terminal, start
         pays = self.horizon * len(x.indices) * x.n_models >= THREADS_PAY_FROM
         threads = self.threads if pays else 1
-        marks, edges = march.new_marks(), march.edges(x.n_states, march.pieces(threads))
+        edges = march.edges(x.n_states, march.pieces(threads))
 
-        def backward(_: int) -> None:
+        def backward(marks: march.Marks, rank: int) -> None:
             compiled.own_backward(
-                marks, edges, x.indptr, x.indices, x.p, x.r, NONE if y is None else y, d, step,
+                marks, rank, edges, x.indptr, x.indices, x.p, x.r, NONE if y is None else y, d, step,
                 out, self.lo, self.hi, self.mask, x.discount, v, self._own, self.prices, self.best,
                 np.empty(x.n_models),
             )  # fmt: skip
@@ -212,7 +212,7 @@ class Relaxation:
             )  # fmt: skip
 
         team = Team.of(threads)
-        team.each(backward, range(threads if march.POSSIBLE else 1))
+        march.walk(team, len(x.indices) * x.n_models, backward)
         if subgradient:
             team.each(forward, blocks(x.n_models, threads))
         values: Array = (start * v[0]).sum(axis=0)

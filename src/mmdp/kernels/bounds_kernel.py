@@ -231,8 +231,9 @@ def _charge(t, s, a, y, d, step, out, lo, hi, q):  # type: ignore[no-untyped-def
 
 @jit(**_FUSED)
 def own_backward(  # type: ignore[no-untyped-def]
-    marks, edges, indptr, indices, p, r, y, d, step, out, lo, hi, mask, gamma, v, own, h, best, q
-):
+    marks, rank, edges, indptr, indices, p, r, y, d, step, out, lo, hi, mask, gamma, v, own, h,
+    best, q,
+):  # fmt: skip
     """Each model's own optimum with rewards r - y; v (2, S, M) ends with t = 0 in slot 0.
 
     H and its maximiser (see couple) come with it. Where step > 0, y is first moved along d
@@ -243,7 +244,7 @@ def own_backward(  # type: ignore[no-untyped-def]
     T, _, A = mask.shape
     M = _U(v.shape[2])
     while True:
-        number, piece = march.take(marks, len(edges) - 1, T)
+        number, piece = march.take(marks, rank, len(edges) - 1, T)
         if number >= T:
             return
         t = T - 1 - number

@@ -417,8 +417,8 @@ class NumbaKernel:
         def run(marks: Any, rank: int, edges: Any, m: tuple[int, int]) -> None:
             _backward(
                 marks, rank, edges, horizon, m[0], m[1], mode, x.indptr, x.indices, x.p, x.r,
-                x.allowed, x.dense, x.discount, v, b, weights is not None, actions, policy is not None,
-                probabilities, own, mode == OWN and keep_actions, gradient, q_out,
+                x.allowed, x.dense, x.discount, v, b, weights is not None, actions,
+                policy is not None, probabilities, own, mode == OWN and keep_actions, gradient, q_out,
                 np.empty((1, A, M)) if q is None else q, np.empty(A),
             )  # fmt: skip
 
