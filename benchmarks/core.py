@@ -28,6 +28,11 @@ MAX_SWEEPS = 6
 BUDGET = 12.0  # seconds of rounds for the rows of one instance
 LOOPS = ("authors' loops", "loops, kind layout")
 DEFAULT = "ours by default"
+LOOP_GOALS = {"RS": Goal(25, 40), "POPS": Goal(35, 60), "POP": Goal(50, 75)}
+NUMPY_GOALS: dict[str, dict[int, Goal | None]] = {  # by threads
+    "banded": {1: Goal(2.5, 5), 2: None},
+    "dense": {1: Goal(1.2, 1.5), 2: Goal(1.8, 3)},
+}
 
 
 def ours(instance: Instance, threads: int) -> tuple[Contestant, int]:
@@ -57,10 +62,9 @@ def sized(sizes: Sizes, name: str, band: bool = True) -> Instance:
 # ------------------------------------------------------------------ the authors' loops
 def loops(sizes: Sizes) -> Iterator[Row]:
     """The loops as published and in a kind layout, on one thread."""
-    goals = {"RS": Goal(25, 40), "POPS": Goal(35, 60), "POP": Goal(50, 75)}
     for name in LOOPS:
         _compile(name)
-    for label, goal in goals.items():
+    for label, goal in LOOP_GOALS.items():
         yield from against_loops(sized(sizes, label), sizes, goal, label)
 
 
@@ -121,9 +125,7 @@ def _one_sweep(make: Any, instance: Instance, sizes: Sizes, sweeps: int) -> dict
 # ------------------------------------------------------------------ plain numpy
 def plain_numpy(sizes: Sizes) -> Iterator[Row]:
     """Batched matmul with models first, on banded and on fully dense rows."""
-    banded: dict[int, Goal | None] = {1: Goal(2.5, 5), 2: None}
-    dense: dict[int, Goal | None] = {1: Goal(1.2, 1.5), 2: Goal(1.8, 3)}
-    for kind, goals in (("banded", banded), ("dense", dense)):
+    for kind, goals in NUMPY_GOALS.items():
         for name in ("POPS", "POP"):
             instance = sized(sizes, name, band=kind == "banded")
             yield from against_numpy(instance, sizes, goals, f"{name} {kind}")

@@ -22,6 +22,8 @@ from benchmarks.table import Goal, Row
 from benchmarks.timing import Contestant
 from mmdp.kernels.numba_kernel import NumbaKernel
 
+GOAL = Goal(0.9, 1.1, "within")
+
 
 def growth(sizes: Sizes) -> Iterator[Row]:
     for axis, shapes in sizes.growth.items():
@@ -46,7 +48,7 @@ def slope_row(axis: str, shapes: tuple[Shape, ...], rounds: int) -> Row:
     each = [slope(work, np.array(x)) for x in zip(*(x.rounds for x in found), strict=True)]
     sizes = work / work[0]
     return Row(
-        f"log-log slope in {axis}", slope(work, best), "", 1, Goal(0.9, 1.1, "within"),
+        f"log-log slope in {axis}", slope(work, best), "", 1, GOAL,
         timing.spread(each), min(each), max(each),
         note=f"{work[0]:.1e} to {work[-1]:.1e} multiply-adds a pass, {1e3 * best[0]:.3g} ms to "
         f"{best[-1]:.3g} s; slope of plain reading {reading:.2f}",

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import accelerator, core, growth, machine, memory, picture, single, table, timing
 from benchmarks.sizes import FULL, QUICK, Sizes
-from benchmarks.table import Row
+from benchmarks.table import Goal, Row
 from mmdp import InputError, __version__
 from mmdp.io import write_all
 
@@ -26,10 +26,15 @@ BEGIN, END = "<!-- bench -->", "<!-- end -->"
 
 @dataclass(frozen=True)
 class Section:
-    """Rows that belong together; ``asked``: run only where it is asked for."""
+    """Rows that belong together; ``asked``: run only where it is asked for.
+
+    ``floors``: the (threads, goal) of the rows that are held against one, which are shown as
+    not run where the section fails.
+    """
 
     title: str
     rows: Callable[[Sizes, Options], Iterator[Row]]
+    floors: Sequence[tuple[int | None, Goal | None]] = ()
     asked: bool = False
 
 
@@ -61,24 +66,50 @@ def _of_sizes(rows: Callable[[Sizes], Iterator[Row]]) -> Callable[[Sizes, Option
     return lambda sizes, options: rows(sizes)
 
 
+def _each(goal: Goal, *threads: int | None) -> list[tuple[int | None, Goal | None]]:
+    return [(count, goal) for count in threads]
+
+
 SECTIONS: dict[str, Section] = {
-    "loops": Section("against the authors' loops, compiled", _of_sizes(core.loops)),
-    "numpy": Section("against plain numpy", _of_sizes(core.plain_numpy)),
-    "single": Section("one model, against the toolboxes", _of_sizes(single.one_model)),
-    "bandwidth": Section("share of the read bandwidth", _of_sizes(machine.bandwidth)),
-    "float32": Section("32 bits", _of_sizes(machine.single_precision)),
-    "starts": Section("many starts at once", _of_sizes(machine.batched_starts)),
-    "sweeps": Section("two-way sweeps", _of_sizes(machine.two_way)),
-    "neighbours": Section("busy neighbours", _of_sizes(machine.neighbours)),
-    "rollouts": Section("belief rollouts", _of_sizes(machine.rollouts)),
-    "growth": Section("growth", _of_sizes(growth.growth)),
-    "loading": Section("loading", _of_sizes(memory.loading)),
-    "memory": Section("peak memory", _of_sizes(memory.memory)),
+    "loops": Section(
+        "against the authors' loops, compiled", _of_sizes(core.loops),
+        [(1, goal) for goal in core.LOOP_GOALS.values()],
+    ),
+    "numpy": Section(
+        "against plain numpy", _of_sizes(core.plain_numpy),
+        [*core.NUMPY_GOALS["banded"].items(), *core.NUMPY_GOALS["dense"].items()] * 2,
+    ),
+    "single": Section(
+        "one model, against the toolboxes", _of_sizes(single.one_model),
+        [*single.GOALS.items()] * 2,
+    ),
+    "bandwidth": Section(
+        "share of the read bandwidth", _of_sizes(machine.bandwidth),
+        [*machine.SHARE_GOALS.items()],
+    ),
+    "float32": Section(
+        "32 bits", _of_sizes(machine.single_precision), _each(machine.SINGLE_GOAL, 1, 2)
+    ),
+    "starts": Section(
+        "many starts at once", _of_sizes(machine.batched_starts), _each(machine.STARTS_GOAL, 1)
+    ),
+    "sweeps": Section("two-way sweeps", _of_sizes(machine.two_way), _each(machine.SWEEPS_GOAL, 1)),
+    "neighbours": Section(
+        "busy neighbours", _of_sizes(machine.neighbours), _each(machine.BESIDE_GOAL, 2, 2, 2)
+    ),
+    "rollouts": Section(
+        "belief rollouts", _of_sizes(machine.rollouts), _each(machine.ROLLOUT_GOAL, 1, 2, 1, 2)
+    ),
+    "growth": Section("growth", _of_sizes(growth.growth), _each(growth.GOAL, 1, 1, 1)),
+    "loading": Section("loading", _of_sizes(memory.loading), _each(memory.LOAD_GOAL, None)),
+    "memory": Section("peak memory", _of_sizes(memory.memory), _each(memory.PEAK_GOAL, None, None)),
     "large": Section("a large case", _of_sizes(memory.large), asked=True),
     "gpu": Section(
-        "on a GPU", lambda sizes, options: accelerator.accelerator(options.gpu_json, options.quick)
+        "on a GPU",
+        lambda sizes, options: accelerator.accelerator(options.gpu_json, options.quick),
+        [(None, held[-1]) for held in accelerator.HELD],
     ),
-}
+}  # fmt: skip
 
 
 @dataclass
@@ -145,14 +176,20 @@ def run(
 
 def _guarded(name: str, section: Section, report: Report) -> Iterator[Row]:
     """The rows of a section; an error becomes its last row."""
+    left = [floor for floor in section.floors if floor[1] is not None]
     try:
         for row in section.rows(report.sizes, report.options):
+            if row.goal is not None:
+                left.remove((row.threads, row.goal))
             yield replace(row, section=section.title)
     except Exception as error:
         report.failed.append(name)
         lines = str(error).splitlines() or [""]
         said = f"FAILED: {type(error).__name__}: {lines[0]}"
         yield Row(f"{name}: the rest of this section", None, note=said, section=section.title)
+        for threads, goal in left:
+            check = f"{name}: a floor of this section"
+            yield Row(check, None, "", threads, goal, note=said, section=section.title)
 
 
 def heading(report: Report) -> list[str]:

@@ -297,6 +297,9 @@ def test_every_floor_is_a_row(trial: tuple[Path, str]) -> None:
             assert row["value"] == pytest.approx(ratio)
             assert row["low"] <= row["high"]
     assert found == FLOORS
+    for section in suite.SECTIONS.values():  # what is shown where a section fails
+        held = [(n, g.floor, g.aim) for n, g in section.floors if g is not None]
+        assert sorted(held, key=str) == sorted(FLOORS.get(section.title, []), key=str)
     assert document["failed"] == []
     assert all(len(line) <= 100 for line in printed.splitlines() if str(folder) not in line)
     assert {"cpu", "cores", "numpy", "numba", "memory_gb"} <= document["machine"].keys()
@@ -354,16 +357,19 @@ def test_a_section_that_fails_is_a_row_and_the_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(sizes: Any, options: Any) -> Iterator[table.Row]:
-        yield table.Row("first", 1.0)
+        yield table.Row("first", 1.0, goal=table.Goal(5, 6))
         raise ValueError("no such luck\nsecond line")
 
-    monkeypatch.setitem(suite.SECTIONS, "loading", suite.Section("loading", broken))
+    floors = [(None, table.Goal(2, 3)), (1, table.Goal(5, 6))]
+    monkeypatch.setitem(suite.SECTIONS, "loading", suite.Section("loading", broken, floors))
     done = bench("--only", "loading,memory", "--out", str(tmp_path))
     assert done.exit_code == 1
     document = json.loads((tmp_path / "bench.json").read_text())
     checks = {row["check"]: row for row in document["rows"]}
     assert checks["first"]["value"] == 1.0
     assert checks["loading: the rest of this section"]["note"] == "FAILED: ValueError: no such luck"
+    not_run = [row for row in document["rows"] if row["reached"] == "not run"]
+    assert [(row["threads"], row["goal"]["floor"]) for row in not_run] == [(None, 2)]
     assert any("peak" in check for check in checks)  # the next section ran
     assert "failed: loading" in done.stderr
 

@@ -298,7 +298,7 @@ def test_threads_in_step_see_all_of_the_step_before(threads, monkeypatch):
 def test_a_helper_that_never_comes_is_not_waited_for():
     """One thread alone walks through work that was cut for many."""
     x = np.zeros((11, 9))
-    _relay(np.zeros(48, np.int64), 0, x, 8, 10)
+    _relay(march.new_marks(), 0, x, 8, 10)
     assert x[-1].any()
 
 

@@ -201,9 +201,9 @@ class Relaxation:
 
         def backward(marks: march.Marks, rank: int) -> None:
             compiled.own_backward(
-                marks, rank, edges, x.indptr, x.indices, x.p, x.r, NONE if y is None else y, d, step,
-                out, self.lo, self.hi, self.mask, x.discount, v, self._own, self.prices, self.best,
-                np.empty(x.n_models),
+                marks, rank, edges, x.indptr, x.indices, x.p, x.r, NONE if y is None else y, d,
+                step, out, self.lo, self.hi, self.mask, x.discount, v, self._own, self.prices,
+                self.best, np.empty(x.n_models),
             )  # fmt: skip
 
         def forward(m: tuple[int, int]) -> None:

@@ -43,21 +43,27 @@ _rest = 0.5  # seconds without helpers after it was crowded
 _alone_until = 0.0
 
 
+def new_marks(work: int = 0) -> Marks:
+    """Counters of one pass, all at the start; ``work``: multiply-adds of a piece."""
+    marks = np.zeros(48, dtype=np.int64)
+    marks[_PATIENCE] = max(SHORTEST, int(NS_PER_WORK * work))
+    return marks
+
+
 def walk(team: Team, work: int, call: Callable[[Marks, int], None]) -> None:
     """``call(marks, rank)`` on the threads of the team, for a pass of ``work`` a step.
 
     Rank 0 stays to the end; the others leave when it is crowded.
     """
     global _rest, _alone_until
-    marks = np.zeros(48, dtype=np.int64)
-    marks[_PATIENCE] = max(SHORTEST, int(NS_PER_WORK * work / pieces(len(team))))
+    marks = new_marks(work // pieces(len(team)))
     alone = len(team) == 1 or not POSSIBLE or time.monotonic() < _alone_until
     team.each(lambda rank: call(marks, rank), range(1 if alone else len(team)))
     if alone:
         return
     if marks[_CROWDED]:
         _alone_until = time.monotonic() + _rest
-        _rest = min(2 * _rest, 8.0)
+        _rest = min(2 * _rest, 2.0)
     else:
         _rest = 0.5
 

@@ -418,8 +418,8 @@ class NumbaKernel:
             _backward(
                 marks, rank, edges, horizon, m[0], m[1], mode, x.indptr, x.indices, x.p, x.r,
                 x.allowed, x.dense, x.discount, v, b, weights is not None, actions,
-                policy is not None, probabilities, own, mode == OWN and keep_actions, gradient, q_out,
-                np.empty((1, A, M)) if q is None else q, np.empty(A),
+                policy is not None, probabilities, own, mode == OWN and keep_actions, gradient,
+                q_out, np.empty((1, A, M)) if q is None else q, np.empty(A),
             )  # fmt: skip
 
         if weights is None and M > 1:  # models do not meet: whole passes over blocks of models
