@@ -91,7 +91,7 @@ SECTIONS: dict[str, Section] = {
         "32 bits", _of_sizes(machine.single_precision), _each(machine.SINGLE_GOAL, 1, 2)
     ),
     "starts": Section(
-        "many starts at once", _of_sizes(machine.batched_starts), _each(machine.STARTS_GOAL, 1)
+        "many starts at once", _of_sizes(machine.batched_starts), _each(machine.STARTS_GOAL, 1, 1)
     ),
     "sweeps": Section("two-way sweeps", _of_sizes(machine.two_way), _each(machine.SWEEPS_GOAL, 1)),
     "neighbours": Section(

@@ -261,7 +261,7 @@ FLOORS = {  # of the project, by section: (threads, floor, aim)
     "one model, against the toolboxes": [(1, 1.0, 1.5), (2, 1.3, 2.0)] * 2,
     "share of the read bandwidth": [(1, 0.75, 0.9), (2, 0.7, 0.85)],
     "32 bits": [(1, 1.4, 1.8), (2, 1.4, 1.8)],
-    "many starts at once": [(1, 2.2, 4)],
+    "many starts at once": [(1, 2.2, 4)] * 2,
     "two-way sweeps": [(1, 1.5, 2.5)],
     "busy neighbours": [(2, 1.5, 1.0)] * 3,
     "belief rollouts": [(1, 2e6, 4e6), (2, 2e6, 4e6)] * 2,

@@ -369,6 +369,14 @@ def test_an_incumbent_may_be_a_solution_a_policy_a_number_or_none() -> None:
     assert seen
 
 
+def test_an_incumbent_of_another_horizon_is_refused() -> None:
+    model = random_model(3, horizon=0)
+    for T in (1, 3):
+        with pytest.raises(mmdp.InputError):
+            bound(model, 5, time_limit=0.1, incumbent=mmdp.solve(model, T))
+    assert bound(model, 5, time_limit=0.1, incumbent=np.int64(-1000)).value > -1000
+
+
 def test_interrupting_returns_a_valid_bound() -> None:
     model = random_model(5, n_models=6, n_states=4, n_actions=3, horizon=0)
     solution = mmdp.solve(model, 5)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 import mmdp
 from mmdp import kernels
+from mmdp.bounds.closed import magnitude
 from mmdp.methods.base import Context, Progress
 from mmdp.methods.cadp import ascend
 from mmdp.methods.exact import Exact
@@ -104,6 +105,34 @@ def test_polish_is_never_worse_and_leaves_some_local_maxima() -> None:
     assert better >= 3
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1e-4, 1e6])
+@pytest.mark.parametrize("method", [Exact(starts=1, polish=False), MILP()])
+def test_optimal_means_optimal_at_any_scale(method: mmdp.methods.Method, scale: float) -> None:
+    for seed in range(12):
+        model, T = tiny(seed, 300)
+        truth = best_markov(model, T)
+        small = model.replace(rewards=model.rewards * scale, terminal=model.terminal * scale)
+        found = mmdp.solve(small, T, method, seed=0)
+        assert found.status is Status.OPTIMAL
+        size = max(abs(truth), 1e-3 * magnitude(model.problem, T))
+        assert found.value / scale == pytest.approx(truth, abs=2.5e-5 * size)
+        assert found.details["bound"] >= truth * scale - 1e-12 * size * scale
+
+
+@pytest.mark.parametrize("method", [Exact(), MILP()])
+def test_a_stop_before_the_search_leaves_the_closed_bound(method: mmdp.methods.Method) -> None:
+    model = random_model(31, n_models=6, n_states=5, n_actions=3, horizon=0, masks=False)
+    found = mmdp.solve(model, 4, method, seed=0, time_limit=1e-9)
+    assert found.status is Status.TIME_LIMIT
+    assert found.details["bound"] <= mmdp.solve(model, 4, "oracle").value + 1e-9
+
+
+def test_polish_keeps_the_time_limit() -> None:
+    model = mmdp.domains.garnet(seed=0).train
+    found = mmdp.solve(model, 25, mmdp.CADP(polish=600), time_limit=0.3)
+    assert found.seconds < 60
+
+
 def test_cadp_polishes_when_asked() -> None:
     gained = 0
     for seed in range(40):
@@ -127,7 +156,7 @@ def plain_mean(model: mmdp.MMDP, found: mmdp.Solution) -> float:
     [
         (lambda: mmdp.CADP(polish=-1), "polish must be seconds"),
         (lambda: Exact(gap=-1), "gap must be at least 0"),
-        (lambda: Exact(starts=0), "at least 1"),
+        (lambda: Exact(starts=0), "starts"),
         (lambda: MILP(gap=float("nan")), "gap must be at least 0"),
     ],
 )

@@ -293,3 +293,13 @@ def test_auto_takes_jax_only_for_large_solves_on_an_accelerator(monkeypatch):
     assert kernels.get("auto", large - 1, solving=problem).name == "numba"
     monkeypatch.setattr(kernels, "_fits_accelerator", lambda problem: False)
     assert kernels.get("auto", large, solving=problem).name == "numba"
+
+
+def test_mixed_precision_never_makes_a_bound_invalid():
+    for seed in range(10):
+        model = random_model(seed, **SIZES, horizon=0, storage="dense")
+        exact = mmdp.bound(model, 6, "oracle", backend="numpy").value
+        found = mmdp.bound(model, 6, "oracle", backend=JaxKernel("mixed")).value
+        assert found == pytest.approx(exact, rel=1e-12, abs=1e-12)
+        wsu = mmdp.solve(model, 6, "wsu", backend="jax", precision="mixed")
+        assert wsu.value == pytest.approx(mmdp.solve(model, 6, "wsu").value, rel=1e-12, abs=1e-12)

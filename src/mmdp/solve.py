@@ -82,7 +82,7 @@ def solve(
         )
     chosen = _read_method(method)
     steps = check_horizon(model, horizon)
-    _check_time_limit(time_limit)
+    check_time_limit(time_limit)
     check_seed(seed)
     starts = getattr(chosen, "starts", 1)
     work = model.problem.work(steps) * starts
@@ -195,7 +195,7 @@ def check_horizon(model: MMDP, horizon: int | None) -> int:
     return int(horizon)
 
 
-def _check_time_limit(time_limit: float | None) -> None:
+def check_time_limit(time_limit: float | None) -> None:
     if time_limit is None:
         return
     number = isinstance(time_limit, (int, float, np.number)) and not isinstance(time_limit, bool)

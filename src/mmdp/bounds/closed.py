@@ -22,11 +22,21 @@ def own_optimum(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, 
     return q, x.weights * x.returns(values[0])
 
 
-def rounding(problem: Problem, horizon: int) -> float:
-    """What floating point can have taken from either bound."""
+def magnitude(problem: Problem, horizon: int) -> float:
+    """The largest |return| that rewards of this size could give."""
     x = problem
     total = float((x.discount ** np.arange(horizon)).sum()) * float(np.abs(x.r).max(initial=0.0))
-    total += x.discount**horizon * float(np.abs(x.terminal).max(initial=0.0))
+    return total + x.discount**horizon * float(np.abs(x.terminal).max(initial=0.0))
+
+
+def scale_of(value: float, problem: Problem, horizon: int) -> float:
+    """What a relative gap is relative to: |value|, or a thousandth of the largest return."""
+    return max(abs(value), 1e-3 * magnitude(problem, horizon))
+
+
+def rounding(problem: Problem, horizon: int) -> float:
+    """What floating point can have taken from either bound."""
+    x, total = problem, magnitude(problem, horizon)
     row = int(np.diff(x.indptr).max(initial=1))
     return 4 * EPS * total * ((horizon + 1) * (row + 4) + x.n_models + x.n_states)
 

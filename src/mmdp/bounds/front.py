@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -82,13 +83,12 @@ def bound(
     >>> bound(one, 3).value >= 5.25
     True
     """
-    from mmdp.solve import check_horizon
+    from mmdp.solve import check_horizon, check_time_limit
 
     steps = check_horizon(model, horizon)
     if method not in BOUNDS:
         raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUNDS)}")
-    if time_limit is not None and not time_limit > 0:
-        raise InputError(f"time_limit must be a positive number of seconds, not {time_limit}")
+    check_time_limit(time_limit)
     started = time.perf_counter()
     search = Search(model, steps, kernels.get(backend), seed, callback)
     search.start(method, SECONDS if time_limit is None else time_limit, incumbent)
@@ -146,7 +146,7 @@ class Search:
         from mmdp.solution import Solution
         from mmdp.solve import evaluate, solve
 
-        if isinstance(incumbent, (int, float, np.floating)) and not isinstance(incumbent, bool):
+        if isinstance(incumbent, Real) and not isinstance(incumbent, bool):
             if not math.isfinite(incumbent):
                 raise InputError(f"the incumbent's value must be finite, not {incumbent}")
             self.target = float(incumbent)
@@ -160,7 +160,9 @@ class Search:
         if isinstance(incumbent, Solution):
             self.target = incumbent.value
             incumbent = incumbent.policy
-        elif isinstance(incumbent, MarkovPolicy):
+            if not isinstance(incumbent, MarkovPolicy):
+                return
+        if isinstance(incumbent, MarkovPolicy):
             incumbent.check(self.model, self.horizon)
             self.target = evaluate(incumbent, self.model, backend=self.kernel).mean
         else:
@@ -190,7 +192,12 @@ class Search:
     def met(self) -> bool:
         """Whether a bound meets the incumbent."""
         least = min(x for x, _ in self.found.values())
-        return least - self.target <= TIGHT * max(1.0, abs(self.target))
+        return least - self.target <= self.tolerance
+
+    @property
+    def tolerance(self) -> float:
+        """How near a bound must come to the incumbent to meet it."""
+        return TIGHT * closed.scale_of(self.target, self.problem, self.horizon)
 
     def left(self) -> float:
         return self.deadline - time.perf_counter()
@@ -303,7 +310,7 @@ class Search:
             search = first
             if groups is not search.relaxation.groups:
                 search.regroup(groups)
-        enough = self.target + TIGHT * max(1.0, abs(self.target))
+        enough = self.target + self.tolerance
         try:
             while time.perf_counter() < deadline and not self.met:
                 search.run(

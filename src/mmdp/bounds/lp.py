@@ -166,21 +166,28 @@ def minimise(
     integral: Mask | None = None, time_limit: float | None = None, gap: float = 0.0,
     start: Array | None = None, watch: Watch | None = None,
 ) -> Answer:  # fmt: skip
-    """min cost x with row_lower <= rows x <= row_upper, 0 <= x <= upper, some x integral."""
+    """min cost x with row_lower <= rows x <= row_upper, 0 <= x <= upper, some x integral.
+
+    HiGHS has absolute tolerances, so that it sees the cost in units of its largest entry.
+    """
     import highspy
 
+    unit = float(np.abs(cost).max(initial=0.0)) or 1.0
     solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.silent()
-    solver.passModel(_highs_model(highspy, cost, rows, row_lower, row_upper, upper, integral))
+    solver.passModel(
+        _highs_model(highspy, cost / unit, rows, row_lower, row_upper, upper, integral)
+    )
     if time_limit is not None:
         solver.setOptionValue("time_limit", max(time_limit, 0.1))
     solver.setOptionValue("mip_rel_gap", gap)
+    solver.setOptionValue("mip_abs_gap", 1e-9)
     if start is not None:
         given = highspy.HighsSolution()
         given.col_value = list(start)
         solver.setSolution(given)
     if watch is not None:
-        _follow(solver, watch)
+        _follow(solver, watch, unit)
     solver.HandleKeyboardInterrupt = True
     solver.run()
     info, found = solver.getInfo(), solver.getSolution()
@@ -193,7 +200,7 @@ def minimise(
     whole = integral is not None and bool(integral.any())
     bound = float(info.mip_dual_bound if whole else info.objective_function_value)
     prices = np.array(found.row_dual) if found.dual_valid else np.zeros(0)
-    return Answer(status, x, bound, prices, max(int(info.mip_node_count), 0))
+    return Answer(status, x, unit * bound, unit * prices, max(int(info.mip_node_count), 0))
 
 
 def _highs_model(
@@ -213,10 +220,10 @@ def _highs_model(
     return lp
 
 
-def _follow(solver: Any, watch: Watch) -> None:
+def _follow(solver: Any, watch: Watch, unit: float) -> None:
     def logged(event: Any) -> None:
         out = event.data_out
-        if not watch(out.mip_dual_bound, max(int(out.mip_node_count), 0)):
+        if not watch(unit * out.mip_dual_bound, max(int(out.mip_node_count), 0)):
             solver.cancelSolve()
 
     solver.cbMipLogging += logged

@@ -478,12 +478,6 @@ def _judged(
     )
 
 
-@_jit("horizon", "tuning")
-def _run_returns(x: Arrays, policy: Traced, *, horizon: int, tuning: Tuning) -> Traced:
-    first, _ = _backward_pass(x, horizon, "given", None, policy, frozenset(), tuning, False)
-    return _returns(x, first, False)
-
-
 # ------------------------------------------------------------------ arrays on the device
 class _Cache:
     """Device arrays of read-only host arrays, as long as those live; the oldest go first."""
@@ -554,7 +548,8 @@ class JaxKernel:
     Parameters
     ----------
     precision
-        ``"mixed"`` stores p in 32 bits (half the reading) and sums in 64.
+        ``"mixed"`` lets :meth:`cadp` read p in 32 bits (half the reading), with sums in 64;
+        its policies then climb on and are valued in 64 bits. Single passes are in 64 bits.
     devices
         Devices to spread the models over (``jax.devices()``); the default one if None.
     tuning
@@ -606,7 +601,7 @@ class JaxKernel:
         keep |= {"q"} if keep_q else set()
         M = problem.n_models
         with _double():
-            x = self.arrays(problem)
+            x = self._exact().arrays(problem)
             first, kept = _run_backward(
                 x, self._put(weights, models=-1), self._put(_table(policy)), horizon=horizon,
                 choice=choice, keep=frozenset(keep), tuning=self.tuning,
@@ -630,7 +625,7 @@ class JaxKernel:
 
     def forward(self, problem: Problem, horizon: int, policy: npt.NDArray[np.generic]) -> Array:
         with _double():
-            x, table = self.arrays(problem), self._put(_table(policy))
+            x, table = self._exact().arrays(problem), self._put(_table(policy))
             _, b = _run_forward(x, table, None, horizon=horizon, tuning=self.tuning)
             return np.array(b)[..., : problem.n_models]
 
@@ -638,7 +633,7 @@ class JaxKernel:
         self, problem: Problem, horizon: int, policy: npt.NDArray[np.generic], q: Array
     ) -> tuple[IntArray, Array]:
         with _double():
-            x, table = self.arrays(problem), self._put(_table(policy))
+            x, table = self._exact().arrays(problem), self._put(_table(policy))
             found = _run_forward(
                 x, table, self._put(q, models=-1), horizon=horizon, tuning=self.tuning
             )
@@ -660,8 +655,8 @@ class JaxKernel:
 
         On an accelerator p is read once a time step for all K starts (see Tuning.wide). None
         starts from WSU. Every start takes the steps that it would take alone, those of
-        :class:`mmdp.CADP` with the same ``sweeps``. With ``precision="mixed"`` the returns of
-        the final policies are computed again in 64 bits.
+        :class:`mmdp.CADP` with the same ``sweeps``. With ``precision="mixed"`` the final
+        policies climb on in 64 bits, and the trace is that of this climb.
         """
         if sweeps not in ("paper", "two-way"):
             raise InputError(f'sweeps must be "paper" or "two-way", not {sweeps!r}')
@@ -682,8 +677,11 @@ class JaxKernel:
         found = _State(*map(np.concatenate, zip(*ends, strict=True)))
         returns, value = found.returns[:, : problem.n_models], found.value
         if self.precision == "mixed":
-            returns = self._exact_returns(problem, horizon, found.policy)
-            value = returns @ problem.weights
+            again = self._exact().cadp(
+                problem, horizon, found.policy, tol=tol, max_iterations=max_iterations,
+                sweeps=sweeps,
+            )  # fmt: skip
+            return again._replace(sweeps=found.sweeps + again.sweeps)
         longest = int((~np.isnan(found.trace)).sum(axis=1).max())
         return Ascents(
             found.policy, returns, value, found.sweeps, found.converged, found.trace[:, :longest]
@@ -715,16 +713,11 @@ class JaxKernel:
     def _device(self) -> Any:
         return self.devices[0] if self.devices else jax.devices()[0]
 
-    def _exact_returns(self, problem: Problem, horizon: int, policies: IntArray) -> Array:
-        """(K, M) returns in 64 bits; p is on the device in 64 bits only meanwhile."""
-        exact = JaxKernel("double", self.devices, self.tuning)
-        with _double():
-            x = exact.arrays(problem, cached=False)
-            found = [
-                _run_returns(x, self._put(table), horizon=horizon, tuning=self.tuning)
-                for table in policies
-            ]
-            return np.stack([np.array(one)[: problem.n_models] for one in found])
+    def _exact(self) -> JaxKernel:
+        """This kernel in 64 bits."""
+        if self.precision == "double":
+            return self
+        return JaxKernel("double", self.devices, self.tuning)
 
     # ------------------------------------------------------------ transfers
     def arrays(self, problem: Problem, wide: bool = False, cached: bool = True) -> Arrays:

@@ -18,12 +18,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mmdp.bounds import closed
+from mmdp.bounds.descent import Descent, Watch
 from mmdp.bounds.relaxation import Array, Groups, Mask, Relaxation, open_actions
 from mmdp.errors import InputError
 from mmdp.methods.base import Context, Outcome, Stop, start_policy
 from mmdp.methods.cadp import ascend
 from mmdp.methods.polish import ascend_inside, polish
 from mmdp.solution import Status
+from mmdp.validate import check_whole
 
 ROOT_STEPS, NODE_STEPS = 400, 60
 KEEP_BYTES = 512 * 1024**2  # of multipliers kept for open nodes
@@ -39,7 +41,8 @@ class Exact:
     Parameters
     ----------
     gap
-        Relative gap at which the answer counts as optimal.
+        Gap at which the answer counts as optimal, relative to |value| (where that is near
+        zero, to a thousandth of the largest possible return).
     starts
         CADP starts for the first incumbent.
     polish
@@ -65,13 +68,14 @@ class Exact:
     def __post_init__(self) -> None:
         if not self.gap >= 0:
             raise InputError(f"gap must be at least 0, not {self.gap}")
-        if self.starts < 1 or self.max_nodes < 1:
-            raise InputError("starts and max_nodes must be at least 1")
+        check_whole(self.starts, "starts")
+        check_whole(self.max_nodes, "max_nodes")
 
     def run(self, context: Context) -> Outcome:
         tree = Tree(context, self)
         status = Status.ITERATION_LIMIT
         try:
+            tree.first_bound()
             tree.first_incumbent()
             tree.search()
             if tree.proven:
@@ -111,6 +115,7 @@ class Tree:
         self.slack = closed.rounding(context.problem, context.horizon)
         self.groups: Groups | None = None
         self.oracle = math.inf
+        self.own: Array | None = None
 
     # ------------------------------------------------------------ facts
     @property
@@ -126,16 +131,25 @@ class Tree:
 
     @property
     def tolerance(self) -> float:
-        return self.options.gap * max(1.0, abs(self.value))
+        x = self.context
+        return max(
+            self.options.gap * closed.scale_of(self.value, x.problem, x.horizon), 2 * self.slack
+        )
 
     @property
     def proven(self) -> bool:
-        return self.bound - self.value <= max(self.tolerance, 2 * self.slack)
+        return self.bound - self.value <= self.tolerance
 
     def details(self) -> dict[str, Any]:
         return {"bound": self.bound, "nodes": self.nodes, "closed": self.closed}
 
     # ------------------------------------------------------------ the search
+    def first_bound(self) -> None:
+        """The closed forms: a bound to fall back on, however early the search is stopped."""
+        x = self.problem
+        q, self.own = closed.own_optimum(x, self.context.horizon, self.context.kernel)
+        self.oracle = min(closed.oracle_bound(self.own), closed.qmdp_bound(x, q)) + self.slack
+
     def first_incumbent(self) -> None:
         context = self.context
         seeds = np.random.SeedSequence(context.seed).generate_state(self.options.starts)
@@ -153,14 +167,13 @@ class Tree:
         from mmdp.bounds.matching import match
 
         x, horizon = self.problem, self.context.horizon
-        q, own = closed.own_optimum(x, horizon, self.context.kernel)
-        self.oracle = min(closed.oracle_bound(own), closed.qmdp_bound(x, q)) + self.slack
         mask = open_actions(x, horizon)
         if self.proven:  # one model, one action or one step: a closed form is exact
             return
         _compile()
         until = time.perf_counter() + self._share(0.2)
-        coarse, _ = match(x, mask, own, deadline=until)
+        assert self.own is not None
+        coarse, _ = match(x, mask, self.own, deadline=until)
         self.groups = Groups(coarse.first, coarse.second)
         self.push(self.oracle, mask, None)
         while self.heap and not self.proven and self.nodes < self.options.max_nodes:
@@ -176,8 +189,6 @@ class Tree:
 
     def expand(self, node: Node) -> None:
         """Bound the node; close it, or split it at one (t, s)."""
-        from mmdp.bounds.descent import Descent
-
         self.nodes += 1
         root = self.nodes == 1
         x = Relaxation(self.problem, node.mask, self.groups, threads=1)
@@ -187,7 +198,10 @@ class Tree:
         steps = ROOT_STEPS if root else NODE_STEPS
         for _ in range(20 if root else 4):
             before = search.bound if search.steps else node.bound
-            search.run(max_steps=steps, enough=self.value, deadline=self.context.deadline)
+            search.run(
+                max_steps=steps, enough=self.value, deadline=self.context.deadline,
+                watch=self._watch(node, search),
+            )  # fmt: skip
             self.working = min(node.bound, search.bound)
             self.report()
             if self.working - self.value <= self.tolerance:
@@ -229,6 +243,14 @@ class Tree:
             best, mask.argmax(axis=2),
         ).astype(np.int32)  # fmt: skip
         ascend_inside(self.context, mask, actions)
+
+    def _watch(self, node: Node, search: Descent) -> Watch:
+        def watch(best: float, now: float) -> None:
+            if search.steps % 20 == 0:
+                self.working = min(node.bound, search.bound)
+                self.report()
+
+        return watch
 
     def report(self) -> None:
         self.context.tell(self.bound, self.nodes)

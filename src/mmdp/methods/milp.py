@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -56,33 +57,48 @@ class MILP:
                 f"the program would have {size:,} variables (at most {LIMIT:,}); use "
                 "method='exact', which has no limit"
             )
-        ascend(context, *start_policy(context, "wsu", context.seed))
-        plain = None
-        if not self.tight:
-            shape = (*mask.shape[:2], x.n_models)
-            plain = (np.zeros(shape), np.broadcast_to(x.weights, shape).copy())
-        program = lp.build(x, mask, plain)
-        best = context.best_policy
-        assert best is not None
-        answer = lp.minimise(
-            *program.rows(), integral=np.arange(program.size) >= program.n_u, gap=self.gap,
-            time_limit=None if context.deadline is None else context.deadline - time.perf_counter(),
-            start=program.point(best, context.kernel.forward(x, context.horizon, best)),
-            watch=_watch(context),
-        )  # fmt: skip
-        bound = min(-answer.bound + FEASIBLE * max(1.0, abs(answer.bound)), _closed(context))
+        outer = _closed(context)
+        details: dict[str, Any] = {"bound": outer, "nodes": 0, "variables": size}
+        try:
+            ascend(context, *start_policy(context, "wsu", context.seed))
+            program, answer = self._solve(context, mask)
+        except (Stop, KeyboardInterrupt) as stop:
+            if context.best_policy is None:
+                raise
+            status = Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
+            return Outcome(context.best_policy, status, 0, details=details)
         if answer.x is not None:
             actions = _policy(program, answer.x, mask)
             value = context.mean(context.returns(actions))
             if value > context.best_value:
                 context.trace.append(value)
                 context.best_policy, context.best_value = actions, value
-        details = {
-            "bound": max(bound, context.best_value), "nodes": answer.nodes,
-            "variables": program.size,
-        }  # fmt: skip
-        status = Status.OPTIMAL if answer.status == "optimal" else Status.TIME_LIMIT
+        unit = closed.scale_of(context.best_value, x, context.horizon)
+        if math.isfinite(answer.bound):
+            details["bound"] = min(-answer.bound + FEASIBLE * unit, outer)
+        details["bound"] = max(details["bound"], context.best_value)
+        details |= {"nodes": answer.nodes, "variables": program.size}
+        near = details["bound"] - context.best_value <= (self.gap + 20 * FEASIBLE) * unit
+        status = Status.TIME_LIMIT if context.deadline is not None else Status.COMPLETED
+        if answer.status == "optimal" and near:
+            status = Status.OPTIMAL
         return Outcome(context.best_policy, status, answer.nodes, details=details)
+
+    def _solve(self, context: Context, mask: Any) -> tuple[lp.Program, lp.Answer]:
+        x, best = context.problem, context.best_policy
+        assert best is not None
+        plain = None
+        if not self.tight:
+            shape = (*mask.shape[:2], x.n_models)
+            plain = (np.zeros(shape), np.broadcast_to(x.weights, shape).copy())
+        program = lp.build(x, mask, plain)
+        left = None if context.deadline is None else context.deadline - time.perf_counter()
+        answer = lp.minimise(
+            *program.rows(), integral=np.arange(program.size) >= program.n_u, gap=self.gap,
+            time_limit=left, watch=_watch(context),
+            start=program.point(best, context.kernel.forward(x, context.horizon, best)),
+        )  # fmt: skip
+        return program, answer
 
 
 def _closed(context: Context) -> float:

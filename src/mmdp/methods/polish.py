@@ -47,6 +47,8 @@ def polish(
     best: Actions = np.asarray(actions, dtype=np.int32)
     value = context.mean(context.returns(best))
     until = time.perf_counter() + seconds
+    if context.deadline is not None:
+        until = min(until, context.deadline)
     everything = open_actions(x, horizon)
     improved = True
     while improved and time.perf_counter() < until:
@@ -77,8 +79,10 @@ def _least_losses(context: Context, actions: Actions, most: int) -> npt.NDArray[
     assert found.gradient is not None
     gradient = np.where(np.isfinite(found.gradient), found.gradient, -np.inf)
     chosen = np.take_along_axis(gradient, actions[:, :, None].astype(np.int64), 2)
+    known = np.isfinite(gradient)
+    gradient = np.where(known, gradient, 0.0)
     loss = (chosen - gradient) * (x.discount ** np.arange(horizon))[:, None, None]
-    others = np.isfinite(loss) & (b.sum(axis=2) > 0)[:, :, None]
+    others = known & (b.sum(axis=2) > 0)[:, :, None]
     np.put_along_axis(others, actions[:, :, None].astype(np.int64), False, axis=2)
     places = np.argwhere(others)
     order = np.argsort(loss[tuple(places.T)], kind="stable")[:most]
