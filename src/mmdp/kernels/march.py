@@ -9,7 +9,7 @@ nothing, and one thread alone walks through all of it.
 A thread that loses its core in the middle of a piece holds all others up, at every step anew
 where neighbours are busy. So a wait has a limit, a few times what a piece takes: who waits
 longer spins no more, notes that it is crowded, and all but one thread leave the pass; the next
-passes are walked by one thread alone, for half a second, then longer each time it happens.
+passes are walked by half as many threads, for half a second, then longer each time it happens.
 Where the C library lacks the calls for that (Windows) there are no helpers.
 """
 
@@ -41,6 +41,7 @@ SHORTEST = 300_000  # nanoseconds that any wait may last
 NS_PER_WORK = 3.0  # the same by the multiply-adds of a piece: three times what it takes
 _rest = 0.5  # seconds without helpers after it was crowded
 _alone_until = 0.0
+_fewer = 1  # threads until then: half of those that were too many
 
 
 def new_marks(work: int = 0) -> Marks:
@@ -55,14 +56,16 @@ def walk(team: Team, work: int, call: Callable[[Marks, int], None]) -> None:
 
     Rank 0 stays to the end; the others leave when it is crowded.
     """
-    global _rest, _alone_until
+    global _rest, _alone_until, _fewer
     marks = new_marks(work // pieces(len(team)))
-    alone = len(team) == 1 or not POSSIBLE or time.monotonic() < _alone_until
-    team.each(lambda rank: call(marks, rank), range(1 if alone else len(team)))
-    if alone:
+    threads = len(team) if POSSIBLE else 1
+    if time.monotonic() < _alone_until:
+        threads = min(threads, _fewer)
+    team.each(lambda rank: call(marks, rank), range(threads))
+    if threads == 1:
         return
     if marks[_CROWDED]:
-        _alone_until = time.monotonic() + _rest
+        _alone_until, _fewer = time.monotonic() + _rest, threads // 2
         _rest = min(2 * _rest, 2.0)
     else:
         _rest = 0.5

@@ -4,7 +4,8 @@ The pass streams p once a time step and is bound by memory bandwidth. A row of t
 is finished before the next begins, so q of one state lives in the cache and no q array is
 written unless asked for. One thread finishes a state, so results do not depend on the
 number of threads. Threads are plain Python threads around code that releases the
-interpreter lock: they sleep while they wait, and no global threading layer is touched.
+interpreter lock: they sleep between passes (within one see march), and no global threading
+layer is touched.
 """
 
 from __future__ import annotations
