@@ -119,7 +119,7 @@ class Descent:
         """Go on with other groups of models; y is near its best there, so steps begin small."""
         self.relaxation.group(groups)
         self.delta = 0.0
-        self.reopen(level=0.015)
+        self.reopen(level=0.03)
 
     def start_at(self, candidates: list[Array]) -> None:
         """Begin at the best of y = 0 and the given multipliers."""

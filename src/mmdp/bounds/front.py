@@ -245,7 +245,7 @@ class Search:
         alone = int((self.problem.weights > 0).sum()) == 1
         if self.met or alone or self.horizon == 1 or (self.problem.allowed.sum(axis=1) == 1).all():
             return
-        groups = self._match(0.1)
+        groups = self._match(0.06)
         cost = self._value_pairs(groups)
         if self.met:
             return
@@ -316,7 +316,7 @@ class Search:
                 search.run(
                     deadline=deadline, max_steps=100, enough=enough, watch=self._watch(name, search)
                 )
-                if search.best <= enough or (while_fast and self._slow(search)):
+                if search.best <= enough or (while_fast and self._slow(search, 0.005)):
                     break
                 if not self._go_on(search):
                     break
@@ -354,8 +354,8 @@ class Search:
         search.regroup(Groups(old.first, old.second, 2 * old.reach, old.width / 2))
         return True
 
-    def _slow(self, search: Descent) -> bool:
-        return search.delta is not None and search.delta < 0.02 * (search.best - self.target)
+    def _slow(self, search: Descent, level: float = 0.02) -> bool:
+        return search.delta is not None and search.delta < level * (search.best - self.target)
 
     def _reach_seconds(self) -> float:
         x = self.problem
