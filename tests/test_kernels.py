@@ -14,7 +14,6 @@ from mmdp.kernels import climb, march
 from mmdp.kernels.jit import jit
 from mmdp.kernels.numba_kernel import NumbaKernel
 from mmdp.kernels.threads import Team
-from mmdp.kernels.wide import Wide
 from mmdp.methods.base import Context, Start
 from mmdp.methods.cadp import ascend_all
 from mmdp.testing import check_kernel, plain_returns, random_model
@@ -26,7 +25,7 @@ def test_numba_equals_numpy_on_every_storage(threads, monkeypatch):
     check_kernel(NumbaKernel(threads), seeds=range(200 if threads == 1 else 40))
 
 
-@pytest.mark.parametrize("n_models", [1, 2, 3, 4, 5, 8, 33, 1500])
+@pytest.mark.parametrize("n_models", [1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 41, 64, 100, 1500])
 def test_every_width_of_the_model_loop(n_models, monkeypatch):
     monkeypatch.setattr("mmdp.kernels.numba_kernel.THREADS_PAY_FROM", 0)
     from mmdp.testing import _check_passes
@@ -133,7 +132,7 @@ def test_lazy_two_way_sweeps_equal_those_that_compute_everything(
         if n_states is not None:
             model = random_model(seed, storage=storage, n_states=n_states, n_models=9)
             horizon = model.horizon or 12
-        starts = [Start("wsu", None), *(Start("", x) for x in tables(model, horizon, seed % 3))]
+        starts = [Start("wsu", None), *(Start("", x) for x in tables(model, horizon, seed % 4))]
         found, expected = (
             ascend_all(Context(model, horizon, kernel), starts, 0.0, 1000, "two-way")
             for kernel in (NumbaKernel(threads), kernels.get("numpy"))
@@ -153,13 +152,17 @@ def test_lazy_sweeps_where_states_are_out_of_reach_and_actions_tie():
         start = np.eye(model.n_states)[rng.integers(model.n_states)]
         few = mmdp.MMDP(P, r, initial=start, weights=model.weights, discount=0.9)
         init = mmdp.MarkovPolicy.random(few, horizon, seed)
-        for options in ({}, {"init": init}):
+        starts = [
+            Start("wsu", None),
+            Start("", init.table),
+            *(Start("", x) for x in tables(few, 7, 3)),
+        ]
+        for some in (starts, starts[1:]):
             found, expected = (
-                mmdp.solve(few, horizon, mmdp.CADP(**options), backend=backend)
+                ascend_all(Context(few, horizon, kernels.get(backend)), some, 0.0, 1000, "two-way")
                 for backend in ("numba", "numpy")
             )
-            assert found.policy == expected.policy
-            assert found.iterations == expected.iterations
+            assert_same_ascents(found, expected)
 
 
 def test_more_changes_than_lines_of_the_bar_widen_bounds_only(monkeypatch):
@@ -171,41 +174,38 @@ def test_more_changes_than_lines_of_the_bar_widen_bounds_only(monkeypatch):
     assert age.tolist() == [[0, 0], [1, 2], [-1, 2]]  # none at a later line than it was
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_starts_side_by_side_equal_starts_alone(threads):
-    for seed in range(30):
-        model, horizon = instance(seed, ("dense", "sparse")[seed % 2])
-        starts = tables(model, horizon, 1 + seed % 8)
-        wide = Wide(model.problem, horizon, starts, team=Team.of(threads))
-        returns, b = wide.open(), np.array([model.weights])
-        for table, found in zip(starts, returns, strict=True):
-            exact = plain_returns(model, mmdp.MarkovPolicy.for_model(model, table))
-            np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-9)
-        changed, returns = wide.sweep()
-        for k, table in enumerate(starts):
-            x, truth = model.problem, kernels.get("numpy")
-            b = truth.forward(x, horizon, table)
-            expected = truth.backward(x, horizon, "weighted", weights=b, policy=table)
-            assert (wide.actions[k] == expected.actions).all()
-            assert changed[k] == (expected.actions != table).any()
-            np.testing.assert_allclose(returns[k], x.returns(expected.first), rtol=1e-9, atol=1e-9)
-
-
-def test_many_starts_on_long_rows_take_their_own_steps(monkeypatch):
-    monkeypatch.setattr("mmdp.methods.cadp.LONG", 0)
+@pytest.mark.parametrize("sweeps", ["paper", "two-way"])
+def test_many_starts_take_their_own_steps(sweeps):
+    """Later starts use what earlier ones left behind; none of their choices may differ."""
     for seed in range(30):
         model, horizon = instance(seed)
-        starts = [Start("wsu", None), *(Start("", x) for x in tables(model, horizon, 5))]
+        starts = [Start("wsu", None), *(Start("", x) for x in tables(model, horizon, 7))]
         found, expected = (
-            ascend_all(Context(model, horizon, kernel), starts, 0.0, 1000, "paper")
+            ascend_all(Context(model, horizon, kernel), starts, 0.0, 1000, sweeps)
             for kernel in (NumbaKernel(2), kernels.get("numpy"))
         )
         assert_same_ascents(found, expected)
 
 
+def test_another_start_is_valued_by_its_weights_and_may_be_the_end_itself():
+    for seed in range(20):
+        model, horizon = instance(seed)
+        kernel = NumbaKernel(1)
+        climbing = kernel.climb(model.problem, horizon, None)
+        climbing.open()
+        while climbing.sweep()[0]:
+            pass
+        end = climbing.actions.copy()
+        for table in (*tables(model, horizon, 2), end):
+            policy = mmdp.MarkovPolicy.for_model(model, table)
+            exact = float(plain_returns(model, policy) @ model.weights)
+            assert climbing.restart(table) == pytest.approx(exact, rel=1e-9, abs=1e-9)
+        assert not climbing.sweep()[0]
+        assert (climbing.actions == end).all()
+
+
 @pytest.mark.parametrize("sweeps", ["paper", "two-way"])
-def test_mixed_precision_is_exact_about_its_policy(sweeps, monkeypatch):
-    monkeypatch.setattr("mmdp.methods.cadp.LONG", 0)
+def test_mixed_precision_is_exact_about_its_policy(sweeps):
     for seed in range(60):
         model, horizon = instance(seed)
         method = mmdp.CADP(sweeps=sweeps, starts=1 if seed % 3 else 4)
@@ -331,9 +331,8 @@ def test_all_but_one_leave_where_a_thread_is_held_up(monkeypatch):
 @pytest.mark.parametrize("method", ["two-way", "paper", "starts"])
 def test_sweeps_are_the_same_for_any_number_of_threads(method, monkeypatch):
     monkeypatch.setattr("mmdp.kernels.numba_kernel.THREADS_PAY_FROM", 0)
-    monkeypatch.setattr("mmdp.methods.cadp.LONG", 0)
     model = random_model(11, n_models=50, n_states=17, n_actions=3, horizon=0)
-    options = {"sweeps": "paper", "starts": 6} if method == "starts" else {"sweeps": method}
+    options = {"starts": 6} if method == "starts" else {"sweeps": method}
     one, *others = [
         mmdp.solve(model, 12, mmdp.CADP(**options), backend=NumbaKernel(n), seed=1)
         for n in (1, 2, 5)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError, MemoryLimitError
+from mmdp.kernels.problem import aligned
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
@@ -168,7 +169,8 @@ def support_from_coordinates(
     if "time" in c:
         target = c["time"] * (len(pattern) * n_models) + target
     where = (times or 1, len(pattern), n_models)
-    values = np.bincount(target, c["probability"], size).astype(np.float64).reshape(where)
+    values = aligned(*where)
+    values.reshape(-1)[:] = np.bincount(target, c["probability"], size)
     rewards = None
     if "reward" in c:
         flat = np.zeros(size)
@@ -223,9 +225,8 @@ def support_from_dense(array: Array, storage: Storage) -> Support:
     used = (flat != 0).any(axis=(0, 1))
     dense = storage == "dense" or (storage == "auto" and used.mean() > DENSE_ABOVE)
     pattern = np.arange(flat.shape[2]) if dense else np.flatnonzero(used)
-    values = np.ascontiguousarray(np.moveaxis(flat if dense else flat[:, :, pattern], 1, 2))
-    if np.shares_memory(values, array):  # one model: never freeze or alias the caller's array
-        values = values.copy()
+    values = aligned(times, len(pattern), n_models)
+    np.copyto(values, np.moveaxis(flat if dense else flat[:, :, pattern], 1, 2))
     counts = np.bincount(pattern // n_states, minlength=n_states * n_actions)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return Support(

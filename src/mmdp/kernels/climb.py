@@ -1,7 +1,8 @@
-"""CADP's sweeps from one start on the CPU, with only the work that can matter.
+"""CADP's two-way sweeps on the CPU, with only the work that can matter.
 
-Symbols as in :mod:`mmdp.kernels.problem`. q of every step is kept. A kept row q_t(s, a) is
-out of date once v_{t+1} has changed, but not by much: for any model it has risen by gamma
+Symbols as in :mod:`mmdp.kernels.problem`. q of every step is kept, in 32 bits and rounded up:
+it serves as a bound, and v holds the row of the action in force in full. A kept row q_t(s, a)
+is out of date once v_{t+1} has changed, but not by much: for any model it has risen by gamma
 times the largest rise of v_{t+1} since then at most. ``bar`` holds these rises, added up, one
 line for every change of v_{t+1}; ``age`` says at which line a row was computed. The row of
 the action in force is always computed. A rival whose G cannot exceed that action's is left
@@ -11,6 +12,9 @@ rows were computed.
 A forward pass starts where the last backward pass first changed an action, a backward pass
 where the last forward pass last changed one: before and after, weights, values and choices
 are as they were.
+
+After an ascent has ended, another start may follow: ascents of one problem end near each
+other, and the rows that one leaves behind are bounds for the next.
 """
 
 from __future__ import annotations
@@ -23,15 +27,25 @@ import numpy.typing as npt
 
 from mmdp.kernels import march
 from mmdp.kernels.jit import jit
-from mmdp.kernels.numba_kernel import _FAST, _SUMS, _chosen, _dot, _mass, _push, _q_row
-from mmdp.kernels.problem import Array, IntArray, Problem
+from mmdp.kernels.numba_kernel import (
+    _FAST,
+    _SUMS,
+    Inflow,
+    _chosen,
+    _dot,
+    _mass,
+    _move,
+    _q_row,
+)
+from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned
 from mmdp.kernels.threads import Team
 
-WSU, GIVEN, SWEEP = range(3)  # what a backward pass does
+WSU, GIVEN, SWEEP, ANEW = range(4)  # what a backward pass does; ANEW: as SWEEP, for another start
 NOTHING, FOLLOW, DECIDE = range(3)  # what is done in a state: FOLLOW the action in force
 LINES = 16  # of ``bar``; when they are used up, every other one is dropped
 SHORT = 4  # next states up to which computing a row costs no more than the test of its bound
 ROUNDING = 2.0**-23  # relative error of p in 32 bits, twice over
+TINY, LOWEST = 1e-37, -3e38  # about the ends of the range of 32 bits
 _U = np.uint64
 _INLINE: dict[str, Any] = {**_FAST, "forceinline": True}  # arrays travel as ten numbers each
 
@@ -55,7 +69,7 @@ class State(NamedTuple):
     held: IntArray  # (T, S): the actions that v was computed for
     b: Array  # (T, S, M)
     v: Array  # (T + 1, S, M)
-    q: Array  # (T, S, A, M)
+    q: npt.NDArray[np.float32]  # (T, S, A, M): no less than q was when it was computed
     age: npt.NDArray[np.int16]  # (T, S, A): line of bar at which a row was computed, -1 never
     now: npt.NDArray[np.int16]  # (T,): the last line of bar
     bar: Array  # (T, LINES, M)
@@ -67,9 +81,13 @@ class Scratch(NamedTuple):
     """What one thread writes while it works on a step."""
 
     need: npt.NDArray[np.bool_]  # (A,): rows of the state to compute
+    known: npt.NDArray[np.bool_]  # (A,): rows of the state that were computed on this visit
+    rows: Array  # (A, M): those rows
     G: Array  # (A,)
     bar_now: Array  # (M,): the last line of bar
     lift: Array  # (LINES,): the largest rise of bar since each line
+    nothing: Array  # (M,): zeros
+    flow: Inflow
 
 
 # ------------------------------------------------------------------ bounds
@@ -77,6 +95,13 @@ class Scratch(NamedTuple):
 def _copy(source, target):  # type: ignore[no-untyped-def]
     for m in range(len(source)):
         target[m] = source[m]
+
+
+@jit(**_FAST)
+def _keep(row, kept):  # type: ignore[no-untyped-def]
+    """A row in 32 bits, none of its numbers less than it was."""
+    for m in range(len(row)):
+        kept[m] = np.float32(max(row[m] + (abs(row[m]) * ROUNDING + TINY), LOWEST))
 
 
 @jit(**_FAST)
@@ -173,9 +198,11 @@ def _rows(t, s, x, c, w):  # type: ignore[no-untyped-def]
             row = s * n_actions + a
             _q_row(
                 p_t, c.v[t + 1], r_t[s, a], x.indices, _U(x.indptr[row]), _U(x.indptr[row + 1]),
-                x.gamma, _U(0), _U(x.p.shape[2]), c.q[t, s, a],
+                x.gamma, _U(0), _U(x.p.shape[2]), w.rows[a],
             )  # fmt: skip
+            _keep(w.rows[a], c.q[t, s, a])
             c.age[t, s, a] = c.now[t]
+            w.known[a] = True
 
 
 @jit(**_INLINE)
@@ -186,55 +213,72 @@ def _at_once(t, s, a, x, c):  # type: ignore[no-untyped-def]
 
 
 @jit(**_INLINE)
-def _ask_first(t, s, mode, task, x, c, w):  # type: ignore[no-untyped-def]
+def _promising(t, s, x, c):  # type: ignore[no-untyped-def]
+    """The action whose kept row, old as it may be, looks best."""
+    best, pivot = -np.inf, c.actions[t, s]
+    for a in range(x.allowed.shape[1]):
+        if x.allowed[s, a] and c.age[t, s, a] >= 0:
+            g = _dot(c.b[t, s], c.q[t, s, a], _U(0), _U(x.p.shape[2]))
+            if g > best:
+                best, pivot = g, a
+    return pivot
+
+
+@jit(**_INLINE)
+def _ask_first(t, s, mode, task, pivot, x, c, w):  # type: ignore[no-untyped-def]
     """Ask for the rows that are needed whatever they hold."""
     for a in range(x.allowed.shape[1]):
+        w.known[a] = False
         fresh = mode != WSU and c.age[t, s, a] == c.now[t]
-        wanted = mode == WSU or a == c.actions[t, s]
-        wanted |= task == DECIDE and _at_once(t, s, a, x, c)
+        if a == pivot:  # in full only where v was computed for it
+            wanted, fresh = True, fresh and a == c.held[t, s]
+        else:
+            wanted = mode == WSU or (task == DECIDE and _at_once(t, s, a, x, c))
         w.need[a] = wanted and x.allowed[s, a] and not fresh
 
 
 @jit(**_INLINE)
-def _ask_rivals(t, s, mass, bar_now, x, c, w):  # type: ignore[no-untyped-def]
-    """G of the kept rows; ask for those out of date that might beat the action in force.
+def _ask_rivals(t, s, pivot, mass, bar_now, x, c, w):  # type: ignore[no-untyped-def]
+    """G of the rows that are known; ask for others that might beat the pivot's.
 
     Gives the largest |G|, and whether any row is asked for.
     """
-    b, chosen, asked = c.b[t, s], c.actions[t, s], False
+    b, asked = c.b[t, s], False
     zero, width = _U(0), _U(len(b))
-    best = _dot(b, c.q[t, s, chosen], zero, width)
+    best = _dot(b, w.rows[pivot] if w.known[pivot] else c.v[t, s], zero, width)
     size = abs(best)
     for a in range(x.allowed.shape[1]):
         w.need[a] = False
-        w.G[a] = best if a == chosen else -np.inf
-        if a == chosen or not x.allowed[s, a]:
+        w.G[a] = best if a == pivot else -np.inf
+        if a == pivot or not x.allowed[s, a]:
+            continue
+        if w.known[a]:
+            w.G[a] = _dot(b, w.rows[a], zero, width)
             continue
         line = c.age[t, s, a]
-        fresh = line == c.now[t]
-        if fresh or not _at_once(t, s, a, x, c):
+        if line == c.now[t] or not _at_once(t, s, a, x, c):
             g = _dot(b, c.q[t, s, a], zero, width)
             size = max(size, abs(g))
-            if fresh:
-                w.G[a] = g
+            rises = line < c.now[t]
+            # the action in force keeps a tie, so it is left out only well below
+            least = best - (2.0 * TIE * size if a == c.actions[t, s] else 0.0)
+            if g + (x.gamma * mass * w.lift[line] if rises else 0.0) <= least:
                 continue
-            if g + x.gamma * mass * w.lift[line] <= best:
-                continue
-            if g + x.gamma * _slack(b, bar_now, c.bar[t, line]) <= best:
+            if rises and g + x.gamma * _slack(b, bar_now, c.bar[t, line]) <= least:
                 continue
         w.need[a] = asked = True
     return size, asked
 
 
 @jit(**_INLINE)
-def _decide(t, s, mass, bar_now, x, c, w):  # type: ignore[no-untyped-def]
-    """The best action by G; the action in force keeps a tie."""
-    size, asked = _ask_rivals(t, s, mass, bar_now, x, c, w)
+def _decide(t, s, pivot, mass, bar_now, x, c, w):  # type: ignore[no-untyped-def]
+    """The best action by G; the action in force keeps a tie. The pivot's row is there in full."""
+    size, asked = _ask_rivals(t, s, pivot, mass, bar_now, x, c, w)
     if asked:
         _rows(t, s, x, c, w)
         for a in range(x.allowed.shape[1]):
             if w.need[a]:
-                w.G[a] = _dot(c.b[t, s], c.q[t, s, a], _U(0), _U(x.p.shape[2]))
+                w.G[a] = _dot(c.b[t, s], w.rows[a], _U(0), _U(x.p.shape[2]))
     c.actions[t, s] = _chosen(w.G, size, c.actions[t, s])
 
 
@@ -244,14 +288,17 @@ def _decide_by_prior(t, s, x, c, w):  # type: ignore[no-untyped-def]
     for a in range(x.allowed.shape[1]):
         w.G[a] = -np.inf
         if x.allowed[s, a]:
-            w.G[a] = _dot(x.weights, c.q[t, s, a], _U(0), _U(x.p.shape[2]))
+            w.G[a] = _dot(x.weights, w.rows[a], _U(0), _U(x.p.shape[2]))
     c.actions[t, s] = _chosen(w.G, 0.0, -1)
 
 
 @jit(**_INLINE)
-def _settle(t, s, piece, track, rounding, c):  # type: ignore[no-untyped-def]
+def _settle(t, s, piece, track, rounding, c, w):  # type: ignore[no-untyped-def]
     """v_t(s) of the action in force; notes that it moved and how much it rose."""
-    v, new = c.v[t, s], c.q[t, s, c.actions[t, s]]
+    if not w.known[c.actions[t, s]]:
+        c.moved[t % 2, s] = False
+        return
+    v, new = c.v[t, s], w.rows[c.actions[t, s]]
     if track:
         rise = c.rise[piece, t % 2]
         for m in range(len(rise)):
@@ -270,18 +317,20 @@ def _back_state(t, s, piece, top, moved, mode, first, track, rounding, x, c, w):
         if not hit and not first and c.held[t, s] == c.actions[t, s]:
             c.moved[t % 2, s] = False
             return
-    mass, task = 0.0, DECIDE
-    if mode == SWEEP:
+    mass, task, pivot = 0.0, DECIDE, c.actions[t, s]
+    if mode >= SWEEP:
         mass = _mass(c.b[t, s], _U(0), _U(x.p.shape[2]))
-    if mode == GIVEN or (mode == SWEEP and mass == 0.0):
+    if mode == GIVEN or (mode >= SWEEP and mass == 0.0):
         task = FOLLOW
-    _ask_first(t, s, mode, task, x, c, w)
+    if mode == ANEW and task == DECIDE:
+        pivot = _promising(t, s, x, c)
+    _ask_first(t, s, mode, task, pivot, x, c, w)
     _rows(t, s, x, c, w)
     if mode == WSU:
         _decide_by_prior(t, s, x, c, w)
     elif task == DECIDE:
-        _decide(t, s, mass, w.bar_now, x, c, w)
-    _settle(t, s, piece, track, rounding, c)
+        _decide(t, s, pivot, mass, w.bar_now, x, c, w)
+    _settle(t, s, piece, track, rounding, c, w)
 
 
 @jit(**_FAST)
@@ -316,21 +365,19 @@ def _fore_choose(t, s_from, s_to, x, c, w):  # type: ignore[no-untyped-def]
     for s in range(s_from, s_to):
         mass = _mass(c.b[t, s], _U(0), _U(x.p.shape[2]))
         if mass > 0.0:
-            _decide(t, s, mass, bar_now, x, c, w)
+            for a in range(len(w.known)):
+                w.known[a] = False
+            _decide(t, s, c.actions[t, s], mass, bar_now, x, c, w)
 
 
 @jit(**_INLINE)
-def _fore_push(t, lo, hi, x, c):  # type: ignore[no-untyped-def]
+def _fore_push(t, lo, hi, x, c, w):  # type: ignore[no-untyped-def]
     """b at t + 1 of the models lo..hi."""
-    n_states, n_actions = x.allowed.shape
-    p_t, b_t, b_next = x.p[t if x.p.shape[0] > 1 else 0], c.b[t], c.b[t + 1]
-    for s in range(n_states):
-        for m in range(lo, hi):
-            b_next[s, m] = 0.0
-    for s in range(n_states):
-        if _mass(b_t[s], lo, hi) > 0.0:
-            a = c.actions[t, s]
-            _push(s, n_actions, 1.0, a, lo, hi, x.indptr, x.indices, p_t, b_t, b_next)
+    p_t = x.p[t if x.p.shape[0] > 1 else 0]
+    _move(
+        c.actions[t], x.allowed.shape[1], lo, hi, x.indptr, x.indices, p_t, c.b[t], c.b[t + 1],
+        w.nothing, w.flow,
+    )  # fmt: skip
 
 
 @jit(**_FAST)
@@ -348,10 +395,20 @@ def _fore(marks, rank, edges, models, since, choosing, x, c, w):  # type: ignore
             return
         t = lowest + step // 2
         if step % 2 == 1 and t + 1 < horizon:
-            _fore_push(t, _U(models[piece]), _U(models[piece + 1]), x, c)
+            _fore_push(t, _U(models[piece]), _U(models[piece + 1]), x, c, w)
         elif step % 2 == 0 and choosing and t > since:
             _fore_choose(t, edges[piece], edges[piece + 1], x, c, w)
         march.done(marks)
+
+
+@jit(**_FAST)
+def _worth(t, x, c):  # type: ignore[no-untyped-def]
+    """The expected reward of step t."""
+    total = 0.0
+    for s in range(c.actions.shape[1]):
+        r = x.r[t if x.r.shape[0] > 1 else 0, s, c.actions[t, s]]
+        total += _dot(c.b[t, s], r, _U(0), _U(x.p.shape[2]))
+    return total
 
 
 @jit(**_FAST)
@@ -369,14 +426,15 @@ def _differ(x, y):  # type: ignore[no-untyped-def]
 class Climb:
     """An ascent of CADP by two-way sweeps: ``open`` values the start, ``sweep`` improves it.
 
+    When it has ended, ``restart`` begins another.
+
     ``start``: a policy (T, S), None for WSU's. ``p``: the transitions to compute with, in 32
-    or 64 bits; :meth:`refine` goes on with those of the problem. ``q`` (T, S, A, M): that of
-    the start, where known.
+    or 64 bits; :meth:`refine` goes on with those of the problem.
     """
 
     def __init__(
         self, problem: Problem, horizon: int, start: IntArray | None, *, team: Team,
-        p: npt.NDArray[Any] | None = None, q: Array | None = None,
+        p: npt.NDArray[Any] | None = None,
     ) -> None:  # fmt: skip
         x, T, S, A, M = problem, horizon, problem.n_states, problem.n_actions, problem.n_models
         pieces = march.pieces(len(team))
@@ -384,6 +442,7 @@ class Climb:
         width = M if np.diff(x.indptr).max(initial=0) > SHORT else 0
         self.problem, self.team, self.mode = problem, team, WSU if start is None else GIVEN
         self.first = True  # no sweep has been made yet
+        self.again = False  # this is another start: b is there, and rows of the one before
         self.since = -1  # the first step whose action the last backward pass changed
         self.edges, self.models = march.edges(S, pieces), march.edges(M, pieces)
         self.ground = Ground(
@@ -392,17 +451,26 @@ class Climb:
         self.state = State(
             actions=np.zeros((T, S), np.int32) if start is None else np.array(start, np.int32),
             held=np.zeros((T, S), np.int32),
-            b=np.empty((T, S, M)),
-            v=np.empty((T + 1, S, M)),
-            q=np.empty((T, S, A, M)) if q is None else q,
-            age=np.full((T, S, A), -1 if q is None else 0, np.int16),
+            b=aligned(T, S, M),
+            v=aligned(T + 1, S, M),
+            q=aligned(T, S, A, M, dtype=np.float32),
+            age=np.full((T, S, A), -1, np.int16),
             now=np.zeros(T, np.int16),
             bar=np.zeros((T, LINES, width)),
             moved=np.zeros((2, S), np.bool_),
             rise=np.zeros((pieces, 2, width)),
         )
         self.scratch = [
-            Scratch(np.zeros(A, np.bool_), np.empty(A), np.empty(width), np.zeros(LINES))
+            Scratch(
+                np.zeros(A, np.bool_),
+                np.zeros(A, np.bool_),
+                aligned(A, M),
+                np.empty(A),
+                np.empty(width),
+                np.zeros(LINES),
+                np.zeros(M),
+                Inflow.room(x),
+            )
             for _ in range(len(team))
         ]
         np.multiply(x.initial[:, None], x.weights, out=self.state.b[0])
@@ -420,16 +488,35 @@ class Climb:
     def sweep(self) -> tuple[bool, Array]:
         """A forward and a backward pass: (whether actions changed, (M,) returns)."""
         before, choosing, last = self.actions.copy(), not self.first, len(self.actions) - 1
-        self.fore(choosing)
+        mode, self.again = (ANEW if self.again else SWEEP), False
+        if mode == SWEEP:
+            self.fore(choosing)
         turned = False
         if choosing:
             _, last = _differ(self.actions, before)
             turned = last >= 0
             np.copyto(before, self.actions)
-        returns = self._back(last, SWEEP, track=True) if last >= 0 else self._returns()
+        returns = self._back(last, mode, track=True) if last >= 0 else self._returns()
         self.first = False
         self.since, last = _differ(self.actions, before)
         return turned or last >= 0, returns
+
+    def restart(self, start: IntArray) -> float:
+        """The mean return of another start (T, S), from which the next sweep goes on."""
+        x, T = self.problem, len(self.actions)
+        self.actions[:] = start
+        self.since, self.first, self.again = -1, True, True
+        self.fore(choosing=False)
+        rewards = [_worth(t, self.ground, self.state) for t in range(T)]
+        value = float(np.dot(x.discount ** np.arange(T), rewards))
+        if x.terminal.any():
+            end, scratch = aligned(x.n_states, x.n_models), self.scratch[0]
+            _move(
+                self.actions[-1], x.n_actions, _U(0), _U(x.n_models), x.indptr, x.indices,
+                x.p[-1], self.state.b[-1], end, scratch.nothing, scratch.flow,
+            )  # fmt: skip
+            value += x.discount**T * float(np.vdot(end, x.terminal))
+        return value
 
     def refine(self, policy: IntArray) -> Array:
         """(M,) exact returns of (T, S); from here on the problem's own p is used."""

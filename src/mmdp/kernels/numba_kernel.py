@@ -11,9 +11,8 @@ layer is touched.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +20,17 @@ import numpy.typing as npt
 from mmdp.errors import InputError
 from mmdp.kernels import march
 from mmdp.kernels.jit import jit
-from mmdp.kernels.problem import TIE, Array, Backward, Choice, IntArray, Problem
+from mmdp.kernels.problem import TIE, Array, Backward, Choice, IntArray, Problem, aligned
 from mmdp.kernels.threads import Team, default_threads
+from mmdp.kernels.vector import WIDTH, row_sum
 
 if TYPE_CHECKING:
     from mmdp.kernels.climb import Climb
-    from mmdp.kernels.wide import Wide
 
 WEIGHTED, OWN, ACTIONS, PROBABILITIES = range(4)
-NARROW = 4  # below this many models, loops run over transitions instead of models
+NARROW = WIDTH  # below this many models, loops run over transitions instead of models
 THREADS_PAY_FROM = 100_000  # multiply-adds a time step below which one thread is faster
+LISTED = 32  # models from which a forward pass sorts the entries by next state
 MODELS_AT_ONCE = 1024  # models a block of an independent pass, so that values stay in cache
 
 
@@ -42,61 +42,6 @@ _U = np.uint64
 _FAST: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 _FUSED: dict[str, Any] = {**_FAST, "fastmath": {"contract"}}
 _SUMS: dict[str, Any] = {**_FAST, "fastmath": {"contract", "reassoc"}}
-
-
-@jit(**_FUSED)
-def _add_four(p, v, k, indices, gamma, lo, hi, out):  # type: ignore[no-untyped-def]
-    i0, i1, i2, i3 = (
-        _U(indices[k]), _U(indices[k + _U(1)]), _U(indices[k + _U(2)]), _U(indices[k + _U(3)]),
-    )  # fmt: skip
-    for m in range(lo, hi):
-        out[m] += gamma * (
-            p[k, m] * v[i0, m] + p[k + _U(1), m] * v[i1, m]
-            + p[k + _U(2), m] * v[i2, m] + p[k + _U(3), m] * v[i3, m]
-        )  # fmt: skip
-
-
-@jit(**_FUSED)
-def _add_eight(p, v, k, indices, gamma, lo, hi, out):  # type: ignore[no-untyped-def]
-    i0, i1, i2, i3 = (
-        _U(indices[k]), _U(indices[k + _U(1)]), _U(indices[k + _U(2)]), _U(indices[k + _U(3)]),
-    )  # fmt: skip
-    i4, i5, i6, i7 = (
-        _U(indices[k + _U(4)]), _U(indices[k + _U(5)]), _U(indices[k + _U(6)]),
-        _U(indices[k + _U(7)]),
-    )  # fmt: skip
-    for m in range(lo, hi):
-        out[m] += gamma * ((
-            p[k, m] * v[i0, m] + p[k + _U(1), m] * v[i1, m]
-            + p[k + _U(2), m] * v[i2, m] + p[k + _U(3), m] * v[i3, m]
-        ) + (
-            p[k + _U(4), m] * v[i4, m] + p[k + _U(5), m] * v[i5, m]
-            + p[k + _U(6), m] * v[i6, m] + p[k + _U(7), m] * v[i7, m]
-        ))  # fmt: skip
-
-
-@jit(**_FUSED)
-def _begin(p, v, r, k, count, indices, gamma, lo, hi, out):  # type: ignore[no-untyped-def]
-    """out[m] = r[m] + gamma times the first ``count`` (0 to 3) terms."""
-    if count == 0:
-        for m in range(lo, hi):
-            out[m] = r[m]
-        return
-    i0 = _U(indices[k])
-    if count == 1:
-        for m in range(lo, hi):
-            out[m] = r[m] + gamma * (p[k, m] * v[i0, m])
-        return
-    i1 = _U(indices[k + _U(1)])
-    if count == 2:
-        for m in range(lo, hi):
-            out[m] = r[m] + gamma * (p[k, m] * v[i0, m] + p[k + _U(1), m] * v[i1, m])
-        return
-    i2 = _U(indices[k + _U(2)])
-    for m in range(lo, hi):
-        out[m] = r[m] + gamma * (
-            p[k, m] * v[i0, m] + p[k + _U(1), m] * v[i1, m] + p[k + _U(2), m] * v[i2, m]
-        )
 
 
 @jit(**_SUMS)
@@ -114,15 +59,10 @@ def _q_row(p, v, r, indices, start, stop, gamma, lo, hi, out):  # type: ignore[n
         for m in range(lo, hi):
             out[m] = r[m] + gamma * _narrow_sum(p, v, indices, start, stop, m)
         return
-    count = (stop - start) % _U(4)
-    _begin(p, v, r, start, count, indices, gamma, lo, hi, out)
-    k = start + count
-    if (stop - k) % _U(8) != _U(0):
-        _add_four(p, v, k, indices, gamma, lo, hi, out)
-        k += _U(4)
-    while k < stop:
-        _add_eight(p, v, k, indices, gamma, lo, hi, out)
-        k += _U(8)
+    row_sum(
+        p, v, None, indices, np.int64(start), np.int64(stop), np.int64(lo), np.int64(hi), r, gamma,
+        out,
+    )  # fmt: skip
 
 
 @jit(**_SUMS, forceinline=True)
@@ -320,9 +260,75 @@ def _push(s, n_actions, weight, a, lo, hi, indptr, indices, p_t, b_t, b_next):  
             b_next[i, m] += p_t[k, m] * (weight * b_t[s, m])
 
 
+class Inflow(NamedTuple):
+    """What flows into each state at one time: entries of p, sorted by next state."""
+
+    heads: npt.NDArray[np.int64]  # (S + 1,): where the entries of a state begin
+    rows: npt.NDArray[np.int64]  # (entries,): places in p
+    sources: IntArray  # (entries,): the states they come from
+
+    @classmethod
+    def room(cls, problem: Problem) -> Inflow:
+        """Room for any deterministic policy."""
+        shape = problem.n_states, problem.n_actions
+        most = int(np.diff(problem.indptr).reshape(shape).max(axis=1).sum())
+        return cls(
+            np.zeros(problem.n_states + 1, np.int64), np.empty(most, np.int64),
+            np.empty(most, np.int32),
+        )  # fmt: skip
+
+
+@jit(**_FAST)
+def _list_inflow(actions, n_actions, lo, hi, indptr, indices, b_t, flow):  # type: ignore[no-untyped-def]
+    """The entries of p by which b_t (S, M) moves on; states without mass have none."""
+    heads = flow.heads
+    heads[:] = 0
+    for s in range(len(actions)):
+        row = s * n_actions + actions[s]
+        if _mass(b_t[s], lo, hi) > 0.0:
+            for k in range(indptr[row], indptr[row + 1]):
+                heads[indices[k] + 1] += 1
+    for s in range(len(actions)):
+        heads[s + 1] += heads[s]
+    for s in range(len(actions)):
+        row = s * n_actions + actions[s]
+        if _mass(b_t[s], lo, hi) > 0.0:
+            for k in range(indptr[row], indptr[row + 1]):
+                place = heads[indices[k]]
+                flow.rows[place], flow.sources[place] = k, s
+                heads[indices[k]] += 1
+    for s in range(len(actions), 0, -1):  # each head stands where the next one began
+        heads[s] = heads[s - 1]
+    heads[0] = 0
+
+
+@jit(**_FAST)
+def _move(actions, n_actions, lo, hi, indptr, indices, p_t, b_t, b_next, nothing, flow):  # type: ignore[no-untyped-def]
+    """b at t + 1 of the models lo..hi under actions (S,), eq. (belief-update).
+
+    The sums are those of ``_push`` state by state, in the same order, without writing b at
+    t + 1 for every entry; it takes a list of the entries, which pays for many models.
+    """
+    n_states = len(actions)
+    if b_t.shape[1] >= LISTED:
+        _list_inflow(actions, n_actions, lo, hi, indptr, indices, b_t, flow)
+        for s in range(n_states):
+            row_sum(
+                p_t, b_t, flow.rows, flow.sources, flow.heads[s], flow.heads[s + 1], np.int64(lo),
+                np.int64(hi), nothing, 1.0, b_next[s],
+            )  # fmt: skip
+        return
+    for s in range(n_states):
+        for m in range(lo, hi):
+            b_next[s, m] = 0.0
+    for s in range(n_states):
+        if _mass(b_t[s], lo, hi) > 0.0:
+            _push(s, n_actions, 1.0, actions[s], lo, hi, indptr, indices, p_t, b_t, b_next)
+
+
 @jit(**_FAST)
 def _forward(  # type: ignore[no-untyped-def]
-    t_to, m_from, m_to, indptr, indices, p, n_actions, actions, probabilities, b
+    t_to, m_from, m_to, indptr, indices, p, n_actions, actions, probabilities, b, nothing, flow
 ):
     """b[t + 1] from b[t] for t below t_to, over the models m_from..m_to (eq. belief-update)."""
     n_states = b.shape[1]
@@ -331,19 +337,37 @@ def _forward(  # type: ignore[no-untyped-def]
     for t in range(t_to):
         p_t = p[t if p.shape[0] > 1 else 0]
         b_t, b_next = b[t], b[t + 1]
+        if not random:
+            _move(actions[t], n_actions, lo, hi, indptr, indices, p_t, b_t, b_next, nothing, flow)
+            continue
         for s in range(n_states):
             for m in range(lo, hi):
                 b_next[s, m] = 0.0
         for s in range(n_states):
             if _mass(b_t[s], lo, hi) == 0.0:
                 continue
-            if not random:
-                _push(s, n_actions, 1.0, actions[t, s], lo, hi, indptr, indices, p_t, b_t, b_next)
-                continue
             for a in range(n_actions):
                 weight = probabilities[t, s, a]
                 if weight > 0.0:
                     _push(s, n_actions, weight, a, lo, hi, indptr, indices, p_t, b_t, b_next)
+
+
+@jit(**_FAST)
+def _improve(indptr, indices, p, allowed, q, actions, b, g, nothing, flow):  # type: ignore[no-untyped-def]
+    """b along the actions, each of which is the best by q and b where it is taken."""
+    n_states, n_actions = allowed.shape
+    lo, hi = _U(0), _U(b.shape[2])
+    for t in range(len(actions)):
+        for s in range(n_states):
+            if _mass(b[t, s], lo, hi) > 0.0:
+                for a in range(n_actions):
+                    g[a] = _dot(b[t, s], q[t, s, a], lo, hi) if allowed[s, a] else -np.inf
+                actions[t, s] = _chosen(g, 0.0, actions[t, s])
+        if t + 1 < len(actions):
+            _move(
+                actions[t], n_actions, lo, hi, indptr, indices, p[t if p.shape[0] > 1 else 0], b[t],
+                b[t + 1], nothing, flow,
+            )  # fmt: skip
 
 
 _NO_B = np.zeros((1, 1, 1))
@@ -396,7 +420,7 @@ class NumbaKernel:
         S, A, M = x.n_states, x.n_actions, x.n_models
         random = policy is not None and policy.ndim == 3
         mode = {"weighted": WEIGHTED, "own": OWN}.get(choice, PROBABILITIES if random else ACTIONS)
-        v = np.empty((horizon + 1 if keep_values else 2, S, M))
+        v = aligned(horizon + 1 if keep_values else 2, S, M)
         v[horizon % len(v)] = x.terminal
         actions = _NO_ACTIONS
         if choice == "weighted" or mode == ACTIONS:
@@ -405,7 +429,7 @@ class NumbaKernel:
                 actions[:] = policy
         own = np.empty((horizon, S, M), np.int32) if mode == OWN and keep_actions else _NO_OWN
         gradient = np.empty((horizon, S, A)) if keep_gradient else _NO_TSA
-        q_out = np.empty((horizon, S, A, M)) if keep_q else _NO_Q
+        q_out = aligned(horizon, S, A, M) if keep_q else _NO_Q
         b = _NO_B if weights is None else np.ascontiguousarray(weights)
         probabilities = np.ascontiguousarray(policy, np.float64) if random else _NO_TSA
 
@@ -420,7 +444,7 @@ class NumbaKernel:
                 marks, rank, edges, horizon, m[0], m[1], mode, x.indptr, x.indices, x.p, x.r,
                 x.allowed, x.dense, x.discount, v, b, weights is not None, actions,
                 policy is not None, probabilities, own, mode == OWN and keep_actions, gradient,
-                q_out, np.empty((1, A, M)) if q is None else q, np.empty(A),
+                q_out, aligned(1, A, M) if q is None else q, np.empty(A),
             )  # fmt: skip
 
         if weights is None and M > 1:  # models do not meet: whole passes over blocks of models
@@ -447,15 +471,16 @@ class NumbaKernel:
         random = policy.ndim == 3
         actions = _NO_ACTIONS if random else np.ascontiguousarray(policy, np.int32)
         probabilities = np.ascontiguousarray(policy, np.float64) if random else _NO_TSA
-        b = np.empty((horizon, x.n_states, x.n_models))
+        b = aligned(horizon, x.n_states, x.n_models)
         b[0] = x.initial[:, None] * x.weights
         rows = x.n_actions if random else 1
+        nothing = np.zeros(x.n_models)
         team = self._team(len(x.indices) * x.n_models * rows // x.n_actions)
         blocks = _blocks(x.n_models, max(len(team), -(-x.n_models // MODELS_AT_ONCE)))
         team.each(
             lambda m: _forward(
                 horizon - 1, m[0], m[1], x.indptr, x.indices, x.p, x.n_actions, actions,
-                probabilities, b,
+                probabilities, b, nothing, Inflow.room(x),
             ),
             blocks,
         )  # fmt: skip
@@ -464,14 +489,14 @@ class NumbaKernel:
     def improve(
         self, problem: Problem, horizon: int, policy: npt.NDArray[np.generic], q: Array
     ) -> tuple[IntArray, Array]:
-        from mmdp.kernels.climb import Climb
-
         x = problem
-        work = len(x.indices) * x.n_models // x.n_actions + x.n_states * x.n_actions * x.n_models
-        team, kept = self._team(work), np.ascontiguousarray(q)
-        climb = Climb(x, horizon, np.asarray(policy, np.int32), team=team, q=kept)
-        climb.fore(choosing=True)
-        return climb.actions, climb.state.b
+        actions, b = np.array(policy, np.int32), aligned(horizon, x.n_states, x.n_models)
+        b[0] = x.initial[:, None] * x.weights
+        _improve(
+            x.indptr, x.indices, x.p, x.allowed, np.ascontiguousarray(q), actions, b,
+            np.empty(x.n_actions), np.zeros(x.n_models), Inflow.room(x),
+        )  # fmt: skip
+        return actions, b
 
     def climb(self, problem: Problem, horizon: int, start: IntArray | None) -> Climb:
         """CADP's two-way sweeps from one start (None: WSU's policy)."""
@@ -480,14 +505,6 @@ class NumbaKernel:
         team = self._team(len(problem.indices) * problem.n_models)
         p = self._in_32_bits(problem.p) if self.precision == "mixed" else None
         return Climb(problem, horizon, start, team=team, p=p)
-
-    def wide(self, problem: Problem, horizon: int, starts: Sequence[IntArray]) -> Wide:
-        """CADP's sweeps from up to eight starts, p read once for all of them."""
-        from mmdp.kernels.wide import Wide
-
-        team = self._team(len(problem.indices) * problem.n_models * len(starts))
-        p = self._in_32_bits(problem.p) if self.precision == "mixed" else None
-        return Wide(problem, horizon, starts, team=team, p=p)
 
     def _in_32_bits(self, p: Array) -> npt.NDArray[np.float32] | None:
         """p rounded, kept while p lives and no other is asked for; None: p has no such form.
@@ -498,7 +515,11 @@ class NumbaKernel:
         if self._halved is None or self._halved[0]() is not p:
             tiny = float(np.finfo(np.float32).tiny)
             small = float(np.min(p, where=p > 0, initial=1.0)) < tiny
-            self._halved = weakref.ref(p), None if small else p.astype(np.float32)
+            half = None
+            if not small:
+                half = aligned(*p.shape, dtype=np.float32)
+                np.copyto(half, p, casting="same_kind")
+            self._halved = weakref.ref(p), half
         return self._halved[1]
 
     def _team(self, work: int) -> Team:

@@ -15,8 +15,8 @@ from mmdp.solution import Status
 from mmdp.validate import check_whole
 
 KEEP_BYTES = 2**30  # of q kept by two-way sweeps; with more, a solve takes the paper's sweeps
-TOGETHER = 8  # starts that share each reading of the transitions
-LONG = 32  # mean number of next states a row from which that pays
+ROUNDING = 1e-13  # relative
+_UNKNOWN = np.empty(0)  # returns that were not computed
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ class CADP:
             return _alone(context)
         kept = q_bytes(context)
         sweeps = self.sweeps if kept <= KEEP_BYTES else "paper"
-        together = self.starts if _compiled(context) else TOGETHER
-        if sweeps == "two-way":
+        together = self.starts
+        if sweeps == "two-way" and _compiled(context):
             together = max(1, min(together, KEEP_BYTES // max(1, kept)))
         starts = starts_in_order(context, self.init, self.starts)
         found: list[Ascent] = []
@@ -126,7 +126,13 @@ def _alone(context: Context) -> Outcome:
 def q_bytes(context: Context) -> int:
     """Bytes of q of all steps, for one start."""
     x = context.problem
-    return 8 * context.horizon * x.n_states * x.n_actions * x.n_models
+    return (
+        (4 if hasattr(context.kernel, "climb") else 8)
+        * context.horizon
+        * x.n_states
+        * x.n_actions
+        * x.n_models
+    )
 
 
 def _details(names: list[str], values: list[float], made: list[int], sweeps: str) -> dict[str, Any]:
@@ -198,9 +204,7 @@ def ascend_all(
         return _ascend_compiled(context, tables, *limits, sweeps)
     sharp = all(table is None or table.ndim == 2 for table in tables)
     if sharp and sweeps == "two-way" and hasattr(context.kernel, "climb"):
-        return [_ascend_lazily(context, table, *limits) for table in tables]
-    if sharp and len(tables) > 2 and _pays_side_by_side(context):
-        return _ascend_side_by_side(context, tables, *limits)
+        return _ascend_lazily(context, tables, *limits)
     found = []
     for table in tables:
         policy, returns = context.wsu() if table is None else (table, None)
@@ -209,28 +213,38 @@ def ascend_all(
 
 
 def _ascend_lazily(
-    context: Context, table: Table | None, tol: float, max_iterations: int
-) -> Ascent:
+    context: Context, tables: list[Table | None], tol: float, max_iterations: int
+) -> list[Ascent]:
     """Two-way sweeps by the kernel, which leaves out what cannot matter.
 
-    With p in 32 bits, the end is valued again in 64 bits and climbs on from there.
+    The first start tells the others what they need not compute. With p in 32 bits, each end is
+    valued again in 64 bits and climbs on from there.
     """
-    climb = cast("Any", context.kernel).climb(context.problem, context.horizon, table)
-    returns = climb.open()
-    end = _opened(context, climb.actions.copy(), returns)
-    end = _climbed(context, climb, end, tol, max_iterations)
-    if context.precision == "mixed":
-        returns = climb.refine(end.policy)
-        value = context.mean(returns)
-        trace = [min(x, value) for x in end.trace[:-1]] + [value]
-        end = end._replace(returns=returns, value=value, trace=trace)
+    climb: Any = None
+    ends: list[Ascent] = []
+    for table in tables:
+        if climb is None or context.precision == "mixed":
+            climb = cast("Any", context.kernel).climb(context.problem, context.horizon, table)
+            returns = climb.open()
+            end = _opened(context, climb.actions.copy(), returns, context.mean(returns))
+        else:
+            start = context.wsu()[0] if table is None else table
+            end = _opened(context, start, _UNKNOWN, climb.restart(start))
         end = _climbed(context, climb, end, tol, max_iterations)
-    return end
+        if context.precision == "mixed":
+            returns = climb.refine(end.policy)
+            value = context.mean(returns)
+            trace = [min(x, value) for x in end.trace[:-1]] + [value]
+            end = end._replace(returns=returns, value=value, trace=trace)
+            end = _climbed(context, climb, end, tol, max_iterations)
+        if end.returns is _UNKNOWN:  # nothing improved a later start
+            end = end._replace(returns=context.returns(end.policy))
+        ends.append(end)
+    return ends
 
 
-def _opened(context: Context, policy: Table, returns: Array) -> Ascent:
+def _opened(context: Context, policy: Table, returns: Array, value: float) -> Ascent:
     """An ascent that has made no sweep yet."""
-    value = context.mean(returns)
     context.record(policy, value)
     return Ascent(policy, returns, value, Status.ITERATION_LIMIT, 0, [value])
 
@@ -250,52 +264,13 @@ def _judged(
     """The ascent after a sweep that led to these actions; taken only where the value rises."""
     value, sweeps = context.mean(returns), end.sweeps + 1
     gain = value - end.value
-    if not changed or gain <= 0:
+    # a value that was summed up in another order is the same up to rounding
+    if not changed or gain <= (ROUNDING * abs(value) if end.returns is _UNKNOWN else 0.0):
         return end._replace(status=Status.LOCAL_OPTIMUM, sweeps=sweeps)
     policy = actions.copy()
     context.record(policy, value)
     status = Status.COMPLETED if gain <= tol * max(1.0, abs(value)) else Status.ITERATION_LIMIT
     return Ascent(policy, returns, value, status, sweeps, [*end.trace, value])
-
-
-def _ascend_side_by_side(
-    context: Context, tables: list[Table | None], tol: float, max_iterations: int
-) -> list[Ascent]:
-    """The paper's sweeps of all starts, each reading of p shared; the last two go on alone.
-
-    With p in 32 bits, all ends go on in 64.
-    """
-    whole = [context.wsu()[0] if table is None else table for table in tables]
-    wide = cast("Any", context.kernel).wide(context.problem, context.horizon, whole)
-    ends = [
-        _opened(context, policy.copy(), returns)
-        for policy, returns in zip(wide.actions, wide.open(), strict=True)
-    ]
-    live = list(range(len(ends)))
-    while len(live := [k for k in live if _unfinished(ends[k], max_iterations)]) > 2:
-        changed, returns = wide.sweep()
-        for k in live:
-            ends[k] = _judged(context, ends[k], changed[k], wide.actions[k], returns[k], tol)
-    for k, end in enumerate(ends):
-        if k in live or context.precision == "mixed":
-            known = None if context.precision == "mixed" else end.returns
-            left = max(1, max_iterations - end.sweeps)
-            found = ascend(context, end.policy, known, tol, left)
-            ends[k] = found._replace(
-                sweeps=end.sweeps + found.sweeps,
-                trace=[min(x, found.trace[0]) for x in end.trace[:-1]] + found.trace,
-            )
-    return ends
-
-
-def _pays_side_by_side(context: Context) -> bool:
-    """Whether rows are long enough that reading them once outweighs the other layout."""
-    x = context.problem
-    return hasattr(context.kernel, "wide") and len(x.indices) >= LONG * x.n_states * x.n_actions
-
-
-def _unfinished(end: Ascent, max_iterations: int) -> bool:
-    return end.status is Status.ITERATION_LIMIT and end.sweeps < max_iterations
 
 
 def ascend(

@@ -1,0 +1,123 @@
+"""Sums over the entries of a row for many models at once, as vector code.
+
+A block of models is summed in registers over all entries of the row: p and v are read, and
+nothing is written but the result. (A loop over models for every few entries, which is what
+numba's compiler makes vectors of, reads and writes its sums each time, and is bound by that.)
+A model's terms are added in the order of the entries whatever the block it falls in, so a
+result does not depend on how the models are split among threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from mmdp.kernels.jit import jit
+
+# Numbers of a vector: a register holds them.
+WIDTH = 8 if llvmlite.binding.get_host_cpu_features().get("avx512f") else 4
+MANY, SOME = 8, 4  # vectors of a block
+_INT, _REAL = ir.IntType(64), ir.DoubleType()
+_FUSE = ("contract",)
+
+
+def _block(vectors: int, width: int) -> Any:
+    """``vectors * width`` models from m on: out = base + scale * sum_i p[row] x[column].
+
+    Entries i from start to stop; column is ``columns[i]``, row is ``rows[i]``, or i itself
+    where rows is None. p (any, M) in 32 or 64 bits, x (any, M), base and out (M,).
+    """
+    vector = ir.VectorType(_REAL, width) if width > 1 else _REAL
+
+    def load(builder: Any, place: Any, offset: int) -> Any:
+        narrow = isinstance(place.type.pointee, ir.FloatType)
+        kind = place.type.pointee if width == 1 else ir.VectorType(place.type.pointee, width)
+        at = builder.gep(place, [ir.Constant(_INT, offset)])
+        found = builder.load(builder.bitcast(at, kind.as_pointer()))
+        found.align = 4 if narrow else 8
+        return builder.fpext(found, vector) if narrow else found
+
+    def spread(builder: Any, number: Any) -> Any:
+        if width == 1:
+            return number
+        empty = ir.Constant(vector, ir.Undefined)
+        first = builder.insert_element(empty, number, ir.Constant(ir.IntType(32), 0))
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), width), [0] * width)
+        return builder.shuffle_vector(first, empty, lanes)
+
+    def add_product(builder: Any, total: Any, x: Any, y: Any) -> Any:
+        return builder.fadd(total, builder.fmul(x, y, flags=_FUSE), flags=_FUSE)
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def sums(
+        typing: Any, p: Any, x: Any, rows: Any, columns: Any, start: Any, stop: Any, m: Any,
+        base: Any, scale: Any, out: Any,
+    ) -> Any:  # fmt: skip
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            def data(i: int) -> Any:
+                return context.make_array(signature.args[i])(context, builder, args[i]).data
+
+            def place(array: Any, row: Any) -> Any:
+                return builder.gep(array, [builder.add(builder.mul(row, models), m)])
+
+            start, stop, m = args[4:7]
+            listed = not isinstance(signature.args[2], types.NoneType)
+            shape = context.make_array(signature.args[0])(context, builder, args[0]).shape
+            models = builder.extract_value(shape, 1)
+            zero = ir.Constant(vector, [0.0] * width if width > 1 else 0.0)
+            cells = [cgutils.alloca_once_value(builder, zero) for _ in range(vectors)]  # type: ignore[no-untyped-call]
+            entries = cgutils.for_range_slice(builder, start, stop, ir.Constant(_INT, 1))
+            with entries as (i, _):
+                column = builder.sext(builder.load(builder.gep(data(3), [i])), _INT)
+                row = builder.load(builder.gep(data(2), [i])) if listed else i
+                p_at, x_at = place(data(0), row), place(data(1), column)
+                for nth, cell in enumerate(cells):
+                    factors = (load(builder, a, nth * width) for a in (p_at, x_at))
+                    builder.store(add_product(builder, builder.load(cell), *factors), cell)
+            to, base, scale = (
+                builder.gep(data(9), [m]),
+                builder.gep(data(7), [m]),
+                spread(builder, args[8]),
+            )
+            for nth, cell in enumerate(cells):
+                total = builder.load(cell)
+                found = add_product(builder, load(builder, base, nth * width), scale, total)
+                at = builder.gep(to, [ir.Constant(_INT, nth * width)])
+                builder.store(found, builder.bitcast(at, vector.as_pointer())).align = 8
+            return context.get_dummy_value()
+
+        whole = types.int64
+        taken = p, x, rows, columns, whole, whole, whole, base, types.float64, out
+        return types.void(*taken), code
+
+    return sums
+
+
+_many, _some, _one = (_block(count, WIDTH) for count in (MANY, SOME, 1))
+_single = _block(1, 1)
+
+
+@jit(error_model="numpy", _nrt=False)
+def row_sum(p, x, rows, columns, start, stop, lo, hi, base, scale, out):  # type: ignore[no-untyped-def]
+    """out = base + scale * sum_i p[row] x[column] for the models lo..hi (see ``_block``).
+
+    The last block of vectors may overlap the one before.
+    """
+    m, width = lo, hi - lo
+    while m + MANY * WIDTH <= hi:
+        _many(p, x, rows, columns, start, stop, m, base, scale, out)
+        m += MANY * WIDTH
+    while m + SOME * WIDTH <= hi or (m + WIDTH < hi and width >= SOME * WIDTH):
+        _some(p, x, rows, columns, start, stop, min(m, hi - SOME * WIDTH), base, scale, out)
+        m += SOME * WIDTH
+    while m < hi and width >= WIDTH:
+        _one(p, x, rows, columns, start, stop, min(m, hi - WIDTH), base, scale, out)
+        m += WIDTH
+    while m < hi:
+        _single(p, x, rows, columns, start, stop, m, base, scale, out)
+        m += 1
