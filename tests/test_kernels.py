@@ -259,6 +259,28 @@ def test_one_model_equals_numpy(seed):
         assert (found.actions == expected.actions).all()
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_actions_of_one_model_are_eliminated_without_a_change(seed, monkeypatch):
+    """Gains and costs, discounted or not, masks, equal actions, rows that lead nowhere."""
+    monkeypatch.setattr("mmdp.kernels.numba_kernel.LONG", 0)
+    monkeypatch.setattr("mmdp.kernels.numba_kernel.THREADS_PAY_FROM", 0)
+    storage = ("dense", "sparse")[seed % 2]
+    x = random_model(seed, n_models=1, n_states=9, n_actions=5, storage=storage, horizon=0).problem
+    r, p = (np.round(x.r) if seed % 4 == 0 else x.r) - (seed % 3 - 1) * 4.0, x.p.copy()
+    if seed % 5 == 0:
+        p[:, x.indptr[7] : x.indptr[8]] = 0.0
+    if seed % 4 == 0 and x.dense:  # two actions that are the same
+        rows = p.reshape(9, 5, 9)
+        rows[:, 1], r[:, :, 1] = rows[:, 0], r[:, :, 0]
+    x = x._replace(r=np.ascontiguousarray(r), p=p, discount=(0.6, 0.95, 1.0)[seed // 2 % 3])
+    found, expected = (
+        kernel.backward(x, 60, "weighted", weights=x.prior_weights())
+        for kernel in (NumbaKernel(1 + seed % 3), kernels.get("numpy"))
+    )
+    assert (found.actions == expected.actions).all()
+    np.testing.assert_allclose(found.first, expected.first, rtol=1e-12, atol=1e-12)
+
+
 def check_kernel_on(kernel, model, horizon, seed) -> None:
     from mmdp.testing import _check_passes
 

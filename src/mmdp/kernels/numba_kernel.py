@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 WEIGHTED, OWN, ACTIONS, PROBABILITIES = range(4)
 NARROW = WIDTH  # below this many models, loops run over transitions instead of models
 THREADS_PAY_FROM = 100_000  # multiply-adds a time step below which one thread is faster
+LONG = 32  # mean number of next states a row from which actions of one model are eliminated
 LISTED = 32  # models from which a forward pass sorts the entries by next state
 MODELS_AT_ONCE = 1024  # models a block of an independent pass, so that values stay in cache
 
@@ -418,6 +419,13 @@ class NumbaKernel:
     ) -> Backward:
         x = problem
         S, A, M = x.n_states, x.n_actions, x.n_models
+        kept = keep_values or keep_gradient or keep_q
+        plain = weights is not None and weights.shape == (1, 1, 1) and policy is None and not kept
+        if choice == "weighted" and plain and _pays_to_eliminate(x):
+            from mmdp.kernels.induction import induct
+
+            found, first = induct(x, horizon, self._team(len(x.indices)))
+            return Backward(first, found, None, None, None)
         random = policy is not None and policy.ndim == 3
         mode = {"weighted": WEIGHTED, "own": OWN}.get(choice, PROBABILITIES if random else ACTIONS)
         v = aligned(horizon + 1 if keep_values else 2, S, M)
@@ -457,10 +465,10 @@ class NumbaKernel:
         else:
             edges = march.edges(S, march.pieces(len(team)))
             march.walk(team, work, lambda marks, rank: run(marks, rank, edges, (0, M)))
-        found = own if mode == OWN else actions
+        taken = own if mode == OWN else actions
         return Backward(
             v[0],
-            found if keep_actions or choice == "weighted" else None,
+            taken if keep_actions or choice == "weighted" else None,
             v if keep_values else None,
             gradient if keep_gradient else None,
             q_out if keep_q else None,
@@ -524,6 +532,13 @@ class NumbaKernel:
 
     def _team(self, work: int) -> Team:
         return Team.of(self.threads if work >= THREADS_PAY_FROM else 1)
+
+
+def _pays_to_eliminate(problem: Problem) -> bool:
+    """Whether one model stays as it is, and its rows cost more than a look at their bounds."""
+    x = problem
+    steady = x.n_models == 1 and len(x.p) == 1 and len(x.r) == 1
+    return steady and len(x.indices) >= LONG * x.n_states * x.n_actions
 
 
 def _blocks(size: int, count: int) -> list[tuple[int, int]]:
