@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -136,40 +136,36 @@ def _precision(bits: str) -> Precision:
 # ------------------------------------------------------------------ starts side by side
 def batched_starts(sizes: Sizes) -> Iterator[Row]:
     """CADP(starts=K) against K solves, one from each of the same starts."""
-    yield from _starts_on(sizes, "banded", [("two-way", 1, STARTS_GOAL)])
-    yield from _starts_on(sizes, "dense", [("two-way", 1, STARTS_GOAL), ("paper", 1, None)])
+    for kind in ("banded", "dense"):
+        yield from _starts_on(sizes, kind, {"two-way": STARTS_GOAL, "paper": None})
 
 
-def _starts_on(
-    sizes: Sizes, kind: str, cases: Sequence[tuple[Any, int, Goal | None]]
-) -> Iterator[Row]:
-    """Rows of one instance: (sweeps, threads, goal)."""
+def _starts_on(sizes: Sizes, kind: str, goals: dict[Any, Goal | None]) -> Iterator[Row]:
+    """Rows of one instance; the separate solves with the sweeps named."""
     model, T, K = sized(sizes, "POP", kind == "banded").model, sizes.horizon, sizes.starts
     context = Context(model, T, NumbaKernel(2), seed=0)
     policies = [
         "wsu" if start.table is None else mmdp.MarkovPolicy.for_model(model, start.table)
         for start in starts_in_order(context, "wsu", K)
     ]
-    for sweeps, threads, goal in cases:
-        solve = partial(mmdp.solve, model, T, backend=NumbaKernel(threads))
-        # the paper's sweeps all cost the same: a few of them tell
-        method = partial(mmdp.CADP, sweeps=sweeps, max_iterations=3 if sweeps == "paper" else 1000)
-        together = partial(solve, method(starts=K), seed=0)
-        methods = [method(init=policy) for policy in policies]
+    solve = partial(mmdp.solve, model, T, backend=NumbaKernel(1))
+    together = partial(solve, mmdp.CADP(starts=K), seed=0)
+    contestants = {"together": Contestant(together)}
+    for sweeps in goals:
+        methods = [mmdp.CADP(init=policy, sweeps=sweeps) for policy in policies]
 
-        def alone(solve: Any = solve, methods: Any = methods) -> list[mmdp.Solution]:
+        def alone(methods: Any = methods) -> list[mmdp.Solution]:
             return [solve(method) for method in methods]
 
-        found = together()
-        times = timing.interleave(
-            {"together": Contestant(together), "alone": Contestant(alone)}, sizes.rounds,
-            BUDGET, least=2,
-        )  # fmt: skip
+        contestants[sweeps] = Contestant(alone)
+    found = together()
+    times = timing.interleave(contestants, sizes.rounds, 2 * BUDGET, least=2)
+    for sweeps, goal in goals.items():
         yield ratio_row(
-            f"POP {kind}: {K} starts vs {K} solves, {sweeps}", times["alone"], times["together"],
-            goal, threads=threads,
+            f"POP {kind}: {K} starts vs {K} solves by {sweeps} sweeps", times[sweeps],
+            times["together"], goal, threads=1,
             note=f"{times['together'].best:.2f} s with making the starts; "
-            f"{found.details['total_sweeps']} {found.details['sweeps_taken']} sweeps in all",
+            f"{found.details['total_sweeps']} two-way sweeps in all",
         )  # fmt: skip
 
 
@@ -277,9 +273,11 @@ def _beside(name: str, times: dict[str, Times], alone: dict[str, float]) -> Row:
         f"medians {times['2'].median:.3g} s and {times['1'].median:.3g} s; "
         f"without neighbours {alone['2']:.3g} s and {alone['1']:.3g} s"
     )
-    return ratio_row(
-        f"{name}: 2 threads / 1, beside {BUSY} busy neighbours", times["2"], times["1"],
-        BESIDE_GOAL, threads=2, note=note,
+    ratios = [x / y for x, y in zip(times["2"].rounds, times["1"].rounds, strict=True)]
+    return Row(
+        f"{name}: 2 threads / 1, beside {BUSY} busy neighbours",
+        times["2"].median / times["1"].median, threads=2, goal=BESIDE_GOAL, note=note,
+        spread=timing.spread(ratios), low=min(ratios), high=max(ratios),
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def memory(sizes: Sizes) -> Iterator[Row]:
     """Peak of a solve over the stored transitions, less what is kept for every time step."""
     cases: list[tuple[str, str, Goal | None, str]] = [
         ("paper", "double", PEAK_GOAL, "b: one T·M·S array"),
-        ("two-way", "double", PEAK_GOAL, "b, v and q: A + 2 T·M·S arrays"),
+        ("two-way", "double", PEAK_GOAL, "b, v and q in 32 bits: A / 2 + 2 T·M·S arrays"),
         ("two-way", "mixed", None, "the same; p is held in 64 and in 32 bits"),
     ]
     for sweeps, precision, goal, less in cases:
@@ -124,7 +124,7 @@ def planned(seconds_a_byte: float) -> Iterator[Row]:
     yield Row(
         f"{name}: one sweep", read * seconds_a_byte, "s", 2,
         note="computed from the step above, not run; the paper's sweeps, since q would be "
-        f"{8 * x.horizon * x.models * x.states * x.actions / 1e9:.0f} GB",
+        f"{4 * x.horizon * x.models * x.states * x.actions / 1e9:.0f} GB",
     )  # fmt: skip
 
 
@@ -163,7 +163,7 @@ def measure(what: str, sizes: Sizes, sweeps: Any, precision: Precision) -> dict[
     seconds = time.perf_counter() - start
     x = model.problem
     peak, taken = status("VmHWM"), found.details["sweeps_taken"]
-    arrays = 1 if taken == "paper" else x.n_actions + 2
+    arrays = 1.0 if taken == "paper" else x.n_actions / 2 + 2
     speed = _speed(model, T, kernel) if what == "large" else {}
     return {
         **speed,

@@ -33,7 +33,7 @@ def _growth() -> dict[str, tuple[Shape, ...]]:
     return {
         "models M": tuple(Shape(32 * k, 51, 5, 22, 10) for k in steps),
         "states S (non-zeros)": tuple(Shape(100, 50 * k, 5, 8, 10) for k in steps),
-        "horizon T": tuple(Shape(100, 51, 5, 22, 10 * k) for k in steps),
+        "horizon T": tuple(Shape(100, 51, 5, 22, 20 * k) for k in steps),
     }
 
 

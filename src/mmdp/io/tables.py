@@ -118,7 +118,9 @@ def assemble(ids: Ids, fields: Mapping[str, Any], source: Source, rules: Rules) 
             columns = {name: values for name, values in columns.items() if name != "reward"}
         coordinates = Coordinates(columns, ids.horizon)
         support = support_from_coordinates(coordinates, ids.shape, rules.storage)
-        given.setdefault("allowed", _present_actions(columns, ids.shape))
+        if "allowed" not in given:
+            named = np.diff(support.indptr).reshape(ids.shape[1:]) > 0
+            given["allowed"] = _present_actions(columns, ids.shape) if support.dense else named
         if rules.missing_actions == "zero":
             given["allow_missing"] = True
         return MMDP.from_support(support, expected, next_rewards=support.rewards, **given)
