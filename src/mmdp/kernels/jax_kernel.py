@@ -196,16 +196,23 @@ def _expect(
 
 
 MODELS_A_PROGRAM, ENTRIES_A_STEP = 128, 17  # the fastest of twelve choices on an H200
+# Forward, with one program a state and 128 models: 400 of them (POP) take 1.1 ms where XLA takes
+# 0.6, 8000 of them (20,000 models) 7.7 ms where XLA takes 26.
+PROGRAMS_THAT_FILL = 2000
 
 
-def _row_sums(p: Traced, v: Traced, after: Traced | None) -> Traced:
+def _row_sums(p: Traced, v: Traced, after: Traced | None, chosen: Traced | None = None) -> Traced:
     """(R, M) sums over e of p[row, e] v[after[row, e]], by a Triton kernel of our own.
 
-    A program takes one row and some models. Many loads of p are under way at once, each of
-    neighbouring models; v comes from the card's cache.
+    With ``chosen`` (S,) rows: what flows into the states, (S', M) sums over e of
+    p[chosen[e], state] v[e]. A program takes one row or state and some models. Many loads of p
+    are under way at once, each of neighbouring models; v comes from the card's cache.
     """
     pallas, triton = _module("jax.experimental.pallas"), _module("jax.experimental.pallas.triton")
     R, L, M = p.shape
+    if chosen is not None:
+        R, L = L, len(chosen)
+    index = after if chosen is None else chosen
 
     def program(p_ref: Any, v_ref: Any, *refs: Any) -> None:
         row = pallas.program_id(0)
@@ -213,8 +220,11 @@ def _row_sums(p: Traced, v: Traced, after: Traced | None) -> Traced:
         load = functools.partial(triton.load, mask=m < M, other=0.0)
 
         def term(e: Any) -> Traced:
-            to = e if after is None else refs[0][row, e]
-            return load(p_ref.at[row, e, m]).astype(v.dtype) * load(v_ref.at[to, m])
+            if chosen is not None:
+                place, to = (refs[0][e], row), e
+            else:
+                place, to = (row, e), e if after is None else refs[0][row, e]
+            return load(p_ref.at[*place, m]).astype(v.dtype) * load(v_ref.at[to, m])
 
         def step(k: Any, total: Traced) -> Traced:
             for n in range(ENTRIES_A_STEP):
@@ -231,7 +241,7 @@ def _row_sums(p: Traced, v: Traced, after: Traced | None) -> Traced:
         out_shape=jax.ShapeDtypeStruct((R, M), v.dtype),
         compiler_params=triton.CompilerParams(num_warps=4, num_stages=1),
     )  # fmt: skip
-    return run(p, v) if after is None else run(p, v, after)
+    return run(p, v) if index is None else run(p, v, index)
 
 
 def _term(p: Traced, v: Traced, after: Traced, rows: Traced | None, e: int, wide: bool) -> Traced:
@@ -275,6 +285,9 @@ def _push(
 def _push_dense(p: Traced, mass: Traced, tuning: Tuning, wide: bool, rows: Traced | None) -> Traced:
     if wide:
         return jnp.einsum("mrn,mrk->mnk", p.astype(mass.dtype), mass)
+    programs = p.shape[1] * -(-p.shape[2] // MODELS_A_PROGRAM)
+    if tuning.rows and rows is not None and programs >= PROGRAMS_THAT_FILL:
+        return _row_sums(p, mass, None, rows)
     if len(mass) > tuning.chain:
         p = p if rows is None else _take(p, rows)
         return (p.astype(mass.dtype) * mass[:, None]).sum(axis=0)
