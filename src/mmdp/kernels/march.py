@@ -8,8 +8,9 @@ nothing, and one thread alone walks through all of it.
 
 A thread that loses its core in the middle of a piece holds all others up, at every step anew
 where neighbours are busy. So a wait has a limit, a few times what a piece takes: who waits
-longer spins no more, notes that it is crowded, and all but one thread leave the pass; the next
-passes are walked by half as many threads, for half a second, then longer each time it happens.
+longer spins no more, and notes it. Once in a while that happens on any machine. When it happens
+more often it is crowded: all but one thread leave the pass, and the next passes are walked by
+half as many threads, for half a second, then longer each time.
 Where the C library lacks the calls for that (Windows) there are no helpers.
 """
 
@@ -33,7 +34,8 @@ from mmdp.kernels.threads import Team
 Marks = npt.NDArray[np.int64]  # the counters of a pass, shared by its threads
 
 POSSIBLE = sys.platform != "win32"  # whether several threads may walk together
-_TAKEN, _FINISHED, _CROWDED, _PATIENCE = 0, 16, 32, 33  # slots of the counters, by cache line
+_TAKEN, _FINISHED, _HELD_UP, _WHERE, _LEFT, _PATIENCE = 0, 16, 32, 33, 34, 35  # slots, by line
+OFTEN = 3, 8  # it is crowded when more than 3 steps, and one in 8 so far, were held up
 PIECES = 2  # a thread and step
 SPINS = 256  # looks between two looks at the clock
 NAP = 50  # microseconds
@@ -64,7 +66,7 @@ def walk(team: Team, work: int, call: Callable[[Marks, int], None]) -> None:
     team.each(lambda rank: call(marks, rank), range(threads))
     if threads == 1:
         return
-    if marks[_CROWDED]:
+    if marks[_LEFT]:
         _alone_until, _fewer = time.monotonic() + _rest, threads // 2
         _rest = min(2 * _rest, 2.0)
     else:
@@ -159,17 +161,23 @@ def _wait_for(marks, count):  # type: ignore[no-untyped-def]
     if _read(marks, _FINISHED) >= count:
         return
     started, tries = _clock(), 0
+    held_up = False
     while _read(marks, _FINISHED) < count:
         tries += 1
-        if tries % SPINS == 0 and _clock() - started > marks[_PATIENCE]:
-            _set(marks, _CROWDED)
+        if held_up or (tries % SPINS == 0 and _clock() - started > marks[_PATIENCE]):
+            if not held_up and marks[_WHERE] != count:  # the first who notes it for this step
+                marks[_WHERE] = count
+                _add_one(marks, _HELD_UP)
+            held_up = True
             _nap(NAP)
 
 
 @jit()
 def take(marks, rank, pieces, steps):  # type: ignore[no-untyped-def]
     """(step, piece) to work on next; step == steps when there is nothing left to do."""
-    if rank > 0 and _read(marks, _CROWDED) > 0:
+    so_far = _read(marks, _TAKEN) // pieces
+    if rank > 0 and _read(marks, _HELD_UP) > max(OFTEN[0], so_far // OFTEN[1]):
+        _set(marks, _LEFT)
         return steps, 0
     number = _add_one(marks, _TAKEN)
     step = number // pieces
