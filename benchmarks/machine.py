@@ -162,7 +162,7 @@ def _starts_on(sizes: Sizes, kind: str, goals: dict[Any, Goal | None]) -> Iterat
     times = timing.interleave(contestants, sizes.rounds, 2 * BUDGET, least=2)
     for sweeps, goal in goals.items():
         yield ratio_row(
-            f"POP {kind}: {K} starts vs {K} solves by {sweeps} sweeps", times[sweeps],
+            f"POP {kind}: {K} starts vs {K} solves, {sweeps}", times[sweeps],
             times["together"], goal, threads=1,
             note=f"{times['together'].best:.2f} s with making the starts; "
             f"{found.details['total_sweeps']} two-way sweeps in all",

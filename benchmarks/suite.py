@@ -100,7 +100,7 @@ SECTIONS: dict[str, Section] = {
     "rollouts": Section(
         "belief rollouts", _of_sizes(machine.rollouts), _each(machine.ROLLOUT_GOAL, 1, 2, 1, 2)
     ),
-    "growth": Section("growth", _of_sizes(growth.growth), _each(growth.GOAL, 1, 1, 1)),
+    "growth": Section("growth", _of_sizes(growth.growth), _each(growth.GOAL, 2, 2, 2)),
     "loading": Section("loading", _of_sizes(memory.loading), _each(memory.LOAD_GOAL, None)),
     "memory": Section("peak memory", _of_sizes(memory.memory), _each(memory.PEAK_GOAL, None, None)),
     "large": Section("a large case", _of_sizes(memory.large), asked=True),

@@ -218,7 +218,7 @@ def test_memory_counts_arrays_that_a_solve_keeps() -> None:
     found = memory._fresh("solve", QUICK, "two-way", "double")
     M, S, A, T = QUICK.models["POP"], QUICK.states, 5, QUICK.horizon
     assert found["stored"] == 8 * M * S * A * S  # stored densely: 22 of 23 next states
-    assert found["kept"] == 8 * T * M * S * (A + 2)
+    assert found["kept"] == 8 * T * M * S * (A / 2 + 2)  # q in 32 bits
     assert memory._fresh("solve", QUICK, "paper", "double")["kept"] == 8 * T * M * S
 
 

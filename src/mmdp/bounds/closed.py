@@ -41,6 +41,13 @@ def rounding(problem: Problem, horizon: int) -> float:
     return 4 * EPS * total * ((horizon + 1) * (row + 4) + x.n_models + x.n_states)
 
 
+def first_bound(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, float]:
+    """(M,) lambda_m v*_m, and the better of both bounds with rounding added."""
+    q, own = own_optimum(problem, horizon, kernel)
+    best = min(oracle_bound(own), qmdp_bound(problem, q))
+    return own, best + rounding(problem, horizon)
+
+
 def oracle_bound(own: Array) -> float:
     """sum_m lambda_m v*_m: every model plays its own optimal policy."""
     return float(own.sum())

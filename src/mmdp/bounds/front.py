@@ -135,7 +135,7 @@ class Search:
             self.note("qmdp", closed.qmdp_bound(self.problem, self.q) + slack, "history")
         if method in ("oracle", "qmdp"):
             return
-        _compile()
+        compile_searches()
         self.started = time.perf_counter()
         self.deadline = self.started + seconds
         self._read_incumbent(incumbent, seconds, needed=method != "pairs")
@@ -387,7 +387,7 @@ def _no_reach(mask: Mask) -> tuple[Array, Array]:
 _compiled = False
 
 
-def _compile() -> None:
+def compile_searches() -> None:
     """Compile the searches on a tiny problem, once a process, so that no time limit pays for it."""
     global _compiled
     if _compiled:

@@ -20,10 +20,10 @@ BACKENDS = ("numpy", "numba", "jax")
 SMALL = 2_000_000  # multiply-adds a pass that numpy finishes while numba would still load
 
 
-# On an H200 a first solve costs about 5 s (loading jax, compiling) and then 1/4 to 1/32 of the
-# time of 16 CPU threads, which do some 1.5e9 multiply-adds a second of a solve's passes and
-# sweep about four times: below this much work a pass the CPU is done first.
-ACCELERATOR_PAYS_FROM = 4_000_000_000
+# On an H200 a first solve costs about 5 s (loading jax, compiling) and then 1/5 to 1/20 of the
+# time of 16 CPU threads, which take 0.8 s for a solve of 2e9 multiply-adds a pass: below this much
+# work a pass the CPU is done first.
+ACCELERATOR_PAYS_FROM = 12_000_000_000
 
 
 def get(

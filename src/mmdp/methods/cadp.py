@@ -15,6 +15,7 @@ from mmdp.solution import Status
 from mmdp.validate import check_whole
 
 KEEP_BYTES = 2**30  # of q kept by two-way sweeps; with more, a solve takes the paper's sweeps
+AT_ONCE = 64  # starts that are made and handed to the kernel together
 ROUNDING = 1e-13  # relative
 _UNKNOWN = np.empty(0)  # returns that were not computed
 
@@ -48,7 +49,6 @@ class CADP:
         exact local maximum; and only what may have changed is computed again. The kept q are
         T * S * A * M numbers: where they are over 1 GiB, the paper's sweeps are taken.
         ``details["sweeps_taken"]`` says which.
-
     polish
         Seconds to spend on leaving the local maximum at the end: other actions are forced in
         one state and time, CADP climbs around them, and lets go. Never worse;
@@ -65,29 +65,28 @@ class CADP:
     tol: float = 0.0
     max_iterations: int = 1000
     sweeps: Literal["paper", "two-way"] = "two-way"
-
     polish: float = 0.0
 
     name: ClassVar[str] = "cadp"
 
     def __post_init__(self) -> None:
         check_whole(self.starts, "starts")
-        if not self.polish >= 0:
-            raise InputError(f"polish must be seconds, at least 0, not {self.polish}")
         check_whole(self.max_iterations, "max_iterations")
         if self.sweeps not in ("paper", "two-way"):
             raise InputError(f'sweeps must be "paper" or "two-way", not {self.sweeps!r}')
         if not self.tol >= 0:
             raise InputError(f"tol must be at least 0, not {self.tol}")
+        if not (isinstance(self.polish, (int, float)) and self.polish >= 0):
+            raise InputError(f"polish must be seconds, at least 0, not {self.polish!r}")
 
     def run(self, context: Context) -> Outcome:
         if context.problem.n_models == 1 and self.init == "wsu" and self.starts == 1:
             return _alone(context)
         kept = q_bytes(context)
-        sweeps = self.sweeps if kept <= KEEP_BYTES else "paper"
-        together = self.starts
-        if sweeps == "two-way" and _compiled(context):
-            together = max(1, min(together, KEEP_BYTES // max(1, kept)))
+        sweeps = affordable(context, self.sweeps)
+        together = AT_ONCE
+        if _compiled(context):  # each has its own q there
+            together = max(1, KEEP_BYTES // kept) if sweeps == "two-way" else self.starts
         starts = starts_in_order(context, self.init, self.starts)
         found: list[Ascent] = []
         names: list[str] = []
@@ -133,6 +132,11 @@ def q_bytes(context: Context) -> int:
         * x.n_actions
         * x.n_models
     )
+
+
+def affordable(context: Context, sweeps: str) -> str:
+    """The sweeps that are taken: the paper's where q would be too large to keep."""
+    return sweeps if q_bytes(context) <= KEEP_BYTES else "paper"
 
 
 def _details(names: list[str], values: list[float], made: list[int], sweeps: str) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from mmdp.bounds import closed
 from mmdp.bounds.descent import Descent, Watch
 from mmdp.bounds.relaxation import Array, Groups, Mask, Relaxation, open_actions
 from mmdp.errors import InputError
-from mmdp.methods.base import Context, Outcome, Stop, start_policy
-from mmdp.methods.cadp import ascend
+from mmdp.methods.base import Context, Outcome, Stop, starts_in_order
+from mmdp.methods.cadp import affordable, ascend_all
 from mmdp.methods.polish import ascend_inside, polish
 from mmdp.solution import Status
 from mmdp.validate import check_whole
@@ -147,30 +147,25 @@ class Tree:
     def first_bound(self) -> None:
         """The closed forms: a bound to fall back on, however early the search is stopped."""
         x = self.problem
-        q, self.own = closed.own_optimum(x, self.context.horizon, self.context.kernel)
-        self.oracle = min(closed.oracle_bound(self.own), closed.qmdp_bound(x, q)) + self.slack
+        self.own, self.oracle = closed.first_bound(x, self.context.horizon, self.context.kernel)
 
     def first_incumbent(self) -> None:
         context = self.context
-        seeds = np.random.SeedSequence(context.seed).generate_state(self.options.starts)
-        kinds = ["wsu", "mvp", *["random"] * self.options.starts][: self.options.starts]
-        best, value = None, -math.inf
-        for kind, seed in zip(kinds, seeds, strict=True):
-            found = ascend(context, *start_policy(context, kind, int(seed)))
-            if found.value > value:
-                best, value = found.policy, found.value
-        if self.options.polish and best is not None:
-            polish(context, best, seconds=self._share(0.1))
+        starts = list(starts_in_order(context, "wsu", self.options.starts))
+        ends = ascend_all(context, starts, 0.0, 1000, affordable(context, "two-way"))
+        if self.options.polish:
+            best = max(ends, key=lambda end: end.value)
+            polish(context, best.policy, seconds=self._share(0.1))
 
     def search(self) -> None:
-        from mmdp.bounds.front import _compile
+        from mmdp.bounds.front import compile_searches
         from mmdp.bounds.matching import match
 
         x, horizon = self.problem, self.context.horizon
         mask = open_actions(x, horizon)
         if self.proven:  # one model, one action or one step: a closed form is exact
             return
-        _compile()
+        compile_searches()
         until = time.perf_counter() + self._share(0.2)
         assert self.own is not None
         coarse, _ = match(x, mask, self.own, deadline=until)

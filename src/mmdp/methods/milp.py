@@ -57,7 +57,7 @@ class MILP:
                 f"the program would have {size:,} variables (at most {LIMIT:,}); use "
                 "method='exact', which has no limit"
             )
-        outer = _closed(context)
+        _, outer = closed.first_bound(x, context.horizon, context.kernel)
         details: dict[str, Any] = {"bound": outer, "nodes": 0, "variables": size}
         try:
             ascend(context, *start_policy(context, "wsu", context.seed))
@@ -79,7 +79,7 @@ class MILP:
         details["bound"] = max(details["bound"], context.best_value)
         details |= {"nodes": answer.nodes, "variables": program.size}
         near = details["bound"] - context.best_value <= (self.gap + 20 * FEASIBLE) * unit
-        status = Status.TIME_LIMIT if context.deadline is not None else Status.COMPLETED
+        status = Status.TIME_LIMIT if answer.status == "stopped" else Status.COMPLETED
         if answer.status == "optimal" and near:
             status = Status.OPTIMAL
         return Outcome(context.best_policy, status, answer.nodes, details=details)
@@ -99,12 +99,6 @@ class MILP:
             start=program.point(best, context.kernel.forward(x, context.horizon, best)),
         )  # fmt: skip
         return program, answer
-
-
-def _closed(context: Context) -> float:
-    """The bound that needs no search: each model on its own."""
-    _, own = closed.own_optimum(context.problem, context.horizon, context.kernel)
-    return closed.oracle_bound(own) + closed.rounding(context.problem, context.horizon)
 
 
 def _watch(context: Context) -> lp.Watch:
