@@ -265,7 +265,7 @@ FLOORS = {  # of the project, by section: (threads, floor, aim)
     "two-way sweeps": [(1, 1.5, 2.5)],
     "busy neighbours": [(2, 1.5, 1.0)] * 3,
     "belief rollouts": [(1, 2e6, 4e6), (2, 2e6, 4e6)] * 2,
-    "growth": [(1, 0.9, 1.1)] * 3,
+    "growth": [(2, 0.9, 1.1)] * 3,
     "loading": [(None, 1.5, 1.3)],
     "peak memory": [(None, 1.5, 1.2)] * 2,
     "on a GPU": [(None, 3.0, 2.0), (None, 0.55, 0.8), (None, 0.7, 0.85)],
