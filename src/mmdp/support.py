@@ -143,7 +143,10 @@ def support_from_coordinates(
     _check_storage(storage)
     n_models, n_states, n_actions = shape
     c = coordinates.columns
-    keys = (c["state"] * n_actions + c["action"]) * n_states + c["next_state"]
+    keys = c["state"] * n_actions
+    keys += c["action"]
+    keys *= n_states
+    keys += c["next_state"]
     pattern, positions = _unique_with_positions(keys, n_states * n_actions * n_states)
     dense = storage == "dense" or (
         storage == "auto" and len(pattern) > DENSE_ABOVE * n_states**2 * n_actions
@@ -165,7 +168,8 @@ def support_from_coordinates(
             f"{readable_bytes(size * 8)} for {len(keys):,} entries; split the models into groups "
             "with similar support"
         )
-    target = positions * n_models + c["model"]
+    target = positions * n_models
+    target += c["model"]
     if "time" in c:
         target = c["time"] * (len(pattern) * n_models) + target
     where = (times or 1, len(pattern), n_models)

@@ -14,7 +14,7 @@ import pandas as pd
 from mmdp.errors import InputError, shown
 from mmdp.io.columns import PAPER
 from mmdp.io.ids import KINDS, Ids
-from mmdp.io.reading import Source, header, numbers, read_csv, suggested
+from mmdp.io.reading import Source, header, numbers, read_small, suggested
 from mmdp.io.rules import Rules
 from mmdp.io.tables import entries
 from mmdp.io.writing import Writer, reason, write_all
@@ -178,7 +178,7 @@ def _beside(
         told = [f"unknown column {suggested(x, expected)}" for x in unknown]
         told += [f"no column {x!r}" for x in missing]
         source.fail(f"{'; '.join(told)}; expected {','.join(expected)}")
-    table = read_csv(path, names)
+    table = read_small(path, names)
     return (table, source) if len(table) else None
 
 

@@ -203,7 +203,9 @@ def _from_labels(
 
 def _finite(values: Any, role: str, source: Source) -> Array:
     array = numbers(pd.Series(values).reset_index(drop=True), role, source)
-    if not np.isfinite(array).all():
+    with np.errstate(all="ignore"):
+        suspicious = not np.isfinite(array.sum())  # one pass less where all is well
+    if suspicious and not np.isfinite(array).all():
         row = int(np.argmin(np.isfinite(array)))
         source.fail(f"{role} is {array[row]}; give a finite number", row)
     if role == "probability" and array.min() < 0:

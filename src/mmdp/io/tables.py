@@ -171,17 +171,21 @@ def _check_size(ids: Ids, source: Source) -> None:
 def _row_keys(columns: Columns, shape: Shape) -> Ints:
     """((t S + s) A + a) M + m of every entry: its place in the reward array."""
     n_models, n_states, n_actions = shape
-    keys = columns["state"]
+    keys = columns["state"] * n_actions
     if "time" in columns:
-        keys = columns["time"] * n_states + keys
-    return (keys * n_actions + columns["action"]) * n_models + columns["model"]
+        keys += columns["time"] * (n_states * n_actions)
+    keys += columns["action"]
+    keys *= n_models
+    keys += columns["model"]
+    return keys
 
 
 def _settle_duplicates(ids: Ids, rows: Ints, source: Source, rules: Rules) -> Columns:
     """Refuse duplicates or keep the last; "sum" leaves them, for the storage adds them up."""
     n_models, n_states, n_actions = ids.shape
     space = (ids.horizon or 1) * n_models * n_states * n_actions * n_states
-    keys = rows * n_states + ids.columns["next_state"]
+    keys = rows * n_states
+    keys += ids.columns["next_state"]
     if rules.duplicates == "sum" or not _has_duplicates(keys, space):
         return ids.columns
     if rules.duplicates == "last":
