@@ -281,6 +281,45 @@ def test_actions_of_one_model_are_eliminated_without_a_change(seed, monkeypatch)
     np.testing.assert_allclose(found.first, expected.first, rtol=1e-12, atol=1e-12)
 
 
+def test_terminal_values_that_dwarf_all_others_lose_no_action(monkeypatch):
+    monkeypatch.setattr("mmdp.kernels.numba_kernel.LONG", 0)
+    for seed in range(20):
+        x = random_model(seed, n_models=1, n_states=9, n_actions=5, masks=False, horizon=0).problem
+        terminal = np.where(np.arange(9)[:, None] == seed % 9, (-1) ** seed * 1e16, 0.0)
+        x = x._replace(terminal=terminal, discount=0.5)
+        found, expected = (
+            kernel.backward(x, 100, "weighted", weights=x.prior_weights())
+            for kernel in (NumbaKernel(1), kernels.get("numpy"))
+        )
+        np.testing.assert_allclose(found.first, expected.first, rtol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e36, 1e38, 1e40, 1e200])
+def test_values_beyond_the_range_of_32_bits_are_no_less_exact(scale):
+    for seed in range(12):
+        model = random_model(seed, n_models=9, n_states=8, n_actions=3, horizon=0)
+        large = mmdp.MMDP(
+            model.transitions, model.rewards * scale, weights=model.weights, allowed=model.allowed,
+            discount=0.9,
+        )  # fmt: skip
+        found, expected = (
+            mmdp.solve(large, 10, mmdp.CADP(starts=3), backend=backend, seed=1)
+            for backend in (NumbaKernel(1), "numpy")
+        )
+        assert found.value == pytest.approx(expected.value, rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("n_states", [6, 40])
+def test_values_that_overflow_read_no_memory_of_others(n_states):
+    P = np.full((1, n_states, 3, n_states), 1 / n_states)
+    x = mmdp.MMDP(P, np.full((1, n_states, 3), 1e307)).problem
+    found = NumbaKernel(1).backward(x, 200, "weighted", weights=x.prior_weights())
+    assert found.actions is not None
+    assert (found.actions < 3).all()
+
+
 def check_kernel_on(kernel, model, horizon, seed) -> None:
     from mmdp.testing import _check_passes
 
@@ -355,14 +394,15 @@ def test_all_but_one_leave_where_a_thread_is_held_up_often(times, monkeypatch):
     monkeypatch.setattr(march, "_rest", 0.5)
 
 
-@pytest.mark.parametrize("method", ["two-way", "paper", "starts"])
-def test_sweeps_are_the_same_for_any_number_of_threads(method, monkeypatch):
+@pytest.mark.parametrize("n_models", [50, 130])  # models fall into other blocks of vectors
+@pytest.mark.parametrize("method", ["two-way", "paper", "starts", "oracle"])
+def test_sweeps_are_the_same_for_any_number_of_threads(method, n_models, monkeypatch):
     monkeypatch.setattr("mmdp.kernels.numba_kernel.THREADS_PAY_FROM", 0)
-    model = random_model(11, n_models=50, n_states=17, n_actions=3, horizon=0)
+    model = random_model(11, n_models=n_models, n_states=17, n_actions=3, horizon=0)
     options = {"starts": 6} if method == "starts" else {"sweeps": method}
+    chosen = mmdp.Oracle() if method == "oracle" else mmdp.CADP(**options)
     one, *others = [
-        mmdp.solve(model, 12, mmdp.CADP(**options), backend=NumbaKernel(n), seed=1)
-        for n in (1, 2, 5)
+        mmdp.solve(model, 12, chosen, backend=NumbaKernel(n), seed=1) for n in (1, 2, 5)
     ]
     for other in others:
         assert other.policy == one.policy

@@ -41,7 +41,7 @@ from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned
 from mmdp.kernels.threads import Team
 
 WSU, GIVEN, SWEEP, ANEW = range(4)  # what a backward pass does; ANEW: as SWEEP, for another start
-NOTHING, FOLLOW, DECIDE = range(3)  # what is done in a state: FOLLOW the action in force
+FOLLOW, DECIDE = range(2)  # what is done in a state: FOLLOW the action in force
 LINES = 16  # of ``bar``; when they are used up, every other one is dropped
 SHORT = 4  # next states up to which computing a row costs no more than the test of its bound
 ROUNDING = 2.0**-23  # relative error of p in 32 bits, twice over
@@ -247,18 +247,23 @@ def _ask_rivals(t, s, pivot, mass, bar_now, x, c, w):  # type: ignore[no-untyped
     zero, width = _U(0), _U(len(b))
     best = _dot(b, w.rows[pivot] if w.known[pivot] else c.v[t, s], zero, width)
     size = abs(best)
-    for a in range(x.allowed.shape[1]):
-        w.need[a] = False
+    for a in range(x.allowed.shape[1]):  # G, or what it was when the row was kept
         w.G[a] = best if a == pivot else -np.inf
         if a == pivot or not x.allowed[s, a]:
             continue
         if w.known[a]:
             w.G[a] = _dot(b, w.rows[a], zero, width)
+        elif c.age[t, s, a] == c.now[t] or not _at_once(t, s, a, x, c):
+            w.G[a] = _dot(b, c.q[t, s, a], zero, width)
+        if abs(w.G[a]) < np.inf:  # not where it is beyond the range of 32 bits
+            size = max(size, abs(w.G[a]))
+    for a in range(x.allowed.shape[1]):
+        w.need[a] = False
+        if a == pivot or not x.allowed[s, a] or w.known[a]:
             continue
-        line = c.age[t, s, a]
+        line, g = c.age[t, s, a], w.G[a]
+        w.G[a] = -np.inf
         if line == c.now[t] or not _at_once(t, s, a, x, c):
-            g = _dot(b, c.q[t, s, a], zero, width)
-            size = max(size, abs(g))
             rises = line < c.now[t]
             # the action in force keeps a tie, so it is left out only well below
             least = best - (2.0 * TIE * size if a == c.actions[t, s] else 0.0)

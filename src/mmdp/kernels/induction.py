@@ -80,8 +80,10 @@ def _later_step(t, s, p, v, r, indptr, indices, allowed, dense, gamma, c):  # ty
     c.kept[s, pivot], c.at[s, pivot] = best, t
     for a in range(n_actions):
         if allowed[s, a] and a != pivot:
-            slack = (2.0 * TIE + EPS * (c.at[s, a] - t)) * max(size, abs(best))
-            if c.kept[s, a] + (c.rise[t] - c.rise[c.at[s, a]]) + slack >= best:
+            since = c.at[s, a]
+            scale = max(size, abs(best), abs(c.rise[t]), abs(c.rise[since]))
+            slack = (2.0 * TIE + EPS * (since - t)) * scale
+            if c.kept[s, a] + (c.rise[t] - c.rise[since]) + slack >= best:
                 row = s * n_actions + a
                 c.kept[s, a], _ = _q(row, p, v, r, indptr, indices, dense, gamma)
                 c.at[s, a] = t
@@ -97,9 +99,11 @@ def _choose(t, s, allowed, c):  # type: ignore[no-untyped-def]
             size = max(size, abs(c.kept[s, a]))
             if c.at[s, a] == t:
                 best = max(best, c.kept[s, a])
-    a = 0
-    while not (allowed[s, a] and c.at[s, a] == t and c.kept[s, a] >= best - TIE * size):
-        a += 1
+    a, last = 0, allowed.shape[1] - 1
+    while a < last and not (
+        allowed[s, a] and c.at[s, a] == t and c.kept[s, a] >= best - TIE * size
+    ):
+        a += 1  # never past the last: the bar is no number where values overflow
     c.actions[t, s] = a
     c.v[t % 3, s] = c.kept[s, a]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -14,11 +15,31 @@ def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:
-            return _shielded(numba.njit(cache=True, nogil=True, **options)(function))
+            compiled = numba.njit(cache=True, nogil=True, **options)(function)
+            _stamp(compiled)
+            return _shielded(compiled)
         except RuntimeError:  # read-only install and no user cache folder
             return _shielded(numba.njit(nogil=True, **options)(function))
 
     return decorate
+
+
+def _stamp(compiled: Any) -> None:
+    """Let a cached function depend on all kernels: it holds code of others that it calls.
+
+    numba looks at the function's own file alone. Where it has no such place, it does so still.
+    """
+    index: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if hasattr(index, "_source_stamp"):
+        index._source_stamp = _SOURCES
+
+
+def _sources() -> tuple[tuple[str, int, int], ...]:
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+
+
+_SOURCES = _sources()
 
 
 def _shielded(compiled: Any) -> Any:

@@ -31,6 +31,7 @@ WEIGHTED, OWN, ACTIONS, PROBABILITIES = range(4)
 NARROW = WIDTH  # below this many models, loops run over transitions instead of models
 THREADS_PAY_FROM = 100_000  # multiply-adds a time step below which one thread is faster
 LONG = 32  # mean number of next states a row from which actions of one model are eliminated
+MOST_TERMINAL = 1e6  # times the largest reward up to which that is done
 LISTED = 32  # models from which a forward pass sorts the entries by next state
 MODELS_AT_ONCE = 1024  # models a block of an independent pass, so that values stay in cache
 
@@ -145,8 +146,8 @@ def _one_model_choice(s_from, s_to, allowed, q, b, has_incumbent, actions, v):  
         bar = best - TIE * size
         if not (has_incumbent and weight * q[s, actions[s], 0] >= bar):
             a = 0
-            while not (allowed[s, a] and weight * q[s, a, 0] >= bar):
-                a += 1
+            while a < n_actions - 1 and not (allowed[s, a] and weight * q[s, a, 0] >= bar):
+                a += 1  # never past the last: bar is no number where values overflow
             actions[s] = a
         v[s, 0] = q[s, actions[s], 0]
 
@@ -538,7 +539,10 @@ def _pays_to_eliminate(problem: Problem) -> bool:
     """Whether one model stays as it is, and its rows cost more than a look at their bounds."""
     x = problem
     steady = x.n_models == 1 and len(x.p) == 1 and len(x.r) == 1
-    return steady and len(x.indices) >= LONG * x.n_states * x.n_actions
+    if not steady or len(x.indices) < LONG * x.n_states * x.n_actions:
+        return False
+    # sums of rises lose the last digits of small values after large ones
+    return float(np.abs(x.terminal).max()) <= MOST_TERMINAL * float(np.abs(x.r).max())
 
 
 def _blocks(size: int, count: int) -> list[tuple[int, int]]:

@@ -23,7 +23,6 @@ from mmdp.kernels.jit import jit
 WIDTH = 8 if llvmlite.binding.get_host_cpu_features().get("avx512f") else 4
 MANY, SOME = 8, 4  # vectors of a block
 _INT, _REAL = ir.IntType(64), ir.DoubleType()
-_FUSE = ("contract",)
 
 
 def _block(vectors: int, width: int) -> Any:
@@ -51,7 +50,11 @@ def _block(vectors: int, width: int) -> Any:
         return builder.shuffle_vector(first, empty, lanes)
 
     def add_product(builder: Any, total: Any, x: Any, y: Any) -> Any:
-        return builder.fadd(total, builder.fmul(x, y, flags=_FUSE), flags=_FUSE)
+        # left to itself the compiler fuses in blocks of one size and not in those of another
+        kind = ir.FunctionType(vector, [vector] * 3)
+        name = f"llvm.fmuladd.v{width}f64" if width > 1 else "llvm.fmuladd.f64"
+        function = cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+        return builder.call(function, [x, y, total])
 
     @intrinsic  # type: ignore[untyped-decorator]
     def sums(
