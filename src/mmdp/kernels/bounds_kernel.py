@@ -23,8 +23,8 @@ from __future__ import annotations
 import numpy as np
 
 from mmdp.kernels import march
-from mmdp.kernels.jit import jit
-from mmdp.kernels.numba_kernel import _FAST, _FUSED, _SUMS, _mass, _q_row
+from mmdp.kernels.jit import FAST, FUSED, SUMS, jit
+from mmdp.kernels.numba_kernel import _mass, _q_row
 
 # Indices are unsigned: numba then drops its test for negative ones, and loops become SIMD.
 _U = np.uint64
@@ -110,7 +110,7 @@ def reach_varying(s_from, s_to, indptr, indices, p, mask, start, lo, hi):  # typ
 
 
 # ------------------------------------------------------------------ the dual: price of one policy
-@jit(**_SUMS, forceinline=True)
+@jit(**SUMS, forceinline=True)
 def _prices(y, lo, hi, t, s, a):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(_U(y.shape[3])):
@@ -119,7 +119,7 @@ def _prices(y, lo, hi, t, s, a):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def couple(t_from, t_to, y, lo, hi, mask, gamma, h, best, out):  # type: ignore[no-untyped-def]
     """H and its maximiser at every (t, s); out[t] = gamma^t sum_s max_a H."""
     _, S, A, _ = y.shape
@@ -138,7 +138,7 @@ def couple(t_from, t_to, y, lo, hi, mask, gamma, h, best, out):  # type: ignore[
         out[t] = gamma**t * total
 
 
-@jit(**_SUMS, forceinline=True)
+@jit(**SUMS, forceinline=True)
 def _is_free(y, t, s):  # type: ignore[no-untyped-def]
     for a in range(_U(y.shape[2])):
         largest = 0.0
@@ -149,7 +149,7 @@ def _is_free(y, t, s):  # type: ignore[no-untyped-def]
     return True
 
 
-@jit(**_SUMS, forceinline=True)
+@jit(**SUMS, forceinline=True)
 def _used(u, t, s, a):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(_U(u.shape[3])):
@@ -157,7 +157,7 @@ def _used(u, t, s, a):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit(**_SUMS, forceinline=True)
+@jit(**SUMS, forceinline=True)
 def _direction_row(y, u, lo, hi, per_hi, t, s, a, share, keep, d):  # type: ignore[no-untyped-def]
     """One (t, s, a) of :func:`direction`, where the common policy takes a with chance share."""
     total = 0.0
@@ -172,7 +172,7 @@ def _direction_row(y, u, lo, hi, per_hi, t, s, a, share, keep, d):  # type: igno
     return total
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def direction(t_from, t_to, y, u, lo, hi, per_hi, mask, gamma, best, keep, d, out, share):  # type: ignore[no-untyped-def]
     """d = keep d + subgradient / B; out[t] = <subgradient, d> weighed by gamma^t.
 
@@ -202,7 +202,7 @@ def direction(t_from, t_to, y, u, lo, hi, per_hi, mask, gamma, best, keep, d, ou
         out[t] = gamma**t * total
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def move(t_from, t_to, y, d, step, out):  # type: ignore[no-untyped-def]
     """out = y - step d, stopping at 0 where the sign would change (D has its kinks there)."""
     for t in range(t_from, t_to):
@@ -213,7 +213,7 @@ def move(t_from, t_to, y, d, step, out):  # type: ignore[no-untyped-def]
 
 
 # ------------------------------------------------------------------ models one by one
-@jit(**_SUMS, forceinline=True)
+@jit(**SUMS, forceinline=True)
 def _charge(t, s, a, y, d, step, out, lo, hi, q):  # type: ignore[no-untyped-def]
     """q -= y, with y moved along d on the way where step > 0; returns H of the row."""
     M = _U(y.shape[3])
@@ -229,7 +229,7 @@ def _charge(t, s, a, y, d, step, out, lo, hi, q):  # type: ignore[no-untyped-def
     return _prices(y, lo, hi, t, s, a)
 
 
-@jit(**_FUSED)
+@jit(**FUSED)
 def own_backward(  # type: ignore[no-untyped-def]
     marks, rank, edges, indptr, indices, p, r, y, d, step, out, lo, hi, mask, gamma, v, own, h,
     best, q,
@@ -277,7 +277,7 @@ def own_backward(  # type: ignore[no-untyped-def]
         march.done(marks)
 
 
-@jit(**_FAST, forceinline=True)
+@jit(**FAST, forceinline=True)
 def _take_own(q, v, own, t, s, M, code, first):  # type: ignore[no-untyped-def]
     """Each model takes this action where it is better than what it has."""
     if first:
@@ -291,7 +291,7 @@ def _take_own(q, v, own, t, s, M, code, first):  # type: ignore[no-untyped-def]
         v[s, m] = max(v[s, m], q[m])
 
 
-@jit(**_FUSED)
+@jit(**FUSED)
 def own_forward(m_from, m_to, indptr, indices, p, mask, own, n, u, w):  # type: ignore[no-untyped-def]
     """Occupancy u of the own policies; n (2, S, M) holds lambda_m mu(s) in slot 0 at the start.
 

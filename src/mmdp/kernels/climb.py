@@ -26,17 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels import march
-from mmdp.kernels.jit import jit
-from mmdp.kernels.numba_kernel import (
-    _FAST,
-    _SUMS,
-    Inflow,
-    _chosen,
-    _dot,
-    _mass,
-    _move,
-    _q_row,
-)
+from mmdp.kernels.jit import FAST, SUMS, jit
+from mmdp.kernels.numba_kernel import Inflow, _chosen, _dot, _mass, _move, _q_row
 from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned
 from mmdp.kernels.threads import Team
 
@@ -47,7 +38,7 @@ SHORT = 4  # next states up to which computing a row costs no more than the test
 ROUNDING = 2.0**-23  # relative error of p in 32 bits, twice over
 TINY, LOWEST = 1e-37, -3e38  # about the ends of the range of 32 bits
 _U = np.uint64
-_INLINE: dict[str, Any] = {**_FAST, "forceinline": True}  # arrays travel as ten numbers each
+_INLINE: dict[str, Any] = {**FAST, "forceinline": True}  # arrays travel as ten numbers each
 
 
 class Ground(NamedTuple):
@@ -91,20 +82,20 @@ class Scratch(NamedTuple):
 
 
 # ------------------------------------------------------------------ bounds
-@jit(**_FAST)
+@jit(**FAST)
 def _copy(source, target):  # type: ignore[no-untyped-def]
     for m in range(len(source)):
         target[m] = source[m]
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _keep(row, kept):  # type: ignore[no-untyped-def]
     """A row in 32 bits, none of its numbers less than it was."""
     for m in range(len(row)):
         kept[m] = np.float32(max(row[m] + (abs(row[m]) * ROUNDING + TINY), LOWEST))
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _line_up(bar, age, now):  # type: ignore[no-untyped-def]
     """One more line for bar (LINES, M) of a time step; now is its last line so far."""
     if now + 1 == len(bar):
@@ -121,14 +112,14 @@ def _line_up(bar, age, now):  # type: ignore[no-untyped-def]
     return now + 1
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _line_up_below(top, c):  # type: ignore[no-untyped-def]
     """One more line of bar wherever v_{t+1} may move in the backward pass that comes."""
     for t in range(min(top, len(c.now))):
         c.now[t] = _line_up(c.bar[t], c.age[t], c.now[t])
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _largest_rise(above, below):  # type: ignore[no-untyped-def]
     most = 0.0
     for m in range(len(above)):
@@ -136,7 +127,7 @@ def _largest_rise(above, below):  # type: ignore[no-untyped-def]
     return most
 
 
-@jit(**_SUMS, forceinline=True)
+@jit(**SUMS, forceinline=True)
 def _slack(b, above, below):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(len(b)):
@@ -248,29 +239,29 @@ def _ask_rivals(t, s, pivot, mass, bar_now, x, c, w):  # type: ignore[no-untyped
     best = _dot(b, w.rows[pivot] if w.known[pivot] else c.v[t, s], zero, width)
     size = abs(best)
     for a in range(x.allowed.shape[1]):  # G, or what it was when the row was kept
-        w.G[a] = best if a == pivot else -np.inf
+        w.need[a], w.G[a] = False, best if a == pivot else -np.inf
         if a == pivot or not x.allowed[s, a]:
             continue
         if w.known[a]:
             w.G[a] = _dot(b, w.rows[a], zero, width)
         elif c.age[t, s, a] == c.now[t] or not _at_once(t, s, a, x, c):
             w.G[a] = _dot(b, c.q[t, s, a], zero, width)
+        else:
+            w.need[a] = asked = True
         if abs(w.G[a]) < np.inf:  # not where it is beyond the range of 32 bits
             size = max(size, abs(w.G[a]))
     for a in range(x.allowed.shape[1]):
-        w.need[a] = False
-        if a == pivot or not x.allowed[s, a] or w.known[a]:
+        if a == pivot or not x.allowed[s, a] or w.known[a] or w.need[a]:
             continue
         line, g = c.age[t, s, a], w.G[a]
+        rises = line < c.now[t]
         w.G[a] = -np.inf
-        if line == c.now[t] or not _at_once(t, s, a, x, c):
-            rises = line < c.now[t]
-            # the action in force keeps a tie, so it is left out only well below
-            least = best - (2.0 * TIE * size if a == c.actions[t, s] else 0.0)
-            if g + (x.gamma * mass * w.lift[line] if rises else 0.0) <= least:
-                continue
-            if rises and g + x.gamma * _slack(b, bar_now, c.bar[t, line]) <= least:
-                continue
+        # the action in force keeps a tie, so it is left out only well below
+        least = best - (2.0 * TIE * size if a == c.actions[t, s] else 0.0)
+        if g + (x.gamma * mass * w.lift[line] if rises else 0.0) <= least:
+            continue
+        if rises and g + x.gamma * _slack(b, bar_now, c.bar[t, line]) <= least:
+            continue
         w.need[a] = asked = True
     return size, asked
 
@@ -338,7 +329,7 @@ def _back_state(t, s, piece, top, moved, mode, first, track, rounding, x, c, w):
     _settle(t, s, piece, track, rounding, c, w)
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _back(marks, rank, edges, top, mode, first, track, rounding, x, c, w):  # type: ignore[no-untyped-def]
     """The backward pass from step ``top`` down.
 
@@ -385,7 +376,7 @@ def _fore_push(t, lo, hi, x, c, w):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _fore(marks, rank, edges, models, since, choosing, x, c, w):  # type: ignore[no-untyped-def]
     """The forward pass from b at step ``since`` on (-1: from the first).
 
@@ -406,7 +397,7 @@ def _fore(marks, rank, edges, models, since, choosing, x, c, w):  # type: ignore
         march.done(marks)
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _worth(t, x, c):  # type: ignore[no-untyped-def]
     """The expected reward of step t."""
     total = 0.0
@@ -416,7 +407,7 @@ def _worth(t, x, c):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _differ(x, y):  # type: ignore[no-untyped-def]
     """The first and the last step where x and y (T, S) differ; T and -1 where nowhere."""
     first, last = len(x), -1

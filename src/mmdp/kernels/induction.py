@@ -15,13 +15,25 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels import march
-from mmdp.kernels.jit import jit
-from mmdp.kernels.numba_kernel import _FAST, _SUMS
+from mmdp.kernels.jit import FAST, SUMS, jit
+from mmdp.kernels.numba_kernel import _one_model_q
 from mmdp.kernels.problem import TIE, Array, IntArray, Problem
 from mmdp.kernels.threads import Team
 
 _U = np.uint64
 EPS = 2.0**-50  # of rounding, a step and relative to the values
+
+
+class Ground(NamedTuple):
+    """The problem as the compiled code takes it; p and r are vectors."""
+
+    indptr: npt.NDArray[np.int64]
+    indices: IntArray
+    p: Array
+    r: Array
+    allowed: npt.NDArray[np.bool_]
+    dense: bool
+    gamma: float
 
 
 class State(NamedTuple):
@@ -36,61 +48,55 @@ class State(NamedTuple):
     most: Array  # (pieces,): largest sum of a row
 
 
-@jit(**_SUMS)
-def _q(row, p, v, r, indptr, indices, dense, gamma):  # type: ignore[no-untyped-def]
-    """(q, sum of the row)."""
-    start, stop = _U(indptr[row]), _U(indptr[row + 1])
-    total, mass = 0.0, 0.0
-    if dense:
-        for k in range(stop - start):
-            total += p[start + k] * v[k]
-            mass += p[start + k]
-    else:
-        for k in range(start, stop):
-            total += p[k] * v[_U(indices[k])]
-            mass += p[k]
-    return r[row] + gamma * total, mass
+@jit(**FAST, forceinline=True)
+def _q(s, a, v, x):  # type: ignore[no-untyped-def]
+    row = _U(s * x.allowed.shape[1] + a)
+    return _one_model_q(row, x.p, v, x.r, x.indptr, x.indices, x.dense, x.gamma)
 
 
-@jit(**_FAST)
-def _first_step(t, s, piece, p, v, r, indptr, indices, allowed, dense, gamma, c):  # type: ignore[no-untyped-def]
+@jit(**SUMS)
+def _row_total(s, a, x):  # type: ignore[no-untyped-def]
+    row, total = s * x.allowed.shape[1] + a, 0.0
+    for k in range(x.indptr[row], x.indptr[row + 1]):
+        total += x.p[k]
+    return total
+
+
+@jit(**FAST)
+def _first_step(t, s, piece, v, x, c):  # type: ignore[no-untyped-def]
     """All q of a state."""
-    for a in range(allowed.shape[1]):
-        if allowed[s, a]:
-            row = s * allowed.shape[1] + a
-            c.kept[s, a], mass = _q(row, p, v, r, indptr, indices, dense, gamma)
-            c.at[s, a] = t
-            c.least[piece] = min(c.least[piece], mass)
-            c.most[piece] = max(c.most[piece], mass)
+    for a in range(x.allowed.shape[1]):
+        if x.allowed[s, a]:
+            c.kept[s, a], c.at[s, a] = _q(s, a, v, x), t
+            total = _row_total(s, a, x)
+            c.least[piece] = min(c.least[piece], total)
+            c.most[piece] = max(c.most[piece], total)
 
 
-@jit(**_FAST)
-def _later_step(t, s, p, v, r, indptr, indices, allowed, dense, gamma, c):  # type: ignore[no-untyped-def]
+@jit(**FAST)
+def _later_step(t, s, v, x, c):  # type: ignore[no-untyped-def]
     """q of the action that looks best, and of those that might be as good."""
-    n_actions = allowed.shape[1]
+    n_actions = x.allowed.shape[1]
     pivot, highest, size = 0, -np.inf, 0.0
     for a in range(n_actions):
-        if allowed[s, a]:
+        if x.allowed[s, a]:
             bound = c.kept[s, a] + (c.rise[t] - c.rise[c.at[s, a]])
             size = max(size, abs(c.kept[s, a]))
             if bound > highest:
                 pivot, highest = a, bound
-    row = s * n_actions + pivot
-    best, _ = _q(row, p, v, r, indptr, indices, dense, gamma)
+    best = _q(s, pivot, v, x)
     c.kept[s, pivot], c.at[s, pivot] = best, t
     for a in range(n_actions):
-        if allowed[s, a] and a != pivot:
+        if x.allowed[s, a] and a != pivot:
             since = c.at[s, a]
             scale = max(size, abs(best), abs(c.rise[t]), abs(c.rise[since]))
             slack = (2.0 * TIE + EPS * (since - t)) * scale
             if c.kept[s, a] + (c.rise[t] - c.rise[since]) + slack >= best:
-                row = s * n_actions + a
-                c.kept[s, a], _ = _q(row, p, v, r, indptr, indices, dense, gamma)
-                c.at[s, a] = t
+                c.kept[s, a], c.at[s, a] = _q(s, a, v, x), t
                 best = max(best, c.kept[s, a])
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _choose(t, s, allowed, c):  # type: ignore[no-untyped-def]
     """The best action, the lowest where several are; and its value."""
     best, size = -np.inf, 0.0
@@ -108,8 +114,9 @@ def _choose(t, s, allowed, c):  # type: ignore[no-untyped-def]
     c.v[t % 3, s] = c.kept[s, a]
 
 
-@jit(**_FAST)
-def _induct(marks, rank, edges, indptr, indices, p, r, allowed, dense, gamma, c):  # type: ignore[no-untyped-def]
+@jit(**FAST)
+def _induct(marks, rank, edges, x, c):  # type: ignore[no-untyped-def]
+    """The steps from the last to the first; threads share the states."""
     horizon = len(c.actions)
     while True:
         step, piece = march.take(marks, rank, len(edges) - 1, horizon)
@@ -124,13 +131,13 @@ def _induct(marks, rank, edges, indptr, indices, p, r, allowed, dense, gamma, c)
             share = c.most[0] if most > 0.0 else c.least[0]  # sums of rows: 1 or nearly so, or 0
             for other in range(1, len(c.least)):
                 share = max(share, c.most[other]) if most > 0.0 else min(share, c.least[other])
-            c.rise[t] = c.rise[t + 1] + gamma * most * share
+            c.rise[t] = c.rise[t + 1] + x.gamma * most * share
         for s in range(edges[piece], edges[piece + 1]):
             if step == 0:
-                _first_step(t, s, piece, p, v, r, indptr, indices, allowed, dense, gamma, c)
+                _first_step(t, s, piece, v, x, c)
             else:
-                _later_step(t, s, p, v, r, indptr, indices, allowed, dense, gamma, c)
-            _choose(t, s, allowed, c)
+                _later_step(t, s, v, x, c)
+            _choose(t, s, x.allowed, c)
         march.done(marks)
 
 
@@ -145,11 +152,8 @@ def induct(problem: Problem, horizon: int, team: Team) -> tuple[IntArray, Array]
         np.full(pieces, -np.inf),
     )  # fmt: skip
     c.v[horizon % 3] = x.terminal[:, 0]
-    march.walk(
-        team, len(x.indices),
-        lambda marks, rank: _induct(
-            marks, rank, edges, x.indptr, x.indices, x.p.reshape(-1), x.r.reshape(-1), x.allowed,
-            x.dense, x.discount, c,
-        ),
-    )  # fmt: skip
+    ground = Ground(
+        x.indptr, x.indices, x.p.reshape(-1), x.r.reshape(-1), x.allowed, x.dense, x.discount
+    )
+    march.walk(team, len(x.indices), lambda marks, rank: _induct(marks, rank, edges, ground, c))
     return c.actions, c.v[0][:, None].copy()

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.kernels import march
-from mmdp.kernels.jit import jit
+from mmdp.kernels.jit import FAST, FUSED, SUMS, jit
 from mmdp.kernels.problem import TIE, Array, Backward, Choice, IntArray, Problem, aligned
 from mmdp.kernels.threads import Team, default_threads
 from mmdp.kernels.vector import WIDTH, row_sum
@@ -40,13 +40,7 @@ MODELS_AT_ONCE = 1024  # models a block of an independent pass, so that values s
 _U = np.uint64
 
 
-# The code allocates nothing, so it counts no references: numba's counts are atomic.
-_FAST: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
-_FUSED: dict[str, Any] = {**_FAST, "fastmath": {"contract"}}
-_SUMS: dict[str, Any] = {**_FAST, "fastmath": {"contract", "reassoc"}}
-
-
-@jit(**_SUMS)
+@jit(**SUMS)
 def _narrow_sum(p, v, indices, start, stop, m):  # type: ignore[no-untyped-def]
     total = 0.0
     for k in range(start, stop):
@@ -54,7 +48,7 @@ def _narrow_sum(p, v, indices, start, stop, m):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit(**_FUSED)
+@jit(**FUSED)
 def _q_row(p, v, r, indices, start, stop, gamma, lo, hi, out):  # type: ignore[no-untyped-def]
     """out[m] = r[m] + gamma * sum_k p[k, m] v[indices[k], m] for the models lo..hi."""
     if p.shape[1] < NARROW:
@@ -67,7 +61,7 @@ def _q_row(p, v, r, indices, start, stop, gamma, lo, hi, out):  # type: ignore[n
     )  # fmt: skip
 
 
-@jit(**_SUMS, forceinline=True)
+@jit(**SUMS, forceinline=True)
 def _dot(x, y, lo, hi):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(lo, hi):
@@ -75,7 +69,7 @@ def _dot(x, y, lo, hi):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit(**_SUMS, forceinline=True)
+@jit(**SUMS, forceinline=True)
 def _mass(x, lo, hi):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(lo, hi):
@@ -83,7 +77,7 @@ def _mass(x, lo, hi):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit(**_FAST, forceinline=True)
+@jit(**FAST, forceinline=True)
 def _chosen(g, size, incumbent):  # type: ignore[no-untyped-def]
     """The maximiser of g (-inf: no candidate): ties to the incumbent, else the lowest action.
 
@@ -103,7 +97,7 @@ def _chosen(g, size, incumbent):  # type: ignore[no-untyped-def]
     return 0
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _take_own(q, v, own, a, lo, hi, keep):  # type: ignore[no-untyped-def]
     """Each model takes action a where it is better than what it has."""
     if keep:
@@ -114,22 +108,28 @@ def _take_own(q, v, own, a, lo, hi, keep):  # type: ignore[no-untyped-def]
         v[m] = max(v[m], q[m])
 
 
-@jit(**_SUMS)
+@jit(**SUMS, forceinline=True)
+def _one_model_q(row, p, v, r, indptr, indices, dense, gamma):  # type: ignore[no-untyped-def]
+    """q of a row of a single model, whose arrays are vectors."""
+    start, stop = _U(indptr[row]), _U(indptr[row + _U(1)])
+    total = 0.0
+    if dense:
+        for k in range(stop - start):
+            total += p[start + k] * v[k]
+    else:
+        for k in range(start, stop):
+            total += p[k] * v[_U(indices[k])]
+    return r[row] + gamma * total
+
+
+@jit(**FAST)
 def _one_model_rows(p, v, r, indptr, indices, dense, gamma, first, last, out):  # type: ignore[no-untyped-def]
-    """q of the rows first..last of a single model, whose arrays are vectors."""
+    """q of the rows first..last of a single model."""
     for row in range(_U(first), _U(last)):
-        start, stop = _U(indptr[row]), _U(indptr[row + _U(1)])
-        total = 0.0
-        if dense:
-            for k in range(stop - start):
-                total += p[start + k] * v[k]
-        else:
-            for k in range(start, stop):
-                total += p[k] * v[_U(indices[k])]
-        out[row] = r[row] + gamma * total
+        out[row] = _one_model_q(row, p, v, r, indptr, indices, dense, gamma)
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _one_model_choice(s_from, s_to, allowed, q, b, has_incumbent, actions, v):  # type: ignore[no-untyped-def]
     """The best actions (S,) of a single model and their values, from q (S, A, 1)."""
     n_actions = allowed.shape[1]
@@ -152,7 +152,7 @@ def _one_model_choice(s_from, s_to, allowed, q, b, has_incumbent, actions, v):  
         v[s, 0] = q[s, actions[s], 0]
 
 
-@jit(**_FAST, forceinline=True)
+@jit(**FAST, forceinline=True)
 def _state_values(  # type: ignore[no-untyped-def]
     t, s, mode, allowed, q, g, incumbent, stays, actions, probabilities, own, keep_own, v_s, lo, hi
 ):
@@ -182,7 +182,7 @@ def _state_values(  # type: ignore[no-untyped-def]
             v_s[m] = q[chosen, m]
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _backward(  # type: ignore[no-untyped-def]
     marks, rank, edges, horizon, m_from, m_to, mode, indptr, indices, p, r, allowed, dense, gamma,
     v, b, weighed, actions, has_incumbent, probabilities, own, keep_own, gradient, q_out, q, g,
@@ -252,7 +252,7 @@ def _backward(  # type: ignore[no-untyped-def]
         march.done(marks)
 
 
-@jit(**_FUSED)
+@jit(**FUSED)
 def _push(s, n_actions, weight, a, lo, hi, indptr, indices, p_t, b_t, b_next):  # type: ignore[no-untyped-def]
     """Add what flows out of state s by action a, taken with this weight, to b at t + 1."""
     row = s * n_actions + a
@@ -280,7 +280,7 @@ class Inflow(NamedTuple):
         )  # fmt: skip
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _list_inflow(actions, n_actions, lo, hi, indptr, indices, b_t, flow):  # type: ignore[no-untyped-def]
     """The entries of p by which b_t (S, M) moves on; states without mass have none."""
     heads = flow.heads
@@ -304,7 +304,7 @@ def _list_inflow(actions, n_actions, lo, hi, indptr, indices, b_t, flow):  # typ
     heads[0] = 0
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _move(actions, n_actions, lo, hi, indptr, indices, p_t, b_t, b_next, nothing, flow):  # type: ignore[no-untyped-def]
     """b at t + 1 of the models lo..hi under actions (S,), eq. (belief-update).
 
@@ -328,7 +328,7 @@ def _move(actions, n_actions, lo, hi, indptr, indices, p_t, b_t, b_next, nothing
             _push(s, n_actions, 1.0, actions[s], lo, hi, indptr, indices, p_t, b_t, b_next)
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _forward(  # type: ignore[no-untyped-def]
     t_to, m_from, m_to, indptr, indices, p, n_actions, actions, probabilities, b, nothing, flow
 ):
@@ -354,7 +354,7 @@ def _forward(  # type: ignore[no-untyped-def]
                     _push(s, n_actions, weight, a, lo, hi, indptr, indices, p_t, b_t, b_next)
 
 
-@jit(**_FAST)
+@jit(**FAST)
 def _improve(indptr, indices, p, allowed, q, actions, b, g, nothing, flow):  # type: ignore[no-untyped-def]
     """b along the actions, each of which is the best by q and b where it is taken."""
     n_states, n_actions = allowed.shape

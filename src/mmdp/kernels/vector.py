@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from mmdp.kernels.jit import jit
+from mmdp.kernels.jit import FAST, jit
 
 # Numbers of a vector: a register holds them.
 WIDTH = 8 if llvmlite.binding.get_host_cpu_features().get("avx512f") else 4
@@ -82,11 +82,8 @@ def _block(vectors: int, width: int) -> Any:
                 for nth, cell in enumerate(cells):
                     factors = (load(builder, a, nth * width) for a in (p_at, x_at))
                     builder.store(add_product(builder, builder.load(cell), *factors), cell)
-            to, base, scale = (
-                builder.gep(data(9), [m]),
-                builder.gep(data(7), [m]),
-                spread(builder, args[8]),
-            )
+            base, scale = builder.gep(data(7), [m]), spread(builder, args[8])
+            to = builder.gep(data(9), [m])
             for nth, cell in enumerate(cells):
                 total = builder.load(cell)
                 found = add_product(builder, load(builder, base, nth * width), scale, total)
@@ -105,7 +102,7 @@ _many, _some, _one = (_block(count, WIDTH) for count in (MANY, SOME, 1))
 _single = _block(1, 1)
 
 
-@jit(error_model="numpy", _nrt=False)
+@jit(**FAST)
 def row_sum(p, x, rows, columns, start, stop, lo, hi, base, scale, out):  # type: ignore[no-untyped-def]
     """out = base + scale * sum_i p[row] x[column] for the models lo..hi (see ``_block``).
 

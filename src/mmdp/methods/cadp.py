@@ -82,11 +82,12 @@ class CADP:
     def run(self, context: Context) -> Outcome:
         if context.problem.n_models == 1 and self.init == "wsu" and self.starts == 1:
             return _alone(context)
-        kept = q_bytes(context)
         sweeps = affordable(context, self.sweeps)
         together = AT_ONCE
         if _compiled(context):  # each has its own q there
-            together = max(1, KEEP_BYTES // kept) if sweeps == "two-way" else self.starts
+            together = (
+                max(1, KEEP_BYTES // q_bytes(context)) if sweeps == "two-way" else self.starts
+            )
         starts = starts_in_order(context, self.init, self.starts)
         found: list[Ascent] = []
         names: list[str] = []
@@ -124,14 +125,8 @@ def _alone(context: Context) -> Outcome:
 
 def q_bytes(context: Context) -> int:
     """Bytes of q of all steps, for one start."""
-    x = context.problem
-    return (
-        (4 if hasattr(context.kernel, "climb") else 8)
-        * context.horizon
-        * x.n_states
-        * x.n_actions
-        * x.n_models
-    )
+    x, each = context.problem, 4 if hasattr(context.kernel, "climb") else 8
+    return each * context.horizon * x.n_states * x.n_actions * x.n_models
 
 
 def affordable(context: Context, sweeps: str) -> str:
@@ -222,7 +217,7 @@ def _ascend_lazily(
     """Two-way sweeps by the kernel, which leaves out what cannot matter.
 
     The first start tells the others what they need not compute. With p in 32 bits, each end is
-    valued again in 64 bits and climbs on from there.
+    valued again in 64 bits and climbs on from there; the next start then begins afresh.
     """
     climb: Any = None
     ends: list[Ascent] = []
