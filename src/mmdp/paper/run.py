@@ -309,5 +309,10 @@ def _warm_up() -> None:
     from mmdp.testing import random_model
 
     model = random_model(1, n_models=8, n_states=3, n_actions=2, horizon=0)
-    for name in ("cadp", "gradient", "pomcp"):
+    for name in ("cadp", "gradient"):
         mmdp.solve(model, 2, name, seed=0, backend="numba")
+    for name in PLANNERS:
+        planner = mmdp.solve(model, 2, method_for(name, None), seed=0, backend="numba")
+        mmdp.evaluate(planner, model, episodes=2, seed=0, backend="numba")
+    rows = random_model(1, n_models=2, n_states=40, n_actions=2, horizon=0, storage="dense")
+    mmdp.solve(rows, 2, "mvp", seed=0, backend="numba")  # long rows have a pass of their own
