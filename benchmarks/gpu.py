@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels import jax_kernel as jk
-from mmdp.kernels.jax_kernel import Arrays, JaxKernel, Tuning
+from mmdp.kernels.jax import kernel as jk
+from mmdp.kernels.jax.kernel import Arrays, JaxKernel, Tuning
 from mmdp.kernels.problem import Kernel, Problem
 
 DISCOUNT = 0.9
@@ -134,7 +134,7 @@ def _problem(
     M = p.shape[2]
     problem = Problem(
         indptr=indptr, indices=indices, p=p, r=rng.normal(size=(1, S, A, M)),
-        allowed=np.ones((S, A), dtype=bool), initial=np.full(S, 1.0 / S),
+        allowed=np.ones((1, S, A), dtype=bool), initial=np.full(S, 1.0 / S),
         weights=np.full(M, 1.0 / M), discount=DISCOUNT, terminal=np.zeros((S, M)), dense=dense,
     )  # fmt: skip
     for array in problem:
@@ -238,7 +238,7 @@ def copy(report: Report, sizes: Sizes) -> None:
 
 def equality(report: Report, sizes: Sizes) -> None:
     """The compiled solve against the numpy and numba kernels, from WSU and random starts."""
-    from mmdp.kernels.numba_kernel import NumbaKernel
+    from mmdp.kernels.cpu.passes import NumbaKernel
     from mmdp.kernels.numpy_kernel import NumpyKernel
 
     worst, different = 0.0, 0
@@ -357,7 +357,7 @@ def many_starts(report: Report, sizes: Sizes) -> None:
 
 def crossover(report: Report, sizes: Sizes) -> None:
     """Whole solves from WSU, host to host, p on the device already, against numba here."""
-    from mmdp.kernels.numba_kernel import NumbaKernel
+    from mmdp.kernels.cpu.passes import NumbaKernel
 
     cpu, gpu, T = NumbaKernel(), JaxKernel(), sizes.horizon
     for models in sizes.crossover:

@@ -226,7 +226,7 @@ def test_reach_bounds_are_the_extremes_over_policies(seed: int) -> None:
 @given(seed=SEEDS)
 def test_subgradient_is_one(seed: int) -> None:
     """D(z) >= D(y) + <g, z - y>: with d = g / B and keep 0, g = d B gamma^t."""
-    from mmdp.kernels import bounds_kernel as compiled
+    from mmdp.kernels.cpu import bounds as compiled
 
     model, T = tiny(seed, 100)
     rng = np.random.default_rng(seed)

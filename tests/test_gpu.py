@@ -27,7 +27,7 @@ def gpu() -> None:
 @pytest.mark.parametrize(("storage", "horizon"), [("dense", 0), ("sparse", 0), ("dense", 4)])
 @pytest.mark.parametrize("rows", [None, False])
 def test_passes_equal_numpy(storage: str, horizon: int, rows: bool | None) -> None:
-    from mmdp.kernels.jax_kernel import JaxKernel, Tuning
+    from mmdp.kernels.jax.kernel import JaxKernel, Tuning
 
     kernel = JaxKernel(tuning=Tuning(rows=rows))
     assert kernel.tuning.rows is (rows is None)
@@ -59,7 +59,7 @@ def test_domains_equal_numpy(name: str, precision: str) -> None:
 
 
 def test_starts_together_equal_starts_alone() -> None:
-    from mmdp.kernels.jax_kernel import JaxKernel
+    from mmdp.kernels.jax.kernel import JaxKernel
 
     model, _ = mmdp.domains.garnet(seed=1)
     tables = np.stack([mmdp.MarkovPolicy.random(model, 10, k).table for k in range(8)])

@@ -17,8 +17,8 @@ import pytest
 import mmdp
 from mmdp import kernels
 from mmdp.errors import InputError
-from mmdp.kernels import jax_kernel
-from mmdp.kernels.jax_kernel import JaxKernel, Tuning
+from mmdp.kernels.jax import kernel as jax_kernel
+from mmdp.kernels.jax.kernel import JaxKernel, Tuning
 from mmdp.kernels.numpy_kernel import NumpyKernel
 from mmdp.testing import _check_passes, check_kernel, random_model
 
@@ -223,8 +223,8 @@ def test_an_array_that_may_change_is_sent_anew():
 MESH = """
 import json
 import jax, numpy as np, mmdp
-from mmdp.kernels import jax_kernel
-from mmdp.kernels.jax_kernel import JaxKernel, Tuning
+from mmdp.kernels.jax import kernel as jax_kernel
+from mmdp.kernels.jax.kernel import JaxKernel, Tuning
 from mmdp.testing import random_model
 
 assert len(jax.devices()) == 2

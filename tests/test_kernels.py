@@ -10,10 +10,11 @@ import pytest
 
 import mmdp
 from mmdp import kernels
-from mmdp.kernels import climb, march
-from mmdp.kernels.jit import jit
-from mmdp.kernels.numba_kernel import NumbaKernel
-from mmdp.kernels.threads import Team
+from mmdp.kernels.cpu import climb
+from mmdp.kernels.cpu import steps as march
+from mmdp.kernels.cpu.jit import jit
+from mmdp.kernels.cpu.passes import NumbaKernel
+from mmdp.kernels.cpu.threads import Team
 from mmdp.methods.base import Context, Start
 from mmdp.methods.cadp import ascend_all
 from mmdp.testing import check_kernel, plain_returns, random_model
@@ -21,13 +22,13 @@ from mmdp.testing import check_kernel, plain_returns, random_model
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_numba_equals_numpy_on_every_storage(threads, monkeypatch):
-    monkeypatch.setattr("mmdp.kernels.numba_kernel.THREADS_PAY_FROM", 0)
+    monkeypatch.setattr("mmdp.kernels.cpu.passes.THREADS_PAY_FROM", 0)
     check_kernel(NumbaKernel(threads), seeds=range(200 if threads == 1 else 40))
 
 
 @pytest.mark.parametrize("n_models", [1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 41, 64, 100, 1500])
 def test_every_width_of_the_model_loop(n_models, monkeypatch):
-    monkeypatch.setattr("mmdp.kernels.numba_kernel.THREADS_PAY_FROM", 0)
+    monkeypatch.setattr("mmdp.kernels.cpu.passes.THREADS_PAY_FROM", 0)
     from mmdp.testing import _check_passes
 
     for storage in ("dense", "sparse"):
@@ -45,7 +46,7 @@ def test_numpy_kernel_equals_plain_loops(seed):
 
 
 def test_results_are_the_same_for_any_number_of_threads(monkeypatch):
-    monkeypatch.setattr("mmdp.kernels.numba_kernel.THREADS_PAY_FROM", 0)
+    monkeypatch.setattr("mmdp.kernels.cpu.passes.THREADS_PAY_FROM", 0)
     for n_models in (5, 50):
         model = random_model(11, n_models=n_models, n_states=17, n_actions=3, horizon=0)
         for method in ("cadp", "oracle"):
@@ -57,7 +58,7 @@ def test_results_are_the_same_for_any_number_of_threads(monkeypatch):
 
 
 def test_threads_may_solve_side_by_side(monkeypatch):
-    monkeypatch.setattr("mmdp.kernels.numba_kernel.THREADS_PAY_FROM", 0)
+    monkeypatch.setattr("mmdp.kernels.cpu.passes.THREADS_PAY_FROM", 0)
     models = [random_model(s, n_models=20, n_states=8, horizon=0) for s in range(4)]
     expected = [mmdp.solve(m, 10, backend="numpy").value for m in models]
     found: dict[int, float] = {}
@@ -85,7 +86,7 @@ def test_a_team_hands_errors_to_the_caller():
 
 def test_small_problems_do_not_wait_for_numba(monkeypatch):
     monkeypatch.setattr(kernels, "_done_by_numpy", 0)
-    monkeypatch.delitem(__import__("sys").modules, "mmdp.kernels.numba_kernel")
+    monkeypatch.delitem(__import__("sys").modules, "mmdp.kernels.cpu.passes")
     assert kernels.get("auto", 1000).name == "numpy"
     assert kernels.get("auto", 10**9).name == "numba"
 
@@ -126,7 +127,7 @@ def test_lazy_two_way_sweeps_equal_those_that_compute_everything(
     threads, storage, n_states, monkeypatch
 ):
     """Numpy's sweeps compute all rows at all steps; none of the choices may differ."""
-    monkeypatch.setattr("mmdp.kernels.numba_kernel.THREADS_PAY_FROM", 0)
+    monkeypatch.setattr("mmdp.kernels.cpu.passes.THREADS_PAY_FROM", 0)
     for seed in range(60 if threads == 1 else 20):
         model, horizon = instance(seed, storage)
         if n_states is not None:
@@ -262,8 +263,8 @@ def test_one_model_equals_numpy(seed):
 @pytest.mark.parametrize("seed", range(60))
 def test_actions_of_one_model_are_eliminated_without_a_change(seed, monkeypatch):
     """Gains and costs, discounted or not, masks, equal actions, rows that lead nowhere."""
-    monkeypatch.setattr("mmdp.kernels.numba_kernel.LONG", 0)
-    monkeypatch.setattr("mmdp.kernels.numba_kernel.THREADS_PAY_FROM", 0)
+    monkeypatch.setattr("mmdp.kernels.cpu.passes.LONG", 0)
+    monkeypatch.setattr("mmdp.kernels.cpu.passes.THREADS_PAY_FROM", 0)
     storage = ("dense", "sparse")[seed % 2]
     x = random_model(seed, n_models=1, n_states=9, n_actions=5, storage=storage, horizon=0).problem
     r, p = (np.round(x.r) if seed % 4 == 0 else x.r) - (seed % 3 - 1) * 4.0, x.p.copy()
@@ -282,7 +283,7 @@ def test_actions_of_one_model_are_eliminated_without_a_change(seed, monkeypatch)
 
 
 def test_terminal_values_that_dwarf_all_others_lose_no_action(monkeypatch):
-    monkeypatch.setattr("mmdp.kernels.numba_kernel.LONG", 0)
+    monkeypatch.setattr("mmdp.kernels.cpu.passes.LONG", 0)
     for seed in range(20):
         x = random_model(seed, n_models=1, n_states=9, n_actions=5, masks=False, horizon=0).problem
         terminal = np.where(np.arange(9)[:, None] == seed % 9, (-1) ** seed * 1e16, 0.0)
@@ -397,7 +398,7 @@ def test_all_but_one_leave_where_a_thread_is_held_up_often(times, monkeypatch):
 @pytest.mark.parametrize("n_models", [50, 130])  # models fall into other blocks of vectors
 @pytest.mark.parametrize("method", ["two-way", "paper", "starts", "oracle"])
 def test_sweeps_are_the_same_for_any_number_of_threads(method, n_models, monkeypatch):
-    monkeypatch.setattr("mmdp.kernels.numba_kernel.THREADS_PAY_FROM", 0)
+    monkeypatch.setattr("mmdp.kernels.cpu.passes.THREADS_PAY_FROM", 0)
     model = random_model(11, n_models=n_models, n_states=17, n_actions=3, horizon=0)
     options = {"starts": 6} if method == "starts" else {"sweeps": method}
     chosen = mmdp.Oracle() if method == "oracle" else mmdp.CADP(**options)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp.kernels import rollouts
+from mmdp.kernels.cpu import episodes as rollouts
 from mmdp.testing import random_model
 
 PLANNERS = {

@@ -164,7 +164,7 @@ def test_read_only_install_without_a_cache_folder(tmp_path):
     """Kernels compile in memory where no cache can be written."""
     code = (
         "import mmdp; from mmdp.testing import random_model; "
-        "from mmdp.kernels import numba_kernel; "
+        "from mmdp.kernels.cpu import passes; "
         "m = random_model(4, horizon=0); "
         "print(abs(mmdp.solve(m, 3, 'oracle', backend='numba').value - "
         "mmdp.solve(m, 3, 'oracle', backend='numpy').value) < 1e-9)"

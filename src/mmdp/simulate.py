@@ -160,7 +160,7 @@ def regret_by_horizon(
 
 
 def _tables_of(policy: MarkovPolicy | Planner, model: MMDP) -> tuple[Any, int]:
-    from mmdp.kernels import rollouts
+    from mmdp.kernels.cpu import episodes as rollouts
 
     if isinstance(policy, MarkovPolicy):
         policy.check(model)
@@ -226,7 +226,7 @@ def _run(
     made: Any, model: MMDP, horizon: int, batches: list[tuple[int, int]], threads: int | None,
     check_time: Callable[[], None] | None = None,
 ) -> tuple[Array, npt.NDArray[np.int64]]:  # fmt: skip
-    from mmdp.kernels import rollouts
+    from mmdp.kernels.cpu import episodes as rollouts
 
     parts: list[Array] = []
     impossible = np.zeros(model.n_models, dtype=np.int64)

@@ -123,7 +123,7 @@ class Search:
 
     def start(self, method: str, seconds: float, incumbent: Any) -> None:
         """Read the incumbent, take the closed forms, compile, start the clock."""
-        from mmdp.kernels.threads import default_threads
+        from mmdp.kernels.cpu.threads import default_threads
 
         self.threads = default_threads()
         self.q, self.own = closed.own_optimum(self.problem, self.horizon, self.kernel)
@@ -243,7 +243,7 @@ class Search:
     def run_best(self) -> None:
         """The closed forms where they are exact; else pairs, then the dual that fits the time."""
         alone = int((self.problem.weights > 0).sum()) == 1
-        if self.met or alone or self.horizon == 1 or (self.problem.allowed.sum(axis=1) == 1).all():
+        if self.met or alone or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
             return
         groups = self._match(0.06)
         cost = self._value_pairs(groups)

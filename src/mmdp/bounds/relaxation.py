@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels import Problem
-from mmdp.kernels.threads import Team
+from mmdp.kernels.cpu.threads import Team
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -70,7 +70,7 @@ def reach_bounds(problem: Problem, mask: Mask, threads: int = 1) -> tuple[Array,
 
     By dynamic programming, one target (t, s) after the other; rounded outwards.
     """
-    from mmdp.kernels import bounds_kernel as compiled
+    from mmdp.kernels.cpu import bounds as compiled
 
     x = frozen(problem)
     horizon, n_states, _ = mask.shape
@@ -143,7 +143,7 @@ class Relaxation:
 
     def moved_value(self, y: Array, d: Array, step: float, out: Array) -> float:
         """D at out = y moved by ``step`` along -d, written on the way; with its subgradient."""
-        from mmdp.kernels import bounds_kernel as compiled
+        from mmdp.kernels.cpu import bounds as compiled
 
         if not self._all_alone:
             self._over_time(lambda t: compiled.move(*t, y, d, step, out))
@@ -154,7 +154,7 @@ class Relaxation:
 
     def _common(self, y: Array) -> float:
         """sum_{t,s} gamma^t max_a H: what the common policy is paid."""
-        from mmdp.kernels import bounds_kernel as compiled
+        from mmdp.kernels.cpu import bounds as compiled
 
         x, out = self.problem, np.empty(self.horizon)
         self._over_time(
@@ -188,8 +188,8 @@ class Relaxation:
         self, y: Array | None, subgradient: bool, d: Array = NONE, step: float = 0.0,
         out: Array = NONE,
     ) -> Array:  # fmt: skip
-        from mmdp.kernels import bounds_kernel as compiled
-        from mmdp.kernels import march
+        from mmdp.kernels.cpu import bounds as compiled
+        from mmdp.kernels.cpu import steps as march
 
         x = self.problem
         start = x.initial[:, None] * x.weights
@@ -223,7 +223,7 @@ class Relaxation:
 
         Falls back on the subgradient alone where the old direction no longer falls.
         """
-        from mmdp.kernels import bounds_kernel as compiled
+        from mmdp.kernels.cpu import bounds as compiled
 
         gamma, sizes = self.problem.discount, np.empty(self.horizon)
         for share in (keep, 0.0):
@@ -258,7 +258,7 @@ def pair_values(
     threads: int = 1,
 ) -> Array:  # fmt: skip
     """(n,) value of every pair at the root, (lambda_i + lambda_j) V_1(mu, prior); fills u."""
-    from mmdp.kernels import bounds_kernel as compiled
+    from mmdp.kernels.cpu import bounds as compiled
 
     x = frozen(problem)
     same = np.where(groups.first == groups.second, 0.5, 1.0)

@@ -23,7 +23,7 @@ from mmdp.domains._common import (
     generators,
 )
 from mmdp.domains._population_posterior import Log, sample_posterior
-from mmdp.kernels.threads import Team, default_threads
+from mmdp.kernels.cpu.threads import Team, default_threads
 from mmdp.model import MMDP
 
 CAPACITY = 50

@@ -10,7 +10,7 @@ from mmdp.errors import InputError
 from mmdp.kernels.problem import Backward, Kernel, Problem
 
 if TYPE_CHECKING:
-    from mmdp.kernels.numba_kernel import Precision
+    from mmdp.kernels.cpu.passes import Precision
 
 __all__ = ["BACKENDS", "Backward", "Kernel", "Problem", "get"]
 
@@ -59,7 +59,7 @@ def get(
         ):
             backend = "jax"
     if backend == "numba":
-        from mmdp.kernels.numba_kernel import NumbaKernel
+        from mmdp.kernels.cpu.passes import NumbaKernel
 
         return NumbaKernel(precision=cast("Precision", precision))
     if backend == "numpy":
@@ -69,7 +69,7 @@ def get(
             raise InputError("backend 'numpy' has no mixed precision; choose numba or jax")
         return NumpyKernel()
     if backend == "jax":
-        from mmdp.kernels.jax_kernel import JaxKernel
+        from mmdp.kernels.jax.kernel import JaxKernel
 
         return JaxKernel(cast("Precision", precision))
     raise InputError(f"no backend is called {backend!r}; choose one of auto, {', '.join(BACKENDS)}")
@@ -95,7 +95,7 @@ _done_by_numpy = 0
 def _left_to_numpy(work: int | None) -> bool:
     """Small, numba not loaded, and not the umpteenth small problem in a row."""
     global _done_by_numpy
-    if work is None or work > SMALL or "mmdp.kernels.numba_kernel" in sys.modules:
+    if work is None or work > SMALL or "mmdp.kernels.cpu.passes" in sys.modules:
         return False
     _done_by_numpy += max(work, SMALL // 20)
     return _done_by_numpy <= 10 * SMALL

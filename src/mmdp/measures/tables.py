@@ -111,4 +111,4 @@ def _action_values(problem: Problem, t: int, v: Array) -> Array:
     if len(filled):
         after[filled] = np.add.reduceat(p * v[problem.indices], problem.indptr[filled], axis=0)
     q = r + problem.discount * after.reshape(r.shape)
-    return np.where(problem.allowed[:, :, None], q, -np.inf)
+    return np.where(problem.allowed[0, :, :, None], q, -np.inf)

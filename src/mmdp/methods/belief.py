@@ -55,7 +55,7 @@ class BeliefPlanner:
         return Memory(belief, rng, self._sample(belief, rng))
 
     def act(self, memory: Memory, time: int, state: int) -> int:
-        from mmdp.kernels import rollouts
+        from mmdp.kernels.cpu import episodes as rollouts
 
         x = self.tables
         if x.mode == rollouts.VALUES:
@@ -127,7 +127,7 @@ def cadp_baseline(context: Context, known: MarkovPolicy | None = None) -> npt.ND
 
 def tables(mode: int, problem: Problem, **parts: Any) -> Any:
     """PlannerTables with everything that is not given absent."""
-    from mmdp.kernels import rollouts
+    from mmdp.kernels.cpu import episodes as rollouts
 
     empty: dict[str, Any] = {
         "actions": rollouts.EMPTY_2, "probabilities": rollouts.EMPTY_3, "q": rollouts.EMPTY_4,

@@ -62,13 +62,13 @@ class MixTS:
             raise InputError(f"reward_sd must be positive, not {self.reward_sd}")
 
     def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.rollouts import SAMPLED
+        from mmdp.kernels.cpu.episodes import SAMPLED
 
         problem = context.problem
         own = context.kernel.backward(problem, context.horizon, "own", keep_actions=True).actions
         reward_sd = 0.0
         if self.likelihood != "transition":
-            spread = float(np.sqrt(problem.r.var(axis=-1)[:, problem.allowed].mean()))
+            spread = float(np.sqrt(problem.r.var(axis=-1)[:, problem.allowed[0]].mean()))
             reward_sd = self.reward_sd or max(spread, 1e-12)
         made = tables(
             SAMPLED, problem, own=own, each_step=self.resample == "step", carry=self.carry,

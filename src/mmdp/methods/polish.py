@@ -15,7 +15,7 @@ Actions = npt.NDArray[np.int32]
 
 def ascend_inside(context: Context, mask: Mask, actions: Actions) -> tuple[Actions, float]:
     """CADP over the open actions of ``mask`` (T, S, A) from a policy inside it."""
-    from mmdp.kernels import bounds_kernel as compiled
+    from mmdp.kernels.cpu import bounds as compiled
 
     x, horizon = frozen(context.problem), context.horizon
     actions = actions.copy()

@@ -59,7 +59,7 @@ class POMCP:
             raise InputError(f"exploration must be at least 0, not {self.exploration}")
 
     def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.rollouts import TREE, cumulative_rows
+        from mmdp.kernels.cpu.episodes import TREE, cumulative_rows
 
         if context.model.has_missing:
             raise InputError(

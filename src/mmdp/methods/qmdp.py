@@ -29,7 +29,7 @@ class QMDP:
     name: ClassVar[str] = "qmdp"
 
     def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.rollouts import VALUES
+        from mmdp.kernels.cpu.episodes import VALUES
 
         q = context.kernel.backward(context.problem, context.horizon, "own", keep_q=True).q
         made = tables(VALUES, context.problem, q=q)

@@ -30,7 +30,7 @@ class Rollout:
     name: ClassVar[str] = "rollout"
 
     def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.rollouts import VALUES
+        from mmdp.kernels.cpu.episodes import VALUES
 
         actions = cadp_baseline(context, self.baseline)
         q = context.kernel.backward(

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels import march
-from mmdp.kernels.jit import FAST, SUMS, jit
-from mmdp.kernels.numba_kernel import _one_model_q
+from mmdp.kernels.cpu import steps as march
+from mmdp.kernels.cpu.jit import FAST, SUMS, jit
+from mmdp.kernels.cpu.passes import _one_model_q
 from mmdp.kernels.problem import TIE, Array, IntArray, Problem
-from mmdp.kernels.threads import Team
+from mmdp.kernels.cpu.threads import Team
 
 _U = np.uint64
 EPS = 2.0**-50  # of rounding, a step and relative to the values
@@ -153,7 +153,7 @@ def induct(problem: Problem, horizon: int, team: Team) -> tuple[IntArray, Array]
     )  # fmt: skip
     c.v[horizon % 3] = x.terminal[:, 0]
     ground = Ground(
-        x.indptr, x.indices, x.p.reshape(-1), x.r.reshape(-1), x.allowed, x.dense, x.discount
+        x.indptr, x.indices, x.p.reshape(-1), x.r.reshape(-1), x.allowed[0], x.dense, x.discount
     )
     march.walk(team, len(x.indices), lambda marks, rank: _induct(marks, rank, edges, ground, c))
     return c.actions, c.v[0][:, None].copy()

@@ -759,7 +759,7 @@ class JaxKernel:
             after=after,
             owner=owner,
             r=get("r", [x.r], lambda: moved(x.r, 1 if wide else -1)),
-            allowed=get("allowed", [x.allowed], lambda: self._put(x.allowed)),
+            allowed=get("allowed", [x.allowed], lambda: self._put(x.allowed[0])),
             initial=get("initial", [x.initial], lambda: self._put(x.initial)),
             weights=get("weights", [x.weights], lambda: self._put(x.weights, models=0)),
             discount=np.float64(x.discount),

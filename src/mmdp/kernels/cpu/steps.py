@@ -28,8 +28,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from mmdp.kernels.jit import jit
-from mmdp.kernels.threads import Team
+from mmdp.kernels.cpu.jit import jit
+from mmdp.kernels.cpu.threads import Team
 
 Marks = npt.NDArray[np.int64]  # the counters of a pass, shared by its threads
 

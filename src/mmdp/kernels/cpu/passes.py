@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.kernels import march
-from mmdp.kernels.jit import FAST, FUSED, SUMS, jit
+from mmdp.kernels.cpu import steps as march
+from mmdp.kernels.cpu.jit import FAST, FUSED, SUMS, jit
 from mmdp.kernels.problem import TIE, Array, Backward, Choice, IntArray, Problem, aligned
-from mmdp.kernels.threads import Team, default_threads
-from mmdp.kernels.vector import WIDTH, row_sum
+from mmdp.kernels.cpu.threads import Team, default_threads
+from mmdp.kernels.cpu.rows import WIDTH, row_sum
 
 if TYPE_CHECKING:
-    from mmdp.kernels.climb import Climb
+    from mmdp.kernels.cpu.climb import Climb
 
 WEIGHTED, OWN, ACTIONS, PROBABILITIES = range(4)
 NARROW = WIDTH  # below this many models, loops run over transitions instead of models
@@ -423,7 +423,7 @@ class NumbaKernel:
         kept = keep_values or keep_gradient or keep_q
         plain = weights is not None and weights.shape == (1, 1, 1) and policy is None and not kept
         if choice == "weighted" and plain and _pays_to_eliminate(x):
-            from mmdp.kernels.induction import induct
+            from mmdp.kernels.cpu.induction import induct
 
             found, first = induct(x, horizon, self._team(len(x.indices)))
             return Backward(first, found, None, None, None)
@@ -451,7 +451,7 @@ class NumbaKernel:
         def run(marks: Any, rank: int, edges: Any, m: tuple[int, int]) -> None:
             _backward(
                 marks, rank, edges, horizon, m[0], m[1], mode, x.indptr, x.indices, x.p, x.r,
-                x.allowed, x.dense, x.discount, v, b, weights is not None, actions,
+                x.allowed[0], x.dense, x.discount, v, b, weights is not None, actions,
                 policy is not None, probabilities, own, mode == OWN and keep_actions, gradient,
                 q_out, aligned(1, A, M) if q is None else q, np.empty(A),
             )  # fmt: skip
@@ -502,14 +502,14 @@ class NumbaKernel:
         actions, b = np.array(policy, np.int32), aligned(horizon, x.n_states, x.n_models)
         b[0] = x.initial[:, None] * x.weights
         _improve(
-            x.indptr, x.indices, x.p, x.allowed, np.ascontiguousarray(q), actions, b,
+            x.indptr, x.indices, x.p, x.allowed[0], np.ascontiguousarray(q), actions, b,
             np.empty(x.n_actions), np.zeros(x.n_models), Inflow.room(x),
         )  # fmt: skip
         return actions, b
 
     def climb(self, problem: Problem, horizon: int, start: IntArray | None) -> Climb:
         """CADP's two-way sweeps from one start (None: WSU's policy)."""
-        from mmdp.kernels.climb import Climb
+        from mmdp.kernels.cpu.climb import Climb
 
         team = self._team(len(problem.indices) * problem.n_models)
         p = self._in_32_bits(problem.p) if self.precision == "mixed" else None

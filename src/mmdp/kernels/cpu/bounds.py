@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mmdp.kernels import march
-from mmdp.kernels.jit import FAST, FUSED, SUMS, jit
-from mmdp.kernels.numba_kernel import _mass, _q_row
+from mmdp.kernels.cpu import steps as march
+from mmdp.kernels.cpu.jit import FAST, FUSED, SUMS, jit
+from mmdp.kernels.cpu.passes import _mass, _q_row
 
 # Indices are unsigned: numba then drops its test for negative ones, and loops become SIMD.
 _U = np.uint64

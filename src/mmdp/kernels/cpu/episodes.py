@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.jit import jit
+from mmdp.kernels.cpu.jit import jit
 from mmdp.kernels.problem import Array, IntArray, Problem
-from mmdp.kernels.threads import Team, default_threads
+from mmdp.kernels.cpu.threads import Team, default_threads
 
 ACTIONS, PROBABILITIES, VALUES, SAMPLED, TREE = range(5)
 _STREAM = np.uint64(1) << np.uint64(32)  # the planner's counters start here, the world's at 0
@@ -630,7 +630,7 @@ def _belief_piece(c: _Common, next_rewards: Array | None) -> Piece:
         _belief_episodes(
             m_from, m_to, c.episodes, _U(block), c.horizon, c.seed, x.indptr, x.indices,
             c.cumulative(m_from, m_to), _U(len(x.p)), _by_row(x.r), seen, c.initial, x.discount,
-            x.terminal, places, plan.p, _by_row(plan.r), plan.allowed, plan.weights,
+            x.terminal, places, plan.p, _by_row(plan.r), plan.allowed[0], plan.weights,
             tables.mode == VALUES, _by_row(tables.q),
             tables.own, tables.each_step, tables.carry, tables.reward_sd, tables.use_transitions,
             *_episode_scratch(block), np.empty((2 * block, plan.n_models)),
@@ -678,8 +678,8 @@ def _tree_scratch(tables: PlannerTables, horizon: int) -> tuple[npt.NDArray[Any]
 
 def _choices(plan: Problem) -> tuple[IntArray, Array]:
     """((S, A) allowed actions of each state first, in order, (S,) how many)."""
-    order = np.argsort(~plan.allowed, axis=1, kind="stable").astype(np.int32)
-    return frozen(order), frozen(plan.allowed.sum(axis=1).astype(np.float64))
+    order = np.argsort(~plan.allowed[0], axis=1, kind="stable").astype(np.int32)
+    return frozen(order), frozen(plan.allowed[0].sum(axis=1).astype(np.float64))
 
 
 def _places(world: Problem, plan: Problem) -> npt.NDArray[np.int64]:

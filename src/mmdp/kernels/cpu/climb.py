@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels import march
-from mmdp.kernels.jit import FAST, SUMS, jit
-from mmdp.kernels.numba_kernel import Inflow, _chosen, _dot, _mass, _move, _q_row
+from mmdp.kernels.cpu import steps as march
+from mmdp.kernels.cpu.jit import FAST, SUMS, jit
+from mmdp.kernels.cpu.passes import Inflow, _chosen, _dot, _mass, _move, _q_row
 from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned
-from mmdp.kernels.threads import Team
+from mmdp.kernels.cpu.threads import Team
 
 WSU, GIVEN, SWEEP, ANEW = range(4)  # what a backward pass does; ANEW: as SWEEP, for another start
 FOLLOW, DECIDE = range(2)  # what is done in a state: FOLLOW the action in force
@@ -442,7 +442,7 @@ class Climb:
         self.since = -1  # the first step whose action the last backward pass changed
         self.edges, self.models = march.edges(S, pieces), march.edges(M, pieces)
         self.ground = Ground(
-            x.indptr, x.indices, x.p if p is None else p, x.r, x.allowed, x.weights, x.discount
+            x.indptr, x.indices, x.p if p is None else p, x.r, x.allowed[0], x.weights, x.discount
         )
         self.state = State(
             actions=np.zeros((T, S), np.int32) if start is None else np.array(start, np.int32),

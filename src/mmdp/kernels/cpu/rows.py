@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from mmdp.kernels.jit import FAST, jit
+from mmdp.kernels.cpu.jit import FAST, jit
 
 # Numbers of a vector: a register holds them.
 WIDTH = 8 if llvmlite.binding.get_host_cpu_features().get("avx512f") else 4

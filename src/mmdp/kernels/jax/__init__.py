@@ -1,0 +1,1 @@
+"""The accelerator kernel (see :mod:`mmdp.kernels.jax.kernel`)."""
