@@ -22,7 +22,7 @@ from benchmarks.peers import PEERS, Peer, cadp
 from benchmarks.sizes import Sizes
 from benchmarks.table import Goal, Row, ratio_row
 from benchmarks.timing import Contestant
-from mmdp.kernels.cpu.passes import NumbaKernel
+from mmdp.kernels.cpu.kernel import NumbaKernel
 
 MAX_SWEEPS = 6
 BUDGET = 12.0  # seconds of rounds for the rows of one instance

@@ -21,7 +21,7 @@ from benchmarks.core import BUDGET, sized
 from benchmarks.sizes import Sizes
 from benchmarks.table import Goal, Row, ratio_row
 from benchmarks.timing import Contestant, Times
-from mmdp.kernels.cpu.passes import NumbaKernel, Precision
+from mmdp.kernels.cpu.kernel import NumbaKernel, Precision
 from mmdp.kernels.problem import aligned
 from mmdp.methods.base import Context, starts_in_order
 from mmdp.paper.cases import CASES, SEED

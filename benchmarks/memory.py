@@ -28,7 +28,7 @@ from benchmarks.machine import Reader
 from benchmarks.sizes import FULL, QUICK, Shape, Sizes
 from benchmarks.table import Goal, Row, ratio_row
 from benchmarks.timing import Contestant
-from mmdp.kernels.cpu.passes import NumbaKernel, Precision
+from mmdp.kernels.cpu.kernel import NumbaKernel, Precision
 
 LOAD_GOAL = Goal(1.5, 1.3, "most")
 PEAK_GOAL = Goal(1.5, 1.2, "most")

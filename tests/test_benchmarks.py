@@ -31,7 +31,7 @@ from benchmarks.sizes import QUICK, Shape
 
 import mmdp
 from mmdp import cli
-from mmdp.kernels.cpu.passes import NumbaKernel
+from mmdp.kernels.cpu.kernel import NumbaKernel
 
 SMALL = {
     "riverswim": riverswim(models=6, states=8, horizon=9, seed=1),

@@ -13,7 +13,7 @@ from mmdp import kernels
 from mmdp.kernels.cpu import climb
 from mmdp.kernels.cpu import steps as march
 from mmdp.kernels.cpu.jit import jit
-from mmdp.kernels.cpu.passes import NumbaKernel
+from mmdp.kernels.cpu.kernel import NumbaKernel
 from mmdp.kernels.cpu.threads import Team
 from mmdp.methods.base import Context, Start
 from mmdp.methods.cadp import ascend_all

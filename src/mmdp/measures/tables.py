@@ -41,7 +41,7 @@ def policy_table(solution: Solution | MarkovPolicy, model: MMDP) -> pd.DataFrame
     policy = _policy(solution)
     policy.check(model)
     problem, horizon, table = model.problem, policy.horizon, padded(policy, model)
-    kernel = kernels.get("auto", problem.work(horizon))
+    kernel = kernels.get("auto", problem, horizon, passes=2)
     b = kernel.forward(problem, horizon, table)
     found = kernel.backward(problem, horizon, "given", policy=table, weights=b, keep_gradient=True)
     assert found.gradient is not None
@@ -89,7 +89,7 @@ def _margins(
 def _agreement(model: MMDP, actions: npt.NDArray[np.int64]) -> Array:
     """(T, S) weight of the models for which the action is as good as any, from there on."""
     problem, horizon = model.problem, len(actions)
-    kernel = kernels.get("auto", problem.work(horizon))
+    kernel = kernels.get("auto", problem, horizon, passes=2)
     values = kernel.backward(problem, horizon, "own", keep_values=True).values
     assert values is not None
     agree = np.empty(actions.shape)

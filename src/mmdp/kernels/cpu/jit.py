@@ -15,8 +15,13 @@ FUSED: dict[str, Any] = {**FAST, "fastmath": {"contract"}}
 SUMS: dict[str, Any] = {**FAST, "fastmath": {"contract", "reassoc"}}
 
 
-def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """numba.njit, cached on disk where a cache can be written, else compiled in memory."""
+def jit(helper: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """numba.njit, cached on disk where a cache can be written, else compiled in memory.
+
+    ``helper``: called by compiled code only, so nothing is compiled to call it from Python.
+    """
+    if helper:
+        options["no_cpython_wrapper"] = True
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:
