@@ -182,14 +182,17 @@ def check_passes(
 def check_ascents(
     kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
 ) -> None:
-    """Compare CADP's ascents, both kinds of sweeps and all kinds of starts, with the specification."""
+    """Compare CADP's ascents with the specification: both kinds of sweeps, all kinds of starts."""
     truth, x = NumpyKernel(), by_time(model, horizon, seed)
     starts = [None, *_random_policies(x, horizon, seed)]
     for sweeps, limits in (("two-way", {}), ("paper", {}), ("two-way", {"max_sweeps": 1})):
         where = f"ascend, {sweeps}, {kernel.name}, seed {seed}, {model!r}"
         seen: list[float] = []
-        watch = lambda policy, value: seen.append(value)
         options: Any = {"sweeps": sweeps, **limits}
+
+        def watch(policy: Any, value: float, seen: list[float] = seen) -> None:
+            seen.append(value)
+
         found = kernel.ascend(x, horizon, starts, watch=watch, **options)
         expected = truth.ascend(x, horizon, starts, **options)
         assert len(found) == len(expected), f"{where}: one end per start"

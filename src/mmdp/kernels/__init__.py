@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 
 from mmdp.errors import InputError
@@ -45,12 +46,17 @@ def get(
     if not isinstance(backend, str):
         return backend
     if backend == "auto":
-        backend = "numba"
+        backend = "numpy" if _numba_is_off() else "numba"
         if problem is not None and _left_to_numpy(problem, horizon, passes):
             backend = "numpy"
         elif problem is not None and _pays_on_accelerator(problem, horizon):
             backend = "jax"
     if backend == "numba":
+        if _numba_is_off():
+            raise InputError(
+                "backend 'numba' needs its compiler, which NUMBA_DISABLE_JIT switches off; unset "
+                "it or choose backend 'numpy'"
+            )
         from mmdp.kernels.cpu.kernel import NumbaKernel
 
         return NumbaKernel()
@@ -63,6 +69,11 @@ def get(
 
         return JaxKernel()
     raise InputError(f"no backend is called {backend!r}; choose one of auto, {', '.join(BACKENDS)}")
+
+
+def _numba_is_off() -> bool:
+    """Whether the environment switches numba's compiler off: the kernels need it."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
 def _pays_on_accelerator(problem: Problem, horizon: int) -> bool:

@@ -8,7 +8,7 @@ from mmdp.kernels.problem import Array, Ascent, IntArray, Problem, Table, Watch
 
 
 class Climber(Protocol):
-    """What the loop needs of a kernel; :class:`mmdp.kernels.numpy_kernel.Sweeper` is the plain one."""
+    """What the loop needs of a kernel; numpy_kernel.Sweeper is the plain one."""
 
     problem: Problem
 

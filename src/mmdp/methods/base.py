@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.kernels import Kernel, Problem
+from mmdp.kernels import Kernel, Problem, compiling
 from mmdp.kernels.problem import Table
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
@@ -74,8 +74,8 @@ class Context:
     ) -> None:  # fmt: skip
         self.model, self.horizon, self.kernel, self.method = model, horizon, kernel, method
         self.seed, self.callback = seed, callback
-        self.started = time.perf_counter()
-        self.deadline = None if time_limit is None else self.started + time_limit
+        self.started, self.time_limit = time.perf_counter(), time_limit
+        self._compiled = compiling.spent()
         self.trace: list[float] = []
         self.best_value = -np.inf
         self.best_policy: Table | None = None
@@ -88,6 +88,13 @@ class Context:
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self.started
+
+    @property
+    def deadline(self) -> float | None:
+        """When the time is up, by time.perf_counter(); it moves on while a kernel compiles."""
+        if self.time_limit is None:
+            return None
+        return self.started + self.time_limit + compiling.spent() - self._compiled
 
     def record(self, policy: Table, value: float, *, last: bool = False) -> None:
         """Note an iterate; calls back; raises Stop when the time is up and it is not the last."""
@@ -117,9 +124,8 @@ class Context:
 
     def quiet(self) -> Context:
         """The same problem, seed and deadline with a record of its own and no callback."""
-        inner = Context(self.model, self.horizon, self.kernel, seed=self.seed)
-        inner.deadline = self.deadline
-        return inner
+        left = None if self.deadline is None else self.deadline - time.perf_counter()
+        return Context(self.model, self.horizon, self.kernel, seed=self.seed, time_limit=left)
 
     # ------------------------------------------------------------ the passes methods share
     def mean(self, returns: Array) -> float:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Ascent, Problem, Sweeps
 from mmdp.methods import starts as start
@@ -40,14 +38,14 @@ class CADP(Method):
     ----------
     init
         Where to start: ``"wsu"`` (as in the paper), ``"mvp"``, ``"random"``, ``"uniform"``,
+        the rounded end of a short ``"mirror"`` or ``"gradient"`` ascent from the uniform policy,
         or a :class:`mmdp.MarkovPolicy`.
     starts
-        Number of starts; the best result is returned. In this order: ``init``, WSU's and
-        MVP's policies, the rounded ends of a short mirror and a short gradient ascent from the
-        uniform policy, then by turns a single model's optimum (models drawn by weight, each
-        once) and a random policy. ``"auto"``: as many as take about a tenth of a second
-        together, at most 16, by the size of the problem alone; only one with another ``init``
-        than WSU's and with the paper's sweeps. ``details`` has ``start_values``, ``starts``
+        Number of starts; the best result is returned. In this order: ``init``, WSU, MVP,
+        mirror, gradient (as above), then by turns a single model's optimum (models drawn by
+        weight, each once) and a random policy. ``"auto"``: as many as take about a tenth of a
+        second together, at most 16, by the size of the problem alone; one if another ``init``
+        or the paper's sweeps are asked for. ``details`` has ``start_values``, ``starts``
         (their names), ``best_start`` and ``spread`` (min, mean, max).
     tol
         Stop when an iteration gains no more than ``tol * max(1, |value|)``; 0 goes on to a
@@ -120,7 +118,7 @@ class CADP(Method):
         best = max(ends, key=lambda end: end.value)
         outcome = Outcome(
             best.policy, _STATUS[best.end], best.sweeps, returns=best.returns, trace=best.trace,
-            details=_details(names, ends, best, sweeps),
+            details={"sweeps_taken": sweeps, **start.described(names, ends)},
         )  # fmt: skip
         return self._polished(context, outcome, best) if self.polish else outcome
 
@@ -147,18 +145,3 @@ def affordable(problem: Problem, horizon: int, sweeps: Sweeps = "two-way") -> Sw
     x = problem
     q_bytes = 8 * horizon * x.n_states * x.n_actions * x.n_models
     return sweeps if q_bytes <= KEEP_BYTES else "paper"
-
-
-def _details(names: list[str], ends: list[Ascent], best: Ascent, sweeps: Sweeps) -> dict[str, Any]:
-    """What a solution says about its starts."""
-    details: dict[str, Any] = {"sweeps": best.sweeps, "sweeps_taken": sweeps}
-    if len(ends) > 1:
-        values = np.array([end.value for end in ends])
-        details |= {
-            "start_values": values,
-            "starts": names,
-            "best_start": names[int(values.argmax())],
-            "spread": {"min": values.min(), "mean": values.mean(), "max": values.max()},
-            "total_sweeps": sum(end.sweeps for end in ends),
-        }
-    return details

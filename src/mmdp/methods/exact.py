@@ -21,8 +21,8 @@ from mmdp.bounds import closed
 from mmdp.bounds.descent import Descent, Watch
 from mmdp.bounds.relaxation import Array, Groups, Mask, Relaxation, open_actions
 from mmdp.errors import InputError
-from mmdp.methods import starts
 from mmdp.kernels import Problem
+from mmdp.methods import starts
 from mmdp.methods.base import Context, Method, Outcome, Stop
 from mmdp.methods.cadp import affordable
 from mmdp.methods.polish import ascend_inside, polish
@@ -158,9 +158,7 @@ class Tree:
         context = self.context
         x, T = context.problem, context.horizon
         tables = (each.table for each in starts.in_order(context, "wsu", self.options.starts))
-        ends = context.kernel.ascend(
-            x, T, tables, sweeps=affordable(x, T), watch=context.record
-        )
+        ends = context.kernel.ascend(x, T, tables, sweeps=affordable(x, T), watch=context.record)
         if self.options.polish:
             best = max(ends, key=lambda end: end.value)
             polish(context, best.policy, seconds=self._share(0.1))

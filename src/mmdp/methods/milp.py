@@ -12,7 +12,8 @@ import numpy as np
 from mmdp.bounds import closed, lp
 from mmdp.bounds.relaxation import open_actions
 from mmdp.errors import InputError
-from mmdp.methods.base import Context, Method, Outcome, Stop, Table
+from mmdp.kernels.problem import Table
+from mmdp.methods.base import Context, Method, Outcome, Stop
 from mmdp.solution import Status
 
 LIMIT = 400_000  # variables

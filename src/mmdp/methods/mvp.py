@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.methods.base import Context, Method, Outcome, Table
+from mmdp.kernels.problem import Table
+from mmdp.methods.base import Context, Method, Outcome
 from mmdp.solution import Status
 
 

@@ -7,8 +7,8 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.problem import IntArray
-from mmdp.methods.base import Context, Table
+from mmdp.kernels.problem import IntArray, Table
+from mmdp.methods.base import Context
 
 Mask = npt.NDArray[np.bool_]
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mmdp.kernels import Problem
-from mmdp.methods.base import Context, Table, start_policy
+from mmdp.kernels.problem import Ascent, Table
+from mmdp.methods.base import Context, start_policy
 from mmdp.methods.gradient import Gradient, Mirror
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 
 MOST = 16  # starts of ``"auto"``
-BUDGET = 0.1  # seconds that all of them together may take about, by the rates below
+BUDGET = 0.12  # seconds that all of them together may take about, by the rates below
 RATE, STEP = 1e9, 1e-5  # multiply-adds per second; seconds that a time step takes beside them
 PASSES = 12  # of one ascent
-GRADIENT_STEPS = 20  # of the short gradient ascents
+GRADIENT_STEPS = 40  # of the short gradient ascents
 GRADIENT_PASSES = 3  # of one such step, its line search included
 
 
@@ -66,20 +67,22 @@ def in_order(context: Context, init: str | MarkovPolicy, count: int) -> Iterator
 def _start(context: Context, kind: str | MarkovPolicy, seed: int) -> Start:
     if kind == "wsu":
         return Start("wsu", None)
-    if kind == "mirror" or kind == "gradient":
-        return Start(kind, _gradient_end(context, kind))
+    if kind == "mirror":
+        return Start("mirror", _rounded_end(context, Mirror(max_iterations=GRADIENT_STEPS)))
+    if kind == "gradient":
+        return Start("gradient", _rounded_end(context, Gradient(max_iterations=GRADIENT_STEPS)))
     table, _ = start_policy(context, kind, seed)
     return Start(kind if isinstance(kind, str) else "given", table)
 
 
-def _gradient_end(context: Context, kind: str) -> Table:
-    """The rounded end of a short gradient ascent from the uniform policy."""
-    method = (Mirror if kind == "mirror" else Gradient)(max_iterations=GRADIENT_STEPS)
+def _rounded_end(context: Context, method: Mirror | Gradient) -> Table:
+    """The deterministic end of a short gradient ascent from the uniform policy."""
     found = method.run(context.quiet())
     if found.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     context.check_time()
-    return found.policy
+    table: Table = found.policy
+    return table
 
 
 def _optima(context: Context, most: int) -> Iterator[Start]:
@@ -96,3 +99,19 @@ def _optima(context: Context, most: int) -> Iterator[Start]:
         assert own is not None
         for i, m in enumerate(some):
             yield Start(f"model {context.model.model_labels[m]}", own[:, :, i].copy())
+
+
+def described(names: list[str], ends: list[Ascent]) -> dict[str, Any]:
+    """What a solution says about its starts."""
+    values = np.array([end.value for end in ends])
+    best = int(values.argmax())
+    if len(ends) == 1:
+        return {"sweeps": ends[0].sweeps}
+    return {
+        "sweeps": ends[best].sweeps,
+        "start_values": values,
+        "starts": names,
+        "best_start": names[best],
+        "spread": {"min": values.min(), "mean": values.mean(), "max": values.max()},
+        "total_sweeps": sum(end.sweeps for end in ends),
+    }

@@ -14,7 +14,16 @@ import numpy as np
 
 from mmdp.kernels.cpu import steps
 from mmdp.kernels.cpu.passes import (
-    ACTIONS, PROBABILITIES, WEIGHTED, Ground, Orders, Scratch, State, back, fore, fore_random,
+    ACTIONS,
+    PROBABILITIES,
+    WEIGHTED,
+    Ground,
+    Orders,
+    Scratch,
+    State,
+    back,
+    fore,
+    fore_random,
 )  # fmt: skip
 from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.problem import Array, IntArray, Problem, Table, aligned

@@ -18,11 +18,29 @@ from mmdp.kernels.cpu import steps
 from mmdp.kernels.cpu.climb import Climb
 from mmdp.kernels.cpu.induction import induct
 from mmdp.kernels.cpu.passes import (
-    ACTIONS, OWN, PROBABILITIES, WEIGHTED, Ground, Orders, Scratch, State, back, fore, fore_random,
+    ACTIONS,
+    OWN,
+    PROBABILITIES,
+    WEIGHTED,
+    Ground,
+    Orders,
+    Scratch,
+    State,
+    back,
+    fore,
+    fore_random,
 )  # fmt: skip
 from mmdp.kernels.cpu.threads import Team, default_threads
 from mmdp.kernels.problem import (
-    Array, Ascent, Backward, Choice, Problem, Sweeps, Table, Watch, aligned,
+    Array,
+    Ascent,
+    Backward,
+    Choice,
+    Problem,
+    Sweeps,
+    Table,
+    Watch,
+    aligned,
 )  # fmt: skip
 
 THREADS_PAY_FROM = 100_000  # multiply-adds per time step below which one thread is faster
@@ -89,7 +107,9 @@ class NumbaKernel:
             incumbent=policy is not None and not random, keep_own="own" in parts,
         )  # fmt: skip
         self._walk_back(x, do, State.of(x, T, **parts))
-        taken = parts.get("own") if mode == OWN else parts.get("actions", np.zeros((T, S), np.int32))
+        taken = (
+            parts.get("own") if mode == OWN else parts.get("actions", np.zeros((T, S), np.int32))
+        )
         return Backward(
             parts["v"][0],
             taken if keep_actions or choice == "weighted" else None,

@@ -39,8 +39,10 @@ class Ground(NamedTuple):
     @classmethod
     def of(cls, problem: Problem) -> Ground:
         """Read-only views: numba would compile once more for writable arrays."""
-        arrays = (x.view() for x in problem[:5])
-        ground = cls(*arrays, problem.discount)  # type: ignore[misc]
+        x = problem
+        ground = cls(
+            x.indptr.view(), x.indices.view(), x.p.view(), x.r.view(), x.allowed.view(), x.discount
+        )
         for array in ground[:5]:
             array.setflags(write=False)
         return ground
@@ -193,9 +195,7 @@ def back(marks, rank, edges, lo, hi, do, x, c, w):  # type: ignore[no-untyped-de
                         q[a],
                     )  # fmt: skip
                 else:
-                    _few_models(
-                        p, v_next, x.indices, _U(start), _U(stop), r[s, a], x.gamma, q[a]
-                    )
+                    _few_models(p, v_next, x.indices, _U(start), _U(stop), r[s, a], x.gamma, q[a])
             if do.lazy and not do.everywhere and not fresh and c.held[t, s] == old:
                 c.moved[t, s] = False
                 continue
