@@ -32,16 +32,13 @@ from mmdp.console import (
     Steps,
     Working,
     aligned,
-    at_most_percent,
-    clock,
     complain,
-    errors,
-    figures,
     show_facts,
     show_json,
     show_table,
 )
-from mmdp.errors import InputError, shown
+from mmdp.errors import InputError
+from mmdp.words import at_most_percent, clock, counted, errors, figures
 
 if TYPE_CHECKING:
     from mmdp import MMDP, Bound, Evaluation, MarkovPolicy, Solution
@@ -337,8 +334,8 @@ def _load(path: Path, loading: Loading, *, split: str = "train", quiet: bool = T
 
 def _sizes(model: MMDP) -> str:
     parts = [
-        shown(model.n_models, "model"), shown(model.n_states, "state"),
-        shown(model.n_actions, "action"), f"discount {model.discount:g}",
+        counted(model.n_models, "model"), counted(model.n_states, "state"),
+        counted(model.n_actions, "action"), f"discount {model.discount:g}",
     ]  # fmt: skip
     return ", ".join(parts)
 
@@ -564,7 +561,7 @@ def _certificate(solution: Solution) -> str:
     """How good the policy is proven to be, in a sentence."""
     assert solution.bound is not None
     assert solution.gap is not None
-    value, most = figures([solution.value, solution.bound])
+    value, most = figures([solution.value, solution.bound], up=[1])
     policy = "policy" if _bound_origin(solution)["bounds"] == "history" else "Markov policy"
     if solution.status.name == "OPTIMAL":
         rest = f" by more than {at_most_percent(solution.gap)}" if solution.gap > PROVEN else ""
@@ -599,7 +596,7 @@ def _show_solution(solution: Solution, model: MMDP, data: Path, out: Path | None
     elif solution.policy is None:
         print("each model has a policy of its own; no single policy can do better")
     elif found.errors is not None:
-        episodes = shown(found.details["episodes"], "episode")
+        episodes = counted(found.details["episodes"], "episode")
         print(f"simulated, {episodes} per model; a policy with memory has no table of actions")
     else:
         _show_policy(solution.policy, model)
@@ -625,7 +622,7 @@ def _show_policy(policy: MarkovPolicy, model: MMDP) -> None:
     )
     show_table(("time", *names), rows, left=1 + len(names))
     if len(spans) > PREVIEW_ROWS:
-        print(f"and {shown(len(spans) - PREVIEW_ROWS, 'more row')}; all with --out policy.csv")
+        print(f"and {counted(len(spans) - PREVIEW_ROWS, 'more row')}; all with --out policy.csv")
 
 
 def _equal_times(table: list[list[int]]) -> list[tuple[int, int, list[int]]]:
@@ -873,7 +870,7 @@ def _show_comparison(
     if not simulated:  # a planner has no iterations, and a line is short
         columns.append(("iter.", [f"{row['iterations']:,}" for row in rows]))
     columns.append(("seconds", [clock(row["seconds"]) for row in rows]))
-    models = shown(test.n_models, "test model") if test is not None else "no test models"
+    models = counted(test.n_models, "test model") if test is not None else "no test models"
     print(f"{data}\n{_sizes(train)}\n{models}, horizon {rows[0]['horizon']}")
     titles, cells = zip(*columns, strict=True)
     show_table(titles, list(zip(*cells, strict=True)))
@@ -942,7 +939,7 @@ def bound(
 
 def _bound_facts(found: Bound) -> list[tuple[str, str]]:
     known = found.details.get("incumbent")
-    most, reached = figures([found.value, known])
+    most, reached = figures([found.value, known], up=[0])
     kinds = {"history": "every policy, also with memory", "markov": "every Markov policy"}
     facts = [("value", most), ("holds for", kinds[found.bounds])]
     if known is not None:
@@ -996,7 +993,7 @@ def _description(model: MMDP) -> dict[str, Any]:
 
 
 def _description_facts(model: MMDP) -> list[tuple[str, str]]:
-    from mmdp.support import readable_bytes
+    from mmdp.words import readable_bytes
 
     facts = _description(model)
     lowest, highest = facts["weights_range"]
@@ -1009,7 +1006,7 @@ def _description_facts(model: MMDP) -> list[tuple[str, str]]:
         ("actions", _listed(model.n_actions, model.action_labels, labelled["action"])),
         ("horizon", f"{model.horizon} (time-varying)" if model.horizon else "any"),
         ("discount", f"{model.discount:g}"),
-        ("initial", f"given, {shown(facts['initial_states'], 'state')} possible"
+        ("initial", f"given, {counted(facts['initial_states'], 'state')} possible"
          if model.initial_given else "uniform (not given)"),
         ("weights", "uniform" if facts["weights_uniform"] else f"{lowest:.4g} to {highest:.4g}"),
         ("not allowed", f"{facts['not_allowed']:,} of {facts['pairs']:,} state-action pairs"),
@@ -1040,7 +1037,7 @@ def _warnings(model: MMDP) -> list[str]:
         found.append("no initial distribution is given; every state is equally likely at the start")
     unused = int((model.weights == 0).sum())
     if unused:
-        found.append(f"{shown(unused, 'model')} of weight 0")
+        found.append(f"{counted(unused, 'model')} of weight 0")
     return found
 
 
@@ -1097,7 +1094,7 @@ def domain(
         sizes = {"models": train.n_models, "test_models": test.n_models}
         show_json({"domain": name, "out": out, **sizes, "options": arguments})
     else:
-        print(f"{out}\n{_sizes(train)}; {shown(test.n_models, 'test model')}")
+        print(f"{out}\n{_sizes(train)}; {counted(test.n_models, 'test model')}")
 
 
 def _draw(name: str, function: Any, arguments: Mapping[str, Any]) -> tuple[MMDP, MMDP]:
@@ -1224,7 +1221,7 @@ def fit(
         return
     test = 0 if found.test is None else found.test.n_models
     facts = [
-        ("log", shown(int(found.visits.sum()), "transition")),
+        ("log", counted(int(found.visits.sum()), "transition")),
         ("models", f"{found.train.n_models:,} to solve, {test:,} held out"),
         ("states", f"{found.train.n_states:,}"),
         ("actions", f"{found.train.n_actions:,}"),

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mmdp.words import at_most_percent, figures
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -93,54 +95,11 @@ def plain(value: Any) -> Any:
     return value.name if isinstance(value, enum.Enum) else str(value)
 
 
-def figures(values: Sequence[float | None]) -> list[str]:
-    """About seven digits, the same decimals for a whole column.
-
-    >>> figures([204.7412345, 9.5, None]), figures([42235.3512])
-    (['204.7412', '9.5000', ''], ['42,235.35'])
-    """
-    largest = max((abs(x) for x in values if x is not None and math.isfinite(x)), default=0.0)
-    if largest and not 1e-3 <= largest < 1e10:
-        form = ".6g"
-    else:
-        whole = max(1, math.floor(math.log10(largest)) + 1) if largest else 1
-        form = f",.{min(4, max(0, 7 - whole))}f"
-    return ["" if x is None else format(x + 0.0, form) for x in values]
-
-
 def aligned(values: Mapping[str, float]) -> list[tuple[str, str]]:
     """Named numbers as facts, their decimal points below each other."""
-    shown = figures(list(values.values()))
-    width = max(map(len, shown))
-    return [(name, number.rjust(width)) for name, number in zip(values, shown, strict=True)]
-
-
-def errors(values: Sequence[float | None]) -> list[str]:
-    """Standard errors to two digits, nothing where a figure is exact.
-
-    >>> errors([0.0312, None])
-    ['0.031', '']
-    """
-    return ["" if x is None else f"{x:.2g}" for x in values]
-
-
-def at_most_percent(share: float) -> str:
-    """A share in per cent, two digits, rounded up: it is said of what was proven.
-
-    >>> at_most_percent(0.00872), at_most_percent(1.234), at_most_percent(0.0)
-    ('0.88%', '124%', '0%')
-    """
-    if share <= 0:
-        return "0%"
-    digits = max(0, 1 - math.floor(math.log10(100 * share)))
-    # rounded first, so that 0.9 in binary does not become 0.91
-    up = math.ceil(round(100 * share * 10**digits, 6)) / 10**digits
-    return f"{up:,.{digits}f}".rstrip("0").rstrip(".") + "%" if digits else f"{up:,.0f}%"
-
-
-def clock(value: float) -> str:
-    """Milliseconds where they matter."""
-    return f"{value:.3f}" if value < 100 else f"{value:,.0f}"
+    texts = figures(list(values.values()))
+    width = max(map(len, texts))
+    return [(name, text.rjust(width)) for name, text in zip(values, texts, strict=True)]
 
 
 class Working:
@@ -170,12 +129,11 @@ class Working:
 
     def progress(self, progress: Progress) -> None:
         """The callback for ``mmdp.solve``."""
-        done = f"iteration {progress.iteration}, value {progress.best:,.8g}"
+        best, most = figures([progress.best, progress.bound], up=[1])
+        done = f"iteration {progress.iteration}, value {best}"
         if math.isfinite(progress.bound):
-            done = (
-                f"node {progress.nodes:,}, value {progress.best:,.8g}, at most "
-                f"{progress.bound:,.8g}, gap {100 * progress.gap:.3g}%"
-            )
+            gap = at_most_percent(progress.gap)
+            done = f"node {progress.nodes:,}, value {best}, at most {most}, gap {gap}"
         self.say(f"{progress.method}: {done}, {progress.seconds:.0f} s")
 
 

@@ -1,4 +1,4 @@
-"""The one error type for bad input, with helpers that name the place."""
+"""The one error type for bad input."""
 
 from __future__ import annotations
 
@@ -12,12 +12,3 @@ class InputError(ValueError):
 
 class MemoryLimitError(InputError):
     """An operation would need far more memory than its input; it was not attempted."""
-
-
-def shown(count: int, noun: str) -> str:
-    """``3 rows``, ``1 row``: a count with its noun in the right number.
-
-    >>> shown(1, "row"), shown(3, "row")
-    ('1 row', '3 rows')
-    """
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -8,8 +8,9 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.errors import InputError, shown
+from mmdp.errors import InputError
 from mmdp.support import Array, Support, float_array
+from mmdp.words import counted
 
 ROW_SUM_TOLERANCE = 1e-8
 
@@ -197,7 +198,7 @@ def check_rows(
         return
     t, row, m = _first(wrong)
     place = labels.place(m, row // n_actions, row % n_actions, t if times else None)
-    count = shown(int(wrong.sum()), "row")
+    count = counted(int(wrong.sum()), "row")
     if sums[t, row, m] == 0:
         raise InputError(
             f"{place} has no transitions though other models have this action ({count} like it); "
@@ -308,7 +309,7 @@ def read_labels(labels: Iterable[object] | None, size: int, what: str) -> tuple[
         return None
     result = tuple(str(x) for x in labels)
     if len(result) != size:
-        raise InputError(f"{len(result)} {what} labels for {shown(size, what)}")
+        raise InputError(f"{len(result)} {what} labels for {counted(size, what)}")
     if len(set(result)) != size:
         twice = next(x for x in result if result.count(x) > 1)
         raise InputError(f"{what} label {twice!r} is used twice; labels must differ")

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from mmdp.errors import InputError
-from mmdp.io.reading import Source, header, is_number, numbers, read_csv, suggested
+from mmdp.io.reading import Source, header, is_number, numbers, read_csv
 from mmdp.io.rules import Rules
+from mmdp.words import suggested
 
 PAPER = {
     "idstatefrom": "state", "idaction": "action", "idstateto": "next_state",

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mmdp.errors import InputError, shown
+from mmdp.errors import InputError
 from mmdp.io.ids import Ints, Labels, whole
 from mmdp.io.parquet import read_parquet, write_parquet
-from mmdp.io.reading import Source, header, is_number, numbers, read_csv, suggested
+from mmdp.io.reading import Source, header, is_number, numbers, read_csv
 from mmdp.io.writing import PathLike, reason, write_whole
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
+from mmdp.words import counted, suggested
 
 FORMAT = "mmdp-policy-1"
 COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
@@ -222,7 +223,7 @@ def _ids_of(
     if model is not None:
         limit = getattr(model, f"n_{kind}s")
         if ids.max() >= limit:
-            row, told = int(np.argmax(ids >= limit)), shown(limit, kind)
+            row, told = int(np.argmax(ids >= limit)), counted(limit, kind)
             source.fail(f"{kind} {ids[row]} does not exist; the model has {told}", row)
         return ids, None
     names = stored.get(f"{kind}s")

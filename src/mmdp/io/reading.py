@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import codecs
 import csv
-import difflib
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,16 +57,6 @@ class Source:
             yield
         except InputError as error:
             raise type(error)(f"{self.place}: {error}") from None
-
-
-def suggested(name: str, known: Iterable[str]) -> str:
-    """The name in quotes, with the known one that it resembles.
-
-    >>> suggested("probabilty", ["probability", "reward"])
-    "'probabilty' (did you mean 'probability'?)"
-    """
-    close = difflib.get_close_matches(name.strip().lower(), list(known), n=1)
-    return f"{name!r} (did you mean {close[0]!r}?)" if close else repr(name)
 
 
 def must_be(path: Path, kind: str, called: str) -> None:

@@ -9,20 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import InputError, MemoryLimitError, shown
+from mmdp.errors import InputError, MemoryLimitError
 from mmdp.io.columns import columns_of_frame
 from mmdp.io.ids import KINDS, Ids, Ints, encode
-from mmdp.io.reading import Source, suggested
+from mmdp.io.reading import Source
 from mmdp.io.rules import DeadEnds, Duplicates, ExtraColumns, IdGaps, MissingActions, Rules
 from mmdp.model import MMDP
-from mmdp.support import (
-    MATERIALISE_LIMIT,
-    Array,
-    Coordinates,
-    Storage,
-    readable_bytes,
-    support_from_coordinates,
-)
+from mmdp.support import MATERIALISE_LIMIT, Array, Coordinates, Storage, support_from_coordinates
+from mmdp.words import counted, readable_bytes, suggested
 
 Columns = dict[str, npt.NDArray[Any]]
 Shape = tuple[int, int, int]
@@ -162,8 +156,8 @@ def _check_size(ids: Ids, source: Source) -> None:
     cells = n_models * n_states * n_actions * (ids.horizon or 1)
     if cells * 8 > MATERIALISE_LIMIT and cells > 64 * count:
         raise MemoryLimitError(
-            f"{source.place}: {count:,} rows for {shown(n_models, 'model')}, "
-            f"{shown(n_states, 'state')} and {shown(n_actions, 'action')} would take "
+            f"{source.place}: {count:,} rows for {counted(n_models, 'model')}, "
+            f"{counted(n_states, 'state')} and {counted(n_actions, 'action')} would take "
             f"{readable_bytes(cells * 8)} of rewards alone; check the ids, or split the models"
         )
 
@@ -217,7 +211,7 @@ def _fail_duplicate(ids: Ids, keys: Ints, source: Source) -> NoReturn:
     first = source.at(int(np.argmax(keys == keys[row])))
     source.fail(
         f"{', '.join(place)} is given again (first at {first}; "
-        f"{shown(int(repeated.sum()), 'duplicate')}); "
+        f"{counted(int(repeated.sum()), 'duplicate')}); "
         "remove it, or pass duplicates='last' or 'sum'",
         row,
     )

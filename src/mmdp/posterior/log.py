@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import InputError, shown
+from mmdp.errors import InputError
 from mmdp.io.columns import PAPER
 from mmdp.io.parquet import ParquetColumns
-from mmdp.io.reading import Source, header, numbers, read_csv, suggested
+from mmdp.io.reading import Source, header, numbers, read_csv
 from mmdp.support import Array
+from mmdp.words import counted, suggested
 
 Ints = npt.NDArray[np.int64]
 Labels = tuple[str, ...]
@@ -247,7 +248,7 @@ def _coded(column: pd.Series, role: str, source: Source, wanted: Mapping[str, An
 
 def _refuse_missing(missing: npt.NDArray[np.bool_], role: str, source: Source) -> None:
     if missing.any():
-        count = shown(int(missing.sum()), "row")
+        count = counted(int(missing.sum()), "row")
         source.fail(
             f"{role} is missing ({count} like it); fill it in or drop the row",
             int(np.argmax(missing)),
@@ -307,7 +308,7 @@ def _looked_up(part: Coded, role: str, names: Names, source: Source) -> Ints:
         row = int(np.argmin(found))
         told = suggested(values[int(part.codes[row])], names.labels)
         source.fail(
-            f"{role} {told} is not among the {shown(names.size, names.kind)} given; correct it, "
+            f"{role} {told} is not among the {counted(names.size, names.kind)} given; correct it, "
             f"or add it to {names.kind}s=",
             row,
         )

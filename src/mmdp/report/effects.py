@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import shown
-from mmdp.io.reading import Source, header, numbers, read_csv, suggested
+from mmdp.io.reading import Source, header, numbers, read_csv
 from mmdp.io.writing import PathLike
 from mmdp.model import MMDP
+from mmdp.words import counted, suggested
 
 Array = npt.NDArray[np.float64]
 NEEDED = ("state", "action", "effect", "cost")
@@ -78,5 +78,6 @@ def _check_once(
         where = ", ".join(f"{kind} {label!r}" for kind, label in zip(kinds, labels, strict=True))
         what = "given twice" if given[tuple(place)] > 1 else "not given"
         source.fail(
-            f"{where} is {what} ({shown(int(wrong.sum()), 'case')} like it); give every action once"
+            f"{where} is {what} ({counted(int(wrong.sum()), 'case')} like it); give every action "
+            "once"
         )

@@ -6,7 +6,8 @@ import html
 
 from mmdp.report.facts import FEWEST, Facts
 from mmdp.report.figures import figure
-from mmdp.report.words import label, number, percent
+from mmdp.report.words import label
+from mmdp.words import number, percent
 
 
 def information(facts: Facts) -> str:

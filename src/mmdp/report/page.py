@@ -12,14 +12,13 @@ import numpy.typing as npt
 
 from mmdp import plots
 from mmdp._version import __version__
-from mmdp.console import clock
-from mmdp.errors import shown
 from mmdp.report.facts import Facts, Row
 from mmdp.report.figures import figure, pair
 from mmdp.report.knowing import enough, information, willingness
 from mmdp.report.pictures import telling_state
 from mmdp.report.warnings import warnings
-from mmdp.report.words import embedded, joined, label, number, percent
+from mmdp.report.words import embedded, label
+from mmdp.words import clock, counted, joined, number, percent
 
 MOST_CELLS = 400_000  # of the heat map: more states are left out, the least visited first
 MOST_ROWS = 60  # of the table in words
@@ -99,8 +98,8 @@ def _sizes(facts: Facts) -> str:
     model = facts.model
     return ", ".join(
         [
-            shown(model.n_models, "model"), shown(model.n_states, "state"),
-            shown(model.n_actions, "action"), shown(facts.horizon, "decision"),
+            counted(model.n_models, "model"), counted(model.n_states, "state"),
+            counted(model.n_actions, "action"), counted(facts.horizon, "decision"),
         ]
     )  # fmt: skip
 
@@ -211,7 +210,7 @@ def _asked(facts: Facts) -> str:
     elif len(likely) == 1:
         start = f"always state {label(model.state_labels[int(likely[0])])}"
     else:
-        start = f"given, over {shown(len(likely), 'state')}"
+        start = f"given, over {counted(len(likely), 'state')}"
     equal = np.allclose(model.weights, 1 / model.n_models)
     weights = "all equal" if equal else (
         f"from {number(float(model.weights.min()), 3)} to {number(float(model.weights.max()), 3)}, "
@@ -222,7 +221,7 @@ def _asked(facts: Facts) -> str:
         ("States", f"{model.n_states:,}: {_some(model.state_labels, model.labelled['state'])}"),
         ("Actions", f"{model.n_actions:,}: {_some(model.action_labels, model.labelled['action'])}"
          + ("" if model.allowed.all() else "; not all are allowed everywhere")),
-        ("Horizon", f"{shown(facts.horizon, 'decision')}, at times 0 to {facts.horizon - 1}"
+        ("Horizon", f"{counted(facts.horizon, 'decision')}, at times 0 to {facts.horizon - 1}"
          + ("" if model.horizon is None else "; the models vary with time")),
         ("Discount", f"{model.discount:g} a step"),
         ("Start", start),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mmdp.errors import shown
 from mmdp.report.facts import Facts
-from mmdp.report.words import joined, label, number, percent
+from mmdp.report.words import label
+from mmdp.words import counted, joined, number, percent
 
 FEW_MODELS = 30
 TAIL_MODELS = 5  # in the worst tenth
@@ -37,7 +37,7 @@ def _unseen(facts: Facts) -> list[str]:
         return []
     n_pairs = int(facts.model.allowed.sum())
     told = [
-        f"{shown(len(facts.unseen), 'state-action pair')} of {n_pairs:,} were never seen in the "
+        f"{counted(len(facts.unseen), 'state-action pair')} of {n_pairs:,} were never seen in the "
         "data; what happens there comes from the prior alone."
     ]
     relied = _relied_on(facts)
@@ -137,7 +137,7 @@ def _improvable(facts: Facts) -> list[str]:
 def _model(facts: Facts) -> list[str]:
     told, weights = [], facts.model.weights
     if (weights == 0).any():
-        told.append(f"{shown(int((weights == 0).sum()), 'model')} of weight 0 had no say.")
+        told.append(f"{counted(int((weights == 0).sum()), 'model')} of weight 0 had no say.")
     if facts.model.fields()["allow_missing"] and _lacks_actions(facts):
         told.append(
             "Some models lack actions that others have; an episode that takes one there ends with "
