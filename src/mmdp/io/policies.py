@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from mmdp.errors import InputError
-from mmdp.io.ids import Ints, Labels, whole
+from mmdp.io.ids import whole
+from mmdp.io.labels import Ints, Labels, coded
 from mmdp.io.parquet import read_parquet, write_parquet
 from mmdp.io.reading import Source, header, is_number, numbers, read_csv
 from mmdp.io.writing import PathLike, reason, write_whole
@@ -236,13 +237,15 @@ def _ids_of(
 
 def _ids_by_label(text: pd.Series, kind: str, source: Source, model: MMDP) -> tuple[Ints, Labels]:
     labels: Labels = getattr(model, f"{kind}_labels")
-    ids = pd.Index(labels).get_indexer(pd.Index(text))
-    if ids.min() < 0:
-        if not text.isin([str(i) for i in range(len(labels))]).all():
-            row = int(np.argmax(ids < 0))
-            source.fail(f"the model has no {kind} {text.iloc[row]!r}", row)
-        ids = text.to_numpy(dtype=object)
-    return ids.astype(np.int64), labels
+    column = coded(text)
+    ids = column.ids(labels)
+    if ids.min() >= 0:
+        return ids, labels
+    by_number = column.ids([str(i) for i in range(len(labels))])
+    if by_number.min() < 0:
+        row = int(np.argmax(ids < 0))
+        source.fail(f"the model has no {kind} {text.iloc[row]!r}", row)
+    return by_number, labels
 
 
 def _check_places(

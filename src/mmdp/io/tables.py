@@ -11,7 +11,8 @@ import pandas as pd
 
 from mmdp.errors import InputError, MemoryLimitError
 from mmdp.io.columns import columns_of_frame
-from mmdp.io.ids import KINDS, Ids, Ints, encode
+from mmdp.io.ids import KINDS, Ids, encode
+from mmdp.io.labels import Ints, coded
 from mmdp.io.reading import Source
 from mmdp.io.rules import DeadEnds, Duplicates, ExtraColumns, IdGaps, MissingActions, Rules
 from mmdp.model import MMDP
@@ -124,13 +125,13 @@ def by_label(values: Any, labels: Sequence[object], what: str) -> Any:
     """A mapping of label to number as an array; anything else as it is."""
     if not isinstance(values, Mapping):
         return values
-    position = {str(label): i for i, label in enumerate(labels)}
-    array = np.zeros(len(position))
-    for label, value in values.items():
-        if str(label) not in position:
-            named = suggested(str(label), position)
+    known = tuple(str(label) for label in labels)
+    array, places = np.zeros(len(known)), coded(values).ids(known)
+    for label, place, value in zip(values, places, values.values(), strict=True):
+        if place < 0:
+            named = suggested(str(label), known)
             raise InputError(f"{what} names {named}, which the model does not have")
-        array[position[str(label)]] = value
+        array[place] = value
     return array
 
 

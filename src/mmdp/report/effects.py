@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp.io.labels import Ints, coded
 from mmdp.io.reading import Source, header, numbers, read_csv
 from mmdp.io.writing import PathLike
 from mmdp.model import MMDP
@@ -55,15 +56,14 @@ def read_effects(file: PathLike, model: MMDP) -> tuple[Array, Array]:
     return found[0], found[1]
 
 
-def _ids(column: pd.Series, kind: str, model: MMDP, source: Source) -> npt.NDArray[np.int64]:
+def _ids(column: pd.Series, kind: str, model: MMDP, source: Source) -> Ints:
     labels = getattr(model, f"{kind}_labels")
-    text = column.astype(str).str.strip()
-    ids = pd.Index(labels).get_indexer(pd.Index(text)).astype(np.int64)
-    if (ids < 0).any():
-        row = int(np.argmin(ids))
-        source.fail(
-            f"unknown {kind} {suggested(text.iloc[row], labels)}; use those of the model", row
-        )
+    given = coded(column.astype(str).str.strip())
+    ids = given.ids(labels)
+    if ids.min() < 0:
+        row = int(np.argmax(ids < 0))
+        told = suggested(given.text(row), labels)
+        source.fail(f"unknown {kind} {told}; use those of the model", row)
     return ids
 
 
