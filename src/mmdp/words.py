@@ -35,6 +35,16 @@ def joined(items: Sequence[str], most: int = 5) -> str:
     return " and ".join(filter(None, [", ".join(items[:-1]), items[-1] if items else ""]))
 
 
+def either(items: Iterable[str], last: str = " or ") -> str:
+    """Alternatives in a sentence.
+
+    >>> either(["prior", "absorb", "forbid"]), either(["a"]), either("ab", ", or ")
+    ('prior, absorb or forbid', 'a', 'a, or b')
+    """
+    *most, end = [*items] or [""]
+    return last.join(filter(None, [", ".join(most), end]))
+
+
 def suggested(name: str, known: Iterable[str]) -> str:
     """The name in quotes, with the known one that it resembles.
 
