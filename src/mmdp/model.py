@@ -61,7 +61,6 @@ from mmdp.validate import (
 from mmdp.words import counted, readable_bytes
 
 if TYPE_CHECKING:
-    import pandas as pd
     import scipy.sparse
 
 
@@ -236,13 +235,6 @@ class MMDP:
         self = cls.__new__(cls)
         self._build(support, expected, per_next, **fields)
         return self
-
-    @classmethod
-    def from_frame(cls, frame: pd.DataFrame, **options: Any) -> MMDP:
-        """Build from a tidy DataFrame, one row per transition; see :func:`mmdp.io.from_frame`."""
-        from mmdp import io
-
-        return io.from_frame(frame, **options)
 
     def _build(
         self,

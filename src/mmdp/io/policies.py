@@ -24,39 +24,9 @@ FORMAT = "mmdp-policy-1"
 COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
 
 
-def policy_frame(policy: MarkovPolicy) -> pd.DataFrame:
-    """The policy as a tidy table: ``time, state, action``, and ``probability`` if randomised.
-
-    States and actions are labels where the policy has them, and then the ids stand beside
-    them as ``idstate, idaction``. A randomised policy lists the actions it may take.
-
-    >>> import mmdp
-    >>> policy = mmdp.MarkovPolicy([[0, 1]], state_labels=["up", "down"])
-    >>> print(mmdp.io.policy_frame(policy).to_string(index=False))
-    time state  action  idstate  idaction
-       0    up       0        0         0
-       0  down       1        1         1
-    """
-    policy = _policy_of(policy)
-    if policy.deterministic:
-        t, s = np.indices(policy.actions.shape).reshape(2, -1)
-        a = policy.actions.reshape(-1).astype(np.int64)
-    else:
-        t, s, a = np.nonzero(policy.probabilities)
-    columns: dict[str, Any] = {"time": t, "state": s, "action": a}
-    if not policy.deterministic:
-        columns["probability"] = policy.probabilities[t, s, a]
-    if policy.state_labels is not None:
-        columns["state"] = np.array(policy.state_labels, dtype=object)[s]
-    if policy.action_labels is not None:
-        columns["action"] = np.array(policy.action_labels, dtype=object)[a]
-    if policy.state_labels is not None or policy.action_labels is not None:
-        columns |= {"idstate": s, "idaction": a}
-    return pd.DataFrame(columns)
-
-
 def save_policy(policy: MarkovPolicy, path: PathLike) -> None:
-    """Write a policy as ``.csv``, ``.parquet`` (the table of :func:`policy_frame`) or ``.json``.
+    """Write a policy as ``.csv``, ``.parquet`` (the table of
+    :meth:`MarkovPolicy.to_frame`) or ``.json``.
 
     A solution is accepted in place of its policy. JSON keeps everything; a table keeps what
     its rows say (labels of actions that are never taken need the model when loading).
@@ -73,12 +43,12 @@ def save_policy(policy: MarkovPolicy, path: PathLike) -> None:
         "states": policy.state_labels, "actions": policy.action_labels,
     }  # fmt: skip
     if target.suffix == ".csv":
-        write_whole(target, policy_frame(policy).to_csv(index=False, lineterminator="\n"))
+        write_whole(target, policy.to_frame().to_csv(index=False, lineterminator="\n"))
     elif target.suffix == ".json":
         stored["policy" if policy.deterministic else "probabilities"] = policy.table.tolist()
         write_whole(target, json.dumps(stored, indent=1) + "\n")
     elif target.suffix == ".parquet":
-        write_whole(target, lambda file: write_parquet(policy_frame(policy), stored, file))
+        write_whole(target, lambda file: write_parquet(policy.to_frame(), stored, file))
     else:
         raise InputError(
             f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
@@ -107,7 +77,7 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
         policy = _from_json(file)
         if model is None:
             return policy
-        frame = policy_frame(policy)
+        frame = policy.to_frame()
     elif file.suffix == ".csv":
         frame = read_csv(file, header(file))
     elif file.suffix == ".parquet":

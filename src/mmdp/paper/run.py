@@ -225,7 +225,7 @@ class Job:
             mmdp.MixTS(resample="step"),
             mmdp.POMCP(queries=REGRET_QUERIES),
         )
-        frame = mmdp.regret_by_horizon(model, REGRET_HORIZONS, methods, seed=self.seed)
+        frame = mmdp.measures.regret_by_horizon(model, REGRET_HORIZONS, methods, seed=self.seed)
         return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
 
     def _queries(self) -> list[dict[str, Any]]:

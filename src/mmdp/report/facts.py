@@ -10,19 +10,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-import mmdp
 from mmdp.bounds import Bound
 from mmdp.errors import InputError
+from mmdp.measures import (
+    Stability,
+    WillingnessToPay,
+    enough_models,
+    information_table,
+    stability,
+    willingness_to_pay,
+)
+from mmdp.measures.tables import Cells, policy_cells
 from mmdp.methods import Method
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Evaluation, Solution
-from mmdp.solve import check_horizon
+from mmdp.solve import check_horizon, evaluate, model_weights, solve
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from mmdp.measures import Stability, WillingnessToPay
 
 Array = npt.NDArray[np.float64]
 Say = Callable[[str], object]
@@ -45,21 +51,6 @@ class Row:
     held_out: Evaluation | None
     seconds: float | None
     status: str
-
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """What is known about each time and state, all (T, S).
-
-    ``probability`` of being there; ``margin`` lost by taking the runner-up there once and
-    ``runner_up`` its action, NaN and -1 where no model gets there or there is no other action;
-    ``agree`` the weight of the models whose own best policy may take this action there.
-    """
-
-    probability: Array
-    margin: Array
-    runner_up: npt.NDArray[np.int64]
-    agree: Array
 
 
 class Facts:
@@ -128,7 +119,7 @@ class Facts:
             return self.solved(0)
         if not isinstance(self.given, Solution):
             return None
-        found, here = self.given.returns, mmdp.evaluate(self.given, self.model).returns
+        found, here = self.given.returns, evaluate(self.given, self.model).returns
         same = len(found) == len(here) and np.allclose(found, here, rtol=1e-6, atol=1e-9)
         return self.given if same else None
 
@@ -152,11 +143,11 @@ class Facts:
     def evaluation(self) -> Evaluation:
         if self.solution is not None and self.given is None:
             return self.solution.evaluation
-        return mmdp.evaluate(self.policy, self.model)
+        return evaluate(self.policy, self.model)
 
     @cached_property
     def held_out(self) -> Evaluation | None:
-        return None if self.test is None else mmdp.evaluate(self.policy, self.test)
+        return None if self.test is None else evaluate(self.policy, self.test)
 
     @property
     def oracle(self) -> Array:
@@ -186,7 +177,7 @@ class Facts:
         if place not in self._solved:
             method = self.methods[place]
             self._say(f"solving with {getattr(method, 'name', method)}")
-            self._solved[place] = mmdp.solve(self.model, self.horizon, method, seed=self.seed)
+            self._solved[place] = solve(self.model, self.horizon, method, seed=self.seed)
         return self._solved[place]
 
     @cached_property
@@ -205,7 +196,7 @@ class Facts:
     def _tested(self, found: Solution, *, first: bool) -> Evaluation | None:
         if self.test is None or first:
             return self.held_out
-        return mmdp.evaluate(found, self.test, seed=self.seed)
+        return evaluate(found, self.test, seed=self.seed)
 
     @staticmethod
     def _row(
@@ -241,28 +232,17 @@ class Facts:
     def weights(self) -> Array | None:
         """(T, M, S) b_{t,m}(s) under the policy; None where they would take too much memory."""
         size = self.horizon * self.model.n_models * self.model.n_states
-        return None if size > LARGEST_WEIGHTS else mmdp.model_weights(self.model, self.policy)
+        return None if size > LARGEST_WEIGHTS else model_weights(self.model, self.policy)
 
     @cached_property
     def cells(self) -> Cells:
-        """What :func:`mmdp.measures.policy_table` says, as arrays."""
-        import pandas as pd
-
-        from mmdp.measures import policy_table
-
-        table, shape = policy_table(self.policy, self.model), self.policy.actions.shape
-        runner = pd.Index(self.model.action_labels).get_indexer(pd.Index(table["runner_up"]))
-        return Cells(
-            probability=table["visited"].to_numpy(dtype=float).reshape(shape),
-            margin=table["margin"].to_numpy(dtype=float).reshape(shape),
-            runner_up=np.asarray(runner, dtype=np.int64).reshape(shape),
-            agree=table["agree"].to_numpy(dtype=float).reshape(shape),
-        )
+        """What is known about each time and state."""
+        return policy_cells(self.policy, self.model)
 
     @cached_property
     def most_visited(self) -> npt.NDArray[np.int64]:
         """States by their expected number of visits, the most visited first."""
-        return np.argsort(-self.cells.probability.sum(axis=0), kind="stable").astype(np.int64)
+        return np.argsort(-self.cells.visited.sum(axis=0), kind="stable").astype(np.int64)
 
     # -------------------------------------------------------------- knowing more
     @cached_property
@@ -282,8 +262,6 @@ class Facts:
             wanted = self.work * len(names) <= QUICK_INFORMATION
         if not wanted or not names or self.best is None:
             return None
-        from mmdp.measures import information_table
-
         self._say("value of information")
         return information_table(self.model, self.horizon, method=self.best)
 
@@ -295,8 +273,6 @@ class Facts:
             count = RESAMPLES if self.work <= QUICK_RESAMPLES and self.model.n_models > 1 else 0
         if not count or self.given is not None:
             return None
-        from mmdp.measures import stability
-
         self._say("resampling the models")
         return stability(
             self.model, self.horizon, resamples=count, seed=self.seed, method=self.methods[0]
@@ -314,8 +290,6 @@ class Facts:
         wanted = self.work <= QUICK_SIZES if self._enough is None else self._enough
         if not wanted or available <= FEWEST or not self.methods:
             return None
-        from mmdp.measures import enough_models
-
         self._say("solving with fewer models")
         repeats = 10 if self.work <= QUICK_SIZES / 4 else 3
         steps = [a * 10**b for b in range(7) for a in (1, 2, 5)]
@@ -331,8 +305,6 @@ class Facts:
         """The sweep of the willingness to pay; None where cost and effect are not known apart."""
         if self._effects is None or self._costs is None:
             return None
-        from mmdp.measures import willingness_to_pay
-
         self._say("willingness to pay")
         method = self.methods[0] if self.methods else "cadp"
         return willingness_to_pay(

@@ -281,7 +281,7 @@ def _row_choice(facts: Facts) -> str:
     if n_states <= MANY_STATES:
         return ""
     some = MOST_ROWS
-    visits = facts.cells.probability.sum(axis=0)
+    visits = facts.cells.visited.sum(axis=0)
     share = visits[facts.most_visited[:some]].sum() / max(float(visits.sum()), 1e-300)
     return (
         f'<label>States <select id="rows"><option value="{some}">the {some} most visited '
@@ -304,7 +304,7 @@ def _left_out(facts: Facts) -> str:
 def _in_words(facts: Facts) -> str:
     """The policy as a table of runs: for readers without scripts, screens or patience."""
     chosen = np.sort(facts.most_visited[:MOST_ROWS])
-    visits = facts.cells.probability.sum(axis=0)
+    visits = facts.cells.visited.sum(axis=0)
     rows = "".join(
         f'<tr><th scope="row">{label(facts.model.state_labels[s], 32)}</th>'
         f"<td>{number(float(visits[s]), 3)}</td>"
@@ -344,7 +344,7 @@ def _data(facts: Facts) -> str:
     colours = plots.action_colours(len(used))
     order = {int(s): i for i, s in enumerate(states)}
     cells = facts.cells
-    numbers = {"margin": cells.margin, "probability": cells.probability, "agree": cells.agree}
+    numbers = {"margin": cells.margin, "probability": cells.visited, "agree": cells.agree}
     if facts.stability is not None:
         numbers["changes"] = facts.stability.frequency
     return embedded(

@@ -56,7 +56,7 @@ def _relied_on(facts: Facts) -> list[str]:
         if s is None or a is None:
             continue
         taken = facts.policy.actions[:, s] == a
-        chance = float(facts.cells.probability[:, s][taken].sum())
+        chance = float(facts.cells.visited[:, s][taken].sum())
         if chance > 0:
             found.append((chance, f"{label(action)} in state {label(state)}"))
     return [text for _, text in sorted(found, key=lambda x: -x[0])]
