@@ -270,3 +270,26 @@ def test_messages_are_never_searched_for_words_to_replace(
     monkeypatch.setattr(mmdp, "load", refuse)
     message = refused("info", folder)
     assert message == "mmdp: state 'normalize=True' is odd; rename it\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("solve", "{folder}", "-T", 2),
+        ("compare", "{folder}", "-T", 2),
+        ("evaluate", "{policy}", "{folder}"),
+        ("bound", "{folder}", "-T", 2),
+    ],
+)
+def test_the_backend_is_passed_on(
+    folder: Path, policy_file: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[Any, ...]
+) -> None:
+    def stop(*_: Any, backend: str, **__: Any) -> None:
+        raise InputError(f"asked for {backend}")
+
+    for name in ("solve", "evaluate", "bound"):
+        monkeypatch.setattr(mmdp, name, stop)
+    given = [str(word).format(folder=folder, policy=policy_file) for word in words]
+    assert refused(*given) == "mmdp: asked for auto\n"
+    for backend in ("numpy", "numba", "jax"):
+        assert refused(*given, "--backend", backend) == f"mmdp: asked for {backend}\n"

@@ -83,6 +83,23 @@ def test_solve_starts_from_a_policy_file(folder: Path, train: mmdp.MMDP, tmp_pat
     assert found["options"]["init"] == str(tmp_path / "start.csv")
 
 
+def test_solve_takes_a_number_of_starts_or_auto(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Asked:
+        starts: int | str
+
+        def __post_init__(self) -> None:
+            raise mmdp.InputError(f"asked for {self.starts!r}")
+
+    monkeypatch.setitem(mmdp.METHODS, "cadp", Asked)
+    for given, understood in (("auto", "'auto'"), (3, "3")):
+        message = refused("solve", folder, "-T", 2, "--starts", given)
+        assert message == f"mmdp: asked for {understood}\n"
+    assert "valid integer" in refused("solve", folder, "-T", 2, "--starts", "few")
+
+
 def test_solve_takes_the_horizon_of_a_time_varying_model(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rewards = rng.normal(size=(4, 2, STATES, ACTIONS))
