@@ -26,7 +26,7 @@ LINES = (
     ("solve",),
     ("study", "testing", "mmdp"),
     ("io", "domains", "posterior", "ecosystem"),
-    ("console", "measures", "plots", "pages", "report", "paper"),
+    ("measures", "plots", "pages", "report", "paper"),
     ("cli", "__main__"),
 )
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import mmdp
-from mmdp import cli, report
+from mmdp import report
 from mmdp.bounds import Bound
+from mmdp.cli.app import app
 from mmdp.report.facts import Facts
 from mmdp.words import at_most, at_most_percent, number, percent
 from tests import chromium
@@ -273,7 +274,7 @@ def test_effects_from_a_table(tmp_path: Path, small: mmdp.MMDP) -> None:
 
 def test_cost_and_effect_on_the_command_line(tmp_path: Path, small: mmdp.MMDP) -> None:
     def say(*arguments: object) -> tuple[int, str]:
-        found = CliRunner(env={"COLUMNS": "80"}).invoke(cli.app, [str(x) for x in arguments])
+        found = CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(x) for x in arguments])
         return found.exit_code, found.stdout + found.stderr
 
     mmdp.save(small, tmp_path / "models")

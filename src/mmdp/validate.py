@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.support import Array, Support, float_array
 from mmdp.words import counted
 
@@ -155,8 +155,11 @@ def drop_disallowed(support: Support, mask: npt.NDArray[np.bool_], labels: Label
     if not mask.any(axis=1).all():
         state = int(np.flatnonzero(~mask.any(axis=1))[0])
         raise InputError(
-            f"state {labels.state(state)} has no action; give every state at least one "
-            "(an absorbing state gets an action that stays), or load with dead_ends='absorb'"
+            f"state {labels.state(state)} has no action",
+            [
+                "give every state at least one (an absorbing state gets an action that stays)",
+                Remedy("dead_ends", "absorb", do="load with"),
+            ],
         )
     rows = np.repeat(np.arange(len(support.indptr) - 1), np.diff(support.indptr))
     forbidden = ~mask.reshape(-1)[rows]
@@ -201,13 +204,17 @@ def check_rows(
     count = counted(int(wrong.sum()), "row")
     if sums[t, row, m] == 0:
         raise InputError(
-            f"{place} has no transitions though other models have this action ({count} like it); "
-            "add them, forbid the action with `allowed`, or pass allow_missing=True "
-            "(missing_actions='zero' when loading)"
+            f"{place} has no transitions though other models have this action ({count} like it)",
+            [
+                "add them",
+                Remedy("allowed", do="forbid the action with"),
+                Remedy("allow_missing", True),
+                Remedy("missing_actions", "zero", do="load with"),
+            ],
         )
     raise InputError(
-        f"probabilities sum to {sums[t, row, m]:.10g}, not 1, at {place} ({count} like it); "
-        "normalise the rows first, or load with normalize=True"
+        f"probabilities sum to {sums[t, row, m]:.10g}, not 1, at {place} ({count} like it)",
+        ["normalise the rows first", Remedy("normalize", True, do="load with")],
     )
 
 

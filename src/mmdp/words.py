@@ -24,6 +24,16 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def either(items: Iterable[str], last: str = " or ") -> str:
+    """Alternatives in a sentence.
+
+    >>> either(["prior", "absorb", "forbid"]), either(["a"]), either("ab", ", or ")
+    ('prior, absorb or forbid', 'a', 'a, or b')
+    """
+    *most, end = [*items] or [""]
+    return last.join(filter(None, [", ".join(most), end]))
+
+
 def suggested(name: str, known: Iterable[str]) -> str:
     """The name in quotes, with the known one that it resembles.
 

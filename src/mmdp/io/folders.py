@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.io.columns import PAPER
 from mmdp.io.ids import KINDS, Ids
 from mmdp.io.reading import Source, header, numbers, read_small
@@ -40,7 +40,9 @@ def read_parameters(file: Path, rules: Rules) -> tuple[dict[str, Any], dict[str,
     if not known.all() and rules.extra_columns == "error":
         told = ", ".join(suggested(x, PARAMETERS) for x in names[~known])
         row = int(np.argmin(known))
-        source.fail(f"unknown parameter {told}; remove it or pass extra_columns='ignore'", row)
+        source.fail(
+            f"unknown parameter {told}", row, ["remove it", Remedy("extra_columns", "ignore")]
+        )
     _refuse_repeats(names, "this parameter", source)
     values = {
         names.iloc[row]: _parameter(names.iloc[row], table["value"].iloc[row], row, source)

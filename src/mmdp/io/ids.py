@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp.errors import Remedy
 from mmdp.io.labels import Coded, Ints, Labels, Names, coded, labels_of
 from mmdp.io.reading import Source, numbers
 from mmdp.io.rules import Rules
@@ -156,11 +157,12 @@ def _fail_gap(
     after = int(present[gap])
     role, array = next((r, x) for r, x in zip(roles, arrays, strict=True) if (x == after).any())
     what = "time" if kind == "time" else f"{kind} id"
-    remedy = "" if kind == "time" else ", or pass id_gaps='relabel'"
+    remedies: list[str | Remedy] = ["number them from 0 without gaps", Remedy("id_gaps", "relabel")]
     source.fail(
         f"{role} is {after} but no {what} is {gap} ({len(present)} distinct, largest "
-        f"{present[-1]}); number them from 0 without gaps{remedy}",
+        f"{present[-1]})",
         int(np.argmax(array == after)),
+        remedies[:1] if kind == "time" else remedies,
     )
 
 

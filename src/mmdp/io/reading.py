@@ -6,7 +6,7 @@ import codecs
 import csv
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.io.writing import reason
 from mmdp.support import Array
 
@@ -46,9 +46,11 @@ class Source:
             return f"line {_line_of(self.place, row)}"
         return f"row {row}"
 
-    def fail(self, message: str, row: int | None = None) -> NoReturn:
+    def fail(
+        self, problem: str, row: int | None = None, remedies: Iterable[str | Remedy] = ()
+    ) -> NoReturn:
         where = "" if row is None else f", {self.at(row)}"
-        raise InputError(f"{self.place}{where}: {message}")
+        raise InputError(f"{self.place}{where}: {problem}", remedies)
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -56,7 +58,7 @@ class Source:
         try:
             yield
         except InputError as error:
-            raise type(error)(f"{self.place}: {error}") from None
+            raise error.at(self.place) from None
 
 
 def must_be(path: Path, kind: str, called: str) -> None:

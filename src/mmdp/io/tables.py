@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import InputError, MemoryLimitError
+from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.io.columns import columns_of_frame
 from mmdp.io.ids import KINDS, Ids, encode
 from mmdp.io.labels import Ints, coded
@@ -212,9 +212,9 @@ def _fail_duplicate(ids: Ids, keys: Ints, source: Source) -> NoReturn:
     first = source.at(int(np.argmax(keys == keys[row])))
     source.fail(
         f"{', '.join(place)} is given again (first at {first}; "
-        f"{counted(int(repeated.sum()), 'duplicate')}); "
-        "remove it, or pass duplicates='last' or 'sum'",
+        f"{counted(int(repeated.sum()), 'duplicate')})",
         row,
+        ["remove it", Remedy("duplicates", "last", "sum")],
     )
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mmdp
-from mmdp.console import Interrupts
 from mmdp.errors import InputError
+from mmdp.interrupts import Interrupts
 from mmdp.paper.cases import (
     CASES,
     METHODS,

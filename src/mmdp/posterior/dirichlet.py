@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.domains._common import check_choice, check_count, generators
-from mmdp.errors import InputError, MemoryLimitError
+from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.io import save, write_all
 from mmdp.io.tables import by_label
 from mmdp.model import MMDP
@@ -197,7 +197,8 @@ def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options:
     taken = [x for x in ("training.csv", "test.csv", "model.npz") if (folder / x).exists()]
     if taken and not overwrite:
         raise InputError(
-            f"{folder}: holds {taken[0]} already; name another folder or pass overwrite"
+            f"{folder}: holds {taken[0]} already",
+            ["name another folder", Remedy("overwrite", True)],
         )
     found = fit(log, **options)
     _make_room(folder)
@@ -283,8 +284,12 @@ def _check_size(entries: int, data: _Counts, models: int, log: Log) -> None:
         raise MemoryLimitError(
             f"{log.source.place}: {entries:,} possible transitions ("
             f"{counted(data.n_states, 'state')}, {counted(data.n_actions, 'action')}) in "
-            f"{counted(models, 'model')} would take {readable_bytes(size)}; restrict support= "
-            '("seen" or a mask), draw fewer models or merge states'
+            f"{counted(models, 'model')} would take {readable_bytes(size)}",
+            [
+                Remedy("support", "seen", do="leave out next states that never happened with"),
+                "draw fewer models",
+                "merge states",
+            ],
         )
 
 
@@ -391,16 +396,23 @@ def _fail_unseen(never: Ints, data: _Counts, log: Log) -> None:
     some = "; ".join(_place(int(row), data, log) for row in never[:3])
     more = " ..." if len(never) > 3 else ""
     log.source.fail(
-        f"{counted(len(never), 'state-action pair')} never seen ({some}{more}); choose "
-        'unseen="prior", "absorb" or "forbid", or name the states that end an episode by '
-        "absorbing="
+        f"{counted(len(never), 'state-action pair')} never seen ({some}{more})",
+        remedies=[
+            Remedy("unseen", "prior", "absorb", "forbid", do="choose"),
+            Remedy("absorbing", do="name the states that end an episode with"),
+        ],
     )
 
 
 def _fail_empty(row: int, data: _Counts, log: Log, count: int) -> None:
     log.source.fail(
-        f"no next state is possible for {_place(row, data, log)} ({counted(count, 'pair')} like "
-        'it); widen support= or the prior, or choose unseen="absorb" or "forbid"'
+        f"no next state is possible for {_place(row, data, log)} "
+        f"({counted(count, 'pair')} like it)",
+        remedies=[
+            Remedy("support", do="widen"),
+            Remedy("prior", do="widen"),
+            Remedy("unseen", "absorb", "forbid", do="choose"),
+        ],
     )
 
 

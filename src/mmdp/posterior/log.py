@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.io.columns import PAPER
 from mmdp.io.labels import Coded, Ints, Labels, Names, are_whole, coded, labels_of
 from mmdp.io.parquet import ParquetColumns
@@ -143,7 +143,8 @@ def _roles(
         told += [f"no column {role!r}" for role in lacking]
         source.fail(
             f"{'; '.join(told)}; a log has state,action,next_state and may have "
-            "reward,episode,time (columns= names others)"
+            "reward,episode,time",
+            remedies=[Remedy("columns", {"ROLE": "NAME"}, do="name others with")],
         )
     notes = [f"columns not used: {', '.join(others)}"] if others else []
     return roles, notes
