@@ -23,7 +23,7 @@ def test_paper_writes_its_files_and_reuses_them(tmp_path: Path) -> None:
     assert "Mean return over the test models" in first.out
     assert max(map(len, first.out.splitlines()[:-1])) <= 80  # the last line names a long path
     again = run("paper", "--domain", "HIV", "--out", out)
-    assert "12 of 12 results reused" in again.out
+    assert "30 of 30 results reused" in again.out
     document = run("paper", "--domain", "HIV", "--out", out, "--json").json
     assert document["results"][0]["method"] == "CADP"
 
@@ -74,5 +74,5 @@ def test_paper_interrupted_says_what_is_kept_and_goes_on(
     first, *_, last = done.err.splitlines()
     assert first == f"mmdp: note: {data} has no models of INV; these are generated"
     kept = out / "cells"
-    assert last == f"mmdp: interrupted; 2 of 21 results kept in {kept}; run again to go on"
+    assert last == f"mmdp: interrupted; 2 of 39 results kept in {kept}; run again to go on"
     assert {path.name.split("-")[2] for path in kept.iterdir()} == {"CADP", "WSU"}
