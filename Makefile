@@ -24,7 +24,7 @@ browser: $(VENV)/.dev  ## Chromium for the tests of the report, where apt can in
 	$(BIN)/python -m tests.chromium
 
 bench: $(VENV)/.dev  ## speed against peers, in one run
-	$(BIN)/mmdp bench $(ARGS)
+	$(BIN)/python -m benchmarks.suite $(ARGS)
 
 docs: $(VENV)/.docs  ## the site, into site/ (open site/index.html)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

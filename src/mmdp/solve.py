@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mmdp import kernels
 from mmdp._version import __version__
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel
 from mmdp.methods import METHODS, PLANNERS, Callback, Context, Method, Oracle, Outcome
 from mmdp.methods.base import Stop, padded
@@ -177,7 +177,10 @@ def check_horizon(model: MMDP, horizon: int | None) -> int:
     """The number of decisions, checked against the model's own where it varies with time."""
     if horizon is None:
         if model.horizon is None:
-            raise InputError("say the horizon: the number of decisions, e.g. horizon=50")
+            raise InputError(
+                "say the horizon: the number of decisions",
+                [Remedy("horizon", 50, do="for example")],
+            )
         return model.horizon
     if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
         raise InputError(f"horizon must be a whole number of decisions, not {horizon!r}")

@@ -11,7 +11,7 @@ import numpy as np
 
 from mmdp.bounds import closed, lp
 from mmdp.bounds.relaxation import open_actions
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.kernels.problem import Table
 from mmdp.methods.base import Context, Method, Outcome, Stop
 from mmdp.solution import Status
@@ -54,8 +54,9 @@ class MILP(Method):
         size = lp.variables(mask, x.n_models)
         if size > LIMIT:
             raise InputError(
-                f"the program would have {size:,} variables (at most {LIMIT:,}); use "
-                "method='exact', which has no limit"
+                f"the program would have {size:,} variables (at most {LIMIT:,}; exact has no "
+                "limit)",
+                [Remedy("method", "exact", do="use")],
             )
         _, outer = closed.first_bound(x, context.horizon, context.kernel)
         details: dict[str, Any] = {"bound": outer, "nodes": 0, "variables": size}
