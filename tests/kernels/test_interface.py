@@ -128,10 +128,17 @@ def test_compiling_does_not_count_against_a_time_limit(monkeypatch):
 
 def test_listeners_hear_of_compiling_once():
     heard = []
-    with (
-        compiling.listening(lambda: heard.append(1)), compiling.compiling(), compiling.compiling()
-    ):  # fmt: skip
-        pass
-    with compiling.compiling():
-        pass
+    with compiling.listening(lambda: heard.append(1)):
+        compiling.announce()
+    compiling.announce()
     assert heard == [1]
+
+
+def test_compiling_inside_compiling_counts_once():
+    before, clock = compiling.spent(), compiling.time.perf_counter
+    started = clock()
+    with compiling.compiling():
+        with compiling.compiling():
+            compiling.time.sleep(0.02)
+        compiling.time.sleep(0.02)
+    assert 0.04 <= compiling.spent() - before <= clock() - started

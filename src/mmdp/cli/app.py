@@ -25,9 +25,10 @@ from mmdp.cli import (
     report,
     solve,
 )
-from mmdp.cli.console import complain
+from mmdp.cli.console import complain, notice
 from mmdp.cli.options import INTERRUPTED, examples
 from mmdp.errors import InputError, Remedy
+from mmdp.kernels.compiling import listening
 from mmdp.words import either
 
 COMMANDS = (  # as the help lists them
@@ -44,7 +45,8 @@ class App(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with listening(lambda: notice("compiling for this machine, once")):
+                return super().invoke(ctx)
         except InputError as error:
             known = self.commands[ctx.invoked_subcommand or ""].params
             raise InputError(error.told(partial(as_option, known))) from None

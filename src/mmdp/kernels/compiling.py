@@ -27,15 +27,12 @@ def spent() -> float:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Inside, a kernel compiles; what is compiled within counts once."""
+    """Inside, a kernel compiles or loads what it compiled before; nested calls count once."""
     global _spent, _depth
     with _lock:
         _depth += 1
         started = time.perf_counter()
         try:
-            if _depth == 1:
-                for listener in _listeners:
-                    listener()
             yield
         finally:
             _depth -= 1
@@ -43,9 +40,15 @@ def compiling() -> Iterator[None]:
                 _spent += time.perf_counter() - started
 
 
+def announce() -> None:
+    """A kernel begins to compile something that no cache holds."""
+    for listener in _listeners:
+        listener()
+
+
 @contextmanager
 def listening(listener: Callable[[], object]) -> Iterator[None]:
-    """Call ``listener`` whenever a kernel begins to compile."""
+    """Call ``listener`` whenever a kernel compiles something, and not if a cache has it."""
     _listeners.append(listener)
     try:
         yield

@@ -14,12 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import event
 
-from mmdp.kernels.compiling import compiling
+from mmdp.kernels.compiling import announce, compiling
 
 FAST: dict[str, Any] = {"error_model": "numpy"}
 SUMS: dict[str, Any] = {**FAST, "fastmath": {"contract", "reassoc"}}
 FUSED: dict[str, Any] = {**FAST, "fastmath": {"contract"}}
+
+
+class _Announcer(event.Listener):  # type: ignore[misc]
+    """numba tells when it compiles, which it does not if its cache has the code."""
+
+    def on_start(self, event: Any) -> None:
+        announce()
+
+    def on_end(self, event: Any) -> None:
+        """Nothing to do."""
+
+
+event.register("numba:compile", _Announcer())
 
 
 def jit(helper: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
