@@ -67,7 +67,7 @@ def test_peer_passes_match_weights_and_evaluation(name: str) -> None:
     b = peer.forward(policy)
     axes = "tms" if name == "plain numpy" else "smt"
     found = np.einsum(f"{axes}->tms", b)
-    expected = mmdp.model_weights(instance.model, mmdp.MarkovPolicy(policy, n_actions=5))
+    expected = mmdp.model_weights(mmdp.MarkovPolicy(policy, n_actions=5), instance.model)
     np.testing.assert_allclose(found, expected, atol=1e-15)
 
 

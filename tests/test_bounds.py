@@ -188,7 +188,7 @@ def test_closing_actions_loses_no_better_policy(seed: int) -> None:
 
 def _reaches_closed(model: mmdp.MMDP, actions: np.ndarray, mask: np.ndarray) -> bool:
     """Whether some model meets a closed action (at other places the choice does not matter)."""
-    b = mmdp.model_weights(model, mmdp.MarkovPolicy(actions, n_actions=model.n_actions))
+    b = mmdp.model_weights(mmdp.MarkovPolicy(actions, n_actions=model.n_actions), model)
     t, s = np.indices(actions.shape)
     return bool(((b.sum(axis=1) > 0) & ~mask[t, s, actions]).any())
 
@@ -202,7 +202,7 @@ def test_reach_bounds_are_the_extremes_over_policies(seed: int) -> None:
     lo, hi = reach_bounds(x, mask)
     b = np.array(
         [
-            mmdp.model_weights(model, mmdp.MarkovPolicy(one, n_actions=model.n_actions))
+            mmdp.model_weights(mmdp.MarkovPolicy(one, n_actions=model.n_actions), model)
             for one in policies(model, T)
         ]
     )

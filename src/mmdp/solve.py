@@ -134,12 +134,12 @@ def evaluate(
     return _evaluation(context, report.returns, _provenance(context, {}), outcome)
 
 
-def model_weights(model: MMDP, policy: MarkovPolicy, *, backend: str | Kernel = "auto") -> Array:
+def model_weights(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto") -> Array:
     """(T, M, S) model weights b_{t,m}(s) = P[model is m, state at t is s] (definition 4.1).
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[1.0], [0.0]], initial=[1, 0])
-    >>> mmdp.model_weights(one, mmdp.MarkovPolicy([[0, 0], [0, 0]]))[1].tolist()
+    >>> mmdp.model_weights(mmdp.MarkovPolicy([[0, 0], [0, 0]]), one)[1].tolist()
     [[0.5, 0.5]]
     """
     policy.check(model)
@@ -148,14 +148,14 @@ def model_weights(model: MMDP, policy: MarkovPolicy, *, backend: str | Kernel = 
     return np.moveaxis(b, 2, 1)
 
 
-def gradient(model: MMDP, policy: MarkovPolicy, *, backend: str | Kernel = "auto") -> Array:
+def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto") -> Array:
     """(T, S, A) gradient of the return, d rho / d pi_t(s, a) (the paper's first theorem).
 
     Equals gamma^t sum_m b_{t,m}(s) q_{t,m}(s, a); NaN for actions that are not allowed.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], discount=0.5)
-    >>> mmdp.gradient(one, mmdp.MarkovPolicy([[0], [1]])).tolist()
+    >>> mmdp.gradient(mmdp.MarkovPolicy([[0], [1]]), one).tolist()
     [[[3.5, 4.5]], [[1.0, 1.5]]]
     """
     policy.check(model)
@@ -283,9 +283,12 @@ def _certified(solution: Solution, model: MMDP, certify: bool | float) -> Soluti
         return dataclasses.replace(solution, status=Status.INTERRUPTED)
     least = found.value if solution.bound is None else min(found.value, solution.bound)
     proven = found.gap(solution.value) <= PROVEN
-    details = {**solution.details, "certificate": found}
     status = Status.OPTIMAL if proven else solution.status
-    return dataclasses.replace(solution, bound=least, status=status, details=details)
+    seconds = solution.seconds + found.seconds
+    return dataclasses.replace(
+        solution, bound=least, status=status, certificate=found,
+        provenance=dataclasses.replace(solution.provenance, seconds=seconds),
+    )  # fmt: skip
 
 
 def _options(method: Method) -> dict[str, Any]:

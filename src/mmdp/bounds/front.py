@@ -17,9 +17,9 @@ from mmdp.bounds import closed
 from mmdp.bounds.descent import Descent
 from mmdp.bounds.matching import COARSE, match
 from mmdp.bounds.relaxation import Array, Groups, Mask, Relaxation, open_actions, reach_bounds
-from mmdp.bounds.result import Bound, Optimum
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel, Problem
+from mmdp.solution import Bound, Optimum
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP

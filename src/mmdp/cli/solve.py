@@ -198,7 +198,7 @@ def _bound_origin(solution: Solution) -> dict[str, str | None]:
     """Which method gave the bound, and whether it holds for every policy or the Markov ones."""
     if solution.bound is None:
         return {"bound_method": None, "bounds": None}
-    certificate = solution.details.get("certificate")
+    certificate = solution.certificate
     if certificate is not None and certificate.value <= solution.bound:
         return {"bound_method": certificate.method, "bounds": certificate.bounds}
     return {"bound_method": solution.method, "bounds": "markov"}
@@ -247,7 +247,7 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
         ("iterations", f"{solution.iterations:,}"),
         ("seconds", f"{clock(solution.seconds)} ({solution.provenance.backend})"),
     ]
-    certificate = solution.details.get("certificate")
+    certificate = solution.certificate
     if certificate is not None:
         facts.append(("bound", f"{certificate.method}, {clock(certificate.seconds)} s"))
     return facts
