@@ -24,17 +24,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def joined(items: Sequence[str], most: int = 5) -> str:
-    """A list in a sentence, its end counted if it is long.
-
-    >>> joined(["a", "b", "c"]), joined(list("abcdefg"), 3)
-    ('a, b and c', 'a, b, c and 4 more')
-    """
-    if len(items) > most:
-        return ", ".join(items[:most]) + f" and {len(items) - most} more"
-    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1] if items else ""]))
-
-
 def either(items: Iterable[str], last: str = " or ") -> str:
     """Alternatives in a sentence.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from mmdp import plots
 from mmdp.bounds import Bound
 from mmdp.errors import InputError
 from mmdp.measures import (
@@ -51,6 +52,15 @@ class Row:
     held_out: Evaluation | None
     seconds: float | None
     status: str
+
+
+class SizeChange(NamedTuple):
+    """The return on held-out models with all ``models``, and its gain over ``fewer``."""
+
+    models: int
+    fewer: int
+    value: float
+    gain: float
 
 
 class Facts:
@@ -145,6 +155,19 @@ class Facts:
             return self.solution.evaluation
         return evaluate(self.policy, self.model)
 
+    @property
+    def worst_model(self) -> str:
+        """The label of the model with the least return, among those that count."""
+        found = self.evaluation
+        worst = np.where(found.weights > 0, found.returns, np.inf).argmin()
+        return self.model.model_labels[int(worst)]
+
+    @property
+    def near_optimal(self) -> float:
+        """Weight of the models in which the policy is within 1% of their own optimum."""
+        found = self.evaluation
+        return float(found.weights[found.regret <= 0.01 * np.abs(found.oracle)].sum())
+
     @cached_property
     def held_out(self) -> Evaluation | None:
         return None if self.test is None else evaluate(self.policy, self.test)
@@ -153,6 +176,11 @@ class Facts:
     def oracle(self) -> Array:
         """(M,) return of each model's own optimal policy."""
         return self.evaluation.oracle
+
+    @property
+    def oracle_mean(self) -> float:
+        """The mean return of someone who knows the model."""
+        return float(self.oracle @ self.evaluation.weights)
 
     @cached_property
     def bound(self) -> Bound | None:
@@ -227,12 +255,63 @@ class Facts:
                 found.setdefault(name.upper() if len(name) == 3 else name, run.trace)
         return found
 
+    @property
+    def climbed(self) -> float | None:
+        """What CADP gained from its start; None if it kept it."""
+        if all(len(y) == 1 for y in self.traces.values()):
+            return None
+        return max(float(y[-1] - y[0]) for y in self.traces.values())
+
+    @property
+    def simulated(self) -> bool:
+        """Whether some line of the table of methods has an error bar."""
+        return any(row.found.errors is not None for row in self.rows)
+
+    @property
+    def options(self) -> str:
+        """The options of the method that found the policy, in brackets."""
+        given = {} if self.solution is None else self.solution.provenance.options
+        told = ", ".join(
+            f"{key} {value}" for key, value in given.items()
+            if isinstance(value, (str, int, float)) and not isinstance(value, bool)
+        )  # fmt: skip
+        return f" ({told})" if told else ""
+
+    # -------------------------------------------------------------- the models
+    @property
+    def equal_weights(self) -> bool:
+        return bool(np.allclose(self.model.weights, 1 / self.model.n_models))
+
+    @property
+    def effective_models(self) -> float:
+        """How many models of equal weight these are as good as."""
+        return 1 / float((self.model.weights**2).sum())
+
+    @property
+    def start_states(self) -> list[int]:
+        """The states that an episode may start in."""
+        return np.flatnonzero(self.model.initial > 0).tolist()
+
     # -------------------------------------------------------------- times and states
     @cached_property
     def weights(self) -> Array | None:
         """(T, M, S) b_{t,m}(s) under the policy; None where they would take too much memory."""
         size = self.horizon * self.model.n_models * self.model.n_states
         return None if size > LARGEST_WEIGHTS else model_weights(self.model, self.policy)
+
+    @cached_property
+    def telling_state(self) -> int:
+        """The state that moves the weights most over all times: where the state tells the model."""
+        assert self.weights is not None
+        # |b_{t,m}(s) - lambda_m P(s at t)|, summed over times and models
+        expected = self.weights.sum(axis=1, keepdims=True) * self.model.weights[None, :, None]
+        return int(np.abs(self.weights - expected).sum(axis=(0, 1)).argmax())
+
+    @property
+    def models_in_play(self) -> float:
+        """How many equally likely models are as uncertain as those left at the last decision."""
+        assert self.weights is not None
+        return float(plots.informed(self.weights)[-1, 0])
 
     @cached_property
     def cells(self) -> Cells:
@@ -252,6 +331,12 @@ class Facts:
         found += [] if self.solution is None or self.given is None else [self.solution]
         markov = [x for x in found if isinstance(x.policy, MarkovPolicy)]
         return max(markov, key=lambda x: x.value) if markov else None
+
+    @property
+    def evpi(self) -> float:
+        """Expected value of perfect information, at most: exact if the best policy is optimal."""
+        best = self.evaluation.mean if self.best is None else self.best.value
+        return max(self.oracle_mean - max(best, self.evaluation.mean), 0.0)
 
     @cached_property
     def information(self) -> pd.DataFrame | None:
@@ -298,6 +383,21 @@ class Facts:
             self.model, self.horizon, sizes, test=self.test, repeats=repeats, seed=self.seed,
             method=self.methods[0],
         )  # fmt: skip
+
+    @property
+    def size_change(self) -> SizeChange | None:
+        """What all models gave over about half of them; None if it was not computed."""
+        if self.sizes is None:
+            return None
+        last = self.sizes.iloc[-1]
+        half = self.sizes.iloc[int((self.sizes["models"] - last["models"] / 2).abs().argmin())]
+        models, fewer = int(last["models"]), int(half["models"])
+        return SizeChange(models, fewer, float(last["test"]), float(last["test"] - half["test"]))
+
+    @property
+    def could_split(self) -> bool:
+        """Whether there are models enough, and a method, to solve with fewer of them."""
+        return self.model.n_models >= 2 * FEWEST and bool(self.methods)
 
     # -------------------------------------------------------------- cost and effect
     @cached_property
