@@ -72,14 +72,14 @@ def as_option(known: Iterable[click.Parameter], remedy: Remedy) -> str | None:
     flag = next((x.opts[0] for x in known if x.name == remedy.argument), None)
     if flag is None:
         return None
-    words = [remedy.do, flag, either(map(_typed, remedy.values))]
+    words = [remedy.do, flag, either(_typed(value, flag) for value in remedy.values)]
     return " ".join(filter(None, words))
 
 
-def _typed(value: object) -> str:
-    """What a user types for the value of an argument."""
+def _typed(value: object, flag: str) -> str:
+    """What a user types after the flag for the value of an argument."""
     if isinstance(value, Mapping):
-        return " ".join(f"{key}={x}" for key, x in value.items())
+        return f" {flag} ".join(f"{key}={x}" for key, x in value.items())
     return "" if value is True else str(value)
 
 
