@@ -54,10 +54,11 @@ def _open(
     keep = ("actions", "q") if two_way else ("actions",)
     before = []
     if is_sharp(start):
-        first, found = backward(on, horizon, "given", None, start)
+        first, _ = backward(on, horizon, "given", None, start)
         found = {"actions": start}
-        if two_way:  # never looked at: the first sweep's forward pass keeps the start
-            found["q"] = jnp.zeros((horizon, *jax.eval_shape(on.q, 0, first).shape))
+        if two_way:  # not looked at before the first sweep's are there, but spread like them
+            shape = (horizon, *first.shape[:-1], on.A, first.shape[-1])
+            found["q"] = jnp.broadcast_to(0.0 * jnp.expand_dims(first, -2), shape)
     else:
         weights = x.weights[None, None]
         if start is not None:
@@ -132,6 +133,7 @@ def ascend(x: Arrays, start: Traced | None, job: Job, tuning: Tuning) -> list[As
     ascents = _Ascents(x, start, job, tuning)
     watch, most = job.watch, LONGEST if job.watch is None else 1
     if watch is not None:
+        ascents.climb(job.tol, 0)  # compiles, so that the clock of who watches counts sweeps only
         watch(*ascents.best())
     while ascents.running and ascents.made < job.max_sweeps:
         began = time.perf_counter()

@@ -132,7 +132,7 @@ class JaxKernel:
         ``watch`` sees the best of them. In mixed precision it sees values in 64 bits, and the
         trace is that of the climb in 64 bits.
         """
-        job = Job(horizon, tol, max_sweeps, sweeps == "two-way", watch)
+        job = Job(horizon, float(tol), max_sweeps, sweeps == "two-way", watch)
         if self.precision == "double" or not starts:
             return self._ascend(problem, starts, job, np.float64)
         valued = None if watch is None else self._valued(problem, horizon, watch)
