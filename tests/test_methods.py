@@ -244,13 +244,13 @@ def test_two_way_sweeps_are_the_default_and_fall_back_where_q_is_too_large(monke
 @pytest.mark.parametrize("backend", ["numpy", "numba"])
 def test_starts_come_in_the_documented_order_and_the_best_is_returned(backend):
     model = random_model(6, n_models=5, n_states=4, n_actions=3, horizon=0)
-    solution = mmdp.solve(model, 6, mmdp.CADP(starts=14), seed=2, backend=backend)
+    solution = mmdp.solve(model, 6, mmdp.CADP(starts=16), seed=2, backend=backend)
     details = solution.details
     names = details["starts"]
-    assert names[:2] == ["wsu", "mvp"]
-    optima = names[2:12:2]
+    assert names[:4] == ["wsu", "mvp", "mirror", "gradient"]
+    optima = names[4:14:2]
     assert sorted(optima) == [f"model {label}" for label in sorted(model.model_labels)]
-    assert set(names[3::2]) | set(names[12:]) == {"random"}
+    assert set(names[5::2]) | set(names[14:]) == {"random"}
     values = details["start_values"]
     assert details["best_start"] == names[int(values.argmax())]
     assert solution.value == pytest.approx(values.max(), rel=1e-12)

@@ -6,22 +6,20 @@ whose return is known exactly, is the control variate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mmdp import kernels
 from mmdp.errors import InputError
-from mmdp.methods.base import Stop, padded
+from mmdp.methods.base import Context, Stop, padded
 from mmdp.methods.belief import BeliefPlanner, tables
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner
 from mmdp.solution import Evaluation
 from mmdp.validate import check_seed, check_whole
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Array = npt.NDArray[np.float64]
 
@@ -134,31 +132,6 @@ def _one_episode(planner: Planner, model: MMDP, m: int, seed: int, episode: int)
     return total + factor * float(x.terminal[s, m])
 
 
-def regret_by_horizon(
-    model: MMDP,
-    horizons: Sequence[int],
-    methods: Sequence[Any] = ("cadp", "mixts"),
-    *,
-    seed: int | None = 0,
-) -> pd.DataFrame:
-    """Bayes regret against Oracle by horizon and method: columns horizon, method, regret, stderr.
-
-    On :func:`mmdp.domains.two_models` every Markov policy's regret grows linearly (the paper's
-    third theorem) while a policy that remembers stops paying after it has learnt the model.
-    """
-    import pandas as pd
-
-    from mmdp.solve import solve
-
-    rows = []
-    for horizon in horizons:
-        oracle = solve(model, horizon, "oracle").value
-        for method in methods:
-            found = solve(model, horizon, method, seed=seed)
-            rows.append((horizon, found.method, oracle - found.value, found.evaluation.stderr))
-    return pd.DataFrame(rows, columns=["horizon", "method", "regret", "stderr"])
-
-
 def _tables_of(policy: MarkovPolicy | Planner, model: MMDP) -> tuple[Any, int]:
     from mmdp.kernels.cpu import episodes as rollouts
 
@@ -248,11 +221,11 @@ def _baseline(
     baseline: MarkovPolicy, model: MMDP, batches: list[tuple[int, int]], threads: int | None
 ) -> tuple[Array, Array]:
     """((M, episodes) simulated, (M,) exact) returns of the control variate."""
-    from mmdp.solve import evaluate
-
     made, horizon = _tables_of(baseline, model)
     paired, _ = _run(made, model, horizon, batches, threads)
-    return paired, evaluate(baseline, model).returns
+    kernel = kernels.get("auto", model.problem.work(horizon))
+    context = Context(model, horizon, kernel, method="evaluate")
+    return paired, context.returns(padded(baseline, model))
 
 
 def _slope(x: Array, y: Array) -> float:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.policy import MarkovPolicy
+from mmdp.words import at_most_percent, figures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -220,12 +221,13 @@ class Solution:
         return self.policy.to_frame()
 
     def __repr__(self) -> str:
+        value, most = figures([self.value, self.bound], up=[1])
         lines = [
             f"Solution({self.method}, horizon {self.provenance.horizon})",
-            f"  value       {self.value:,.10g}",
+            f"  value       {value}",
         ]
         if self.bound is not None and self.gap is not None:
-            lines.append(f"  at most     {self.bound:,.10g} (gap {self.gap:.3%})")
+            lines.append(f"  at most     {most} (gap {at_most_percent(self.gap)})")
         lines += [
             f"  over models sd {self.evaluation.sd:,.6g}, worst {self.evaluation.worst:,.6g}, "
             f"CVaR 10% {self.evaluation.cvar(0.1):,.6g}",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, cast
+import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp import kernels
 from mmdp._version import __version__
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel
 from mmdp.methods import METHODS, PLANNERS, Callback, Context, Method, Oracle, Outcome
 from mmdp.methods.base import Stop, padded
@@ -30,8 +31,7 @@ def solve(
     method: str | Method = "cadp",
     *,
     backend: str | Kernel = "auto",
-    precision: str = "double",
-    seed: int | None = None,
+    seed: int | None = 0,
     time_limit: float | None = None,
     certify: bool | float = False,
     callback: Callback | None = None,
@@ -51,10 +51,6 @@ def solve(
         such as ``mmdp.CADP(init="mvp", starts=16)``.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
-    precision
-        ``"mixed"`` lets CADP read the transitions in 32 bits (sums are in 64), which is
-        faster where they do not fit the cache. Its policy is then checked and valued in 64
-        bits, so what is reported is exact.
     seed
         Seed of every random choice.
     time_limit
@@ -84,10 +80,7 @@ def solve(
     steps = check_horizon(model, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
-    starts = getattr(chosen, "starts", 1)
-    work = model.problem.work(steps) * starts
-    solving = model.problem if chosen.name == "cadp" else None
-    kernel = kernels.get(backend, work, precision, solving=solving)
+    kernel = kernels.get(backend, model.problem, steps, passes=chosen.passes(model.problem, steps))
     context = Context(
         model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
         callback=callback,
@@ -125,7 +118,10 @@ def evaluate(
             f"evaluate() needs a policy, not {type(policy).__name__}; Oracle has one policy per "
             "model and is evaluated by solving the models at hand"
         )
-    kernel = kernels.get(backend, model.problem.work(policy.horizon))
+    simulated = episodes is not None or not isinstance(policy, MarkovPolicy)
+    kernel = kernels.get(
+        backend, model.problem, policy.horizon, passes=math.inf if simulated else 2
+    )
     context = Context(model, policy.horizon, kernel, method="evaluate", seed=seed)
     if isinstance(policy, MarkovPolicy) and episodes is None:
         policy.check(model)
@@ -174,14 +170,17 @@ def gradient(model: MMDP, policy: MarkovPolicy, *, backend: str | Kernel = "auto
 
 
 def _kernel(backend: str | Kernel, model: MMDP, policy: MarkovPolicy) -> Kernel:
-    return kernels.get(backend, model.problem.work(policy.horizon))
+    return kernels.get(backend, model.problem, policy.horizon, passes=2)
 
 
 def check_horizon(model: MMDP, horizon: int | None) -> int:
     """The number of decisions, checked against the model's own where it varies with time."""
     if horizon is None:
         if model.horizon is None:
-            raise InputError("say the horizon: the number of decisions, e.g. horizon=50")
+            raise InputError(
+                "say the horizon: the number of decisions",
+                [Remedy("horizon", 50, do="for example")],
+            )
         return model.horizon
     if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
         raise InputError(f"horizon must be a whole number of decisions, not {horizon!r}")
@@ -208,11 +207,13 @@ def _read_method(method: str | Method) -> Method:
         if method not in METHODS:
             raise InputError(f"no method is called {method!r}; choose one of {', '.join(METHODS)}")
         return METHODS[method]()
-    if isinstance(method, type):
-        return cast("Method", method())
-    if not hasattr(method, "run"):
-        raise InputError(f"method must be a name or a method object, not {method!r}")
-    return method
+    chosen = method() if isinstance(method, type) else method
+    if not isinstance(chosen, Method):
+        raise InputError(
+            f"method must be a name or an object of a class derived from mmdp.methods.Method, "
+            f"not {method!r}"
+        )
+    return chosen
 
 
 def _run(method: Method, context: Context) -> Outcome:

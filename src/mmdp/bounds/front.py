@@ -18,7 +18,7 @@ from mmdp.bounds.descent import Descent
 from mmdp.bounds.matching import COARSE, match
 from mmdp.bounds.relaxation import Array, Groups, Mask, Relaxation, open_actions, reach_bounds
 from mmdp.bounds.result import Bound, Optimum
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel, Problem
 
 if TYPE_CHECKING:
@@ -228,8 +228,9 @@ class Search:
         size = lp.variables(self.mask, self.problem.n_models)
         if size > LP_LIMIT:
             raise InputError(
-                f"the linear program would have {size:,} variables; use method='pair-dual', "
-                f"which has no limit (lp takes at most {LP_LIMIT:,})"
+                f"the linear program would have {size:,} variables (lp takes at most "
+                f"{LP_LIMIT:,}; pair-dual has no limit)",
+                [Remedy("method", "pair-dual", do="use")],
             )
         x = Relaxation(self.problem, self.mask, threads=self.threads)
         program = lp.build(self.problem, self.mask, (x.lo, x.hi))

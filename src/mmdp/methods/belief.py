@@ -16,7 +16,6 @@ import numpy.typing as npt
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Problem
 from mmdp.methods.base import Context, Outcome
-from mmdp.methods.cadp import ascend
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
@@ -121,8 +120,8 @@ def cadp_baseline(context: Context, known: MarkovPolicy | None = None) -> npt.ND
         if not known.deterministic:
             raise InputError("baseline must be a deterministic policy")
         return known.actions
-    quiet = Context(context.model, context.horizon, context.kernel, seed=context.seed)
-    return ascend(quiet, *quiet.weighted(context.problem.prior_weights())).policy
+    x, T = context.problem, context.horizon
+    return context.kernel.ascend(x, T, [None], sweeps="paper")[0].policy
 
 
 def tables(mode: int, problem: Problem, **parts: Any) -> Any:

@@ -21,8 +21,10 @@ from mmdp.bounds import closed
 from mmdp.bounds.descent import Descent, Watch
 from mmdp.bounds.relaxation import Array, Groups, Mask, Relaxation, open_actions
 from mmdp.errors import InputError
-from mmdp.methods.base import Context, Outcome, Stop, starts_in_order
-from mmdp.methods.cadp import affordable, ascend_all
+from mmdp.kernels import Problem
+from mmdp.methods import starts
+from mmdp.methods.base import Context, Method, Outcome, Stop
+from mmdp.methods.cadp import affordable
 from mmdp.methods.polish import ascend_inside, polish
 from mmdp.solution import Status
 from mmdp.validate import check_whole
@@ -32,7 +34,7 @@ KEEP_BYTES = 512 * 1024**2  # of multipliers kept for open nodes
 
 
 @dataclass(frozen=True)
-class Exact:
+class Exact(Method):
     """Prove how good the best Markov policy is, and find it.
 
     Stops when the bound is within ``gap`` of the value (status OPTIMAL), at the time limit or
@@ -70,6 +72,9 @@ class Exact:
             raise InputError(f"gap must be at least 0, not {self.gap}")
         check_whole(self.starts, "starts")
         check_whole(self.max_nodes, "max_nodes")
+
+    def passes(self, problem: Problem, horizon: int) -> float:
+        return math.inf
 
     def run(self, context: Context) -> Outcome:
         tree = Tree(context, self)
@@ -151,8 +156,9 @@ class Tree:
 
     def first_incumbent(self) -> None:
         context = self.context
-        starts = list(starts_in_order(context, "wsu", self.options.starts))
-        ends = ascend_all(context, starts, 0.0, 1000, affordable(context, "two-way"))
+        x, T = context.problem, context.horizon
+        tables = (each.table for each in starts.in_order(context, "wsu", self.options.starts))
+        ends = context.kernel.ascend(x, T, tables, sweeps=affordable(x, T), watch=context.record)
         if self.options.polish:
             best = max(ends, key=lambda end: end.value)
             polish(context, best.policy, seconds=self._share(0.1))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from mmdp.errors import InputError
-from mmdp.methods.base import Context, Outcome
+from mmdp.kernels import Problem
+from mmdp.methods.base import Context, Method, Outcome
 from mmdp.methods.belief import cadp_baseline, finish, tables
 from mmdp.policy import MarkovPolicy
 
 
 @dataclass(frozen=True)
-class MixTS:
+class MixTS(Method):
     """Draw a model from the belief and act by its optimal policy (Hong et al. 2022).
 
     Parameters
@@ -60,6 +62,9 @@ class MixTS:
             )
         if self.reward_sd is not None and not self.reward_sd > 0:
             raise InputError(f"reward_sd must be positive, not {self.reward_sd}")
+
+    def passes(self, problem: Problem, horizon: int) -> float:
+        return math.inf
 
     def run(self, context: Context) -> Outcome:
         from mmdp.kernels.cpu.episodes import SAMPLED

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.methods.base import Context, Outcome
+from mmdp.kernels import Problem
+from mmdp.methods.base import Context, Method, Outcome
 from mmdp.methods.belief import cadp_baseline, finish, tables
 from mmdp.policy import MarkovPolicy
 
 
 @dataclass(frozen=True)
-class QMDP:
+class QMDP(Method):
     """argmax_a sum_m beta_m q*_{t,m}(s, a) with the exact belief beta (Littman et al. 1995).
 
     ``episodes`` per model are simulated for the value that ``solve`` reports; ``baseline`` is
@@ -27,6 +29,9 @@ class QMDP:
     baseline: MarkovPolicy | None = None
 
     name: ClassVar[str] = "qmdp"
+
+    def passes(self, problem: Problem, horizon: int) -> float:
+        return math.inf
 
     def run(self, context: Context) -> Outcome:
         from mmdp.kernels.cpu.episodes import VALUES

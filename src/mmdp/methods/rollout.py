@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.methods.base import Context, Outcome
+from mmdp.kernels import Problem
+from mmdp.methods.base import Context, Method, Outcome
 from mmdp.methods.belief import cadp_baseline, finish, tables
 from mmdp.policy import MarkovPolicy
 
 
 @dataclass(frozen=True)
-class Rollout:
+class Rollout(Method):
     """argmax_a sum_m beta_m q^pi_{t,m}(s, a) with pi from CADP.
 
     A policy improvement step on the belief MDP: on the models it was built from it is never
@@ -28,6 +30,9 @@ class Rollout:
     baseline: MarkovPolicy | None = None
 
     name: ClassVar[str] = "rollout"
+
+    def passes(self, problem: Problem, horizon: int) -> float:
+        return math.inf
 
     def run(self, context: Context) -> Outcome:
         from mmdp.kernels.cpu.episodes import VALUES

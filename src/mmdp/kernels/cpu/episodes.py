@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.cpu.jit import jit
-from mmdp.kernels.problem import Array, IntArray, Problem
 from mmdp.kernels.cpu.threads import Team, default_threads
+from mmdp.kernels.problem import Array, IntArray, Problem
 
 ACTIONS, PROBABILITIES, VALUES, SAMPLED, TREE = range(5)
 _STREAM = np.uint64(1) << np.uint64(32)  # the planner's counters start here, the world's at 0
