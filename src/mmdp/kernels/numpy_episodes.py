@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -44,13 +44,13 @@ def keys_of(seed: int, models: Ints, episodes: Ints) -> Keys:
     return keys
 
 
-def cumulative(problem: Problem) -> Array:
-    """(T or 1, nnz, M) probabilities summed up along each row of the pattern."""
-    total = problem.p.copy()
-    place = np.arange(len(problem.indices)) - problem.indptr[problem.rows()]
+def cumulative(p: Array, indptr: Ints) -> Array:
+    """(T or 1, M, nnz) probabilities summed up along each row of the pattern."""
+    total = np.moveaxis(p, 2, 1).copy()
+    place = np.arange(p.shape[1]) - np.repeat(indptr[:-1], np.diff(indptr))
     for j in range(1, int(place.max(initial=0)) + 1):
         entries = np.flatnonzero(place == j)
-        total[:, entries] += total[:, entries - 1]
+        total[:, :, entries] += total[:, :, entries - 1]
     return total
 
 
@@ -66,11 +66,16 @@ def places(world: Problem, plan: Problem) -> Ints:
 class NumpyEpisodes:
     """The episodes part of a kernel."""
 
+    def tree(self, planner: PlannerTables, horizon: int) -> Tree:
+        """The search of this kernel."""
+        return _Tree(planner, horizon)
+
     def simulate(
         self, world: Problem, next_rewards: Array | None, planner: PlannerTables, horizon: int,
         episodes: int, seed: int,
     ) -> tuple[Array, Ints]:  # fmt: skip
-        setting = _Setting(world, next_rewards, planner, horizon, episodes, seed)
+        tree = self.tree(planner, horizon) if planner.mode == TREE else None
+        setting = _Setting(world, next_rewards, planner, tree, horizon, episodes, seed)
         returns = np.empty((world.n_models, episodes))
         impossible = np.zeros(world.n_models, dtype=np.int64)
         for some in setting.portions():
@@ -81,7 +86,18 @@ class NumpyEpisodes:
     def search(
         self, planner: PlannerTables, horizon: int, time: int, state: int, belief: Array, seed: int
     ) -> int:
-        return _Tree(planner, horizon).decide(time, state, belief, seed, STREAM)[0]
+        counters = np.full(1, STREAM, dtype=np.uint64)
+        keys, states = np.full(1, seed, dtype=np.uint64), np.full(1, state)
+        tree = self.tree(planner, horizon)
+        return int(tree.decide(time, states, belief[None], keys, counters)[0])
+
+
+class Tree(Protocol):
+    """A search for several episodes side by side."""
+
+    def decide(self, t: int, states: Ints, beliefs: Array, keys: Keys, counters: Keys) -> Ints:
+        """(n,) actions at t; counters (n,) move on by the numbers drawn."""
+        ...
 
 
 @dataclass
@@ -101,14 +117,14 @@ class _Setting:
     """One simulation: the world, the planner and the tables that both need."""
 
     def __init__(
-        self, world: Problem, next_rewards: Array | None, planner: PlannerTables, horizon: int,
-        episodes: int, seed: int,
+        self, world: Problem, next_rewards: Array | None, planner: PlannerTables,
+        tree: Tree | None, horizon: int, episodes: int, seed: int,
     ) -> None:  # fmt: skip
         self.world, self.next_rewards, self.planner = world, next_rewards, planner
         self.horizon, self.episodes, self.seed = horizon, episodes, seed
-        self.cumulative = cumulative(world)
+        self.cumulative = cumulative(world.p, world.indptr)
         self.places = places(world, planner.problem)
-        self.tree = _Tree(planner, horizon) if planner.mode == TREE else None
+        self.tree = tree
         self.learns = planner.mode not in (ACTIONS, PROBABILITIES)
 
     def portions(self) -> Any:
@@ -163,10 +179,10 @@ class _Setting:
         total, models = at(self.cumulative, t), x.models[live]
         start, stop = self.world.indptr[rows], self.world.indptr[rows + 1]
         here = stop > start
-        here[here] &= total[stop[here] - 1, models[here]] > 0.0
+        here[here] &= total[models[here], stop[here] - 1] > 0.0
         found = np.full(len(rows), -1)
         u = uniform(x.keys[live], t + 1)
-        target = u[here] * total[stop[here] - 1, models[here]]
+        target = u[here] * total[models[here], stop[here] - 1]
         found[here] = _first_above(total, models[here], start[here], stop[here] - 1, target)
         return found
 
@@ -184,11 +200,9 @@ class _Setting:
                 x.sampled[live] = _draw(x.beliefs[live], self._random(x, live))
             return plan.own[t, states, x.sampled[live]].astype(np.int64)
         assert self.tree is not None
-        actions = np.empty(len(live), dtype=np.int64)
-        for n, (i, s) in enumerate(zip(live, states, strict=True)):
-            actions[n], x.counters[i] = self.tree.decide(
-                t, int(s), x.beliefs[i], int(x.keys[i]), int(x.counters[i])
-            )
+        counters = x.counters[live]
+        actions = self.tree.decide(t, states, x.beliefs[live], x.keys[live], counters)
+        x.counters[live] = counters
         return actions
 
     def _random(self, x: _Episodes, live: Ints) -> Array:
@@ -226,7 +240,7 @@ def _first_above(total: Array, models: Ints, low: Ints, high: Ints, target: Arra
     """The first entry in low..high whose cumulative probability is above the target, else high."""
     while (low < high).any():
         middle = (low + high) // 2
-        further = (total[middle, models] <= target) & (low < high)
+        further = (total[models, middle] <= target) & (low < high)
         low, high = np.where(further, middle + 1, low), np.where(further, high, middle)
     return low
 
@@ -268,18 +282,25 @@ class _Tree:
 
     def __init__(self, planner: PlannerTables, horizon: int) -> None:
         self.planner, self.problem, self.horizon = planner, planner.problem, horizon
-        self.cumulative = cumulative(planner.problem)
+        self.cumulative = cumulative(planner.problem.p, planner.problem.indptr)
         self.centred = len(planner.values) > 0
 
-    def decide(self, t0: int, s0: int, belief: Array, key: int, counter: int) -> tuple[int, int]:
-        """The action of the best mean at the root, and the counter after the last draw."""
-        self.key, self.counter = key, counter
+    def decide(self, t: int, states: Ints, beliefs: Array, keys: Keys, counters: Keys) -> Ints:
+        actions = np.empty(len(states), dtype=np.int64)
+        for n, s in enumerate(states.tolist()):
+            self.key, self.counter = int(keys[n]), int(counters[n])
+            actions[n] = self._best(t, s, beliefs[n])
+            counters[n] = self.counter
+        return actions
+
+    def _best(self, t: int, s: int, belief: Array) -> int:
+        """The action of the best mean at the root."""
         total, root = np.cumsum(belief), _Node(self.problem.n_actions)
         for _ in range(self.planner.queries):
             m = int(np.searchsorted(total, self._random() * total[-1], side="right"))
-            self._query(root, t0, s0, m)
+            self._query(root, t, s, m)
         means = [z / n if n else -math.inf for z, n in zip(root.sums, root.tried, strict=True)]
-        return means.index(max(means)), self.counter
+        return means.index(max(means))
 
     def _query(self, node: _Node, t: int, s: int, m: int) -> None:
         """Down the tree in model m to a new node, and back up with its value."""
@@ -336,7 +357,7 @@ class _Tree:
     def _move(self, t: int, s: int, a: int, m: int) -> int:
         row = s * self.problem.n_actions + a
         start, stop = self.problem.indptr[row : row + 2]
-        chances = at(self.cumulative, t)[start:stop, m]
+        chances = at(self.cumulative, t)[m, start:stop]
         k = int(np.searchsorted(chances, self._random() * chances[-1], side="right"))
         return int(self.problem.indices[start + min(k, len(chances) - 1)])
 

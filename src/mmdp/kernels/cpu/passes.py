@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.kernels.cpu import steps as march
+from mmdp.kernels.cpu.bounds import CpuBounds
+from mmdp.kernels.cpu.episodes import CpuEpisodes
 from mmdp.kernels.cpu.jit import FAST, FUSED, SUMS, jit
 from mmdp.kernels.problem import TIE, Array, Backward, Choice, IntArray, Problem, aligned
 from mmdp.kernels.cpu.threads import Team, default_threads
@@ -193,7 +195,7 @@ def _backward(  # type: ignore[no-untyped-def]
     they do not vary. v holds T + 1 steps, or 2 used in turn. g (A,) and q (1, A, M) are
     scratch; q (S, A, 1) where there is one model, whose rows are computed a piece at a time.
     """
-    n_actions = allowed.shape[1]
+    n_actions = allowed.shape[2]
     lo, hi = _U(m_from), _U(m_to)
     keep_all = gradient.shape[0] > 0 or q_out.shape[0] > 0
     while True:
@@ -207,13 +209,14 @@ def _backward(  # type: ignore[no-untyped-def]
         p_t = p[t if p.shape[0] > 1 else 0]
         r_t = r[t if r.shape[0] > 1 else 0]
         b_t = b[t if b.shape[0] > 1 else 0]
+        open_t = allowed[t if allowed.shape[0] > 1 else 0]
         if len(q) > 1:
             _one_model_rows(
                 p_t.reshape(p_t.size), v_next.reshape(v_next.size), r_t.reshape(r_t.size), indptr,
                 indices, dense, gamma, s_from * n_actions, s_to * n_actions, q.reshape(q.size),
             )  # fmt: skip
             if mode == WEIGHTED and not keep_all:
-                _one_model_choice(s_from, s_to, allowed, q, b_t, has_incumbent, actions[t], v_t)
+                _one_model_choice(s_from, s_to, open_t, q, b_t, has_incumbent, actions[t], v_t)
                 march.done(marks)
                 continue
         for s in range(s_from, s_to):
@@ -228,7 +231,7 @@ def _backward(  # type: ignore[no-untyped-def]
             )
             for a in range(n_actions):
                 g[a] = -np.inf
-                if not allowed[s, a] or (stays and a != incumbent and not keep_all):
+                if not open_t[s, a] or (stays and a != incumbent and not keep_all):
                     continue
                 row = s * n_actions + a
                 if len(q) == 1:
@@ -244,9 +247,9 @@ def _backward(  # type: ignore[no-untyped-def]
             if q_out.shape[0] > 0:
                 for a in range(n_actions):
                     for m in range(lo, hi):
-                        q_out[t, s, a, m] = q_s[a, m] if allowed[s, a] else -np.inf
+                        q_out[t, s, a, m] = q_s[a, m] if open_t[s, a] else -np.inf
             _state_values(
-                t, s, mode, allowed, q_s, g, incumbent, stays, actions, probabilities, own,
+                t, s, mode, open_t, q_s, g, incumbent, stays, actions, probabilities, own,
                 keep_own, v_t[s], lo, hi,
             )  # fmt: skip
         march.done(marks)
@@ -382,7 +385,7 @@ _NO_Q = np.empty((0, 1, 1, 1))
 Precision = Literal["double", "mixed"]
 
 
-class NumbaKernel:
+class NumbaKernel(CpuBounds, CpuEpisodes):
     """Numba on the CPU.
 
     Parameters
@@ -451,7 +454,7 @@ class NumbaKernel:
         def run(marks: Any, rank: int, edges: Any, m: tuple[int, int]) -> None:
             _backward(
                 marks, rank, edges, horizon, m[0], m[1], mode, x.indptr, x.indices, x.p, x.r,
-                x.allowed[0], x.dense, x.discount, v, b, weights is not None, actions,
+                x.allowed, x.dense, x.discount, v, b, weights is not None, actions,
                 policy is not None, probabilities, own, mode == OWN and keep_actions, gradient,
                 q_out, aligned(1, A, M) if q is None else q, np.empty(A),
             )  # fmt: skip
