@@ -47,9 +47,12 @@ def keys_of(seed: int, models: Ints, episodes: Ints) -> Keys:
 def cumulative(p: Array, indptr: Ints) -> Array:
     """(T or 1, M, nnz) probabilities summed up along each row of the pattern."""
     total = np.moveaxis(p, 2, 1).copy()
-    place = np.arange(p.shape[1]) - np.repeat(indptr[:-1], np.diff(indptr))
-    for j in range(1, int(place.max(initial=0)) + 1):
-        entries = np.flatnonzero(place == j)
+    lengths, entries = np.diff(indptr), indptr[:-1]
+    if len(np.unique(lengths)) == 1:
+        rows = total.reshape(*total.shape[:2], len(lengths), lengths[0])
+        return np.cumsum(rows, axis=3, out=rows).reshape(total.shape)
+    for j in range(1, int(lengths.max(initial=0))):
+        entries, lengths = entries[lengths > j] + 1, lengths[lengths > j]
         total[:, :, entries] += total[:, :, entries - 1]
     return total
 

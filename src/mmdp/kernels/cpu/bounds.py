@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.cpu.jit import FUSED, SUMS, jit
+from mmdp.kernels.cpu.jit import SUMS, jit
 from mmdp.kernels.cpu.pairs import CpuPairs
 from mmdp.kernels.cpu.steps import edges
 from mmdp.kernels.cpu.threads import Team
@@ -26,35 +26,31 @@ THREADS_PAY_FROM = 500_000  # numbers of y from which a second thread is worth w
 _U = np.uint64
 
 
-@jit(**FUSED)
-def _occupy(m_from, m_to, indptr, indices, p, own, u):  # type: ignore[no-untyped-def]
-    """u of the own policies for the models m_from..m_to; u[0, :, 0] holds b at the start.
-
-    u[t, s, 0] is the weight of the state until it is given to the action that is taken.
-    """
+@jit(**SUMS)
+def _occupy(m_from, m_to, indptr, indices, p, own, n, u):  # type: ignore[no-untyped-def]
+    """u of the own policies for the models m_from..m_to; n (2, S, M) has b at the start in n[0]."""
     T, S, A = u.shape[:3]
     lo, hi = _U(m_from), _U(m_to)
     for t in range(_U(T)):
-        p_t, last = p[t if p.shape[0] > 1 else _U(0)], t + _U(1) == _U(T)
+        n_t, n_next = n[t % _U(2)], n[_U(1) - t % _U(2)]
+        p_t = p[t if p.shape[0] > 1 else _U(0)]
         for s in range(_U(S)):
-            if not last:
-                for m in range(lo, hi):
-                    u[t + _U(1), s, _U(0), m] = 0.0
+            for m in range(lo, hi):
+                n_next[s, m] = 0.0
         for s in range(_U(S)):
-            for back in range(_U(A)):
-                a, any_mass = _U(A) - _U(1) - back, 0.0  # the first action comes last
-                code = np.int32(a)
+            for a in range(_U(A)):
+                flow, code, mass = u[t, s, a], np.int32(a), 0.0
                 for m in range(lo, hi):
-                    u[t, s, a, m] = u[t, s, _U(0), m] if own[t, s, m] == code else 0.0
+                    flow[m] = n_t[s, m] if own[t, s, m] == code else 0.0
                 for m in range(lo, hi):
-                    any_mass = max(any_mass, u[t, s, a, m])
-                if last or any_mass == 0.0:
+                    mass += flow[m]
+                if mass == 0.0:
                     continue
                 row = s * _U(A) + a
                 for k in range(_U(indptr[row]), _U(indptr[row + _U(1)])):
-                    after = _U(indices[k])
+                    x = _U(indices[k])
                     for m in range(lo, hi):
-                        u[t + _U(1), after, _U(0), m] += p_t[k, m] * u[t, s, a, m]
+                        n_next[x, m] += p_t[k, m] * flow[m]
 
 
 @jit(**SUMS)
@@ -141,10 +137,10 @@ class CpuBounds(CpuPairs, NumpyBounds):
         if u is not None:
             assert found.actions is not None
             own, places = found.actions, u
-            u[0, :, 0] = x.start()
+            n = np.stack([x.start()] * 2)
             over(
                 x.n_models, self.threads if u.size >= THREADS_PAY_FROM else 1,
-                lambda *m: _occupy(*m, x.indptr, x.indices, x.p, own, places),
+                lambda *m: _occupy(*m, x.indptr, x.indices, x.p, own, n, places),
             )  # fmt: skip
         return x.weights * x.returns(found.first)
 

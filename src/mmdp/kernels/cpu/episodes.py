@@ -61,9 +61,9 @@ class _Plan(NamedTuple):
 
 
 @jit(**FAST)
-def _move(cdf, world, row, key, t):  # type: ignore[no-untyped-def]
+def _move(cdf, indptr, row, key, t):  # type: ignore[no-untyped-def]
     """Entry of the pattern drawn for this step; nnz if the model lacks the action."""
-    start, stop = _U(world.indptr[row]), _U(world.indptr[row + _U(1)])
+    start, stop = _U(indptr[row]), _U(indptr[row + _U(1)])
     if start == stop or cdf[stop - _U(1)] == 0.0:
         return _U(len(cdf))
     return search(cdf, start, stop, hashed(key, t + _U(1)))
@@ -93,7 +93,7 @@ def _markov(m, horizon, n_states, world, cdf, actions, probabilities, lanes):  #
                         total += probabilities[t, s, b]
                         a = b
             row = s * n_actions + a
-            k = _move(cdf_t, world, row, lanes.keys[e], t)
+            k = _move(cdf_t, world.indptr, row, lanes.keys[e], t)
             if k == _U(len(cdf_t)):  # an action missing in this model ends the episode
                 lanes.states[e] = n_states
                 continue
@@ -112,27 +112,27 @@ def _dot(x, y):  # type: ignore[no-untyped-def]
 
 
 @jit(**SUMS)
-def _learn(belief, p, r, reward, plan):  # type: ignore[no-untyped-def]
+def _learn(belief, use_transitions, p, reward_sd, r, reward):  # type: ignore[no-untyped-def]
     """Bayes' rule in place for the likelihoods p (M') of the step, and of the reward.
 
     Whether any model explains the step; if none does, the belief stays.
     """
     n_models = _U(len(belief))
-    if plan.use_transitions:
+    if use_transitions:
         total = _dot(belief, p)
         if total <= 0.0:
             return False
         scale = 1.0 / total
         for m in range(n_models):
             belief[m] = belief[m] * p[m] * scale
-    if plan.reward_sd > 0.0:
+    if reward_sd > 0.0:
         closest, total = np.inf, 0.0
         for m in range(n_models):
             if belief[m] > 0.0:
-                closest = min(closest, ((reward - r[m]) / plan.reward_sd) ** 2)
+                closest = min(closest, ((reward - r[m]) / reward_sd) ** 2)
         for m in range(n_models):
             if belief[m] > 0.0:
-                distance = ((reward - r[m]) / plan.reward_sd) ** 2
+                distance = ((reward - r[m]) / reward_sd) ** 2
                 belief[m] *= np.exp(0.5 * (closest - distance))
                 total += belief[m]
         for m in range(n_models):
@@ -141,15 +141,12 @@ def _learn(belief, p, r, reward, plan):  # type: ignore[no-untyped-def]
 
 
 @jit(**FAST)
-def _decide(belief, plan, t, s, sampled):  # type: ignore[no-untyped-def]
-    """The action of the best mean q by this belief, or of the sampled model."""
-    if len(plan.q) == 0:
-        return _U(plan.own[t, s, sampled])
-    open_t = plan.allowed[t if len(plan.allowed) > 1 else _U(0)]
-    best, chosen, n_actions = -np.inf, _U(0), _U(open_t.shape[1])
+def _best(belief, q, allowed, s):  # type: ignore[no-untyped-def]
+    """argmax_a sum_m beta_m q(a, m) over the allowed actions, ties to the lowest."""
+    best, chosen, n_actions = -np.inf, _U(0), _U(allowed.shape[1])
     for a in range(n_actions):
-        if open_t[s, a]:
-            value = _dot(belief, plan.q[t, s * n_actions + a])
+        if allowed[s, a]:
+            value = _dot(belief, q[s * n_actions + a])
             if value > best:
                 best, chosen = value, _U(a)
     return chosen
@@ -184,16 +181,21 @@ def _believe(m, horizon, world, cdf, plan, lanes, beliefs, sampled):  # type: ig
         for t in range(horizon):
             cdf_t, r_t = cdf[t if len(cdf) > 1 else _U(0)], world.r[t if len(world.r) > 1 else _U(0)]
             p_t, own_r = plan.p[t if len(plan.p) > 1 else _U(0)], plan.r[t if len(plan.r) > 1 else _U(0)]
+            open_t = plan.allowed[t if len(plan.allowed) > 1 else _U(0)]
             for e in range(count):
                 lane, belief = first + e, beliefs[e]
                 s, key = lanes.states[lane], lanes.keys[lane]
                 if s == n_states:
                     continue
-                if len(plan.q) == 0 and (plan.each_step or t == _U(0)):
-                    sampled[e] = _draw_model(belief, hashed(key, lanes.counters[lane]))
-                    lanes.counters[lane] += _U(1)
-                row = s * n_actions + _decide(belief, plan, t, s, sampled[e])
-                k = _move(cdf_t, world, row, key, t)
+                if len(plan.q) > 0:
+                    a = _best(belief, plan.q[t], open_t, s)
+                else:
+                    if plan.each_step or t == _U(0):
+                        sampled[e] = _draw_model(belief, hashed(key, lanes.counters[lane]))
+                        lanes.counters[lane] += _U(1)
+                    a = _U(plan.own[t, s, sampled[e]])
+                row = s * n_actions + a
+                k = _move(cdf_t, world.indptr, row, key, t)
                 if k == _U(len(cdf_t)):
                     lanes.states[lane] = n_states
                     continue
@@ -201,9 +203,9 @@ def _believe(m, horizon, world, cdf, plan, lanes, beliefs, sampled):  # type: ig
                 lanes.totals[lane] += factor * reward
                 if len(world.seen) > 0:
                     reward = world.seen[t if len(world.seen) > 1 else _U(0), k, m]
-                place = plan.places[k]
-                if (place < 0 and plan.use_transitions) or not _learn(
-                    belief, p_t[_U(max(place, 0))], own_r[row], reward, plan
+                place, learns = plan.places[k], plan.use_transitions
+                if (learns and place < 0) or not _learn(
+                    belief, learns, p_t[_U(max(place, 0))], plan.reward_sd, own_r[row], reward
                 ):
                     unexplained += 1
                 lanes.states[lane] = _U(world.indices[k])

@@ -69,6 +69,16 @@ class _Plan(NamedTuple):
     by_rollout: bool
 
 
+class _Lanes(NamedTuple):
+    """(n,) decisions that are made at one time, one after the other."""
+
+    states: Ints
+    beliefs: Array  # (n, M)
+    keys: Keys
+    counters: Keys
+    actions: Ints
+
+
 class _Room(NamedTuple):
     """The tree of one decision: a hash table of children, the nodes and the way down."""
 
@@ -92,11 +102,10 @@ class _Room(NamedTuple):
 
 
 @jit(**FAST)
-def _step(plan, t, s, a, m, u):  # type: ignore[no-untyped-def]
-    """The next state that u draws in model m."""
-    row = s * _U(plan.allowed.shape[2]) + a
-    start, stop = _U(plan.indptr[row]), _U(plan.indptr[row + _U(1)])
-    return _U(plan.indices[search(plan.cdf[t if len(plan.cdf) > 1 else _U(0), m], start, stop, u)])
+def _step(indptr, indices, cdf, row, u):  # type: ignore[no-untyped-def]
+    """The next state that u draws by the cumulative probabilities cdf (nnz,) of a model."""
+    start, stop = _U(indptr[row]), _U(indptr[row + _U(1)])
+    return _U(indices[search(cdf, start, stop, u)])
 
 
 @jit(**FAST)
@@ -119,39 +128,47 @@ def _rollout(plan, t, s, m, key, counter):  # type: ignore[no-untyped-def]
                     a += _U(1)
         total += factor * plan.r[t if len(plan.r) > 1 else _U(0), s, a, m]
         factor *= plan.gamma
-        s = _step(plan, t, s, a, m, hashed(key, counter))
+        cdf = plan.cdf[t if len(plan.cdf) > 1 else _U(0), m]
+        s = _step(plan.indptr, plan.indices, cdf, s * n_actions + a, hashed(key, counter))
         counter += _U(1)
         t += _U(1)
     return total + factor * plan.terminal[s, m], counter
 
 
 @jit(**FAST)
-def _ucb(plan, t, s, node, room):  # type: ignore[no-untyped-def]
+def _ucb(allowed, visits, tried, sums, exploration):  # type: ignore[no-untyped-def]
     """The allowed action of the highest upper confidence bound; one not tried comes first."""
-    open_s = plan.allowed[t if len(plan.allowed) > 1 else _U(0), s]
-    best, chosen, bonus = -np.inf, _U(0), np.log(room.visits[node])
-    for a in range(_U(len(open_s))):
-        if not open_s[a]:
+    best, chosen, bonus = -np.inf, _U(0), np.log(visits)
+    for a in range(_U(len(allowed))):
+        if not allowed[a]:
             continue
-        n = room.tried[node, a]
+        n = tried[a]
         if n == 0.0:
             return _U(a)
-        score = room.sums[node, a] / n + plan.exploration[t] * np.sqrt(bonus / n)
+        score = sums[a] / n + exploration * np.sqrt(bonus / n)
         if score > best:
             best, chosen = score, _U(a)
     return chosen
 
 
 @jit(**FAST)
-def _decide(t0, s0, belief, key, counter, queries, plan, room):  # type: ignore[no-untyped-def]
+def _decide(first, last, t0, lanes, queries, plan, room):  # type: ignore[no-untyped-def]
+    """The decisions first..last."""
+    for n in range(_U(first), _U(last)):
+        key, counter, mass = lanes.keys[n], lanes.counters[n], 0.0
+        for m in range(_U(lanes.beliefs.shape[1])):
+            mass += lanes.beliefs[n, m]
+            room.beliefs[m] = mass
+        a, counter = _grow(t0, _U(lanes.states[n]), key, counter, queries, plan, room)
+        lanes.actions[n], lanes.counters[n] = a, counter
+
+
+@jit(**FAST)
+def _grow(t0, s0, key, counter, queries, plan, room):  # type: ignore[no-untyped-def]
     """The action of the best mean at (t0, s0), and the counter after the last draw."""
     n_states, n_actions = _U(plan.allowed.shape[1]), _U(plan.allowed.shape[2])
-    n_models, horizon = _U(len(belief)), _U(len(plan.exploration))
+    n_models, horizon = _U(len(room.beliefs)), _U(len(plan.exploration))
     centred, mask = len(plan.values) > 0, _U(len(room.nodes) - 1)
-    mass = 0.0
-    for m in range(n_models):
-        mass += belief[m]
-        room.beliefs[m] = mass
     room.nodes[:] = _U(0)
     room.visits[:] = 0.0
     room.tried[:] = 0.0
@@ -162,11 +179,15 @@ def _decide(t0, s0, belief, key, counter, queries, plan, room):  # type: ignore[
         counter += _U(1)
         node, s, t, depth = _U(0), s0, t0, _U(0)
         while True:
-            a = _ucb(plan, t, s, node, room)
+            open_s = plan.allowed[t if len(plan.allowed) > 1 else _U(0), s]
+            a = _ucb(
+                open_s, room.visits[node], room.tried[node], room.sums[node], plan.exploration[t]
+            )
             room.path[depth, _U(0)] = node
             room.path[depth, _U(1)] = a
             room.path[depth, _U(2)] = s
-            s = _step(plan, t, s, a, m, hashed(key, counter))
+            cdf = plan.cdf[t if len(plan.cdf) > 1 else _U(0), m]
+            s = _step(plan.indptr, plan.indices, cdf, s * n_actions + a, hashed(key, counter))
             counter += _U(1)
             t += _U(1)
             depth += _U(1)
@@ -219,18 +240,16 @@ class CpuTree:
 
     def decide(self, t: int, states: Ints, beliefs: Array, keys: Keys, counters: Keys) -> Ints:
         actions = np.empty(len(states), dtype=np.int64)
-
-        def run(lanes: range) -> None:
-            room = _Room.of(self.planner, self.horizon)
-            for n in lanes:
-                actions[n], counters[n] = _decide(
-                    _U(t), _U(states[n]), beliefs[n], keys[n], counters[n],
-                    _U(self.planner.queries), self.plan, room,
-                )  # fmt: skip
-
+        lanes = _Lanes(states, beliefs, keys, counters, actions)
+        queries = _U(self.planner.queries)
         pieces = max(1, min(len(states), 8 * self.threads))
         ends = [len(states) * i // pieces for i in range(pieces + 1)]
-        Team.of(self.threads).each(run, [range(*ends[i : i + 2]) for i in range(pieces)])
+
+        def run(i: int) -> None:
+            room = _Room.of(self.planner, self.horizon)
+            _decide(ends[i], ends[i + 1], _U(t), lanes, queries, self.plan, room)
+
+        Team.of(self.threads).each(run, range(pieces))
         return actions
 
 
