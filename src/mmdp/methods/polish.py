@@ -7,7 +7,7 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.bounds.relaxation import Mask, frozen, open_actions
+from mmdp.bounds.relaxation import Mask, open_actions
 from mmdp.methods.base import Context, Table
 
 Actions = npt.NDArray[np.int32]
@@ -15,21 +15,15 @@ Actions = npt.NDArray[np.int32]
 
 def ascend_inside(context: Context, mask: Mask, actions: Actions) -> tuple[Actions, float]:
     """CADP over the open actions of ``mask`` (T, S, A) from a policy inside it."""
-    from mmdp.kernels.cpu import bounds as compiled
-
-    x, horizon = frozen(context.problem), context.horizon
-    actions = actions.copy()
-    v = np.empty((2, x.n_states, x.n_models))
+    x, horizon = context.problem.restricted(mask), context.horizon
     value = context.mean(context.returns(actions))
     while True:
         b = context.kernel.forward(x, horizon, actions)
-        improved = actions.copy()
-        v[horizon % 2] = x.terminal
-        compiled.masked_sweep(x.indptr, x.indices, x.p, x.r, mask, x.discount, b, v, improved)
-        new = context.mean(x.returns(v[0]))
-        if (improved == actions).all() or new <= value:
+        found = context.kernel.backward(x, horizon, "weighted", weights=b, policy=actions)
+        new = context.mean(x.returns(found.first))
+        if found.actions is None or (found.actions == actions).all() or new <= value:
             break
-        actions, value = improved, new
+        actions, value = found.actions, new
     if value > context.best_value:
         context.record(actions, value)
     return actions, value
