@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp import kernels
 from mmdp.errors import InputError
+from mmdp.kernels import Kernel
+from mmdp.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
+from mmdp.kernels.warm import warm
 from mmdp.methods.base import Stop, padded
-from mmdp.methods.belief import BeliefPlanner, tables
+from mmdp.methods.belief import BeliefPlanner
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner
 from mmdp.solution import Evaluation
@@ -38,6 +42,7 @@ def simulate(
     seed: int | None = 0,
     control: bool = True,
     threads: int | None = None,
+    backend: str | Kernel = "auto",
     check_time: Callable[[], None] | None = None,
 ) -> Evaluation:
     """Simulate ``episodes`` per model; returns with standard errors.
@@ -45,7 +50,8 @@ def simulate(
     For a planner, ``details`` of the result hold the paired ``difference`` to CADP (same
     random numbers) with ``difference_stderr``, ``impossible`` (transitions that no model of
     the planner explains) and ``episode_sd`` (over models and episodes). With ``control`` the
-    exactly known return of CADP's policy is used as control variate. ``check_time`` is called
+    exactly known return of CADP's policy is used as control variate. ``backend``: as for
+    :func:`mmdp.solve`; ``threads`` (all by default) are numba's. ``check_time`` is called
     between batches of two episodes per model and may raise ``mmdp.methods.base.Stop`` to end
     early with what is done.
 
@@ -60,10 +66,9 @@ def simulate(
     made, horizon = _tables_of(policy, model)
     count = _episodes_of(policy, model, episodes)
     number = _seed_of(seed)
-    if threads is not None:
-        check_whole(threads, "threads")
+    kernel = _kernel_of(backend, threads, made, model, count * horizon)
     batches = _batches(count, number, check_time is not None and not made.carry)
-    returns, impossible = _run(made, model, horizon, batches, threads, check_time)
+    returns, impossible = _run(kernel, made, model, horizon, batches, check_time)
     batches = batches[: _batches_in(returns.shape[1], batches)]
     wanted, count = count, returns.shape[1]
     details: dict[str, Any] = {
@@ -74,7 +79,7 @@ def simulate(
     }
     adjusted = returns
     if isinstance(policy, BeliefPlanner) and control:
-        paired, exact = _baseline(policy.baseline, model, batches, threads)
+        paired, exact = _baseline(kernel, policy.baseline, model, batches)
         difference = returns - paired
         details["difference"] = float(model.weights @ difference.mean(axis=1))
         details["difference_stderr"] = _stderr(difference, model.weights)
@@ -159,16 +164,28 @@ def regret_by_horizon(
     return pd.DataFrame(rows, columns=["horizon", "method", "regret", "stderr"])
 
 
-def _tables_of(policy: MarkovPolicy | Planner, model: MMDP) -> tuple[Any, int]:
-    from mmdp.kernels.cpu import episodes as rollouts
+def _kernel_of(
+    backend: str | Kernel, threads: int | None, made: PlannerTables, model: MMDP, steps: int
+) -> Kernel:
+    """The kernel for so many steps in each model: every one updates a belief or searches."""
+    if threads is not None:
+        check_whole(threads, "threads")
+        if backend in ("auto", "numba"):
+            from mmdp.kernels.cpu.passes import NumbaKernel
 
+            return NumbaKernel(threads)
+    each = made.problem.n_models + 100 * made.queries
+    return kernels.get(backend, model.n_models * steps * each)
+
+
+def _tables_of(policy: MarkovPolicy | Planner, model: MMDP) -> tuple[PlannerTables, int]:
     if isinstance(policy, MarkovPolicy):
         policy.check(model)
         table = padded(policy, model)
         if policy.deterministic:
-            made = tables(rollouts.ACTIONS, model.problem, actions=table)
+            made = PlannerTables(ACTIONS, model.problem, actions=table)
         else:
-            made = tables(rollouts.PROBABILITIES, model.problem, probabilities=table)
+            made = PlannerTables(PROBABILITIES, model.problem, probabilities=table)
         return made, policy.horizon
     if not isinstance(policy, BeliefPlanner):
         raise InputError(
@@ -223,11 +240,9 @@ def _batches_in(episodes: int, batches: list[tuple[int, int]]) -> int:
 
 
 def _run(
-    made: Any, model: MMDP, horizon: int, batches: list[tuple[int, int]], threads: int | None,
-    check_time: Callable[[], None] | None = None,
+    kernel: Kernel, made: PlannerTables, model: MMDP, horizon: int,
+    batches: list[tuple[int, int]], check_time: Callable[[], None] | None = None,
 ) -> tuple[Array, npt.NDArray[np.int64]]:  # fmt: skip
-    from mmdp.kernels.cpu import episodes as rollouts
-
     parts: list[Array] = []
     impossible = np.zeros(model.n_models, dtype=np.int64)
     for episodes, seed in batches:
@@ -236,23 +251,40 @@ def _run(
                 check_time()
             except Stop:
                 break
-        returns, unexplained = rollouts.simulate(
-            model.problem, model.pattern_rewards, made, horizon, episodes, seed, threads
+        returns, unexplained = kernel.simulate(
+            model.problem, model.pattern_rewards, made, horizon, episodes, seed
         )
         parts.append(returns)
         impossible += unexplained
     return np.concatenate(parts, axis=1), impossible
 
 
+def rehearse(planner: BeliefPlanner, model: MMDP, kernel: Kernel) -> float:
+    """The first step of an episode: what a kernel compiles, it compiles now.
+
+    The seconds that took: no time limit should pay for them.
+    """
+    baseline, _ = _tables_of(planner.baseline, model)
+    return sum(
+        warm(
+            kernel, f"episodes {made.mode}",
+            lambda made=made: kernel.simulate(  # type: ignore[misc]
+                model.problem, model.pattern_rewards, made, 1, 1, 0
+            ),
+        )
+        for made in (planner.tables, baseline)
+    )  # fmt: skip
+
+
 def _baseline(
-    baseline: MarkovPolicy, model: MMDP, batches: list[tuple[int, int]], threads: int | None
+    kernel: Kernel, baseline: MarkovPolicy, model: MMDP, batches: list[tuple[int, int]]
 ) -> tuple[Array, Array]:
     """((M, episodes) simulated, (M,) exact) returns of the control variate."""
     from mmdp.solve import evaluate
 
     made, horizon = _tables_of(baseline, model)
-    paired, _ = _run(made, model, horizon, batches, threads)
-    return paired, evaluate(baseline, model).returns
+    paired, _ = _run(kernel, made, model, horizon, batches)
+    return paired, evaluate(baseline, model, backend=kernel).returns
 
 
 def _slope(x: Array, y: Array) -> float:

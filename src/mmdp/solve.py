@@ -21,6 +21,7 @@ from mmdp.validate import check_seed
 
 Array = npt.NDArray[np.float64]
 
+MANY = {"exact": 1000, "pomcp": 1000}  # passes, or what takes as long, of methods that make many
 PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
 
 
@@ -85,7 +86,7 @@ def solve(
     check_time_limit(time_limit)
     check_seed(seed)
     starts = getattr(chosen, "starts", 1)
-    work = model.problem.work(steps) * starts
+    work = model.problem.work(steps) * starts * MANY.get(chosen.name, 1)
     solving = model.problem if chosen.name == "cadp" else None
     kernel = kernels.get(backend, work, precision, solving=solving)
     context = Context(
@@ -95,7 +96,7 @@ def solve(
     _check_certify(certify, chosen)
     outcome = _run(chosen, context)
     solution = _finish(outcome, chosen, context)
-    return _certified(solution, model, certify) if certify else solution
+    return _certified(solution, model, certify, backend) if certify else solution
 
 
 def evaluate(
@@ -133,7 +134,7 @@ def evaluate(
         return _evaluation(context, returns, _provenance(context, {}))
     from mmdp.simulate import simulate
 
-    report = simulate(policy, model, episodes=episodes, seed=seed)
+    report = simulate(policy, model, episodes=episodes, seed=seed, backend=backend)
     outcome = Outcome(policy, Status.COMPLETED, 1, errors=report.errors, details=report.details)
     return _evaluation(context, report.returns, _provenance(context, {}), outcome)
 
@@ -268,7 +269,9 @@ def _check_certify(certify: bool | float, method: Method) -> None:
         )
 
 
-def _certified(solution: Solution, model: MMDP, certify: bool | float) -> Solution:
+def _certified(
+    solution: Solution, model: MMDP, certify: bool | float, backend: str | Kernel
+) -> Solution:
     """The solution with a proven bound, the least of its own and a searched one."""
     from mmdp.bounds import bound
 
@@ -277,7 +280,10 @@ def _certified(solution: Solution, model: MMDP, certify: bool | float) -> Soluti
         return dataclasses.replace(solution, bound=known)
     limit = None if certify is True else float(certify)
     try:
-        found = bound(model, solution.provenance.horizon, time_limit=limit, incumbent=solution)
+        found = bound(
+            model, solution.provenance.horizon, time_limit=limit, incumbent=solution,
+            backend=backend,
+        )  # fmt: skip
     except KeyboardInterrupt:  # before any bound was found: the policy is kept
         return dataclasses.replace(solution, status=Status.INTERRUPTED)
     least = found.value if solution.bound is None else min(found.value, solution.bound)

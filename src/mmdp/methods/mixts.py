@@ -8,8 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from mmdp.errors import InputError
+from mmdp.kernels.planner import SAMPLED, PlannerTables
 from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.methods.belief import cadp_baseline, finish
 from mmdp.policy import MarkovPolicy
 
 
@@ -62,15 +63,14 @@ class MixTS:
             raise InputError(f"reward_sd must be positive, not {self.reward_sd}")
 
     def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.cpu.episodes import SAMPLED
-
         problem = context.problem
         own = context.kernel.backward(problem, context.horizon, "own", keep_actions=True).actions
+        assert own is not None
         reward_sd = 0.0
         if self.likelihood != "transition":
             spread = float(np.sqrt(problem.r.var(axis=-1)[:, problem.allowed[0]].mean()))
             reward_sd = self.reward_sd or max(spread, 1e-12)
-        made = tables(
+        made = PlannerTables(
             SAMPLED, problem, own=own, each_step=self.resample == "step", carry=self.carry,
             reward_sd=reward_sd, use_transitions=self.likelihood != "reward",
         )  # fmt: skip

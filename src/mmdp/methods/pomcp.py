@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
+from mmdp.kernels.planner import TREE, PlannerTables
 from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.methods.belief import cadp_baseline, finish
 from mmdp.policy import MarkovPolicy
 from mmdp.validate import check_whole
 
@@ -59,8 +60,6 @@ class POMCP:
             raise InputError(f"exploration must be at least 0, not {self.exploration}")
 
     def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.cpu.episodes import TREE, cumulative_rows
-
         if context.model.has_missing:
             raise InputError(
                 "pomcp needs every allowed action in every model; this model was built with "
@@ -73,7 +72,6 @@ class POMCP:
         )  # fmt: skip
         assert found.q is not None
         parts: dict[str, Any] = {
-            "cdf": cumulative_rows(context.problem),
             "exploration": self.exploration * _spread(found.q),
             "queries": self.queries,
         }
@@ -81,7 +79,7 @@ class POMCP:
             parts |= {"values": found.values, "by_rollout": self.leaf == "rollout"}
         if self.leaf == "rollout":
             parts["actions"] = actions
-        made = tables(TREE, context.problem, **parts)
+        made = PlannerTables(TREE, context.problem, **parts)
         return finish(context, self.name, made, actions, self.episodes)
 
 

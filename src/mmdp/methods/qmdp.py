@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mmdp.kernels.planner import VALUES, PlannerTables
 from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.methods.belief import cadp_baseline, finish
 from mmdp.policy import MarkovPolicy
 
 
@@ -29,10 +30,9 @@ class QMDP:
     name: ClassVar[str] = "qmdp"
 
     def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.cpu.episodes import VALUES
-
         q = context.kernel.backward(context.problem, context.horizon, "own", keep_q=True).q
-        made = tables(VALUES, context.problem, q=q)
+        assert q is not None
+        made = PlannerTables(VALUES, context.problem, q=q)
         return finish(
             context, self.name, made, cadp_baseline(context, self.baseline), self.episodes
         )

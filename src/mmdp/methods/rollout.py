@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mmdp.kernels.planner import VALUES, PlannerTables
 from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.methods.belief import cadp_baseline, finish
 from mmdp.policy import MarkovPolicy
 
 
@@ -30,11 +31,10 @@ class Rollout:
     name: ClassVar[str] = "rollout"
 
     def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.cpu.episodes import VALUES
-
         actions = cadp_baseline(context, self.baseline)
         q = context.kernel.backward(
             context.problem, context.horizon, "given", policy=actions, keep_q=True
         ).q
-        made = tables(VALUES, context.problem, q=q)
+        assert q is not None
+        made = PlannerTables(VALUES, context.problem, q=q)
         return finish(context, self.name, made, actions, self.episodes)
