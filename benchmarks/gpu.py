@@ -238,7 +238,7 @@ def copy(report: Report, sizes: Sizes) -> None:
 
 def equality(report: Report, sizes: Sizes) -> None:
     """The compiled solve against the numpy and numba kernels, from WSU and random starts."""
-    from mmdp.kernels.cpu.passes import NumbaKernel
+    from mmdp.kernels.cpu.kernel import NumbaKernel
     from mmdp.kernels.numpy_kernel import NumpyKernel
 
     worst, different = 0.0, 0
@@ -357,7 +357,7 @@ def many_starts(report: Report, sizes: Sizes) -> None:
 
 def crossover(report: Report, sizes: Sizes) -> None:
     """Whole solves from WSU, host to host, p on the device already, against numba here."""
-    from mmdp.kernels.cpu.passes import NumbaKernel
+    from mmdp.kernels.cpu.kernel import NumbaKernel
 
     cpu, gpu, T = NumbaKernel(), JaxKernel(), sizes.horizon
     for models in sizes.crossover:

@@ -1,4 +1,4 @@
-"""One picture of a run: how cost grows, and every figure beside its floor."""
+"""One picture of a run: how cost grows, and every figure beside its floor (not for a trial)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from benchmarks.table import Row
 COLOURS = {"aim": "#2a7f62", "ok": "#7fb069", "MISSED": "#c8553d"}
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
+def draw(rows: Sequence[Row], path: Path, floors: bool = True) -> None:
     """Write the PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    held = [row for row in rows if row.goal is not None and row.value is not None]
+    held = [row for row in rows if floors and row.goal is not None and row.value is not None]
     held = [row for row in held if row.goal is not None and row.goal.kind != "within"]
     figure = Figure(figsize=(12, max(4.5, 1.5 + 0.27 * len(held))), layout="constrained")
     FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2, width_ratios=[1, 1.5])
+    left, *right = figure.subplots(1, 1 + floors, squeeze=False)[0]
     growth_curves(left, rows)
-    floor_bars(right, held)
+    for ax in right:
+        floor_bars(ax, held)
     figure.savefig(path, dpi=110, format="png")
 
 

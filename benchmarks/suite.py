@@ -1,22 +1,40 @@
-"""The whole comparison in one go: sections of rows, run one after the other.
+"""Measure speed and memory against peers, floors and the machine.
 
-``mmdp bench`` calls :func:`run`. A section is a function of the sizes that yields rows as they
-are measured; one that fails becomes a row too, and the next one runs.
+    python -m benchmarks.suite [--quick] [--only A,B,...]
+
+``make bench`` runs it: five minutes on a quiet machine. It writes bench.json, bench.md and
+bench.png. A section is a function of the sizes that yields rows as they are measured; one that
+fails becomes a row too, the next one runs, and the exit status is 1. A missed floor is shown and
+is no error. A quick trial prints figures without verdicts.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import accelerator, core, growth, machine, memory, picture, single, table, timing
+from benchmarks import (
+    accelerator,
+    core,
+    first,
+    growth,
+    machine,
+    memory,
+    picture,
+    single,
+    table,
+    timing,
+)
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.table import Goal, Row
 from mmdp import InputError, __version__
+from mmdp.cli.console import Steps, complain, show_json
 from mmdp.io import write_all
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,6 +89,10 @@ def _each(goal: Goal, *threads: int | None) -> list[tuple[int | None, Goal | Non
 
 
 SECTIONS: dict[str, Section] = {
+    "first": Section(
+        "first calls on a machine without caches", _of_sizes(first.first),
+        [(None, goal) for goal in first.GOALS],
+    ),
     "loops": Section(
         "against the authors' loops, compiled", _of_sizes(core.loops),
         [(1, goal) for goal in core.LOOP_GOALS.values()],
@@ -86,12 +108,6 @@ SECTIONS: dict[str, Section] = {
     "bandwidth": Section(
         "share of the read bandwidth", _of_sizes(machine.bandwidth),
         [*machine.SHARE_GOALS.items()],
-    ),
-    "float32": Section(
-        "32 bits", _of_sizes(machine.single_precision), _each(machine.SINGLE_GOAL, 1, 2)
-    ),
-    "starts": Section(
-        "many starts at once", _of_sizes(machine.batched_starts), _each(machine.STARTS_GOAL, 1, 1)
     ),
     "sweeps": Section("two-way sweeps", _of_sizes(machine.two_way), _each(machine.SWEEPS_GOAL, 1)),
     "neighbours": Section(
@@ -126,6 +142,11 @@ class Report:
     def sizes(self) -> Sizes:
         return QUICK if self.options.quick else FULL
 
+    @property
+    def verdicts(self) -> bool:
+        """Tiny sizes say nothing about speed, so a trial is not judged."""
+        return not self.options.quick
+
     def document(self) -> dict[str, Any]:
         return {
             "version": __version__,
@@ -134,7 +155,7 @@ class Report:
             "quick": self.options.quick,
             "seconds": self.seconds,
             "failed": self.failed,
-            "rows": [row.document() for row in self.rows],
+            "rows": [row.document(self.verdicts) for row in self.rows],
         }
 
     def write(self, folder: Path) -> dict[str, Path]:
@@ -145,7 +166,7 @@ class Report:
             {
                 files["json"]: json.dumps(document, indent=1) + "\n",
                 files["md"]: page_part(document),
-                files["png"]: lambda path: picture.draw(self.rows, path),
+                files["png"]: lambda path: picture.draw(self.rows, path, self.verdicts),
             }
         )
         return files
@@ -168,7 +189,7 @@ def run(
         start = time.perf_counter()
         for row in _guarded(name, section, report):
             report.rows.append(row)
-            show(table.text(row))
+            show(table.text(row, report.verdicts))
         report.seconds[name] = round(time.perf_counter() - start, 1)
     report.load.append(timing.load())
     say("done", len(chosen), len(chosen))
@@ -198,7 +219,7 @@ def heading(report: Report) -> list[str]:
     if report.options.quick:
         lines.append("quick trial: tiny sizes, so the figures say nothing about speed")
     return [*lines, "×: how often our time fits in the peer's; minima of interleaved runs", "",
-            table.ROWS.head()]  # fmt: skip
+            table.columns(report.verdicts).head()]  # fmt: skip
 
 
 # ------------------------------------------------------------------ the page
@@ -207,16 +228,17 @@ def page_part(document: dict[str, Any]) -> str:
     rows = [table.from_document(row) for row in document["rows"]]
     first, second = table.machine_lines(document["machine"])
     load = " and ".join(str(x) for x in document["load"])
-    trial = ["**A quick trial on tiny sizes: no measure of speed.**", ""] * document["quick"]
+    verdicts = not document["quick"]
+    trial = [] if verdicts else ["**A quick trial on tiny sizes: no measure of speed.**", ""]
     return "\n".join(
         [
             *trial,
             f"{first}, {document['machine']['memory_gb']} GB. {second[0].upper()}{second[1:]}, "
             f"mmdp {document['version']}. "
             f"Load at the start and the end of the run: {load}. "
-            f"{sum(document['seconds'].values()):.0f} s in all. {table.summary(rows)}.",
+            f"{sum(document['seconds'].values()):.0f} s in all. {table.summary(rows, verdicts)}.",
             "",
-            table.markdown(rows),
+            table.markdown(rows, verdicts),
         ]
     )
 
@@ -229,3 +251,63 @@ def fill_page(document: dict[str, Any], page: Path = PAGE) -> None:
     if not (begin and end):
         raise InputError(f"{page}: the lines {BEGIN} and {END} are missing; put them back")
     write_all({page: f"{before}{BEGIN}\n{page_part(document)}{END}{after}"})
+
+
+# ------------------------------------------------------------------ the command
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the arguments ask for; the exit status."""
+    given = _parser().parse_args(arguments)
+    try:
+        return _measure(given)
+    except InputError as error:
+        complain(str(error))
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("out/bench"), metavar="FOLDER", help="where to write")
+    add("--quick", action="store_true", help="a trial on tiny sizes, under a minute")
+    add("--only", default="", metavar="A,B,...", help=f"only some of {', '.join(SECTIONS)}")
+    add("--large", action="store_true", help="also a case of 200 million non-zeros (3 GB)")
+    add("--gpu-json", type=Path, metavar="FILE", help="figures that benchmarks.gpu wrote elsewhere")
+    add("--docs", action="store_true", help="put the table into docs/performance.md")
+    add("--json", action="store_true", help="print one JSON document and nothing else")
+    return parser
+
+
+def _measure(given: argparse.Namespace) -> int:
+    if given.gpu_json is not None and not given.gpu_json.is_file():
+        raise InputError(
+            f"{given.gpu_json}: no such file; write it with python -m benchmarks.gpu --json"
+        )
+    only = tuple(x.strip() for x in given.only.split(",") if x.strip())
+    report = Report(Options(given.quick, given.large, only, given.gpu_json))
+    report.options.chosen()
+    given.out.mkdir(parents=True, exist_ok=True)
+    show = (lambda line: None) if given.json else (lambda line: print(line, flush=True))
+    try:
+        with Steps(quiet=given.json) as steps:
+            run(report, say=steps.say, show=show)
+    except KeyboardInterrupt:
+        report.write(given.out)
+        complain(f"interrupted; what was measured is in {given.out}")
+        return 130
+    files = report.write(given.out)
+    if given.docs:
+        fill_page(report.document())
+    if given.json:
+        show_json({**report.document(), "files": list(files.values())})
+    else:
+        spent = sum(report.seconds.values())
+        found = table.summary(report.rows, report.verdicts)
+        print(f"\n{found}; {spent:.0f} s; written to {given.out / 'bench.md'}, .json and .png")
+    if report.failed:
+        complain(f"failed: {', '.join(report.failed)}; the last row of each says why")
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

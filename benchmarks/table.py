@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from benchmarks import timing
+from mmdp.words import counted
 
 REACHED = ("aim", "ok", "MISSED", "not run")
 
@@ -80,8 +81,8 @@ class Row:
             self.reached,
         )
 
-    def document(self) -> dict[str, Any]:
-        return {**asdict(self), "reached": self.reached}
+    def document(self, verdict: bool = True) -> dict[str, Any]:
+        return {**asdict(self), **({"reached": self.reached} if verdict else {})}
 
 
 def from_document(document: Mapping[str, Any]) -> Row:
@@ -142,17 +143,21 @@ class Columns:
         return self.line(self.heads)
 
 
-ROWS = Columns(
-    ("check", -48), ("threads", 7), ("value", 10), ("spread", 7), ("floor", 10), ("aim", 7),
-    ("  reached", -9),
-)  # fmt: skip
+FIGURES = ("check", -48), ("threads", 7), ("value", 10), ("spread", 7)
+VERDICTS = ("floor", 10), ("aim", 7), ("  reached", -9)
 
 
-def text(row: Row) -> str:
+def columns(verdicts: bool) -> Columns:
+    """The columns of the table on a terminal."""
+    return Columns(*FIGURES, *VERDICTS) if verdicts else Columns(*FIGURES)
+
+
+def text(row: Row, verdicts: bool = True) -> str:
     """A line of at most 100 columns; a second one says why a figure is not there."""
     cells = list(row.cells())
     cells[0], cells[-1] = cells[0][:47], f"  {cells[-1]}"
-    line = ROWS.line(cells)
+    table = columns(verdicts)
+    line = table.line(cells[: len(table.heads)])
     return line if row.value is not None else f"{line}\n    {row.note[:96]}"
 
 
@@ -163,27 +168,31 @@ def machine_lines(facts: Mapping[str, Any] | None = None) -> list[str]:
     return [f"{facts['cpu']}, {facts['cores']} cores, {facts['system']}", ", ".join(parts)]
 
 
-def markdown(rows: Iterable[Row]) -> str:
+def markdown(rows: Iterable[Row], verdicts: bool = True) -> str:
     """The rows as one Markdown table, a bold line for each section."""
-    lines = ["| check | threads | value | spread | floor | aim | reached | |", "|---" * 8 + "|"]
+    heads = [head.strip() for head in columns(verdicts).heads]
+    lines = [f"| {' | '.join(heads)} | |", "|---" * (len(heads) + 1) + "|"]
     section = ""
     for row in rows:
         if row.section != section:
             section = row.section
-            lines.append(f"| **{section}** {'| ' * 7}|")
-        cells = [*row.cells(), row.note]
-        if row.reached == "MISSED":
+            lines.append(f"| **{section}** {'| ' * len(heads)}|")
+        cells = [*row.cells()[: len(heads)], row.note]
+        if verdicts and row.reached == "MISSED":
             cells[6] = "**missed**"
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[Row], verdicts: bool = True) -> str:
     """How many floors were reached, and which were not.
 
-    >>> summary([Row("a", 2.0, goal=Goal(1, 3)), Row("b", None, goal=Goal(1, 3))])
-    '2 floors: 1 reached, 1 not run'
+    >>> rows = [Row("a", 2.0, goal=Goal(1, 3)), Row("b", None, goal=Goal(1, 3))]
+    >>> summary(rows), summary(rows, verdicts=False)
+    ('2 floors: 1 reached, 1 not run', '1 figure')
     """
+    if not verdicts:
+        return counted(sum(row.value is not None for row in rows), "figure")
     held = [row.reached for row in rows if row.goal is not None]
     counts = {
         "reached": len([x for x in held if x in ("aim", "ok")]),

@@ -23,7 +23,7 @@ print(len(train.parameters), "uncertain parameters:", ", ".join(list(train.param
 # %% policy
 T = 15
 solution = mmdp.solve(train, T)
-solution.policy.save(out / "policy.csv")
+mmdp.save_policy(solution, out / "policy.csv")
 table = measures.policy_table(solution, train)
 print(table[table["time"] == 0].round(2).to_string(index=False))
 

@@ -23,7 +23,7 @@ print(f"demand a week: {rate.mean():.1f} on average, {rate.min():.1f} to {rate.m
 # %% policy
 T = 50
 solution = mmdp.solve(train, T)
-solution.policy.save(out / "policy.csv")
+mmdp.save_policy(solution, out / "policy.csv")
 average = mmdp.solve(train, T, "mvp")
 print("stock         ", *(f"{s:3}" for s in range(0, 21, 2)))
 print("order         ", *(f"{a:3}" for a in solution.policy.actions[0, ::2]))

@@ -16,7 +16,7 @@ from mmdp.bounds.descent import Descent
 from mmdp.bounds.matching import match, rounds
 from mmdp.bounds.relaxation import Relaxation, open_actions, reach_bounds
 from mmdp.kernels import Problem
-from mmdp.kernels.cpu.passes import NumbaKernel
+from mmdp.kernels.cpu.kernel import NumbaKernel
 from mmdp.kernels.problem import Pairs
 from mmdp.testing import random_model
 
@@ -191,7 +191,7 @@ def test_closing_actions_loses_no_better_policy(seed: int) -> None:
 
 def _reaches_closed(model: mmdp.MMDP, actions: np.ndarray, mask: np.ndarray) -> bool:
     """Whether some model meets a closed action (at other places the choice does not matter)."""
-    b = mmdp.model_weights(model, mmdp.MarkovPolicy(actions, n_actions=model.n_actions))
+    b = mmdp.model_weights(mmdp.MarkovPolicy(actions, n_actions=model.n_actions), model)
     t, s = np.indices(actions.shape)
     return bool(((b.sum(axis=1) > 0) & ~mask[t, s, actions]).any())
 
@@ -204,7 +204,7 @@ def test_reach_bounds_are_the_extremes_over_policies(seed: int) -> None:
     lo, hi = reach_bounds(x, T, KERNEL)
     b = np.array(
         [
-            mmdp.model_weights(model, mmdp.MarkovPolicy(one, n_actions=model.n_actions))
+            mmdp.model_weights(mmdp.MarkovPolicy(one, n_actions=model.n_actions), model)
             for one in policies(model, T)
         ]
     )

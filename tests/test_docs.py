@@ -17,9 +17,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from mmdp import cli
+from mmdp.cli.app import app
 from tests.conftest import ROOT
 from tests.test_readme import commands, write_log
 
@@ -96,7 +96,7 @@ def say(line: str) -> tuple[int, str]:
         done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
     command, _, file = line.partition(" > ")
-    found = CliRunner(env={"COLUMNS": "80"}).invoke(cli.app, shlex.split(command)[1:])
+    found = CliRunner(env={"COLUMNS": "80"}).invoke(app, shlex.split(command)[1:])
     if file:
         Path(file).write_text(found.stdout, encoding="utf-8")
     return found.exit_code, found.stderr + ("" if file else found.stdout)

@@ -13,7 +13,10 @@ from scipy.special import gammaln
 
 import mmdp
 from mmdp import domains
-from mmdp.domains import _hiv, _inventory, _population, _population_posterior, _riverswim
+from mmdp.domains import _inventory, _population, _population_posterior, _riverswim
+from mmdp.domains._log import Log, read_log
+
+ROOT = Path(__file__).resolve().parents[1]
 
 SMALL: dict[str, dict[str, int]] = {
     "riverswim": {"n_train": 6, "n_test": 4},
@@ -23,10 +26,11 @@ SMALL: dict[str, dict[str, int]] = {
     "hiv": {"n_train": 6, "n_test": 4},
     "garnet": {"n_models": 6, "n_test": 4, "n_states": 8},
 }
+LOGS = {"riverswim": "riverswim_log.csv", "population_small": "population_log.csv"}
 ALIKE = 1e-3  # p-value under which two samples are called different; seeds are fixed
 
 
-def published(folder: Path, file: str) -> tuple[np.ndarray, np.ndarray]:
+def read(folder: Path, file: str) -> tuple[np.ndarray, np.ndarray]:
     """(M, S, A, S') probabilities and rewards of a published CSV, read without mmdp.io."""
     rows = pd.read_csv(folder / file)
     model = rows["idoutcome"] if "idoutcome" in rows else rows["idstatefrom"] * 0
@@ -38,9 +42,9 @@ def published(folder: Path, file: str) -> tuple[np.ndarray, np.ndarray]:
     return p, np.divide(weighted, p, out=np.zeros_like(p), where=p > 0)
 
 
-def riverswim_moves(folder: Path, file: str) -> np.ndarray:
-    """(M, 3) published probabilities of moving left, staying, moving right."""
-    return published(folder / "riverswim", file)[0][:, 10, 1, 9:12]
+def moves_of(model: mmdp.MMDP) -> np.ndarray:
+    """(M, 3) probabilities of riverswim's action 1 to move left, stay, move right."""
+    return model.transitions[:, 10, 1, 9:12]
 
 
 def oracle(model: mmdp.MMDP, horizon: int) -> np.ndarray:
@@ -101,10 +105,14 @@ def test_domain_carries_words(name: str) -> None:
         (lambda: domains.riverswim(n_train=0), "n_train must be a whole number"),
         (lambda: domains.riverswim(seed=-1), "seed must be a whole number"),
         (lambda: domains.riverswim(variant="x"), "variant must be one of paper, corrected"),
-        (lambda: domains.riverswim(counts=(1, 2)), "counts must be three whole numbers"),
-        (lambda: domains.riverswim(counts=(1, 2, 3), log_seed=1), "counts= or log_seed="),
+        (lambda: domains.riverswim(log=[[0, 1, 0], [3, 1, 5]]), "from state 3 to 5 in step 1"),
+        (lambda: domains.riverswim(log=-1), "seed must be a whole number"),
+        (lambda: domains.published("inventory"), "name must be one of riverswim, hiv"),
         (lambda: domains.population(variant="wrong"), "variant must be one of"),
-        (lambda: domains.population(5, 5, steps=0), "steps must be a whole number"),
+        (lambda: domains.population(log="mine"), 'log must be "published", a seed, or a table'),
+        (lambda: domains.population(log=[[10, 1, 3.5]]), "a table of whole numbers"),
+        (lambda: domains.population(log=np.empty((0, 3), int)), "a table of whole numbers"),
+        (lambda: domains.population(log=[[10, 5, 3]]), "action 5 in step 0; .* from 0 to 4"),
         (lambda: domains.inventory(preset="mine"), "preset must be one of paper"),
         (lambda: domains.inventory(demands=[3, -1]), "none negative"),
         (lambda: domains.two_models(weight=1.0), "weight must be between 0 and 1"),
@@ -120,18 +128,19 @@ def test_bad_options_are_named(call, words: str) -> None:
 
 
 # -------------------------------------------------------------------- riverswim
-@pytest.mark.parametrize("file", ["training.csv", "test.csv"])
-def test_riverswim_rebuilds_the_published_models(paper_data: Path, file: str) -> None:
-    """The published probabilities put through our builder give the published files."""
-    p, r = published(paper_data / "riverswim", file)
-    model = _riverswim._models(riverswim_moves(paper_data, file), "paper")
-    np.testing.assert_allclose(model.transitions, p, atol=1e-12)
-    assert model.next_rewards is not None
-    np.testing.assert_allclose(model.next_rewards * (p > 0), r, atol=1e-10)
+def test_riverswim_rebuilds_the_published_models() -> None:
+    """The published probabilities put through our builder give the published models."""
+    for published in domains.published("riverswim"):
+        model = _riverswim._models(moves_of(published), "paper")
+        np.testing.assert_allclose(model.transitions, published.transitions, atol=1e-12)
+        possible = published.transitions > 0
+        np.testing.assert_allclose(
+            model.next_rewards[possible], published.next_rewards[possible], atol=1e-10
+        )
 
 
 def test_riverswim_true_model(paper_data: Path) -> None:
-    p, r = published(paper_data / "riverswim", "true.csv")
+    p, r = read(paper_data / "riverswim", "true.csv")
     true = domains.riverswim(2, 2).true
     assert true is not None
     np.testing.assert_allclose(true.transitions, p, atol=1e-12)
@@ -146,9 +155,13 @@ def test_riverswim_corrected_reward() -> None:
     np.testing.assert_allclose(described.rewards[:, 19, 1], 100 * p)
 
 
-def test_riverswim_counts_are_the_most_likely(paper_data: Path) -> None:
-    files = ("training.csv", "test.csv")
-    moves = np.concatenate([riverswim_moves(paper_data, f) for f in files])
+def riverswim_counts(log: object) -> np.ndarray:
+    return _riverswim.counts_of(read_log(log, "riverswim", _riverswim.simulate_log, 20, 2))
+
+
+def test_riverswim_log_explains_the_published_models() -> None:
+    """Of all counts of moves, those of the published log make the 800 models most likely."""
+    moves = np.concatenate([moves_of(model) for model in domains.published("riverswim")])
     logs = np.log(moves).mean(axis=0)
 
     def likelihood(counts: tuple[int, ...]) -> float:
@@ -156,24 +169,38 @@ def test_riverswim_counts_are_the_most_likely(paper_data: Path) -> None:
         return float(gammaln(alpha.sum()) - gammaln(alpha).sum() + (alpha - 1) @ logs)
 
     best = max(itertools.product(range(8), repeat=3), key=likelihood)
-    assert best == _riverswim.PUBLISHED_COUNTS
+    assert best == tuple(riverswim_counts("published"))
 
 
-def test_riverswim_log_is_short_and_seeded() -> None:
-    counts = np.array([_riverswim.logged_counts(seed) for seed in range(400)])
-    np.testing.assert_array_equal(counts[7], _riverswim.logged_counts(7))
+def test_riverswim_simulated_log_is_short_and_seeded() -> None:
+    counts = np.array([riverswim_counts(seed) for seed in range(400)])
+    np.testing.assert_array_equal(counts[7], riverswim_counts(7))
     assert counts.sum(axis=1).max() <= 15
     # action 1 is taken half of the time, and most steps are near the left end
     assert 1 < counts.sum(axis=1).mean() < 7.5
     np.testing.assert_allclose(counts.sum(axis=0) / counts.sum(), (0.2, 0.3, 0.5), atol=0.05)
-    logged = domains.riverswim(4000, 1, log_seed=7).train.parameters
+    logged = domains.riverswim(4000, 1, log=7).train.parameters
     expected = (1 + counts[7]) / (3 + counts[7].sum())
     np.testing.assert_allclose([x.mean() for x in logged.values()], expected, atol=0.02)
 
 
-def test_riverswim_models_are_like_the_published(paper_data: Path) -> None:
+@pytest.mark.parametrize("name", ["riverswim", "population_small"])
+def test_a_log_of_ones_own(name: str) -> None:
+    """The published log as a table gives the default models; half of it gives others."""
+    build = domains.DOMAINS[name]
+    rows = pd.read_csv(ROOT / "src" / "mmdp" / "domains" / "data" / LOGS[name])
+    default, own, array, half = (
+        build(3, 1, log=log).train.transitions
+        for log in ("published", rows.assign(note=1), rows.to_numpy(), rows.iloc[: len(rows) // 2])
+    )
+    np.testing.assert_array_equal(own, default)
+    np.testing.assert_array_equal(array, default)
+    assert not np.array_equal(half, default)
+
+
+def test_riverswim_models_are_like_the_published() -> None:
     """Uncertain parameters and optimal values: moments, and Kolmogorov-Smirnov tests."""
-    moves = riverswim_moves(paper_data, "test.csv")
+    moves = moves_of(domains.published("riverswim").test)
     generated = domains.riverswim(3000, 1, seed=0).train
     drawn = np.stack(list(generated.parameters.values()), axis=1)
     error = moves.std(axis=0) / np.sqrt(len(moves))
@@ -186,10 +213,9 @@ def test_riverswim_models_are_like_the_published(paper_data: Path) -> None:
     assert stats.ks_2samp(oracle(generated, 50), values).pvalue > ALIKE
 
 
-def test_riverswim_cadp_brackets_the_published(paper_data: Path) -> None:
-    sets = [_riverswim._models(riverswim_moves(paper_data, f"{x}.csv"), "paper")
-            for x in ("training", "test")]  # fmt: skip
-    theirs = mmdp.evaluate(mmdp.solve(sets[0], 50), sets[1]).mean
+def test_riverswim_cadp_brackets_the_published() -> None:
+    train, test = domains.published("riverswim")
+    theirs = mmdp.evaluate(mmdp.solve(train, 50), test).mean
     assert theirs == pytest.approx(204.74, abs=0.005)
     ours = cadp_over_seeds(domains.riverswim, range(12), 50)
     assert ours.min() < theirs < ours.max()
@@ -198,7 +224,7 @@ def test_riverswim_cadp_brackets_the_published(paper_data: Path) -> None:
 
 # -------------------------------------------------------------------- inventory
 def test_inventory_true_model(paper_data: Path) -> None:
-    p, r = published(paper_data / "inventory", "true.csv")
+    p, r = read(paper_data / "inventory", "true.csv")
     true = domains.inventory(2, 2).true
     assert true is not None
     assert true.next_rewards is not None
@@ -258,18 +284,10 @@ def hiv_quantities(p: np.ndarray, r: np.ndarray) -> dict[str, np.ndarray]:
     return found
 
 
-def published_hiv(folder: Path, file: str) -> tuple[np.ndarray, np.ndarray]:
-    p, r = published(folder / "hiv", file)
-    return p, (p * r).sum(axis=-1)
-
-
-def as_model(p: np.ndarray, r: np.ndarray) -> mmdp.MMDP:
-    return mmdp.MMDP(p, r, initial=_hiv.INITIAL, discount=0.9)
-
-
-def test_hiv_models_are_like_the_published(paper_data: Path) -> None:
-    both = [published_hiv(paper_data, f) for f in ("training.csv", "test.csv")]
-    p, r = (np.concatenate(x) for x in zip(*both, strict=True))
+def test_hiv_models_are_like_the_published() -> None:
+    both = domains.published("hiv")
+    p = np.concatenate([model.transitions for model in both])
+    r = np.concatenate([model.rewards for model in both])
     generated = domains.hiv(3000, 1, seed=0).train
     theirs = hiv_quantities(p, r)
     ours = hiv_quantities(generated.transitions, generated.rewards)
@@ -280,7 +298,7 @@ def test_hiv_models_are_like_the_published(paper_data: Path) -> None:
         assert drawn.std() == pytest.approx(ours[name].std(), rel=0.3), name
         assert stats.ks_2samp(drawn, ours[name]).pvalue > ALIKE, name
     for horizon in (5, 15):
-        values = oracle(as_model(p, r), horizon)
+        values = np.concatenate([oracle(model, horizon) for model in both])
         assert stats.ks_2samp(values, oracle(generated, horizon)).pvalue > ALIKE
 
 
@@ -296,8 +314,8 @@ def test_hiv_rewards_follow_from_the_draws() -> None:
     assert (model.rewards[:, 3] == 0).all()
 
 
-def test_hiv_cadp_brackets_the_published(paper_data: Path) -> None:
-    train, test = (as_model(*published_hiv(paper_data, f)) for f in ("training.csv", "test.csv"))
+def test_hiv_cadp_brackets_the_published() -> None:
+    train, test = domains.published("hiv")
     theirs = mmdp.evaluate(mmdp.solve(train, 15), test).mean
     assert theirs == pytest.approx(42235.35, abs=0.005)
     ours = cadp_over_seeds(domains.hiv, range(20), 15)
@@ -322,7 +340,7 @@ def pooled_chi_square(seen: np.ndarray, expected: np.ndarray, least: float = 5.0
 
 def test_population_true_model(paper_data: Path) -> None:
     """Chi-square against the published file, which holds 10,000 draws a row."""
-    p, r = published(paper_data / "population_small", "true.csv")
+    p, r = read(paper_data / "population_small", "true.csv")
     true = domains.population_small(2, 2).true
     assert true is not None
     rows = [pooled_chi_square(10_000 * seen, 10_000 * exact)
@@ -381,6 +399,15 @@ def test_population_log_policy_is_optimal() -> None:
     np.testing.assert_array_equal(
         _population.optimal_actions(_population.true_kernel()), policy.actions[0]
     )
+
+
+def test_population_published_log() -> None:
+    """300 steps from population 10, each where the last one ended, mostly by the best action."""
+    log = read_log("published", "population", _population.simulate_log, 51, 5)
+    assert (len(log.state), log.state[0]) == (300, 10)
+    np.testing.assert_array_equal(log.state[1:], log.next_state[:-1])
+    best = _population.optimal_actions(_population.true_kernel())[log.state]
+    assert (best == log.action).mean() == pytest.approx(0.91)
 
 
 def log_posterior(z: np.ndarray, log) -> np.ndarray:
@@ -454,7 +481,7 @@ def test_population_sampler_without_data_is_the_prior() -> None:
     """A log of one step of action 1 from population 0 says nothing about growth."""
     one = np.array([0]), np.array([1]), np.array([3])
     x = _population_posterior.sample_chains(
-        _population_posterior.Log(*one), 1000, 2, np.random.default_rng(0), burn_in=20
+        Log(*one), 1000, 2, np.random.default_rng(0), burn_in=20
     )
     assert stats.kstest(x["mu"].ravel(), stats.uniform(0.5, 2.5).cdf).pvalue > ALIKE
     assert stats.kstest(x["mu0"].ravel(), stats.norm(1, 1).cdf).pvalue > ALIKE

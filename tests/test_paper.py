@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 import shutil
 
@@ -12,10 +11,12 @@ import pandas as pd
 import pytest
 
 import mmdp
-from mmdp.paper.cases import CASES, METHODS
-from mmdp.paper.figures import paper_figures
-from mmdp.paper.page import _figure, _mean_cell, write
+from mmdp.paper.cases import CASES, COMPARABLE, METHODS
+from mmdp.paper.page import _figure, _mean_cell, terminal_tables, write
 from mmdp.paper.run import COLUMNS, Job
+from mmdp.paper.scatter import scatter
+
+HIV_CELLS = 3 * len(METHODS)  # three horizons
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +34,14 @@ def test_one_row_per_domain_horizon_and_method(small):
     files = write(results, out)
     table = pd.read_csv(out / "results.csv")
     assert tuple(table.columns) == COLUMNS
-    assert table["method"].tolist() == list(METHODS)
+    assert table["method"].tolist() == 3 * list(METHODS)
+    assert table["horizon"].unique().tolist() == [5, 15, 20]
     assert set(table["domain"]) == {"HIV"}
+    assert set(table["models"]) == {"published"}
     assert {path.name for path in files} == {
         "results.csv", "figure.png", "regret.png", "queries.png", "paper.html",
     }  # fmt: skip
-    row = table.set_index("method").loc["CADP"]
+    row = table.set_index(["horizon", "method"]).loc[15, "CADP"]
     assert row["paper_mean"] == 42000
     assert (table.loc[table["method"].isin(["CADP", "WSU", "Oracle"]), "stderr"] == 0).all()
     assert (table.loc[table["method"].isin(["QMDP", "MixTS", "POMCP"]), "stderr"] > 0).all()
@@ -46,10 +49,10 @@ def test_one_row_per_domain_horizon_and_method(small):
 
 def test_cells_hold_what_the_library_computes(small):
     _, results, _ = small
-    train, test = mmdp.domains.hiv(seed=9)
-    cells = {c.method: c for c in results.cells}
-    for name in ("CADP", "WSU", "MVP"):
-        report = mmdp.evaluate(mmdp.solve(train, 15, name.lower()), test)
+    train, test = mmdp.domains.published("hiv")
+    cells = {c.method: c for c in results.cells if c.horizon == 15}
+    for name, method in (("CADP", mmdp.CADP(sweeps="paper")), ("WSU", "wsu"), ("MVP", "mvp")):
+        report = mmdp.evaluate(mmdp.solve(train, 15, method), test)
         assert cells[name].mean == pytest.approx(report.mean, rel=1e-12)
         assert cells[name].sd == pytest.approx(report.sd, rel=1e-12)
     assert cells["Oracle"].mean == pytest.approx(mmdp.solve(test, 15, "oracle").value, rel=1e-12)
@@ -59,15 +62,18 @@ def test_progress_counts_every_step_and_reaches_the_end(small):
     _, _, heard = small
     done, total = zip(*heard, strict=True)
     assert list(done) == sorted(done)
-    assert set(total) == {len(METHODS) + 3}
+    assert set(total) == {HIV_CELLS + 3}
 
 
-def test_running_again_reuses_everything(small):
+def test_running_again_reuses_everything(small, tmp_path):
     out, first, _ = small
     again = Job(out, domains=["HIV"]).run()
-    assert again.reused == len(METHODS) + 3
+    assert again.reused == HIV_CELLS + 3
     assert again.cells == first.cells
-    assert Job(out, domains=["HIV"], seed=1).run().reused == 0
+    shutil.copytree(out / "cells", tmp_path / "cells")
+    other = Job(tmp_path, domains=["HIV"], seed=1)
+    run_cells(other)
+    assert other.reused == 0
 
 
 @pytest.mark.parametrize(
@@ -79,7 +85,7 @@ def test_a_damaged_result_is_computed_again(small, content):
     before = path.read_text()
     path.write_text(content)
     again = Job(out, domains=["HIV"]).run()
-    assert again.reused == len(METHODS) + 2
+    assert again.reused == HIV_CELLS + 2
     for old, new in zip(first.cells, again.cells, strict=True):
         assert (new.method, new.mean) == (old.method, pytest.approx(old.mean, rel=1e-12))
     assert json.loads(path.read_text())["question"] == json.loads(before)["question"]
@@ -87,7 +93,7 @@ def test_a_damaged_result_is_computed_again(small, content):
 
 
 @pytest.fixture
-def published(tmp_path):
+def folder(tmp_path):
     """A small HIV folder in the published layout."""
     train, test = mmdp.domains.hiv(n_train=4, n_test=4, seed=0)
     (tmp_path / "data").mkdir()
@@ -100,41 +106,49 @@ def run_cells(job):
     return list(job._case(CASES["HIV"]))
 
 
-def test_changed_files_are_not_answered_from_what_was_kept(tmp_path, published):
+def test_changed_files_are_not_answered_from_what_was_kept(tmp_path, folder):
     out = tmp_path / "out"
-    first = run_cells(Job(out, domains=["HIV"], data=published))
-    job = Job(out, domains=["HIV"], data=published)
+    first = run_cells(Job(out, domains=["HIV"], data=folder))
+    job = Job(out, domains=["HIV"], data=folder)
     assert run_cells(job) == first
-    assert job.reused == len(METHODS)
+    assert job.reused == HIV_CELLS
     copied = tmp_path / "elsewhere"
-    shutil.copytree(published, copied)
+    shutil.copytree(folder, copied)
     job = Job(out, domains=["HIV"], data=copied)
     assert run_cells(job) == first
-    assert job.reused == len(METHODS)  # the same content in another place
+    assert job.reused == HIV_CELLS  # the same content in another place
     _, other = mmdp.domains.hiv(n_train=4, n_test=4, seed=1)
-    mmdp.save(other, published / "hiv", split="test")
-    job = Job(out, domains=["HIV"], data=published)
-    cells = {c.method: c for c in run_cells(job)}
+    mmdp.save(other, folder / "hiv", split="test")
+    job = Job(out, domains=["HIV"], data=folder)
+    cells = {c.method: c for c in run_cells(job) if c.horizon == 15}
     assert job.reused == 0
     assert cells["Oracle"].mean == pytest.approx(mmdp.solve(other, 15, "oracle").value, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["FORMAT", "SIMULATION"])
-def test_other_constants_are_another_question(tmp_path, published, monkeypatch, name):
+def test_other_constants_are_another_question(tmp_path, folder, monkeypatch, name):
     from mmdp.paper import run
 
-    run_cells(Job(tmp_path / "out", domains=["HIV"], data=published))
+    run_cells(Job(tmp_path / "out", domains=["HIV"], data=folder))
     changed = {"FORMAT": run.FORMAT + 1, "SIMULATION": {**run.SIMULATION, "episodes_in_all": 1}}
     monkeypatch.setattr(run, name, changed[name])
-    job = Job(tmp_path / "out", domains=["HIV"], data=published)
+    job = Job(tmp_path / "out", domains=["HIV"], data=folder)
     run_cells(job)
-    assert job.reused == {"FORMAT": 0, "SIMULATION": len(METHODS) - 3}[name]
+    assert job.reused == {"FORMAT": 0, "SIMULATION": HIV_CELLS - 9}[name]
 
 
-def test_job_says_which_domains_are_generated(tmp_path, published):
-    job = Job(tmp_path, data=published)
-    assert job.generated == ["RS", "POP", "POPS", "INV"]
-    assert Job(tmp_path).generated == list(CASES)
+def test_job_says_which_domains_are_generated(tmp_path, folder):
+    assert Job(tmp_path).generated == ["POP", "POPS", "INV"]
+    train, test = mmdp.domains.inventory(2, 2)
+    mmdp.save(train, folder / "inventory")
+    mmdp.save(test, folder / "inventory", split="test")
+    assert Job(tmp_path, data=folder).generated == ["POP", "POPS"]
+
+
+def test_a_data_folder_comes_before_the_published_models(tmp_path, folder):
+    for case, source, count in (("HIV", "file", 4), ("RS", "published", 100)):
+        train, _, found = CASES[case].models(0, folder)
+        assert (found, train.n_models) == (source, count)
 
 
 def test_an_error_that_is_rounding_is_not_shown(small):
@@ -175,21 +189,75 @@ def test_the_page_is_self_contained_and_complete(small):
     assert "Where our figures differ" in page
 
 
-@pytest.mark.parametrize("name", ["RS", "HIV"])
-def test_published_cells_at_every_horizon(paper_data, name):
-    """With the published files every CADP, WSU, MVP and Oracle mean has the paper's digits."""
-    case = CASES[name]
-    train, test, source = case.models(0, paper_data)
-    assert source == "published"
-    for horizon in case.horizons:
-        unit = case.unit if horizon == case.main else 1
-        for method in ("CADP", "WSU", "MVP", "Oracle"):
-            if method == "Oracle":
-                mean = mmdp.solve(test, horizon, "oracle").value
-            else:
-                mean = mmdp.evaluate(mmdp.solve(train, horizon, method.lower()), test).mean
-            printed = paper_figures("mean_return")[name, horizon, method]
-            assert math.trunc(mean / unit) * unit == printed
+@pytest.fixture(scope="module")
+def comparable(tmp_path_factory):
+    """CADP, WSU, MVP and Oracle on RS and HIV at every horizon of the paper."""
+    job = Job(tmp_path_factory.mktemp("equal"))
+    found = []
+    for case in (CASES["RS"], CASES["HIV"]):
+        models = case.models(job.seed, None)
+        found += [job._cell(case, t, m, models, []) for t in case.quick() for m in COMPARABLE]
+    return found
+
+
+def test_the_papers_digits_at_every_horizon(comparable):
+    assert len({c.key for c in comparable}) == 24
+    assert all(c.equals("mean_return") for c in comparable)
+    assert [c.key for c in comparable if not c.equals("sd_return")] == [
+        ("HIV", 5, "CADP"), ("HIV", 20, "CADP"),
+    ]  # fmt: skip
+    assert [c.key for c in comparable if c.misprinted("sd_return")] == [
+        ("HIV", 5, "CADP"), ("HIV", 20, "CADP"),
+    ]  # fmt: skip
+
+
+def test_another_digit_is_not_called_equal(comparable):
+    cell = comparable[0]
+    assert cell.key == ("RS", 50, "CADP")
+    assert dataclasses.replace(cell, mean=204.999).equals("mean_return")
+    for mean in (203.999, 205.0, -204.7):
+        assert not dataclasses.replace(cell, mean=mean).equals("mean_return")
+    assert dataclasses.replace(cell, method="Exact").equals("mean_return") is None
+
+
+def test_equal_cells_are_marked_everywhere(small):
+    out, results, _ = small
+    write(results, out)
+    table = pd.read_csv(out / "results.csv").set_index(["horizon", "method"])
+    means, deviations, _ = ({row[0]: row[1:] for row in rows}
+                            for _, _, rows in terminal_tables(results))  # fmt: skip
+    assert means["CADP"] == ["33,348 =", "42k =", "42,566 ="]
+    assert means["Oracle"] == ["40,159 =", "53k =", "53,856 ="]
+    assert means["POMCP"][0].endswith("(25,794)")
+    assert deviations["CADP"] == ["7,729 (9,342*)", "11k =", "12,237 (11,309*)"]
+    for horizon in (5, 15, 20):
+        for name in COMPARABLE:
+            row = table.loc[horizon, name]
+            assert row["mean_equal"]
+            assert bool(row["sd_equal"]) != bool(row["sd_misprinted"])
+    assert not table.loc[(5, "POMCP"), "mean_equal"]
+    page = (out / "paper.html").read_text(encoding="utf-8")
+    equal = (table["mean_equal"].astype(bool) & table["paper_mean"].notna()).sum()
+    equal += (table["sd_equal"].astype(bool) & table["paper_sd"].notna()).sum()
+    assert page.count("<small class=same>= paper") == equal
+    assert "12 of the 12 mean returns" in page
+    assert "paper 9,342* " in page
+    assert page.count("whose deviation is 7,729, not 9,342") == 1
+
+
+def test_population_small_on_the_published_log():
+    """CADP above WSU and MVP on the test models; the paper within two standard errors."""
+    table = scatter(range(3))
+    for column in ("seed 0", "mean"):
+        assert table.loc["CADP", column] > table.loc[["WSU", "MVP"], column].max()
+        assert table.loc["Oracle", column] > table.loc["CADP", column]
+    assert (table["paper"].tolist(), table["paper sd"].tolist()) == (
+        [-1067, -1915, -2147, -882], [1986, 3119, 3577, 1868],
+    )  # fmt: skip
+    train, test = mmdp.domains.population_small(seed=0)
+    wsu = mmdp.evaluate(mmdp.solve(train, 50, "wsu"), test).mean
+    assert table.loc["WSU", "seed 0"] == pytest.approx(wsu, rel=1e-12)
+    assert (table["standard error"] > 0).all()
 
 
 def test_unknown_domain_and_missing_folder(tmp_path):

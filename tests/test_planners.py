@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -178,7 +176,9 @@ def test_the_control_variate_shrinks_the_error_and_keeps_the_mean():
 
 def test_memory_beats_markov_policies_on_the_two_model_example():
     model, _ = mmdp.domains.two_models()
-    frame = mmdp.regret_by_horizon(model, (8, 16, 32), (mmdp.CADP(), mmdp.MixTS(resample="step")))
+    frame = mmdp.measures.regret_by_horizon(
+        model, (8, 16, 32), (mmdp.CADP(), mmdp.MixTS(resample="step"))
+    )
     regret = frame.pivot(index="horizon", columns="method", values="regret")
     np.testing.assert_allclose(
         regret["cadp"], [2.0, 4.0, 8.0]

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import mmdp
-from mmdp import cli, report
+from mmdp import report
 from mmdp.bounds import Bound
+from mmdp.cli.app import app
 from mmdp.report.facts import Facts
-from mmdp.report.words import number, percent
+from mmdp.words import at_most, at_most_percent, number, percent
 from tests import chromium
 
 SCRIPT = "</script><script>window.ran=1;console.log('ran')</script>"
@@ -126,7 +127,7 @@ def test_the_heat_map_holds_the_policy_and_its_table(tmp_path: Path, small: mmdp
     for name, column in (("margin", "margin"), ("probability", "visited"), ("agree", "agree")):
         shown = unpack(data["numbers"][name], "<f4", shape)
         assert shown.ravel() == pytest.approx(table[column].to_numpy(), nan_ok=True, rel=1e-5)
-    gradient = mmdp.gradient(small, solution.policy)
+    gradient = mmdp.gradient(solution.policy, small)
     np.put_along_axis(gradient, solution.policy.actions[:, :, None].astype(int), -np.inf, axis=2)
     reached = table["visited"].to_numpy().reshape(shape) > 0
     runner = unpack(data["runner"], "<i4", shape)
@@ -149,12 +150,19 @@ def test_the_policy_in_words_is_the_policy(tmp_path: Path, small: mmdp.MMDP) -> 
 def test_a_bound_is_told_as_a_gap(tmp_path: Path, small: mmdp.MMDP) -> None:
     value = mmdp.solve(small, 4).value
     page = written(tmp_path, small, horizon=4, bound=Bound(value * 1.02, "pairs", "history"))
-    assert "within 2.0% of the best any policy can do" in page.text
-    page = written(tmp_path, small, horizon=4, bound=value * 1.004)
-    assert f"within {percent(0.004)} of the best any policy of time and state can do" in page.text
+    assert "within 2% of the best any policy can do" in page.text
+    page = written(tmp_path, small, horizon=4, bound=value * 1.1125)
+    assert "within 12% of the best any policy of time and state can do" in page.text
+    assert "12% gap to the best, at most" in page.text
+    assert f"none returns more than {at_most(value * 1.1125)}" in page.text
+    assert f"at most {at_most(value * 0.1125)} is missing" in page.text
     page = written(tmp_path, small, horizon=4, bound=value)
     assert "proven to be the best policy of time and state" in page.text
-    assert "A tighter bound was not asked for" in written(tmp_path, small, horizon=4).text
+    page = written(tmp_path, small, horizon=4)
+    assert "A tighter bound was not asked for" in page.text
+    missing = mmdp.solve(small, 4, "oracle").value - value
+    share = at_most_percent(missing / abs(value))
+    assert f"at most {at_most(missing)} is missing, {share} of its value" in page.text
     with pytest.raises(mmdp.InputError, match="is below the policy's own return"):
         report.write(small, tmp_path / "r.html", horizon=4, bound=value * 0.9)
 
@@ -163,7 +171,7 @@ def test_value_of_information_is_that_of_the_measures(tmp_path: Path, small: mmd
     from mmdp.measures import evpi, evppi
 
     page = written(tmp_path, small, horizon=4, information=None)  # small: done unasked
-    assert f"worth at most {number(evpi(small, 4))} on average" in page.text
+    assert f"worth at most {at_most(evpi(small, 4))} on average" in page.text
     for name in ("p", "q"):
         assert f"{name} {number(evppi(small, 4, name))}" in page.text
     page = written(tmp_path, small, horizon=4)
@@ -266,7 +274,7 @@ def test_effects_from_a_table(tmp_path: Path, small: mmdp.MMDP) -> None:
 
 def test_cost_and_effect_on_the_command_line(tmp_path: Path, small: mmdp.MMDP) -> None:
     def say(*arguments: object) -> tuple[int, str]:
-        found = CliRunner(env={"COLUMNS": "80"}).invoke(cli.app, [str(x) for x in arguments])
+        found = CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(x) for x in arguments])
         return found.exit_code, found.stdout + found.stderr
 
     mmdp.save(small, tmp_path / "models")
@@ -304,7 +312,7 @@ def long_walk() -> mmdp.MMDP:
 
 
 def test_a_heat_map_of_many_cells_keeps_the_states_that_are_visited(tmp_path: Path) -> None:
-    from mmdp.report.page import MOST_CELLS
+    from mmdp.report.heatmap import MOST_CELLS
 
     model = long_walk()
     solution = mmdp.solve(model, 250)
@@ -314,7 +322,7 @@ def test_a_heat_map_of_many_cells_keeps_the_states_that_are_visited(tmp_path: Pa
     data = drawn_data(page)
     states = np.array(data["states"], dtype=int)
     assert len(states) == kept
-    visited = mmdp.model_weights(model, solution.policy).sum(axis=(0, 1))
+    visited = mmdp.model_weights(solution.policy, model).sum(axis=(0, 1))
     assert set(np.flatnonzero(visited)) <= set(states.tolist())
     place = unpack(data["place"], "<u2", (250, kept))
     assert (np.array(data["used"])[place] == solution.policy.actions[:, states]).all()

@@ -26,7 +26,7 @@ from mmdp.methods import (
 )
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner
-from mmdp.simulate import regret_by_horizon, simulate
+from mmdp.simulate import simulate
 from mmdp.solution import Evaluation, Provenance, Solution, Status
 from mmdp.solve import evaluate, gradient, model_weights, solve
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from mmdp import posterior as posterior
     from mmdp import report as report
     from mmdp import testing as testing
-    from mmdp.ecosystem import to_gymnasium as to_gymnasium
     from mmdp.io import load as load
     from mmdp.io import load_policy as load_policy
     from mmdp.io import save as save
@@ -86,14 +85,12 @@ __all__ = [
     "model_weights",
     "plots",
     "posterior",
-    "regret_by_horizon",
     "report",
     "save",
     "save_policy",
     "simulate",
     "solve",
     "testing",
-    "to_gymnasium",
 ]  # fmt: skip
 
 _MODULES = {
@@ -101,7 +98,7 @@ _MODULES = {
 }  # fmt: skip  # loaded on first use: they import pandas etc.
 _ELSEWHERE = {
     "fit": "posterior", "from_draws": "posterior", "load": "io", "load_policy": "io",
-    "save": "io", "save_policy": "io", "to_gymnasium": "ecosystem",
+    "save": "io", "save_policy": "io",
 }  # fmt: skip
 
 

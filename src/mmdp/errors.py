@@ -1,23 +1,57 @@
-"""The one error type for bad input, with helpers that name the place."""
+"""The one error type for bad input: what is wrong, where, and what helps."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Self
+
+from mmdp.words import either
+
+
+class Remedy:
+    """An argument that helps, with the values it may take and the verb in front of it.
+
+    Python reads it as below; the command line names its own option, or leaves the remedy out if
+    the command has none.
+
+    >>> print(Remedy("normalize", True, do="load with"))
+    load with normalize=True
+    >>> print(Remedy("duplicates", "last", "sum"))
+    pass duplicates='last' or 'sum'
+    """
+
+    def __init__(self, argument: str, *values: object, do: str = "pass") -> None:
+        self.argument, self.values, self.do = argument, values, do
+
+    def __str__(self) -> str:
+        return f"{self.do} {self.argument}={either(map(repr, self.values))}"
+
 
 class InputError(ValueError):
-    """Bad input: the message says what is wrong, where, and what to do.
+    """Bad input: what is wrong and where, and remedies, each a sentence or an argument.
 
     The command line prints it in one line and exits with status 2.
+
+    >>> print(InputError("rows sum to 0.9", ["correct them", Remedy("normalize", True)]))
+    rows sum to 0.9; correct them, or pass normalize=True
     """
+
+    def __init__(self, problem: str, remedies: Iterable[str | Remedy] = ()) -> None:
+        super().__init__(problem)
+        self.problem, self.remedies = problem, tuple(remedies)
+
+    def told(self, phrase: Callable[[Remedy], str | None] = str) -> str:
+        """The message; ``phrase`` words an argument that helps, None leaves it out."""
+        found = [x if isinstance(x, str) else phrase(x) for x in self.remedies]
+        return "; ".join(filter(None, [self.problem, either(filter(None, found), ", or ")]))
+
+    def at(self, place: object) -> Self:
+        """The same error with the place in front."""
+        return type(self)(f"{place}: {self.problem}", self.remedies)
+
+    def __str__(self) -> str:
+        return self.told()
 
 
 class MemoryLimitError(InputError):
     """An operation would need far more memory than its input; it was not attempted."""
-
-
-def shown(count: int, noun: str) -> str:
-    """``3 rows``, ``1 row``: a count with its noun in the right number.
-
-    >>> shown(1, "row"), shown(3, "row")
-    ('1 row', '3 rows')
-    """
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

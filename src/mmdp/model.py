@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.errors import InputError, MemoryLimitError, shown
+from mmdp.errors import InputError, MemoryLimitError
 from mmdp.kernels.problem import Problem
 from mmdp.support import (
     MATERIALISE_LIMIT,
@@ -39,7 +39,6 @@ from mmdp.support import (
     coordinates_of_nest,
     float_array,
     is_sparse_nest,
-    readable_bytes,
     support_from_coordinates,
     support_from_dense,
 )
@@ -59,9 +58,9 @@ from mmdp.validate import (
     read_rewards,
     read_terminal,
 )
+from mmdp.words import counted, readable_bytes
 
 if TYPE_CHECKING:
-    import pandas as pd
     import scipy.sparse
 
 
@@ -236,13 +235,6 @@ class MMDP:
         self = cls.__new__(cls)
         self._build(support, expected, per_next, **fields)
         return self
-
-    @classmethod
-    def from_frame(cls, frame: pd.DataFrame, **options: Any) -> MMDP:
-        """Build from a tidy DataFrame, one row per transition; see :func:`mmdp.io.from_frame`."""
-        from mmdp import io
-
-        return io.from_frame(frame, **options)
 
     def _build(
         self,
@@ -646,11 +638,11 @@ class MMDP:
     def __repr__(self) -> str:
         head = f"{self.name}: " if self.name else ""
         parts = [
-            f"{head}{shown(self.n_models, 'model')}, {shown(self.n_states, 'state')}, "
-            f"{shown(self.n_actions, 'action')}, discount {self.discount:g}"
+            f"{head}{counted(self.n_models, 'model')}, {counted(self.n_states, 'state')}, "
+            f"{counted(self.n_actions, 'action')}, discount {self.discount:g}"
         ]
         if self._horizon is not None:
-            parts.append(f"varies over {shown(self._horizon, 'time step')}")
+            parts.append(f"varies over {counted(self._horizon, 'time step')}")
         if not self._initial_given and self.n_states > 1:
             parts.append("initial uniform (not given)")
         if not np.allclose(self.weights, 1 / self.n_models):

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
+from mmdp.words import shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,9 +55,7 @@ def label(text: str, longest: int = LONGEST) -> str:
     >>> label("a$b$"), label("x" * 80, 10)
     ('a\\\\$b\\\\$', 'xxxxxxxxx…')
     """
-    line = " ".join(text.split())
-    short = line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
-    return short.replace("$", r"\$")
+    return shortened(text, longest).replace("$", r"\$")
 
 
 def traces(

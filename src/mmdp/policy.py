@@ -235,16 +235,34 @@ class MarkovPolicy:
                 )
 
     def to_frame(self) -> pd.DataFrame:
-        """Tidy table: time, state, action (labels), and probability where randomised."""
-        from mmdp import io
+        """The policy as a tidy table: ``time, state, action``, ``probability`` if randomised.
 
-        return io.policy_frame(self)
+        States and actions are labels if the policy has them, and then the ids stand beside
+        them as ``idstate, idaction``. A randomised policy lists the actions it may take.
 
-    def save(self, path: Any) -> None:
-        """Write as .csv, .parquet or .json; see :func:`mmdp.save_policy`."""
-        from mmdp import io
+        >>> policy = MarkovPolicy([[0, 1]], state_labels=["up", "down"])
+        >>> print(policy.to_frame().to_string(index=False))
+        time state  action  idstate  idaction
+           0    up       0        0         0
+           0  down       1        1         1
+        """
+        import pandas as pd
 
-        io.save_policy(self, path)
+        if self.deterministic:
+            t, s = np.indices(self.actions.shape).reshape(2, -1)
+            a = self.actions.reshape(-1).astype(np.int64)
+        else:
+            t, s, a = np.nonzero(self.probabilities)
+        columns: dict[str, Any] = {"time": t, "state": s, "action": a}
+        if not self.deterministic:
+            columns["probability"] = self.probabilities[t, s, a]
+        if self.state_labels is not None:
+            columns["state"] = np.array(self.state_labels, dtype=object)[s]
+        if self.action_labels is not None:
+            columns["action"] = np.array(self.action_labels, dtype=object)[a]
+        if self.state_labels is not None or self.action_labels is not None:
+            columns |= {"idstate": s, "idaction": a}
+        return pd.DataFrame(columns)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("MarkovPolicy is frozen")

@@ -6,8 +6,9 @@ whose return is known exactly, is the control variate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,22 +17,17 @@ from mmdp import kernels
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
-from mmdp.kernels.warm import warm
-from mmdp.methods.base import Stop, padded
-from mmdp.methods.belief import BeliefPlanner
+from mmdp.methods.base import Context, Stop, padded
+from mmdp.methods.belief import EPISODES, BeliefPlanner, passes_of
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner
 from mmdp.solution import Evaluation
 from mmdp.validate import check_seed, check_whole
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Array = npt.NDArray[np.float64]
 
-EPISODES_IN_ALL = 20_000  # default number over all models, at least MIN_EPISODES each
 SEARCHES_IN_ALL = 2_000_000  # tree queries in all, the default limit for planners that search
-MIN_EPISODES = 4
+MIN_EPISODES = 4  # per model
 
 
 def simulate(
@@ -66,7 +62,10 @@ def simulate(
     made, horizon = _tables_of(policy, model)
     count = _episodes_of(policy, model, episodes)
     number = _seed_of(seed)
-    kernel = _kernel_of(backend, threads, made, model, count * horizon)
+    if threads is not None:
+        check_whole(threads, "threads")
+    passes = math.inf if made.queries else passes_of(made.problem, count, carry=made.carry)
+    kernel = kernels.get(backend, model.problem, horizon, passes=passes, threads=threads)
     batches = _batches(count, number, check_time is not None and not made.carry)
     returns, impossible = _run(kernel, made, model, horizon, batches, check_time)
     batches = batches[: _batches_in(returns.shape[1], batches)]
@@ -139,45 +138,6 @@ def _one_episode(planner: Planner, model: MMDP, m: int, seed: int, episode: int)
     return total + factor * float(x.terminal[s, m])
 
 
-def regret_by_horizon(
-    model: MMDP,
-    horizons: Sequence[int],
-    methods: Sequence[Any] = ("cadp", "mixts"),
-    *,
-    seed: int | None = 0,
-) -> pd.DataFrame:
-    """Bayes regret against Oracle by horizon and method: columns horizon, method, regret, stderr.
-
-    On :func:`mmdp.domains.two_models` every Markov policy's regret grows linearly (the paper's
-    third theorem) while a policy that remembers stops paying after it has learnt the model.
-    """
-    import pandas as pd
-
-    from mmdp.solve import solve
-
-    rows = []
-    for horizon in horizons:
-        oracle = solve(model, horizon, "oracle").value
-        for method in methods:
-            found = solve(model, horizon, method, seed=seed)
-            rows.append((horizon, found.method, oracle - found.value, found.evaluation.stderr))
-    return pd.DataFrame(rows, columns=["horizon", "method", "regret", "stderr"])
-
-
-def _kernel_of(
-    backend: str | Kernel, threads: int | None, made: PlannerTables, model: MMDP, steps: int
-) -> Kernel:
-    """The kernel for so many steps in each model: every one updates a belief or searches."""
-    if threads is not None:
-        check_whole(threads, "threads")
-        if backend in ("auto", "numba"):
-            from mmdp.kernels.cpu.passes import NumbaKernel
-
-            return NumbaKernel(threads)
-    each = made.problem.n_models + 100 * made.queries
-    return kernels.get(backend, model.n_models * steps * each)
-
-
 def _tables_of(policy: MarkovPolicy | Planner, model: MMDP) -> tuple[PlannerTables, int]:
     if isinstance(policy, MarkovPolicy):
         policy.check(model)
@@ -209,7 +169,7 @@ def _tables_of(policy: MarkovPolicy | Planner, model: MMDP) -> tuple[PlannerTabl
 
 def _episodes_of(policy: Any, model: MMDP, episodes: int | None) -> int:
     if episodes is None:
-        total = EPISODES_IN_ALL
+        total = EPISODES
         if isinstance(policy, BeliefPlanner) and policy.tables.queries:
             total = SEARCHES_IN_ALL // (policy.tables.queries * policy.horizon)
         return max(MIN_EPISODES, total // model.n_models)
@@ -259,32 +219,14 @@ def _run(
     return np.concatenate(parts, axis=1), impossible
 
 
-def rehearse(planner: BeliefPlanner, model: MMDP, kernel: Kernel) -> float:
-    """The first step of an episode: what a kernel compiles, it compiles now.
-
-    The seconds that took: no time limit should pay for them.
-    """
-    baseline, _ = _tables_of(planner.baseline, model)
-    return sum(
-        warm(
-            kernel, f"episodes {made.mode}",
-            lambda made=made: kernel.simulate(  # type: ignore[misc]
-                model.problem, model.pattern_rewards, made, 1, 1, 0
-            ),
-        )
-        for made in (planner.tables, baseline)
-    )  # fmt: skip
-
-
 def _baseline(
     kernel: Kernel, baseline: MarkovPolicy, model: MMDP, batches: list[tuple[int, int]]
 ) -> tuple[Array, Array]:
     """((M, episodes) simulated, (M,) exact) returns of the control variate."""
-    from mmdp.solve import evaluate
-
     made, horizon = _tables_of(baseline, model)
     paired, _ = _run(kernel, made, model, horizon, batches)
-    return paired, evaluate(baseline, model, backend=kernel).returns
+    context = Context(model, horizon, kernel, method="evaluate")
+    return paired, context.returns(padded(baseline, model))
 
 
 def _slope(x: Array, y: Array) -> float:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError, MemoryLimitError
 from mmdp.kernels.problem import aligned
+from mmdp.words import readable_bytes
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
@@ -32,15 +33,6 @@ def float_array(values: Any, what: str) -> Array:
             "something else"
         ) from None
     return array
-
-
-def readable_bytes(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"
 
 
 class Coordinates:

@@ -8,8 +8,9 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.errors import InputError, shown
+from mmdp.errors import InputError, Remedy
 from mmdp.support import Array, Support, float_array
+from mmdp.words import counted
 
 ROW_SUM_TOLERANCE = 1e-8
 
@@ -154,8 +155,11 @@ def drop_disallowed(support: Support, mask: npt.NDArray[np.bool_], labels: Label
     if not mask.any(axis=1).all():
         state = int(np.flatnonzero(~mask.any(axis=1))[0])
         raise InputError(
-            f"state {labels.state(state)} has no action; give every state at least one "
-            "(an absorbing state gets an action that stays), or load with dead_ends='absorb'"
+            f"state {labels.state(state)} has no action",
+            [
+                "give every state at least one (an absorbing state gets an action that stays)",
+                Remedy("dead_ends", "absorb", do="load with"),
+            ],
         )
     rows = np.repeat(np.arange(len(support.indptr) - 1), np.diff(support.indptr))
     forbidden = ~mask.reshape(-1)[rows]
@@ -197,16 +201,20 @@ def check_rows(
         return
     t, row, m = _first(wrong)
     place = labels.place(m, row // n_actions, row % n_actions, t if times else None)
-    count = shown(int(wrong.sum()), "row")
+    count = counted(int(wrong.sum()), "row")
     if sums[t, row, m] == 0:
         raise InputError(
-            f"{place} has no transitions though other models have this action ({count} like it); "
-            "add them, forbid the action with `allowed`, or pass allow_missing=True "
-            "(missing_actions='zero' when loading)"
+            f"{place} has no transitions though other models have this action ({count} like it)",
+            [
+                "add them",
+                Remedy("allowed", do="forbid the action with"),
+                Remedy("allow_missing", True),
+                Remedy("missing_actions", "zero", do="load with"),
+            ],
         )
     raise InputError(
-        f"probabilities sum to {sums[t, row, m]:.10g}, not 1, at {place} ({count} like it); "
-        "normalise the rows first, or load with normalize=True"
+        f"probabilities sum to {sums[t, row, m]:.10g}, not 1, at {place} ({count} like it)",
+        ["normalise the rows first", Remedy("normalize", True, do="load with")],
     )
 
 
@@ -308,7 +316,7 @@ def read_labels(labels: Iterable[object] | None, size: int, what: str) -> tuple[
         return None
     result = tuple(str(x) for x in labels)
     if len(result) != size:
-        raise InputError(f"{len(result)} {what} labels for {shown(size, what)}")
+        raise InputError(f"{len(result)} {what} labels for {counted(size, what)}")
     if len(set(result)) != size:
         twice = next(x for x in result if result.count(x) > 1)
         raise InputError(f"{what} label {twice!r} is used twice; labels must differ")

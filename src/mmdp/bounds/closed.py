@@ -56,5 +56,7 @@ def oracle_bound(own: Array) -> float:
 
 def qmdp_bound(problem: Problem, q: Array) -> float:
     """sum_s mu(s) max_a sum_m lambda_m q*_{1,m}(s, a): the model is revealed after one step."""
-    weighed = np.where(problem.allowed[0], np.where(np.isfinite(q), q, 0.0) @ problem.weights, -np.inf)
+    weighed = np.where(
+        problem.allowed[0], np.where(np.isfinite(q), q, 0.0) @ problem.weights, -np.inf
+    )
     return float(problem.initial @ weighed.max(axis=1))

@@ -9,13 +9,13 @@ any time. With an incumbent, actions that no better policy can take are closed o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from mmdp.bounds.relaxation import Mask, Relaxation
+from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Pairs
 
 KEEP = 0.7  # share of the last direction in the next
@@ -27,7 +27,7 @@ SMALLEST = 1e-4  # level, as a share of the gap, at which the search has converg
 SAME = 1e-13  # relative difference that is rounding
 IN_CACHE = 2**15  # numbers that are moved at a time
 
-Watch = Callable[[float, float], object]  # (bound, seconds)
+Watch = Callable[[float], object]  # the best value of D so far
 
 
 @dataclass
@@ -64,13 +64,16 @@ class Descent:
         self, *, deadline: float | None = None, max_steps: int = 100_000,
         enough: float = -np.inf, watch: Watch | None = None,
     ) -> None:  # fmt: skip
-        """Steps until converged, out of time or steps, or the bound is at most ``enough``."""
+        """Steps until converged, out of time or steps, or the bound is at most ``enough``.
+
+        ``deadline`` is by :func:`mmdp.kernels.compiling.clock`.
+        """
         last = self.steps + max_steps
         while self.steps < last and not self.converged and self.best > enough:
             self.step()
             if watch is not None:
-                watch(self.best, time.perf_counter())
-            if deadline is not None and time.perf_counter() > deadline:
+                watch(self.best)
+            if deadline is not None and clock() > deadline:
                 return
 
     def step(self) -> None:
@@ -169,7 +172,7 @@ class Descent:
         open_ones = np.argwhere(mask & (mask.sum(axis=2) > 1)[:, :, None] & reachable[:, :, None])
         order = np.argsort(-short[tuple(open_ones.T)], kind="stable")
         for t, s, a in open_ones[order]:
-            if time.perf_counter() > until:
+            if clock() > until:
                 return
             forced = x.open
             forced[t, s] = False

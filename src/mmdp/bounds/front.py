@@ -14,15 +14,14 @@ import numpy.typing as npt
 
 from mmdp import kernels
 from mmdp.bounds import closed
-from mmdp.bounds.descent import Descent
+from mmdp.bounds.descent import Descent, Watch
 from mmdp.bounds.matching import COARSE, match
 from mmdp.bounds.relaxation import Relaxation
-from mmdp.bounds.result import Bound, Optimum
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel, Problem
-from mmdp.kernels.numpy_bounds import changed
+from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Pairs, Reach
-from mmdp.kernels.warm import warm
+from mmdp.solution import Bound, Optimum
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
@@ -94,8 +93,9 @@ def bound(
         raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUNDS)}")
     check_time_limit(time_limit)
     started = time.perf_counter()
-    work = model.problem.work(steps) * (1 if method in CLOSED else PASSES)
-    search = Search(model, steps, kernels.get(backend, work), seed, callback)
+    passes = 2 if method in CLOSED else PASSES
+    kernel = kernels.get(backend, model.problem, steps, passes=passes)
+    search = Search(model, steps, kernel, seed, callback)
     search.start(method, SECONDS if time_limit is None else time_limit, incumbent)
     try:
         getattr(search, "run_" + method.replace("-", "_"))()
@@ -126,7 +126,7 @@ class Search:
         return self.model.problem
 
     def start(self, method: str, seconds: float, incumbent: Any) -> None:
-        """Read the incumbent, take the closed forms, compile, start the clock."""
+        """Take the closed forms, start the clock, read the incumbent."""
         self.q, self.own = closed.own_optimum(self.problem, self.horizon, self.kernel)
         slack = closed.rounding(self.problem, self.horizon)
         wanted = {"qmdp": ("qmdp",), "oracle": ("oracle",)}.get(method, ("oracle", "qmdp"))
@@ -136,9 +136,7 @@ class Search:
             self.note("qmdp", closed.qmdp_bound(self.problem, self.q) + slack, "history")
         if method in CLOSED:
             return
-        for part in ("dual", "pair-dual") if method == "best" else (method,):
-            rehearse(part, self.problem, self.horizon, self.kernel)
-        self.started = time.perf_counter()
+        self.started = clock()
         self.deadline = self.started + seconds
         self._read_incumbent(incumbent, seconds, needed=method != "pairs")
 
@@ -178,7 +176,7 @@ class Search:
             self.found[name] = (value, optimum)
         if self.callback is not None:
             least = min(x for x, _ in self.found.values())
-            seconds = time.perf_counter() - self.started if self.started else 0.0
+            seconds = clock() - self.started if self.started else 0.0
             self.callback(BoundProgress(name, least, self.target, seconds))
 
     def result(self, seconds: float) -> Bound:
@@ -201,7 +199,7 @@ class Search:
         return TIGHT * closed.scale_of(self.target, self.problem, self.horizon)
 
     def left(self) -> float:
-        return self.deadline - time.perf_counter()
+        return self.deadline - clock()
 
     # ------------------------------------------------------------ the methods
     def run_oracle(self) -> None:
@@ -229,8 +227,9 @@ class Search:
         size = lp.variables(self.problem, self.horizon)
         if size > LP_LIMIT:
             raise InputError(
-                f"the linear program would have {size:,} variables; use method='pair-dual', "
-                f"which has no limit (lp takes at most {LP_LIMIT:,})"
+                f"the linear program would have {size:,} variables (lp takes at most "
+                f"{LP_LIMIT:,}; pair-dual has no limit)",
+                [Remedy("method", "pair-dual", do="use")],
             )
         x = Relaxation(self.problem, self.horizon, self.kernel)
         program = lp.build(self.problem, self.horizon, x.reach)
@@ -263,7 +262,7 @@ class Search:
         None where a tenth of the time shows that such multipliers do not help pairs.
         """
         coarse = COARSE._replace(first=pairs.first, second=pairs.second)
-        start, left = time.perf_counter(), self.left()
+        start, left = clock(), self.left()
         first = self._descend("dual", None, until=start + 0.1 * left)
         if cost * 2.5 * 5 >= 0.5 * left:  # pairs could hardly move
             self._descend("dual", None, first)
@@ -281,7 +280,7 @@ class Search:
 
     # ------------------------------------------------------------ parts
     def _match(self, share: float) -> Pairs:
-        until = time.perf_counter() + share * max(self.left(), 0.0)
+        until = clock() + share * max(self.left(), 0.0)
         coarse, tried = match(
             self.problem, self.horizon, self.kernel, self.own, deadline=until, seed=self.seed
         )
@@ -290,12 +289,12 @@ class Search:
 
     def _value_pairs(self, pairs: Pairs) -> float:
         """Note the bound of the pairs without prices; returns the seconds that took."""
-        start = time.perf_counter()
+        start = clock()
         x = Relaxation(
-            self.problem, self.horizon, self.kernel, pairs, reach=_no_reach(self.problem, 1)
+            self.problem, self.horizon, self.kernel, pairs, reach=_no_reach(self.problem)
         )
         self.note("pairs", x.value(subgradient=False) + x.rounding(None), "history")
-        return time.perf_counter() - start
+        return clock() - start
 
     def _descend(
         self, name: str, pairs: Pairs | None, first: Descent | None = None,
@@ -313,7 +312,7 @@ class Search:
                 search.regroup(pairs)
         enough = self.target + self.tolerance
         try:
-            while time.perf_counter() < deadline and not self.met:
+            while clock() < deadline and not self.met:
                 search.run(
                     deadline=deadline, max_steps=100, enough=enough, watch=self._watch(name, search)
                 )
@@ -327,11 +326,11 @@ class Search:
             self.details |= {"steps": search.steps, "closed": search.closed}
         return search
 
-    def _watch(self, name: str, search: Descent) -> Callable[[float, float], object] | None:
+    def _watch(self, name: str, search: Descent) -> Watch | None:
         if self.callback is None:
             return None
 
-        def watch(best: float, now: float) -> None:
+        def watch(best: float) -> None:
             if search.steps % 20 == 0:
                 self.note(name, search.bound, "markov")
 
@@ -344,8 +343,8 @@ class Search:
             return True
         closes = 0
         if x.reach_seconds < 0.05 * self.left():
-            spent = time.perf_counter() - self.started
-            until = time.perf_counter() + min(0.3 * spent, 0.5 * max(self.left(), 0.0))
+            spent = clock() - self.started
+            until = clock() + min(0.3 * spent, 0.5 * max(self.left(), 0.0))
             closes = search.close_actions(until)
         if closes or not search.converged:
             return True
@@ -374,37 +373,10 @@ class Search:
         search.start_at([theta * advantage for theta in (1.0, 0.3)])
 
 
-def _no_reach(problem: Problem, horizon: int) -> Reach:
-    """Reach bounds that no price is weighed by."""
-    nothing = np.zeros((horizon, problem.n_states, problem.n_models))
-    return Reach(nothing, nothing.copy())
-
-
-def rehearse(method: str, problem: Problem, horizon: int, kernel: Kernel) -> float:
-    """One step of a search over two models: what a kernel compiles, it compiles now.
-
-    The seconds that took: no time limit should pay for them.
-    """
-
-    def one_step() -> None:
-        x, steps = _first_models(problem), min(2, horizon)
-        some = np.arange(1)
-        pairs = Pairs(some, some + x.n_models - 1, 2, 0.5) if "pair" in method else None
-        trial = Relaxation(x, steps, kernel, pairs, reach=_no_reach(x, steps))
-        start = trial.value(subgradient=False)
-        if method != "pairs":
-            Descent(trial, start - 1.0).run(max_steps=1)
-
-    return warm(kernel, method, one_step)
-
-
-def _first_models(problem: Problem) -> Problem:
-    """The problem of two models, or of the one that there is."""
-    x = problem
-    return changed(
-        x, p=x.p[:, :, :2].copy(), r=x.r[:, :, :, :2].copy(), weights=x.weights[:2].copy(),
-        terminal=x.terminal[:, :2].copy(),
-    )  # fmt: skip
+def _no_reach(problem: Problem) -> Reach:
+    """Reach bounds that nothing is weighed by: there are no prices."""
+    nothing = np.zeros((1, problem.n_states, problem.n_models))
+    return Reach(nothing, nothing)
 
 
 BOUNDS = ("best", "oracle", "qmdp", "pairs", "dual", "pair-dual", "lp")

@@ -7,7 +7,6 @@ all rounds together are all pairs. Under a time limit only some rounds are playe
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from mmdp.bounds.lp import minimise
 from mmdp.kernels import Kernel, Problem
+from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Pairs
 
 Ints = npt.NDArray[np.int64]
@@ -48,7 +48,7 @@ def match(
     own (M,): the models' own optimal values times their weights.
     """
     firsts, seconds, gains = [], [], []
-    started = time.perf_counter()
+    started = clock()
     players = np.flatnonzero(problem.weights > 0)
     if len(players) < 2:
         return grid, 0
@@ -58,7 +58,7 @@ def match(
         firsts.append(i)
         seconds.append(j)
         gains.append(own[i] + own[j] - value)
-        now = time.perf_counter()
+        now = clock()
         if now + (now - started) / len(firsts) > deadline:
             break
     i, j, gain = np.concatenate(firsts), np.concatenate(seconds), np.concatenate(gains)

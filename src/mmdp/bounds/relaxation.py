@@ -13,12 +13,11 @@ two models with a belief between them, which is at most the sum of theirs: pairs
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels import Kernel, Problem
+from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Pairs, Reach
 
 Mask = npt.NDArray[np.bool_]
@@ -68,12 +67,12 @@ class Relaxation:
 
     def restrict(self, problem: Problem) -> None:
         """Other allowed actions, and the reach bounds that they give; multipliers stay valid."""
-        started = time.perf_counter()
+        started = clock()
         self.problem = problem
         self.reach = reach_bounds(problem, self.horizon, self.kernel)
         steady = len(problem.p) == len(problem.allowed) == 1
         passes = self.horizon / 2 if steady else 1.0
-        self.reach_seconds = passes * (time.perf_counter() - started)
+        self.reach_seconds = passes * (clock() - started)
 
     def group(self, pairs: Pairs | None) -> None:
         """Change the grouping; multipliers stay valid."""
@@ -133,7 +132,9 @@ class Relaxation:
             own += float(np.abs(y).max(initial=0.0))
             weights = np.abs(y).max(axis=2) * self.reach.hi
             common = float(self.scale @ weights.sum(axis=(1, 2)))
-        own = own * float(self.scale.sum()) + x.discount**self.horizon * float(np.abs(x.terminal).max())
+        own = own * float(self.scale.sum()) + x.discount**self.horizon * float(
+            np.abs(x.terminal).max()
+        )
         row = int(np.diff(x.indptr).max(initial=1))
         terms = (self.horizon + 1) * (row + 32) + x.n_models + x.n_states
         return EPS * (4 * terms * own + (x.n_models + self.prices.size + 8) * common)

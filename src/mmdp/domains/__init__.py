@@ -1,8 +1,9 @@
 """Benchmark domains: seeded generators of train and test models.
 
-Every function returns a :class:`Domain`, which unpacks as ``train, test``. ``DOMAINS`` lists
-them by the name that the command ``mmdp domain NAME`` takes, ``DESCRIPTIONS`` says what each
-is in one line.
+Every function returns a :class:`Domain`, which unpacks as ``train, test``. :func:`published`
+gives the models published with the paper, the others draw new ones. ``DOMAINS`` lists these by
+the name that the command ``mmdp domain NAME`` takes, ``DESCRIPTIONS`` says what each is in one
+line.
 
 >>> import mmdp
 >>> sorted(mmdp.domains.DOMAINS)
@@ -19,12 +20,13 @@ from mmdp.domains._garnet import garnet
 from mmdp.domains._hiv import hiv
 from mmdp.domains._inventory import inventory
 from mmdp.domains._population import population, population_small
+from mmdp.domains._published import published
 from mmdp.domains._riverswim import riverswim
 from mmdp.domains._two_models import two_models
 
 __all__ = [
     "DESCRIPTIONS", "DOMAINS", "Domain", "garnet", "hiv", "inventory", "population",
-    "population_small", "riverswim", "two_models",
+    "population_small", "published", "riverswim", "two_models",
 ]  # fmt: skip
 
 DOMAINS: dict[str, Callable[..., Domain]] = {

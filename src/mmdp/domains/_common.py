@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from mmdp.errors import InputError
 from mmdp.model import MMDP
 
 Array = npt.NDArray[np.float64]
+DATA = resources.files("mmdp.domains") / "data"
 
 CADP_PAPER = (
     "Su and Petrik, Solving Multi-Model MDPs by Coordinate Ascent and Dynamic Programming, UAI 2023"
@@ -72,7 +74,7 @@ def check_choice(value: str, what: str, choices: tuple[str, ...]) -> str:
     return value
 
 
-def generators(seed: int | None, count: int) -> list[np.random.Generator]:
+def generators(seed: int | np.integer[Any] | None, count: int) -> list[np.random.Generator]:
     """Independent generators from one seed.
 
     Train, test and log have a stream each, so that the size of one set does not change the

@@ -17,6 +17,8 @@ UTILITY_MEANS, UTILITY_SDS = (0.90, 0.80, 0.50), (0.085, 0.095, 0.045)
 BASE_COSTS, DRUG_COSTS, COST_VARIATION = (10000, 15000, 25000), (0, 3300, 10300), 0.25
 WILLINGNESS_TO_PAY = 50000.0
 INITIAL = (0.34555265223581244, 0.11398248497540195, 0.5404648627887856, 0.0)
+STATES = ("health A", "health B", "health C", "death")
+ACTIONS = ("treatment A", "treatment B", "treatment C")
 DESCRIPTION = "treatment as health declines: 4 states, 3 actions, 50 train and 50 test models"
 CITATION = (
     "Steimle, Kaufman and Denton, Multi-model Markov Decision Processes, IISE Transactions, "
@@ -83,8 +85,8 @@ def _models(drawn: dict[str, Array]) -> MMDP:
         np.einsum("msan,mna->msa", transitions, benefit),
         initial=INITIAL,
         discount=0.9,
-        states=("health A", "health B", "health C", "death"),
-        actions=("treatment A", "treatment B", "treatment C"),
+        states=STATES,
+        actions=ACTIONS,
         parameters=drawn,
         name="hiv",
         citation=CITATION,

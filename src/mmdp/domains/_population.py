@@ -22,7 +22,8 @@ from mmdp.domains._common import (
     check_count,
     generators,
 )
-from mmdp.domains._population_posterior import Log, sample_posterior
+from mmdp.domains._log import Log, read_log
+from mmdp.domains._population_posterior import sample_posterior
 from mmdp.kernels.cpu.threads import Team, default_threads
 from mmdp.model import MMDP
 
@@ -50,31 +51,30 @@ def population(
     seed: int | None = 0,
     *,
     variant: str = "paper",
-    log_seed: int | None = None,
-    steps: int = LOG_STEPS,
+    log: npt.ArrayLike = "published",
 ) -> Domain:
     """Population (POP): pest population 0..50, 5 actions, discount 0.9.
 
     Reward 1000 - s^2 - cost[a], cost = (0, 800, 840, 880, 920). The models are draws from the
-    posterior given one log: ``steps`` steps of the true model's optimal policy from
-    population 10. The published log is not at hand and one log differs from another, so
-    returns differ from the paper's; the methods keep their order.
+    posterior given one log of the true model. The paper's own models were not published:
+    these are other draws, and returns differ from one set of draws to the next.
 
     Parameters
     ----------
     n_train, n_test
         Numbers of models.
     seed
-        Seed of the models, and of the log where ``log_seed`` is not given.
+        Seed of the models.
     variant
         ``"paper"`` repeats two slips of the published models: the 4 x 51 table of rates of
         actions 1 to 4 is filled in the wrong order, so that action a in state s has the rate
         f((4 s + a - 1) mod 51), and all initial mass is on state 9. ``"corrected"`` has rate
         f(s) and starts in state 10, where the log starts.
-    log_seed
-        Seed of the log.
-    steps
-        Length of the log.
+    log
+        The logged steps that the posterior learns from. ``"published"`` is the published
+        log, 300 steps from population 10. A seed simulates another of that length, with the
+        true model's optimal policy. Logged steps of one's own are a DataFrame with the
+        columns ``state, action, next_state``, or an (n, 3) array of them.
 
     Transitions are exact, from the two normal distribution functions and one convolution;
     probabilities below 1e-12 are cut. ``train.parameters`` holds ``mu, mu0, mu1, mu2``, each
@@ -86,7 +86,7 @@ def population(
     (51, 'control 2', ['mu', 'mu0', 'mu1', 'mu2'])
     """
     name, about = "population", DESCRIPTION
-    return _build(name, about, n_train, n_test, seed, variant, log_seed, steps)
+    return _build(name, about, n_train, n_test, seed, variant, log)
 
 
 def population_small(
@@ -95,19 +95,16 @@ def population_small(
     seed: int | None = 0,
     *,
     variant: str = "paper",
-    log_seed: int | None = None,
-    steps: int = LOG_STEPS,
+    log: npt.ArrayLike = "published",
 ) -> Domain:
     """Population-small (POPS): :func:`population` with 100 train and 100 test models.
-
-    The same seed gives the same log as in :func:`population`.
 
     >>> import mmdp
     >>> mmdp.domains.population_small(seed=0)
     Domain(population_small: 100 train and 100 test models, 51 states, 5 actions)
     """
     name, about = "population_small", SMALL_DESCRIPTION
-    return _build(name, about, n_train, n_test, seed, variant, log_seed, steps)
+    return _build(name, about, n_train, n_test, seed, variant, log)
 
 
 def _build(
@@ -117,19 +114,16 @@ def _build(
     n_test: int,
     seed: int | None,
     variant: str,
-    log_seed: int | None,
-    steps: int,
+    log: npt.ArrayLike,
 ) -> Domain:
     check_choice(variant, "variant", ("paper", "corrected"))
     n_train, n_test = check_count(n_train, "n_train"), check_count(n_test, "n_test")
-    log_rng, *model_rngs = generators(seed, 3)
-    if log_seed is not None:
-        (log_rng,) = generators(log_seed, 1)
+    steps = read_log(log, "population", simulate_log, N_STATES, N_ACTIONS)
+    _, *model_rngs = generators(seed, 3)  # the first stream is that of a simulated log
     start = 9 if variant == "paper" else LOG_START
-    log = simulate_log(log_rng, steps)
     sets = []
     for n, rng in zip((n_train, n_test), model_rngs, strict=True):
-        draws = sample_posterior(log, n, rng)
+        draws = sample_posterior(steps, n, rng)
         parameters = {k: draws[k] for k in ("mu", "mu0", "mu1", "mu2")}
         transitions = exponential_kernel(growth_rates(parameters, variant))
         sets.append(_model(transitions, start, name, parameters))
@@ -263,14 +257,13 @@ def optimal_actions(kernel: Array, tolerance: float = 1e-10) -> npt.NDArray[np.i
         v = new
 
 
-def simulate_log(rng: np.random.Generator, steps: int = LOG_STEPS) -> Log:
+def simulate_log(rng: np.random.Generator) -> Log:
     """A log of the true model under its optimal policy from population 10."""
-    check_count(steps, "steps")
     kernel = true_kernel()
     policy = optimal_actions(kernel)
     cumulative = np.cumsum(kernel[np.arange(N_STATES), policy], axis=1)
-    path = np.empty(steps + 1, dtype=np.int64)
+    path = np.empty(LOG_STEPS + 1, dtype=np.int64)
     path[0] = LOG_START
-    for i, u in enumerate(rng.random(steps)):
+    for i, u in enumerate(rng.random(LOG_STEPS)):
         path[i + 1] = min(np.searchsorted(cumulative[path[i]], u, side="right"), CAPACITY)
     return Log(path[:-1], policy[path[:-1]], path[1:])

@@ -33,6 +33,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammainc, gammaincinv, ndtr, ndtri
 
+from mmdp.domains._log import Log
+
 Array = npt.NDArray[np.float64]
 
 N_ACTIONS = 5
@@ -42,14 +44,6 @@ MU_SCALED = (SCALE * MU_RANGE[0], SCALE * MU_RANGE[1])
 PRIOR_MEAN = np.array([1.0, 0.0, 0.0])
 PRIOR_PRECISION = np.array([1.0, 10.0, 10.0])
 CHAINS, BURN_IN, THIN = 50, 200, 10
-
-
-class Log(NamedTuple):
-    """(n,) populations, actions and next populations of a simulated log."""
-
-    population: npt.NDArray[np.int64]
-    action: npt.NDArray[np.int64]
-    next_population: npt.NDArray[np.int64]
 
 
 class Sums(NamedTuple):
@@ -78,7 +72,7 @@ class State(NamedTuple):
 
 
 def sums_of(log: Log) -> Sums:
-    x, y = log.population / SCALE, log.next_population.astype(np.float64)
+    x, y = log.state / SCALE, log.next_state.astype(np.float64)
     f = np.stack([x, x**2, x**3], axis=1)
     chosen = (log.action[None, :] == np.arange(N_ACTIONS)[:, None]).astype(np.float64)
     return Sums(

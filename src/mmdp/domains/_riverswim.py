@@ -1,13 +1,11 @@
 """Riverswim: a chain of 20 states; swim right against the current for a large reward.
 
 Symbols: action 1 moves left, stays or moves right with p = (p_left, p_stay, p_right), the
-same in every state. Prior p ~ Dirichlet(1, 1, 1); with ``counts`` n of observed moves the
-posterior is p ~ Dirichlet(1 + n).
+same in every state. Prior p ~ Dirichlet(1, 1, 1); with n logged moves (left, stay, right) of
+action 1 away from both ends the posterior is p ~ Dirichlet(1 + n).
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +18,14 @@ from mmdp.domains._common import (
     check_count,
     generators,
 )
+from mmdp.domains._log import Log, read_log
 from mmdp.errors import InputError
 from mmdp.model import MMDP
 
 N_STATES = 20
 TRUE_MOVES = (0.2, 0.3, 0.5)
-PUBLISHED_COUNTS = (0, 1, 4)
+LOG_STEPS = 15
+STATES, ACTIONS = range(N_STATES), ("swim left", "swim right")
 DESCRIPTION = "swim against the current: 20 states, 2 actions, 100 train and 700 test models"
 CITATION = (
     "Strehl and Littman, An Analysis of Model-Based Interval Estimation for Markov Decision "
@@ -40,8 +40,7 @@ def riverswim(
     seed: int | None = 0,
     *,
     variant: str = "paper",
-    counts: Sequence[int] | None = None,
-    log_seed: int | None = None,
+    log: npt.ArrayLike = "published",
 ) -> Domain:
     """Riverswim (RS): 20 states, 2 actions, discount 0.9, uniform initial distribution.
 
@@ -54,14 +53,11 @@ def riverswim(
     variant
         ``"paper"`` has the rewards of the published files, ``"corrected"`` those of the
         domain's description; see below.
-    counts
-        Observed moves (left, stay, right) of action 1. The default, (0, 1, 4), are the
-        integers of maximum likelihood for the 800 published models; the likelihood without
-        the integer constraint is largest at Dirichlet(0.99, 2.10, 5.11), next to
-        Dirichlet(1, 2, 5).
-    log_seed
-        Simulate the log instead: 15 steps of the uniform random policy from state 0 under
-        the true model; moves of action 1 away from both ends are counted.
+    log
+        The logged steps that the posterior learns from. ``"published"`` is the published
+        log, 15 steps of the uniform random policy from state 0. A seed simulates another.
+        Logged steps of one's own are a DataFrame with the columns ``state, action,
+        next_state``, or an (n, 3) array of them.
 
     Rewards. Action 0 earns 5. Action 1 earns 100 in state 19 when the swimmer stays there.
     The published training and test files hold 100 (p_stay + p_right) for that transition:
@@ -78,47 +74,49 @@ def riverswim(
     (100, 700, ('swim left', 'swim right'))
     """
     check_choice(variant, "variant", ("paper", "corrected"))
-    if counts is not None and log_seed is not None:
-        raise InputError("give counts= or log_seed=, not both")
-    if log_seed is not None:
-        seen = logged_counts(log_seed)
-    else:
-        seen = read_counts(PUBLISHED_COUNTS if counts is None else counts)
+    seen = counts_of(read_log(log, "riverswim", simulate_log, N_STATES, len(ACTIONS)))
     train, test = (
         _models(rng.dirichlet(1.0 + seen, size=check_count(n, what)), variant)
         for rng, n, what in zip(
             generators(seed, 2), (n_train, n_test), ("n_train", "n_test"), strict=True
         )
     )
-    true = _models(np.array([TRUE_MOVES]), "corrected")
-    return Domain("riverswim", train, test, true, DESCRIPTION, CITATION)
+    return Domain("riverswim", train, test, true_model(), DESCRIPTION, CITATION)
 
 
-def logged_counts(seed: int, steps: int = 15) -> npt.NDArray[np.int64]:
-    """(3,) moves left, stay, right of action 1 away from the ends in one simulated episode.
+def true_model() -> MMDP:
+    """The one model that the log comes from."""
+    return _models(np.array([TRUE_MOVES]), "corrected")
 
-    >>> logged_counts(1).shape
-    (3,)
-    """
-    (rng,) = generators(seed, 1)
-    counts = np.zeros(3, dtype=np.int64)
+
+def simulate_log(rng: np.random.Generator) -> Log:
+    """A log of the true model under the uniform random policy from state 0."""
+    steps = np.empty((LOG_STEPS, 3), dtype=np.int64)
     state = 0
-    for _ in range(steps):
-        swims_right = rng.random() < 0.5
-        move = int(rng.choice(3, p=TRUE_MOVES)) if swims_right else 0
-        if swims_right and 0 < state < N_STATES - 1:
-            counts[move] += 1
-        state = min(max(state + move - 1, 0), N_STATES - 1)
-    return counts
+    for step in steps:
+        action = int(rng.random() < 0.5)
+        move = int(rng.choice((-1, 0, 1), p=TRUE_MOVES)) if action else -1
+        following = min(max(state + move, 0), N_STATES - 1)
+        step[:] = state, action, following
+        state = following
+    return Log(*steps.T)
 
 
-def read_counts(counts: Sequence[int]) -> npt.NDArray[np.int64]:
-    array = np.asarray(counts)
-    if array.shape != (3,) or array.dtype.kind not in "iu" or array.min() < 0:
+def counts_of(log: Log) -> npt.NDArray[np.int64]:
+    """(3,) moves left, stay, right of action 1 away from both ends.
+
+    >>> counts_of(read_log("published", "riverswim", simulate_log, 20, 2)).tolist()
+    [0, 1, 4]
+    """
+    move = log.next_state - log.state
+    far = np.flatnonzero(np.abs(move) > 1)
+    if len(far):
         raise InputError(
-            f"counts must be three whole numbers (left, stay, right), none negative, not {counts!r}"
+            f"log moves from state {log.state[far[0]]} to {log.next_state[far[0]]} in step "
+            f"{far[0]}; a swimmer moves at most one state per step"
         )
-    return array.astype(np.int64)
+    inside = (log.action == 1) & (log.state > 0) & (log.state < N_STATES - 1)
+    return np.bincount(move[inside] + 1, minlength=3)
 
 
 def _models(moves: Array, variant: str) -> MMDP:
@@ -139,8 +137,8 @@ def _models(moves: Array, variant: str) -> MMDP:
         next_rewards=next_rewards,
         initial=np.full(N_STATES, 1 / N_STATES),
         discount=0.9,
-        states=states,
-        actions=("swim left", "swim right"),
+        states=STATES,
+        actions=ACTIONS,
         parameters=dict(zip(("p_left", "p_stay", "p_right"), moves.T, strict=True)),
         name="riverswim",
         citation=CITATION,

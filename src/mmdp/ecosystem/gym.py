@@ -12,7 +12,8 @@ from mmdp.ecosystem._one_model import check_model
 from mmdp.errors import InputError, MemoryLimitError
 from mmdp.model import MMDP
 from mmdp.posterior.dirichlet import dirichlet_rows
-from mmdp.support import MATERIALISE_LIMIT, Support, readable_bytes
+from mmdp.support import MATERIALISE_LIMIT, Support
+from mmdp.words import readable_bytes
 
 if TYPE_CHECKING:
     import gymnasium

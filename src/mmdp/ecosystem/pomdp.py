@@ -26,7 +26,8 @@ from mmdp.ecosystem._one_model import check_stationary, entries_of
 from mmdp.errors import InputError, MemoryLimitError
 from mmdp.io.writing import PathLike, write_whole
 from mmdp.model import MMDP
-from mmdp.support import MATERIALISE_LIMIT, readable_bytes
+from mmdp.support import MATERIALISE_LIMIT
+from mmdp.words import readable_bytes
 
 BYTES_A_LINE = 90
 

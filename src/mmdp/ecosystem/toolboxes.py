@@ -11,7 +11,8 @@ import numpy.typing as npt
 from mmdp.ecosystem._one_model import check_model, check_stationary, entries_of
 from mmdp.errors import InputError
 from mmdp.model import MMDP
-from mmdp.support import MATERIALISE_LIMIT, readable_bytes
+from mmdp.support import MATERIALISE_LIMIT
+from mmdp.words import readable_bytes
 
 Array = npt.NDArray[np.float64]
 

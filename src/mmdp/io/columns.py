@@ -10,9 +10,10 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
-from mmdp.errors import InputError
-from mmdp.io.reading import Source, header, is_number, numbers, read_csv, suggested
+from mmdp.errors import InputError, Remedy
+from mmdp.io.reading import Source, header, is_number, numbers, read_csv
 from mmdp.io.rules import Rules
+from mmdp.words import suggested
 
 PAPER = {
     "idstatefrom": "state", "idaction": "action", "idstateto": "next_state",
@@ -95,11 +96,10 @@ def _fail_columns(
         parts.append("unknown column " + ", ".join(suggested(x, KNOWN) for x in unknown))
     if missing:
         parts.append("no column " + ", ".join(repr(spelling[role]) for role in missing))
+    remedies: list[str | Remedy] = ["remove it", Remedy("extra_columns", "ignore")]
     if len(names) == 1 and re.search(r"[;\t|]", names[0]):
-        remedy = "separate the columns by commas"
+        remedies = ["separate the columns by commas"]
     elif missing:
         wanted = ("state", "action", "next_state", "model", "probability", "reward")
-        remedy = f"expected {','.join(spelling[role] for role in wanted)}"
-    else:
-        remedy = "remove it or pass extra_columns='ignore'"
-    source.fail(f"{'; '.join(parts)}; {remedy}")
+        remedies = [f"expected {','.join(spelling[role] for role in wanted)}"]
+    source.fail("; ".join(parts), None, remedies)

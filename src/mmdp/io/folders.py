@@ -11,16 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import InputError, shown
+from mmdp.errors import InputError, Remedy
 from mmdp.io.columns import PAPER
 from mmdp.io.ids import KINDS, Ids
-from mmdp.io.reading import Source, header, numbers, read_small, suggested
+from mmdp.io.reading import Source, header, numbers, read_small
 from mmdp.io.rules import Rules
 from mmdp.io.tables import entries
 from mmdp.io.writing import Writer, reason, write_all
 from mmdp.model import MMDP
 from mmdp.support import Array
 from mmdp.validate import read_distribution
+from mmdp.words import counted, suggested
 
 ROWS = 10_000  # written at a time
 PARAMETERS = ("discount", "actions", "allow_missing")
@@ -39,7 +40,9 @@ def read_parameters(file: Path, rules: Rules) -> tuple[dict[str, Any], dict[str,
     if not known.all() and rules.extra_columns == "error":
         told = ", ".join(suggested(x, PARAMETERS) for x in names[~known])
         row = int(np.argmin(known))
-        source.fail(f"unknown parameter {told}; remove it or pass extra_columns='ignore'", row)
+        source.fail(
+            f"unknown parameter {told}", row, ["remove it", Remedy("extra_columns", "ignore")]
+        )
     _refuse_repeats(names, "this parameter", source)
     values = {
         names.iloc[row]: _parameter(names.iloc[row], table["value"].iloc[row], row, source)
@@ -141,7 +144,7 @@ def _read_draws(file: Path, ids: Ids) -> dict[str, Array] | None:
     places = ids.lookup("model", table["idoutcome"], source)
     _refuse_repeats(places, "this model", source)
     if len(places) != ids.sizes["model"]:
-        source.fail(f"{shown(len(places), 'row')} for {shown(ids.sizes['model'], 'model')}")
+        source.fail(f"{counted(len(places), 'row')} for {counted(ids.sizes['model'], 'model')}")
     order = np.argsort(places)
     names = [str(name) for name in table.columns if name != "idoutcome"]
     return {name: numbers(table[name], name, source)[order] for name in names}

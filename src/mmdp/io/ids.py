@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp.errors import Remedy
+from mmdp.io.labels import Coded, Ints, Labels, Names, coded, labels_of
 from mmdp.io.reading import Source, numbers
 from mmdp.io.rules import Rules
 from mmdp.support import Array
-
-Ints = npt.NDArray[np.int64]
-Labels = tuple[str, ...]
 
 KINDS = {"state": ("state", "next_state"), "action": ("action",), "model": ("model",)}
 
@@ -44,19 +43,14 @@ class Ids:
 
     def lookup(self, kind: str, values: pd.Series, source: Source) -> Ints:
         """The ids meant by a column of a file that stands beside the transitions."""
-        labels, size = self.labels.get(kind), self.sizes[kind]
-        if labels is not None:
-            found = pd.Index(labels).get_indexer(pd.Index(values.astype(str)))
-        else:
-            given = pd.to_numeric(values, errors="coerce").to_numpy(np.float64)
-            whole = (given == np.floor(given)) & (given >= 0) & (given < size)
-            found = np.where(whole, given, -1)
+        names = Names(kind, self.sizes[kind], self.labels.get(kind))
+        found = names.find(values)
         bad = np.flatnonzero(found < 0)
         if len(bad):
-            limit = "" if labels is not None else f" (0..{size - 1})"
+            limit = "" if names.labels is not None else f" (0..{names.size - 1})"
             row, value = int(values.index[bad[0]]), values.iloc[bad[0]]
             source.fail(f"no {kind} {value!r} in the transitions{limit}", row)
-        return found.astype(np.int64)
+        return found
 
 
 def encode(
@@ -163,11 +157,12 @@ def _fail_gap(
     after = int(present[gap])
     role, array = next((r, x) for r, x in zip(roles, arrays, strict=True) if (x == after).any())
     what = "time" if kind == "time" else f"{kind} id"
-    remedy = "" if kind == "time" else ", or pass id_gaps='relabel'"
+    remedies: list[str | Remedy] = ["number them from 0 without gaps", Remedy("id_gaps", "relabel")]
     source.fail(
         f"{role} is {after} but no {what} is {gap} ({len(present)} distinct, largest "
-        f"{present[-1]}); number them from 0 without gaps{remedy}",
+        f"{present[-1]})",
         int(np.argmax(array == after)),
+        remedies[:1] if kind == "time" else remedies,
     )
 
 
@@ -175,30 +170,23 @@ def _from_labels(
     kind: str, parts: Sequence[Any], wanted: Labels | None, source: Source
 ) -> tuple[list[Ints], Labels]:
     """Ids from labels: in the wanted order, the categories' order, or as they first appear."""
-    series = [pd.Series(part).reset_index(drop=True) for part in parts]
-    for part in series:
-        blank = part.isna()
-        if wanted is None:
-            blank |= part.astype(str).str.strip() == ""
+    columns = [coded(pd.Series(part)) for part in parts]
+    for column in columns:
+        blank = column.blank(("",) if wanted is None else ())
         if blank.any():
             source.fail(f"a {kind} is empty; give its label or id", int(np.argmax(blank)))
-    if wanted is None and all(isinstance(x.dtype, pd.CategoricalDtype) for x in series):
-        used = set().union(*(x.unique() for x in series))
-        categories = [str(c) for x in series for c in x.cat.categories if c in used]
-        wanted = tuple(dict.fromkeys(categories))
-    text = pd.concat([x.astype(str) for x in series], ignore_index=True)
     if wanted is None:
-        codes, uniques = pd.factorize(text)
-        wanted = tuple(str(x) for x in uniques)
-    else:
-        codes = pd.Index(wanted).get_indexer(pd.Index(text))
-    if codes.min() < 0:
-        row = int(np.argmin(codes >= 0))
-        source.fail(
-            f"{kind} {text.iloc[row]!r} is not among the labels of {kind}s given",
-            row % len(series[0]),
-        )
-    return np.split(codes.astype(np.int64), len(series)), wanted
+        ordered = all(column.ordered for column in columns)
+        wanted = labels_of(replace(column, ordered=ordered) for column in columns)
+    return [_among(wanted, kind, column, source) for column in columns], wanted
+
+
+def _among(labels: Labels, kind: str, column: Coded, source: Source) -> Ints:
+    ids = column.ids(labels)
+    if ids.min() < 0:
+        row = int(np.argmax(ids < 0))
+        source.fail(f"{kind} {column.text(row)!r} is not among the labels of {kind}s given", row)
+    return ids
 
 
 def _finite(values: Any, role: str, source: Source) -> Array:

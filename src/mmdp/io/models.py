@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.io.columns import columns_of_csv, columns_of_frame
 from mmdp.io.folders import read_parameters, read_sides, save_csv, save_folder
 from mmdp.io.ids import encode
@@ -127,8 +127,8 @@ def _find_file(path: Path, split: str) -> Path:
         raise InputError(f"{path}: no such file or folder; check the path")
     if split != "train":
         raise InputError(
-            f"{path}: split={split!r} chooses among the files of a folder, and this is a file; "
-            "give its folder, or the file without a split"
+            f"{path}: is a file, and {split!r} is one of the files of a folder",
+            ["give its folder", Remedy("split", do="leave out")],
         )
     if path.suffix not in (".csv", ".parquet", ".npz"):
         raise InputError(f"{path}: unknown suffix {path.suffix!r}; known are .csv, .parquet, .npz")

@@ -10,51 +10,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mmdp.errors import InputError, shown
-from mmdp.io.ids import Ints, Labels, whole
+from mmdp.errors import InputError
+from mmdp.io.ids import whole
+from mmdp.io.labels import Ints, Labels, coded
 from mmdp.io.parquet import read_parquet, write_parquet
-from mmdp.io.reading import Source, header, is_number, numbers, read_csv, suggested
+from mmdp.io.reading import Source, header, is_number, numbers, read_csv
 from mmdp.io.writing import PathLike, reason, write_whole
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
+from mmdp.words import counted, suggested
 
 FORMAT = "mmdp-policy-1"
 COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
 
 
-def policy_frame(policy: MarkovPolicy) -> pd.DataFrame:
-    """The policy as a tidy table: ``time, state, action``, and ``probability`` if randomised.
-
-    States and actions are labels where the policy has them, and then the ids stand beside
-    them as ``idstate, idaction``. A randomised policy lists the actions it may take.
-
-    >>> import mmdp
-    >>> policy = mmdp.MarkovPolicy([[0, 1]], state_labels=["up", "down"])
-    >>> print(mmdp.io.policy_frame(policy).to_string(index=False))
-    time state  action  idstate  idaction
-       0    up       0        0         0
-       0  down       1        1         1
-    """
-    policy = _policy_of(policy)
-    if policy.deterministic:
-        t, s = np.indices(policy.actions.shape).reshape(2, -1)
-        a = policy.actions.reshape(-1).astype(np.int64)
-    else:
-        t, s, a = np.nonzero(policy.probabilities)
-    columns: dict[str, Any] = {"time": t, "state": s, "action": a}
-    if not policy.deterministic:
-        columns["probability"] = policy.probabilities[t, s, a]
-    if policy.state_labels is not None:
-        columns["state"] = np.array(policy.state_labels, dtype=object)[s]
-    if policy.action_labels is not None:
-        columns["action"] = np.array(policy.action_labels, dtype=object)[a]
-    if policy.state_labels is not None or policy.action_labels is not None:
-        columns |= {"idstate": s, "idaction": a}
-    return pd.DataFrame(columns)
-
-
 def save_policy(policy: MarkovPolicy, path: PathLike) -> None:
-    """Write a policy as ``.csv``, ``.parquet`` (the table of :func:`policy_frame`) or ``.json``.
+    """Write a policy as ``.csv``, ``.parquet`` (the table of
+    :meth:`MarkovPolicy.to_frame`) or ``.json``.
 
     A solution is accepted in place of its policy. JSON keeps everything; a table keeps what
     its rows say (labels of actions that are never taken need the model when loading).
@@ -71,12 +43,12 @@ def save_policy(policy: MarkovPolicy, path: PathLike) -> None:
         "states": policy.state_labels, "actions": policy.action_labels,
     }  # fmt: skip
     if target.suffix == ".csv":
-        write_whole(target, policy_frame(policy).to_csv(index=False, lineterminator="\n"))
+        write_whole(target, policy.to_frame().to_csv(index=False, lineterminator="\n"))
     elif target.suffix == ".json":
         stored["policy" if policy.deterministic else "probabilities"] = policy.table.tolist()
         write_whole(target, json.dumps(stored, indent=1) + "\n")
     elif target.suffix == ".parquet":
-        write_whole(target, lambda file: write_parquet(policy_frame(policy), stored, file))
+        write_whole(target, lambda file: write_parquet(policy.to_frame(), stored, file))
     else:
         raise InputError(
             f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
@@ -105,7 +77,7 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
         policy = _from_json(file)
         if model is None:
             return policy
-        frame = policy_frame(policy)
+        frame = policy.to_frame()
     elif file.suffix == ".csv":
         frame = read_csv(file, header(file))
     elif file.suffix == ".parquet":
@@ -222,7 +194,7 @@ def _ids_of(
     if model is not None:
         limit = getattr(model, f"n_{kind}s")
         if ids.max() >= limit:
-            row, told = int(np.argmax(ids >= limit)), shown(limit, kind)
+            row, told = int(np.argmax(ids >= limit)), counted(limit, kind)
             source.fail(f"{kind} {ids[row]} does not exist; the model has {told}", row)
         return ids, None
     names = stored.get(f"{kind}s")
@@ -235,13 +207,15 @@ def _ids_of(
 
 def _ids_by_label(text: pd.Series, kind: str, source: Source, model: MMDP) -> tuple[Ints, Labels]:
     labels: Labels = getattr(model, f"{kind}_labels")
-    ids = pd.Index(labels).get_indexer(pd.Index(text))
-    if ids.min() < 0:
-        if not text.isin([str(i) for i in range(len(labels))]).all():
-            row = int(np.argmax(ids < 0))
-            source.fail(f"the model has no {kind} {text.iloc[row]!r}", row)
-        ids = text.to_numpy(dtype=object)
-    return ids.astype(np.int64), labels
+    column = coded(text)
+    ids = column.ids(labels)
+    if ids.min() >= 0:
+        return ids, labels
+    by_number = column.ids([str(i) for i in range(len(labels))])
+    if by_number.min() < 0:
+        row = int(np.argmax(ids < 0))
+        source.fail(f"the model has no {kind} {text.iloc[row]!r}", row)
+    return by_number, labels
 
 
 def _check_places(

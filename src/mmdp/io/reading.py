@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import difflib
 import re
 import warnings
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.io.writing import reason
 from mmdp.support import Array
 
@@ -47,9 +46,11 @@ class Source:
             return f"line {_line_of(self.place, row)}"
         return f"row {row}"
 
-    def fail(self, message: str, row: int | None = None) -> NoReturn:
+    def fail(
+        self, problem: str, row: int | None = None, remedies: Iterable[str | Remedy] = ()
+    ) -> NoReturn:
         where = "" if row is None else f", {self.at(row)}"
-        raise InputError(f"{self.place}{where}: {message}")
+        raise InputError(f"{self.place}{where}: {problem}", remedies)
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -57,17 +58,7 @@ class Source:
         try:
             yield
         except InputError as error:
-            raise type(error)(f"{self.place}: {error}") from None
-
-
-def suggested(name: str, known: Iterable[str]) -> str:
-    """The name in quotes, with the known one that it resembles.
-
-    >>> suggested("probabilty", ["probability", "reward"])
-    "'probabilty' (did you mean 'probability'?)"
-    """
-    close = difflib.get_close_matches(name.strip().lower(), list(known), n=1)
-    return f"{name!r} (did you mean {close[0]!r}?)" if close else repr(name)
+            raise error.at(self.place) from None
 
 
 def must_be(path: Path, kind: str, called: str) -> None:

@@ -9,20 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import InputError, MemoryLimitError, shown
+from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.io.columns import columns_of_frame
-from mmdp.io.ids import KINDS, Ids, Ints, encode
-from mmdp.io.reading import Source, suggested
+from mmdp.io.ids import KINDS, Ids, encode
+from mmdp.io.labels import Ints, coded
+from mmdp.io.reading import Source
 from mmdp.io.rules import DeadEnds, Duplicates, ExtraColumns, IdGaps, MissingActions, Rules
 from mmdp.model import MMDP
-from mmdp.support import (
-    MATERIALISE_LIMIT,
-    Array,
-    Coordinates,
-    Storage,
-    readable_bytes,
-    support_from_coordinates,
-)
+from mmdp.support import MATERIALISE_LIMIT, Array, Coordinates, Storage, support_from_coordinates
+from mmdp.words import counted, readable_bytes, suggested
 
 Columns = dict[str, npt.NDArray[Any]]
 Shape = tuple[int, int, int]
@@ -130,13 +125,13 @@ def by_label(values: Any, labels: Sequence[object], what: str) -> Any:
     """A mapping of label to number as an array; anything else as it is."""
     if not isinstance(values, Mapping):
         return values
-    position = {str(label): i for i, label in enumerate(labels)}
-    array = np.zeros(len(position))
-    for label, value in values.items():
-        if str(label) not in position:
-            named = suggested(str(label), position)
+    known = tuple(str(label) for label in labels)
+    array, places = np.zeros(len(known)), coded(values).ids(known)
+    for label, place, value in zip(values, places, values.values(), strict=True):
+        if place < 0:
+            named = suggested(str(label), known)
             raise InputError(f"{what} names {named}, which the model does not have")
-        array[position[str(label)]] = value
+        array[place] = value
     return array
 
 
@@ -162,8 +157,8 @@ def _check_size(ids: Ids, source: Source) -> None:
     cells = n_models * n_states * n_actions * (ids.horizon or 1)
     if cells * 8 > MATERIALISE_LIMIT and cells > 64 * count:
         raise MemoryLimitError(
-            f"{source.place}: {count:,} rows for {shown(n_models, 'model')}, "
-            f"{shown(n_states, 'state')} and {shown(n_actions, 'action')} would take "
+            f"{source.place}: {count:,} rows for {counted(n_models, 'model')}, "
+            f"{counted(n_states, 'state')} and {counted(n_actions, 'action')} would take "
             f"{readable_bytes(cells * 8)} of rewards alone; check the ids, or split the models"
         )
 
@@ -217,9 +212,9 @@ def _fail_duplicate(ids: Ids, keys: Ints, source: Source) -> NoReturn:
     first = source.at(int(np.argmax(keys == keys[row])))
     source.fail(
         f"{', '.join(place)} is given again (first at {first}; "
-        f"{shown(int(repeated.sum()), 'duplicate')}); "
-        "remove it, or pass duplicates='last' or 'sum'",
+        f"{counted(int(repeated.sum()), 'duplicate')})",
         row,
+        ["remove it", Remedy("duplicates", "last", "sum")],
     )
 
 

@@ -115,7 +115,7 @@ def occupancy(problem: Problem, own: IntArray, u: Array) -> None:
         np.add.at(n, x.indices, at(x.p, t) * u[t].reshape(-1, x.n_models)[rows])
 
 
-def changed(problem: Problem, **parts: npt.NDArray[Any]) -> Problem:
+def changed(problem: Problem, **parts: Any) -> Problem:
     """The problem with other arrays, which become read-only."""
     for part in parts.values():
         part.setflags(write=False)

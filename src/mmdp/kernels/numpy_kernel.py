@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.kernels.ascent import ascend
 from mmdp.kernels.numpy_bounds import NumpyBounds
 from mmdp.kernels.numpy_episodes import NumpyEpisodes
 from mmdp.kernels.problem import (
@@ -56,15 +57,15 @@ class NumpyKernel(NumpyBounds, NumpyEpisodes):
         self,
         problem: Problem,
         horizon: int,
-        starts: Sequence[Table | None],
+        starts: Iterable[Table | None],
         *,
         tol: float = 0.0,
         max_sweeps: int = 1000,
         sweeps: Sweeps = "two-way",
         watch: Watch | None = None,
     ) -> list[Ascent]:
-        passes = _Passes(problem, horizon)
-        return [passes.ascend(start, tol, max_sweeps, sweeps, watch) for start in starts]
+        sweeper = Sweeper(problem, horizon, sweeps)
+        return [ascend(sweeper, start, tol, max_sweeps, watch) for start in starts]
 
 
 class _Passes:
@@ -75,40 +76,6 @@ class _Passes:
         rows, entries = len(problem.indptr) - 1, len(problem.indices)
         filled = entries >= FILLED * rows * problem.n_states
         self.transitions = (_Dense if filled else _Sparse)(problem)
-
-    # ------------------------------------------------------------ algorithm 2: CADP
-    def ascend(
-        self, start: Table | None, tol: float, max_sweeps: int, sweeps: Sweeps, watch: Watch | None
-    ) -> Ascent:
-        """Alternate the model weights b of the policy and a backward pass with them."""
-        x, watch = self.problem, watch or (lambda policy, value: None)
-        if start is None:  # WSU: the initial weights in place of b
-            opened = self.backward("weighted", x.prior_weights())
-        else:
-            opened = self.backward("given", policy=start)
-        policy = start if opened.actions is None else opened.actions
-        assert policy is not None
-        returns = x.returns(opened.first)
-        trace, q = [float(returns @ x.weights)], None
-        if policy.ndim == 2:  # a randomised start is no answer to fall back on
-            watch(policy, trace[0])
-        for sweep in range(1, max_sweeps + 1):
-            ahead, b = self.forward(policy, q)
-            found = self.backward(
-                "weighted", b, ahead if ahead.ndim == 2 else None, keep_q=sweeps == "two-way"
-            )
-            assert found.actions is not None
-            q, new_returns = found.q, x.returns(found.first)
-            value = float(new_returns @ x.weights)
-            gain, sharp = value - trace[-1], policy.ndim == 2
-            if sharp and ((found.actions == policy).all() or gain <= 0):
-                return Ascent(policy, returns, trace[-1], trace, sweep, "maximum")
-            policy, returns = found.actions, new_returns
-            trace.append(value)
-            watch(policy, value)
-            if sharp and gain <= tol * max(1.0, abs(value)):
-                return Ascent(policy, returns, value, trace, sweep, "tolerance")
-        return Ascent(policy, returns, trace[-1], trace, max_sweeps, "limit")
 
     # ------------------------------------------------------------ algorithm 1: model weights
     def forward(self, policy: Table, q: Array | None = None) -> tuple[Table, Array]:
@@ -176,6 +143,31 @@ class _Passes:
                 all_q[t] = np.where(allowed[:, :, None], q, -np.inf)
         chosen = actions if keep_actions or choice == "weighted" else None
         return Backward(v, chosen, values, gradient, all_q)
+
+
+class Sweeper(_Passes):
+    """The sweeps of an ascent; two-way ones keep q from each backward pass for the next forward."""
+
+    def __init__(self, problem: Problem, horizon: int, sweeps: Sweeps) -> None:
+        super().__init__(problem, horizon)
+        self.two_way = sweeps == "two-way"
+        self.q: Array | None = None
+
+    def open(self, start: Table | None) -> tuple[Table, Array]:
+        self.q = None
+        if start is not None:
+            return start, self.problem.returns(self.backward("given", policy=start).first)
+        wsu = self.backward("weighted", self.problem.prior_weights())  # these in place of b
+        assert wsu.actions is not None
+        return wsu.actions, self.problem.returns(wsu.first)
+
+    def sweep(self, policy: Table) -> tuple[IntArray, Array]:
+        policy, b = self.forward(policy, self.q)
+        incumbent = policy if policy.ndim == 2 else None
+        found = self.backward("weighted", b, incumbent, keep_q=self.two_way)
+        assert found.actions is not None
+        self.q = found.q
+        return found.actions, self.problem.returns(found.first)
 
 
 def _weighed(b: Array, q: Array, allowed: npt.NDArray[np.bool_]) -> Array:

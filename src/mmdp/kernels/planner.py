@@ -34,5 +34,3 @@ class PlannerTables(NamedTuple):
     carry: bool = False  # SAMPLED: keep the belief from one episode to the next
     reward_sd: float = 0.0  # > 0: rewards enter the likelihood, Normal around r_m(s, a)
     use_transitions: bool = True  # whether transitions enter the likelihood
-
-

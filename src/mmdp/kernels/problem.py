@@ -21,7 +21,7 @@ states are ``indices``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -207,7 +207,7 @@ class Kernel(Protocol):
         self,
         problem: Problem,
         horizon: int,
-        starts: Sequence[Table | None],
+        starts: Iterable[Table | None],
         *,
         tol: float = 0.0,
         max_sweeps: int = 1000,

@@ -5,11 +5,12 @@ The distribution of returns over models (quantiles, CVaR, regret) is in
 """
 
 from mmdp.measures.information import evpi, evppi, information_table
+from mmdp.measures.regret import regret_by_horizon
 from mmdp.measures.robustness import Stability, enough_models, stability
 from mmdp.measures.tables import policy_table
 from mmdp.measures.willingness import WillingnessToPay, willingness_to_pay
 
 __all__ = [
     "Stability", "WillingnessToPay", "enough_models", "evpi", "evppi", "information_table",
-    "policy_table", "stability", "willingness_to_pay",
+    "policy_table", "regret_by_horizon", "stability", "willingness_to_pay",
 ]  # fmt: skip

@@ -22,12 +22,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.errors import InputError
-from mmdp.io.reading import suggested
 from mmdp.methods import CADP, Method
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate, solve
+from mmdp.words import suggested
 
 Array = npt.NDArray[np.float64]
 Estimator = Literal["auto", "exact", "bins", "regression"]

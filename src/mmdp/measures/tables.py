@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -39,27 +41,45 @@ def policy_table(solution: Solution | MarkovPolicy, model: MMDP) -> pd.DataFrame
         0     0   wait     treat     2.0      1.0    0.5
     """
     policy = _policy(solution)
-    policy.check(model)
-    problem, horizon, table = model.problem, policy.horizon, padded(policy, model)
-    kernel = kernels.get("auto", problem.work(horizon))
-    b = kernel.forward(problem, horizon, table)
-    found = kernel.backward(problem, horizon, "given", policy=table, weights=b, keep_gradient=True)
-    assert found.gradient is not None
-    actions = policy.actions.astype(np.int64)
-    visited = b.sum(axis=2)
-    margin, runner = _margins(found.gradient, actions, visited)
+    cells = policy_cells(policy, model)
     labels = np.array([*model.action_labels, None], dtype=object)
     return pd.DataFrame(
         {
-            "time": np.repeat(np.arange(horizon), model.n_states),
-            "state": np.tile(np.array(model.state_labels, dtype=object), horizon),
-            "action": labels[actions.reshape(-1)],
-            "runner_up": labels[runner.reshape(-1)],
-            "margin": margin.reshape(-1),
-            "visited": visited.reshape(-1),
-            "agree": _agreement(model, actions).reshape(-1),
+            "time": np.repeat(np.arange(policy.horizon), model.n_states),
+            "state": np.tile(np.array(model.state_labels, dtype=object), policy.horizon),
+            "action": labels[policy.actions.reshape(-1)],
+            "runner_up": labels[cells.runner_up.reshape(-1)],
+            "margin": cells.margin.reshape(-1),
+            "visited": cells.visited.reshape(-1),
+            "agree": cells.agree.reshape(-1),
         }
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """What the table says about each time and state, as arrays (T, S).
+
+    ``runner_up`` holds action ids, -1 where there is none; ``margin`` is NaN there.
+    """
+
+    visited: Array
+    margin: Array
+    runner_up: npt.NDArray[np.int64]
+    agree: Array
+
+
+def policy_cells(policy: MarkovPolicy, model: MMDP) -> Cells:
+    """The columns of :func:`policy_table`, by time and state."""
+    policy.check(model)
+    problem, horizon, table = model.problem, policy.horizon, padded(policy, model)
+    kernel = kernels.get("auto", problem, horizon, passes=2)
+    b = kernel.forward(problem, horizon, table)
+    found = kernel.backward(problem, horizon, "given", policy=table, weights=b, keep_gradient=True)
+    assert found.gradient is not None
+    actions, visited = policy.actions.astype(np.int64), b.sum(axis=2)
+    margin, runner_up = _margins(found.gradient, actions, visited)
+    return Cells(visited, margin, runner_up, _agreement(model, actions))
 
 
 def _policy(solution: Solution | MarkovPolicy) -> MarkovPolicy:
@@ -89,7 +109,7 @@ def _margins(
 def _agreement(model: MMDP, actions: npt.NDArray[np.int64]) -> Array:
     """(T, S) weight of the models for which the action is as good as any, from there on."""
     problem, horizon = model.problem, len(actions)
-    kernel = kernels.get("auto", problem.work(horizon))
+    kernel = kernels.get("auto", problem, horizon, passes=2)
     values = kernel.backward(problem, horizon, "own", keep_values=True).values
     assert values is not None
     agree = np.empty(actions.shape)

@@ -139,10 +139,9 @@ def _frontier(
     before: int | None = None
     for i, level in enumerate(levels):
         nmb = level * effect - cost
-        best = int(nmb.argmax())
-        tied = nmb[best] - TIE * max(1.0, abs(nmb[best]))
-        if before is not None and nmb[before] >= tied:
-            best = before
+        top = nmb.max()
+        tied = nmb >= top - TIE * max(1.0, abs(top))
+        best = before if before is not None and tied[before] else int(tied.argmax())
         icer = np.nan
         if before is not None and best != before:
             icer = (cost[best] - cost[before]) / (effect[best] - effect[before])

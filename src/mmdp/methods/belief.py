@@ -18,12 +18,13 @@ from mmdp.kernels import Kernel
 from mmdp.kernels.planner import SAMPLED, VALUES, PlannerTables
 from mmdp.kernels.problem import Problem, at
 from mmdp.methods.base import Context, Outcome
-from mmdp.methods.cadp import ascend
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 
 Array = npt.NDArray[np.float64]
+
+EPISODES = 20_000  # simulated over all models unless their number is given
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,17 @@ def cadp_baseline(context: Context, known: MarkovPolicy | None = None) -> npt.ND
         if not known.deterministic:
             raise InputError("baseline must be a deterministic policy")
         return known.actions
-    quiet = Context(context.model, context.horizon, context.kernel, seed=context.seed)
-    return ascend(quiet, *quiet.weighted(context.problem.prior_weights())).policy
+    x, T = context.problem, context.horizon
+    return context.kernel.ascend(x, T, [None], sweeps="paper")[0].policy
+
+
+def passes_of(problem: Problem, episodes: int | None, *, carry: bool = False) -> float:
+    """What planning, and simulating so many episodes per model, weighs in passes.
+
+    Beliefs take a number per episode and model; those that are carried on wait for each other.
+    """
+    count = EPISODES if episodes is None else episodes * problem.n_models
+    return 20 + count * problem.n_models / 2**17 + (2 * count / problem.n_models if carry else 0)
 
 
 def finish(
@@ -132,14 +142,12 @@ def finish(
     episodes: int | None,
 ) -> Outcome:  # fmt: skip
     """The planner with its simulated return on the models it was built from."""
-    from mmdp.simulate import rehearse, simulate
+    from mmdp.simulate import simulate
 
     baseline = MarkovPolicy.for_model(context.model, actions)
     planner = BeliefPlanner(
         name, context.model, context.horizon, made, baseline, context.kernel
     )  # fmt: skip
-    if context.deadline is not None:
-        context.deadline += rehearse(planner, context.model, context.kernel)
     report = simulate(
         planner, context.model, episodes=episodes, seed=context.seed or 0, backend=context.kernel,
         check_time=context.check_time if context.deadline is not None else None,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,13 +18,14 @@ import numpy as np
 
 from mmdp.bounds import closed
 from mmdp.bounds.descent import Descent, Watch
-from mmdp.bounds.front import rehearse
 from mmdp.bounds.matching import match
-from mmdp.bounds.relaxation import Mask, Relaxation, open_actions
+from mmdp.bounds.relaxation import Mask, Relaxation
 from mmdp.errors import InputError
+from mmdp.kernels import Problem, compiling
 from mmdp.kernels.problem import Array, Pairs
-from mmdp.methods.base import Context, Outcome, Stop, starts_in_order
-from mmdp.methods.cadp import affordable, ascend_all
+from mmdp.methods import starts
+from mmdp.methods.base import Context, Method, Outcome, Stop
+from mmdp.methods.cadp import affordable
 from mmdp.methods.polish import ascend_inside, polish
 from mmdp.solution import Status
 from mmdp.validate import check_whole
@@ -35,7 +35,7 @@ KEEP_BYTES = 512 * 1024**2  # of multipliers kept for open nodes
 
 
 @dataclass(frozen=True)
-class Exact:
+class Exact(Method):
     """Prove how good the best Markov policy is, and find it.
 
     Stops when the bound is within ``gap`` of the value (status OPTIMAL), at the time limit or
@@ -73,6 +73,9 @@ class Exact:
             raise InputError(f"gap must be at least 0, not {self.gap}")
         check_whole(self.starts, "starts")
         check_whole(self.max_nodes, "max_nodes")
+
+    def passes(self, problem: Problem, horizon: int) -> float:
+        return math.inf
 
     def run(self, context: Context) -> Outcome:
         tree = Tree(context, self)
@@ -133,6 +136,12 @@ class Tree:
         return max(self.value + self.slack, left)
 
     @property
+    def deadline(self) -> float | None:
+        """When the time is up, by compiling.clock()."""
+        limit = self.context.deadline
+        return None if limit is None else limit - compiling.spent()
+
+    @property
     def tolerance(self) -> float:
         x = self.context
         return max(
@@ -154,8 +163,9 @@ class Tree:
 
     def first_incumbent(self) -> None:
         context = self.context
-        starts = list(starts_in_order(context, "wsu", self.options.starts))
-        ends = ascend_all(context, starts, 0.0, 1000, affordable(context, "two-way"))
+        x, T = context.problem, context.horizon
+        tables = (each.table for each in starts.in_order(context, "wsu", self.options.starts))
+        ends = context.kernel.ascend(x, T, tables, sweeps=affordable(x, T), watch=context.record)
         if self.options.polish:
             best = max(ends, key=lambda end: end.value)
             polish(context, best.policy, seconds=self._share(0.1))
@@ -164,10 +174,7 @@ class Tree:
         context, x, horizon = self.context, self.problem, self.context.horizon
         if self.proven:  # one model, one action or one step: a closed form is exact
             return
-        spent = rehearse("pair-dual", x, horizon, context.kernel)
-        if context.deadline is not None:
-            context.deadline += spent
-        until = time.perf_counter() + self._share(0.2)
+        until = compiling.clock() + self._share(0.2)
         assert self.own is not None
         coarse, _ = match(x, horizon, context.kernel, self.own, deadline=until)
         self.pairs = Pairs(coarse.first, coarse.second)
@@ -187,9 +194,8 @@ class Tree:
         """Bound the node; close it, or split it at one (t, s)."""
         self.nodes += 1
         root = self.nodes == 1
-        x = Relaxation(
-            self.problem.restricted(node.mask), self.context.horizon, self.context.kernel, self.pairs
-        )
+        inside = self.problem.restricted(node.mask)
+        x = Relaxation(inside, self.context.horizon, self.context.kernel, self.pairs)
         search = Descent(x, self.value)
         if node.y is not None:
             search.y[:] = node.y
@@ -197,7 +203,7 @@ class Tree:
         for _ in range(20 if root else 4):
             before = search.bound if search.steps else node.bound
             search.run(
-                max_steps=steps, enough=self.value, deadline=self.context.deadline,
+                max_steps=steps, enough=self.value, deadline=self.deadline,
                 watch=self._watch(node, search),
             )  # fmt: skip
             self.working = min(node.bound, search.bound)
@@ -242,7 +248,7 @@ class Tree:
         ascend_inside(self.context, mask, actions)
 
     def _watch(self, node: Node, search: Descent) -> Watch:
-        def watch(best: float, now: float) -> None:
+        def watch(best: float) -> None:
             if search.steps % 20 == 0:
                 self.working = min(node.bound, search.bound)
                 self.report()
@@ -254,8 +260,8 @@ class Tree:
 
     def _share(self, share: float) -> float:
         """Seconds: a share of the time limit, or of half a minute where there is none."""
-        deadline = self.context.deadline
-        return share * (30.0 if deadline is None else max(deadline - time.perf_counter(), 0.0))
+        deadline = self.deadline
+        return share * (30.0 if deadline is None else max(deadline - compiling.clock(), 0.0))
 
     def _probe_until(self) -> float:
-        return time.perf_counter() + max(0.05 * self.context.seconds, self._share(0.02))
+        return compiling.clock() + max(0.05 * self.context.seconds, self._share(0.02))

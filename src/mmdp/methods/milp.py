@@ -11,10 +11,9 @@ import numpy as np
 
 from mmdp.bounds import closed, lp
 from mmdp.bounds.relaxation import open_actions, reach_bounds
-from mmdp.errors import InputError
-from mmdp.kernels.problem import Reach
-from mmdp.methods.base import Context, Outcome, Stop, Table, start_policy
-from mmdp.methods.cadp import ascend
+from mmdp.errors import InputError, Remedy
+from mmdp.kernels.problem import Reach, Table
+from mmdp.methods.base import Context, Method, Outcome, Stop
 from mmdp.solution import Status
 
 LIMIT = 400_000  # variables
@@ -22,7 +21,7 @@ FEASIBLE = 1e-6  # HiGHS's own tolerance: its bound is trusted up to this, relat
 
 
 @dataclass(frozen=True)
-class MILP:
+class MILP(Method):
     """Mixed-integer program in occupancy form; CADP gives the value that it must beat.
 
     Parameters
@@ -54,13 +53,14 @@ class MILP:
         size = lp.variables(x, context.horizon)
         if size > LIMIT:
             raise InputError(
-                f"the program would have {size:,} variables (at most {LIMIT:,}); use "
-                "method='exact', which has no limit"
+                f"the program would have {size:,} variables (at most {LIMIT:,}; exact has no "
+                "limit)",
+                [Remedy("method", "exact", do="use")],
             )
         _, outer = closed.first_bound(x, context.horizon, context.kernel)
         details: dict[str, Any] = {"bound": outer, "nodes": 0, "variables": size}
         try:
-            ascend(context, *start_policy(context, "wsu", context.seed))
+            context.kernel.ascend(x, context.horizon, [None], sweeps="paper", watch=context.record)
             program, answer = self._solve(context)
         except (Stop, KeyboardInterrupt) as stop:
             if context.best_policy is None:

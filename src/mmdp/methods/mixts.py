@@ -8,14 +8,15 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from mmdp.errors import InputError
+from mmdp.kernels import Problem
 from mmdp.kernels.planner import SAMPLED, PlannerTables
-from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import cadp_baseline, finish
+from mmdp.methods.base import Context, Method, Outcome
+from mmdp.methods.belief import cadp_baseline, finish, passes_of
 from mmdp.policy import MarkovPolicy
 
 
 @dataclass(frozen=True)
-class MixTS:
+class MixTS(Method):
     """Draw a model from the belief and act by its optimal policy (Hong et al. 2022).
 
     Parameters
@@ -61,6 +62,9 @@ class MixTS:
             )
         if self.reward_sd is not None and not self.reward_sd > 0:
             raise InputError(f"reward_sd must be positive, not {self.reward_sd}")
+
+    def passes(self, problem: Problem, horizon: int) -> float:
+        return passes_of(problem, self.episodes, carry=self.carry)
 
     def run(self, context: Context) -> Outcome:
         problem = context.problem

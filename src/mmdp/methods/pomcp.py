@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -9,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
+from mmdp.kernels import Problem
 from mmdp.kernels.planner import TREE, PlannerTables
-from mmdp.methods.base import Context, Outcome
+from mmdp.methods.base import Context, Method, Outcome
 from mmdp.methods.belief import cadp_baseline, finish
 from mmdp.policy import MarkovPolicy
 from mmdp.validate import check_whole
 
 
 @dataclass(frozen=True)
-class POMCP:
+class POMCP(Method):
     """UCB search on (action, next state), models drawn from the belief at the root.
 
     The root belief is exact, so there is no particle filter to run dry (Silver and Veness
@@ -58,6 +60,9 @@ class POMCP:
             raise InputError(f'leaf must be "cadp", "rollout" or "random", not {self.leaf!r}')
         if not self.exploration >= 0:
             raise InputError(f"exploration must be at least 0, not {self.exploration}")
+
+    def passes(self, problem: Problem, horizon: int) -> float:
+        return math.inf
 
     def run(self, context: Context) -> Outcome:
         if context.model.has_missing:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import mmdp
 from mmdp import plots
 from mmdp.io import write_all
-from mmdp.paper.cases import CASES, METHODS
-from mmdp.paper.figures import paper_figures
+from mmdp.paper.cases import COMPARABLE, METHODS
+from mmdp.paper.figures import Table
 from mmdp.paper.run import Cell, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NOTHING = 1e-4  # where a log scale shows 0
+NOTHING = 1e-4  # what a log scale shows instead of 0
 EXACT = 1e-9  # relative error below which a figure counts as exact
 
 
@@ -70,7 +70,7 @@ def _queries(results: Results) -> Axes:
 
     axis = plots.errors_by(
         pd.DataFrame(results.queries), "queries", "difference", error="stderr", log=True,
-        xlabel="tree queries a decision", ylabel="return above CADP",
+        xlabel="tree queries per decision", ylabel="return above CADP",
     )  # fmt: skip
     axis.axhline(0, color="black", linewidth=0.8)
     axis.set_title("POMCP on RS, T = 50 (100 test models)", loc="left")
@@ -79,7 +79,7 @@ def _queries(results: Results) -> Axes:
 
 # ------------------------------------------------------------------ numbers in words
 def shown(value: float | None, unit: int = 1) -> str:
-    """A figure as the paper prints it: truncated, in units; a dash where there is none.
+    """A figure as the paper prints it: truncated, in units; a dash if there is none.
 
     >>> shown(204.74), shown(42235.3, 1000), shown(None)
     ('204', '42', '–')
@@ -109,15 +109,20 @@ def by_key(results: Results) -> dict[tuple[str, int, str], Cell]:
 
 
 def terminal_tables(results: Results) -> list[tuple[str, list[str], list[list[str]]]]:
-    """(title, columns, rows) of the tables for a terminal of 80 columns: ours (the paper's)."""
+    """(title, columns, rows) of the tables for a terminal of 80 columns.
+
+    ``204 =`` is ours and the paper's; otherwise ours stands before the paper's in brackets.
+    """
     cells, groups = by_key(results), _groups(columns_of(results))
     tables = []
-    for title, table, attribute in (
-        ("Mean return over the test models: ours (paper)", "mean_return", "mean"),
-        ("Standard deviation of returns: ours (paper)", "sd_return", "sd"),
-    ):
+    kinds: tuple[tuple[str, Table], ...] = (
+        ("Mean return over the test models: ours (paper); = the paper's digits", "mean_return"),
+        ("Standard deviation of returns: ours (paper); = the paper's digits, * misprint",
+         "sd_return"),
+    )  # fmt: skip
+    for title, table in kinds:
         for group in groups:
-            rows = [[name, *(_pair(cells[(*at, name)], table, attribute) for at in group)]
+            rows = [[name, *(_pair(cells[(*at, name)], table) for at in group)]
                     for name in METHODS]  # fmt: skip
             tables.append((title, ["", *(f"{d} T={t}" for d, t in group)], rows))
     for group in groups:
@@ -132,39 +137,34 @@ def _groups(columns: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
     return [columns[i : i + 5] for i in range(0, len(columns), 5)]
 
 
-def _pair(c: Cell, table: Any, attribute: str) -> str:
-    printed = paper_figures(table).get((c.domain, c.horizon, c.method))
-    unit = _unit(c)
-    letter = "k" if unit == 1000 else ""
-    ours = shown(getattr(c, attribute), unit)
-    return (
-        f"{ours}{letter} ({shown(printed, unit)}{letter})" if printed is not None else ours + letter
-    )
+def _pair(c: Cell, table: Table) -> str:
+    letter = "k" if c.unit == 1000 else ""
+    ours = shown(c.ours(table), c.unit) + letter
+    if c.equals(table) is None:
+        return ours
+    if c.equals(table):
+        return f"{ours} ="
+    star = "*" if c.misprinted(table) else ""
+    return f"{ours} ({shown(c.printed(table), c.unit)}{letter}{star})"
 
 
 # ------------------------------------------------------------------ the page
 def _page(results: Results, pictures: dict[str, bytes]) -> str:
-    published = sorted({c.domain for c in results.cells if c.source == "published"})
-    generated = sorted({c.domain for c in results.cells if c.source == "generated"})
-    source = "; ".join(
-        f"{', '.join(names)}: {what}"
-        for names, what in ((published, "the published models"), (generated, "generated models"))
-        if names
-    )
     total = sum(c.seconds for c in results.cells)
     body = [
         "<h1>Solving multi-model MDPs: the paper's tables and figure</h1>",
         "<p>Su and Petrik, <em>Solving Multi-Model MDPs by Coordinate Ascent and Dynamic "
         "Programming</em>, UAI 2023, computed again by "
         f"mmdp {mmdp.__version__}. In every cell: <strong>ours</strong>, then the paper's figure, "
-        "then the difference. Models: " + html.escape(source) + ". Computing all policies on this "
-        f"page took {duration(total)} in all.</p>",
+        "then the difference. <span class=same>= paper</span> marks the paper's own digits. "
+        + html.escape(_sources(results)) + f" Computing all policies on this page took "
+        f"{duration(total)} in all.</p>",
         _table(results, "Mean return over the test models",
                "Higher is better. Oracle knows the model and bounds every policy from above. "
                "± is two standard errors of a simulated mean; exact otherwise.", _mean_cell),
         _table(results, "Standard deviation of returns",
                "Over the test models; for MixTS, QMDP and POMCP over models and episodes, "
-               "as in the paper.", _sd_cell),
+               "as in the paper." + _footnote(results), _sd_cell),
         _table(results, "Run time", "To compute a policy; for planners with memory, planning and "
                "simulating every decision. The paper's: minutes on a 3.0 GHz Intel processor, "
                "Julia 1.7.", _time_cell),
@@ -177,6 +177,34 @@ def _page(results: Results, pictures: dict[str, bytes]) -> str:
         _differences(results),
     ]  # fmt: skip
     return PAGE.replace("{{body}}", "\n".join(body))
+
+
+def _sources(results: Results) -> str:
+    """Where the models come from, and how many of the comparable cells are equal."""
+    what = {"published": "the published models", "generated": "models drawn by us",
+            "file": "models from the data folder"}  # fmt: skip
+    domains = {
+        source: dict.fromkeys(c.domain for c in results.cells if c.source == source)
+        for source in what
+    }
+    words = "; ".join(f"{', '.join(names)}: {what[x]}" for x, names in domains.items() if names)
+    compared = [
+        c.equals("mean_return") for c in results.cells
+        if c.source == "published" and c.method in COMPARABLE
+    ]  # fmt: skip
+    if not compared:
+        return f"Models: {words}."
+    return (
+        f"Models: {words}. On the published models {sum(map(bool, compared))} of the "
+        f"{len(compared)} mean returns of CADP, WSU, MVP and Oracle have the paper's digits."
+    )
+
+
+def _footnote(results: Results) -> str:
+    """What the stars in the table of deviations mean; empty if there are none."""
+    if not any(c.misprinted("sd_return") for c in results.cells):
+        return ""
+    return f" * {MISPRINTS}"
 
 
 def _figure_words(results: Results) -> str:
@@ -212,32 +240,27 @@ def _table(results: Results, title: str, note: str, cell: Any) -> str:
 
 
 def _mean_cell(c: Cell) -> str:
-    printed = paper_figures("mean_return").get((c.domain, c.horizon, c.method))
     error = f" ± {2 * c.stderr:,.3g}" if c.stderr > EXACT * max(1.0, abs(c.mean)) else ""
-    return _against(f"{c.mean:,.2f}{error}", c.mean, printed, _unit(c))
+    return _against(c, "mean_return", error)
 
 
 def _sd_cell(c: Cell) -> str:
-    printed = paper_figures("sd_return").get((c.domain, c.horizon, c.method))
-    return _against(f"{c.sd:,.1f}", c.sd, printed, _unit(c))
+    return _against(c, "sd_return")
 
 
-def _unit(c: Cell) -> int:
-    case = CASES[c.domain]
-    return case.unit if c.horizon == case.main else 1
-
-
-def _against(ours: str, value: float, printed: float | None, unit: int) -> str:
+def _against(c: Cell, table: Table, error: str = "") -> str:
+    ours, printed = c.ours(table), c.printed(table)
+    shown = f"<strong>{ours:,.2f}{error}</strong><br>"
     if printed is None:
-        return f"<strong>{ours}</strong><br><small>paper –</small>"
-    same = math.trunc(value / unit) * unit == printed
-    difference = "same digits" if same else f"{round(value - printed):+,}"
-    mark = " class=same" if same else ""
-    return f"<strong>{ours}</strong><br><small{mark}>paper {printed:,} · {difference}</small>"
+        return f"{shown}<small>paper –</small>"
+    if c.equals(table):
+        return f"{shown}<small class=same>= paper {printed:,}</small>"
+    star = "*" if c.misprinted(table) else ""
+    return f"{shown}<small>paper {printed:,}{star} · {round(ours - printed):+,}</small>"
 
 
 def _time_cell(c: Cell) -> str:
-    printed = paper_figures("minutes").get((c.domain, c.horizon, c.method))
+    printed = c.printed("minutes")
     words = "paper –"
     if printed is not None:
         factor = 60 * printed / max(c.seconds, 1e-9)
@@ -265,21 +288,22 @@ REGRET = (
     "and stays bounded for a policy that remembers."
 )
 QUERIES = (
-    "POMCP's return above CADP's by tree queries a decision; bars are two standard errors of the "
+    "POMCP's return above CADP's by tree queries per decision; bars are two standard errors of the "
     "paired difference."
 )
 GENERATED = (
-    "<strong>Other models.</strong> The models behind POP, POPS and INV were never published, and "
-    "RS and HIV are generated too unless <code>--data FOLDER</code> names the published files. "
-    "Generated models come from our own simulated logs and posterior draws, so levels differ. Over "
-    "seeds 0 to 15 CADP's mean return is 193 to 208 on RS (published 204.7), 37.7 to 46.9 thousand "
-    "on HIV (42.2) and −2845 to 4115 on the population problem with 150 models, whose level hangs "
-    "on the log. Seed 9, the default here, is one of those with negative population returns, as in "
-    "the paper, and the closest to the paper on no domain: it gives 206.8 on RS, 328.4 on INV and "
-    "43.9 thousand on HIV, and on POP and POPS −1,882 and −1,550 against the paper's −361 and "
-    "−1,067. HIV's standard deviation is 13 to 23 thousand over the seeds (published test models "
-    "12.0, training models 15.3). Compare methods within a column. With "
-    "the published RS and HIV files every CADP, WSU, MVP and Oracle cell equals the paper's digits."
+    "<strong>Levels of POP, POPS and INV.</strong> Their models were not published, so ours are "
+    "new draws, for POP and POPS from the published log, and a level changes from one set of "
+    "draws to the next: on POPS, CADP's return is −1,048 on average over 20 seeds with a standard "
+    "error of 311, and the paper's figures for CADP, WSU, MVP and Oracle are within 1.3 standard "
+    "errors of ours. The paper's models also vary less than this posterior, on POPS (standard "
+    "deviation 1,986 for CADP; ours 3,149 on average) and more so on POP (1,081), as draws from "
+    "a chain that has not converged do, so POP's level differs by more than our draws explain."
+)
+MISPRINTS = (
+    "The paper misprints two standard deviations of CADP on HIV, which contradict its own rows: "
+    "at T = 5 CADP's return is WSU's, whose deviation is 7,729, not 9,342; at T = 20 it is "
+    "Mirror's, whose deviation is 12,237, not 11,309. The published models give 7,729 and 12,237."
 )
 DIFFERENCES = (
     "<strong>Gradient and Mirror.</strong> The published code keeps q only for the chosen action, "
@@ -291,14 +315,11 @@ DIFFERENCES = (
     "queries. Here both plan on the training models with exact beliefs; POMCP has 50 queries as "
     "well, but values its leaves by CADP.",
     "<strong>MixTS.</strong> The published adaptation learns from rewards and carries its belief "
-    "across episodes. Here it learns from transitions, draws one model an episode and starts each "
+    "across episodes. Here it learns from transitions, draws one model per episode and starts each "
     "episode from the prior; the published variant is "
     "<code>MixTS(likelihood=\"reward\", carry=True)</code>.",
     "<strong>Truncation.</strong> The paper prints figures truncated towards zero, HIV at T = 15 "
-    "in thousands; “same digits” means equal after the same truncation.",
-    "<strong>Misprints.</strong> CADP's standard deviations on HIV contradict the paper's own "
-    "rows: at T = 5 its policy and return are WSU's (7729, printed 9342), at T = 20 its return is "
-    "Mirror's (12237, printed 11309). The data gives 7729 and 12237.",
+    "in thousands; “= paper” means equal after the same truncation.",
     "<strong>Run times.</strong> Ours exclude reading or generating the models and compiling the "
     "kernels; the paper's include loading and compiling. HIV's minutes are printed for other "
     "horizons than its returns.",
@@ -319,7 +340,7 @@ th, td { padding: .4rem .7rem; border-bottom: 1px solid var(--line); text-align:
          vertical-align: top; white-space: nowrap; }
 th[scope=row], thead th:first-child { text-align: left; }
 tbody tr:first-child { background: var(--soft); }
-small { opacity: .75; } .same { font-style: italic; }
+small { opacity: .75; } .same { opacity: 1; font-weight: 600; color: #2a7d4f; }
 .scroll { overflow-x: auto; }
 figure { margin: 1rem 0; } img { max-width: 100%; height: auto; background: white; }
 figcaption { max-width: 46rem; opacity: .85; }

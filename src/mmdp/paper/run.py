@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -11,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mmdp
-from mmdp.console import Interrupts
 from mmdp.errors import InputError
+from mmdp.interrupts import Interrupts
 from mmdp.paper.cases import (
     CASES,
     METHODS,
@@ -23,16 +24,17 @@ from mmdp.paper.cases import (
     episodes_for,
     method_for,
 )
-from mmdp.paper.figures import paper_figures
+from mmdp.paper.figures import Table, misprints, paper_figures
 from mmdp.policy import MarkovPolicy
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("domain", "horizon", "method", "mean", "sd", "stderr", "seconds",
-           "paper_mean", "paper_sd", "paper_minutes")  # fmt: skip
+COLUMNS = ("domain", "horizon", "method", "models", "mean", "sd", "stderr", "seconds",
+           "paper_mean", "mean_equal", "paper_sd", "sd_equal", "sd_misprinted",
+           "paper_minutes")  # fmt: skip
 
-FORMAT = 2  # of the files in out/cells: another number makes the old ones stale
+FORMAT = 3  # of the files in out/cells: another number makes the old ones stale
 QUERIES = (5, 50, 500)
 FULL_QUERIES = (*QUERIES, 5000)
 REGRET_HORIZONS = (2, 4, 8, 16, 32, 64)
@@ -56,6 +58,33 @@ class Cell:
     source: str
     details: dict[str, Any]
 
+    @property
+    def key(self) -> tuple[str, int, str]:
+        return self.domain, self.horizon, self.method
+
+    @property
+    def unit(self) -> int:
+        """What the paper's returns and deviations count in: ones or thousands."""
+        return CASES[self.domain].unit_at(self.horizon)
+
+    def ours(self, table: Table) -> float:
+        return {"mean_return": self.mean, "sd_return": self.sd, "minutes": self.seconds / 60}[table]
+
+    def printed(self, table: Table) -> float | None:
+        """The paper's figure for this cell."""
+        return paper_figures(table).get(self.key)
+
+    def equals(self, table: Table) -> bool | None:
+        """Whether ours, truncated as the paper does, is its figure; None without one."""
+        printed = self.printed(table)
+        if printed is None:
+            return None
+        return math.trunc(self.ours(table) / self.unit) * self.unit == printed
+
+    def misprinted(self, table: Table) -> bool:
+        """Whether the paper's figure contradicts its own rows."""
+        return table == "sd_return" and self.key in misprints()
+
 
 @dataclass(frozen=True)
 class Results:
@@ -72,13 +101,13 @@ class Results:
         """One row per (domain, horizon, method) beside the paper's figures."""
         import pandas as pd
 
-        printed = [paper_figures(t) for t in ("mean_return", "sd_return", "minutes")]
-        rows = []
-        for c in self.cells:
-            key = (c.domain, c.horizon, c.method)
-            rows.append(
-                (*key, c.mean, c.sd, c.stderr, c.seconds, *(table.get(key) for table in printed))
-            )
+        rows = [
+            (*c.key, c.source, c.mean, c.sd, c.stderr, c.seconds,
+             c.printed("mean_return"), c.equals("mean_return"),
+             c.printed("sd_return"), c.equals("sd_return"), c.misprinted("sd_return"),
+             c.printed("minutes"))
+            for c in self.cells
+        ]  # fmt: skip
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -116,8 +145,8 @@ class Job:
 
     @property
     def generated(self) -> list[str]:
-        """The domains whose models are drawn, since no published ones are at hand."""
-        return [case.name for case in self.cases if self._data_keys[case.name] is None]
+        """The domains whose models are drawn: neither published nor in the data folder."""
+        return [c.name for c in self.cases if c.generate and self._data_keys[c.name] is None]
 
     def run(self) -> Results:
         """Compute (or reuse) everything; files are written by :func:`mmdp.paper.write`.
@@ -139,7 +168,7 @@ class Job:
         return FULL_QUERIES if self.full else QUERIES
 
     def _horizons(self, case: Case) -> tuple[int, ...]:
-        return case.horizons if self.full else (case.main,)
+        return case.horizons if self.full else case.quick()
 
     def _case(self, case: Case) -> Iterator[Cell]:
         made: list[Any] = []
@@ -225,7 +254,7 @@ class Job:
             mmdp.MixTS(resample="step"),
             mmdp.POMCP(queries=REGRET_QUERIES),
         )
-        frame = mmdp.regret_by_horizon(model, REGRET_HORIZONS, methods, seed=self.seed)
+        frame = mmdp.measures.regret_by_horizon(model, REGRET_HORIZONS, methods, seed=self.seed)
         return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
 
     def _queries(self) -> list[dict[str, Any]]:
@@ -297,7 +326,7 @@ def _whole(compute: Callable[[], Any]) -> Any:
 def _check_data(data: Path) -> None:
     if not data.is_dir():
         raise InputError(f"the data folder {data} does not exist; give a folder with --data")
-    if not any(case.published(data) for case in CASES.values()):
+    if not any(case.found_in(data) for case in CASES.values()):
         folders = ", ".join(case.folder for case in CASES.values())
         raise InputError(
             f"{data}: no published models here; looked for training.csv in the folders {folders}"

@@ -20,13 +20,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.domains._common import check_choice, check_count, generators
-from mmdp.errors import InputError, MemoryLimitError, shown
+from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.io import save, write_all
 from mmdp.io.tables import by_label
 from mmdp.model import MMDP
 from mmdp.posterior.log import Log, read_log
 from mmdp.posterior.rewards import Rewards, read_rewards
-from mmdp.support import MATERIALISE_LIMIT, Array, Support, readable_bytes
+from mmdp.support import MATERIALISE_LIMIT, Array, Support
+from mmdp.words import counted, readable_bytes
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -74,9 +75,9 @@ class Fit:
     def __repr__(self) -> str:
         test = 0 if self.test is None else self.test.n_models
         lines = [
-            f"Fit({shown(int(self.visits.sum()), 'transition')}; {self.train.n_models} train and "
-            f"{test} test models, {shown(self.train.n_states, 'state')}, "
-            f"{shown(self.train.n_actions, 'action')}; {len(self.unseen)} of "
+            f"Fit({counted(int(self.visits.sum()), 'transition')}; {self.train.n_models} train and "
+            f"{test} test models, {counted(self.train.n_states, 'state')}, "
+            f"{counted(self.train.n_actions, 'action')}; {len(self.unseen)} of "
             f"{self.visits.size} state-action pairs unseen)"
         ]
         return "\n".join(lines + [f"  warning: {text}" for text in self.warnings])
@@ -196,7 +197,8 @@ def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options:
     taken = [x for x in ("training.csv", "test.csv", "model.npz") if (folder / x).exists()]
     if taken and not overwrite:
         raise InputError(
-            f"{folder}: holds {taken[0]} already; name another folder or pass overwrite"
+            f"{folder}: holds {taken[0]} already",
+            ["name another folder", Remedy("overwrite", True)],
         )
     found = fit(log, **options)
     _make_room(folder)
@@ -268,9 +270,9 @@ def _check_pairs(log: Log) -> None:
     pairs = log.states.size * log.actions.size
     if pairs * 8 > MATERIALISE_LIMIT // 4 and pairs > 64 * len(log):
         raise MemoryLimitError(
-            f"{log.source.place}: {shown(log.states.size, 'state')} and "
-            f"{shown(log.actions.size, 'action')} make {pairs:,} pairs for "
-            f"{shown(len(log), 'row')}; number states and actions from 0 without gaps, or name "
+            f"{log.source.place}: {counted(log.states.size, 'state')} and "
+            f"{counted(log.actions.size, 'action')} make {pairs:,} pairs for "
+            f"{counted(len(log), 'row')}; number states and actions from 0 without gaps, or name "
             "those that exist by states= and actions="
         )
 
@@ -281,9 +283,13 @@ def _check_size(entries: int, data: _Counts, models: int, log: Log) -> None:
     if size > MATERIALISE_LIMIT:
         raise MemoryLimitError(
             f"{log.source.place}: {entries:,} possible transitions ("
-            f"{shown(data.n_states, 'state')}, {shown(data.n_actions, 'action')}) in "
-            f"{shown(models, 'model')} would take {readable_bytes(size)}; restrict support= "
-            '("seen" or a mask), draw fewer models or merge states'
+            f"{counted(data.n_states, 'state')}, {counted(data.n_actions, 'action')}) in "
+            f"{counted(models, 'model')} would take {readable_bytes(size)}",
+            [
+                Remedy("support", "seen", do="leave out next states that never happened with"),
+                "draw fewer models",
+                "merge states",
+            ],
         )
 
 
@@ -390,16 +396,23 @@ def _fail_unseen(never: Ints, data: _Counts, log: Log) -> None:
     some = "; ".join(_place(int(row), data, log) for row in never[:3])
     more = " ..." if len(never) > 3 else ""
     log.source.fail(
-        f"{shown(len(never), 'state-action pair')} never seen ({some}{more}); choose "
-        'unseen="prior", "absorb" or "forbid", or name the states that end an episode by '
-        "absorbing="
+        f"{counted(len(never), 'state-action pair')} never seen ({some}{more})",
+        remedies=[
+            Remedy("unseen", "prior", "absorb", "forbid", do="choose"),
+            Remedy("absorbing", do="name the states that end an episode with"),
+        ],
     )
 
 
 def _fail_empty(row: int, data: _Counts, log: Log, count: int) -> None:
     log.source.fail(
-        f"no next state is possible for {_place(row, data, log)} ({shown(count, 'pair')} like "
-        'it); widen support= or the prior, or choose unseen="absorb" or "forbid"'
+        f"no next state is possible for {_place(row, data, log)} "
+        f"({counted(count, 'pair')} like it)",
+        remedies=[
+            Remedy("support", do="widen"),
+            Remedy("prior", do="widen"),
+            Remedy("unseen", "absorb", "forbid", do="choose"),
+        ],
     )
 
 
@@ -411,7 +424,7 @@ def _check_supported(keys: Ints, data: _Counts, log: Log, free: Bools) -> None:
         row, after = divmod(int(seen[np.argmax(outside)]), data.n_states)
         log.source.fail(
             f"the log has {_place(row, data, log)} leading to {log.states.of(after)}, which "
-            f"support= or the prior rules out ({shown(int(outside.sum()), 'transition')} like "
+            f"support= or the prior rules out ({counted(int(outside.sum()), 'transition')} like "
             "it); allow it or correct the log"
         )
 
@@ -499,7 +512,7 @@ def _warnings(data: _Counts, plan: _Plan, log: Log, unseen: Unseen) -> list[str]
         told.append(f"never left in the log: {some}; if they end an episode, name them absorbing")
     absent = int((~entered & ~left).sum())
     if absent:
-        told.append(f"{shown(absent, 'state')} never occurs in the log; ids count from 0")
+        told.append(f"{counted(absent, 'state')} never occurs in the log; ids count from 0")
     seen = (data.visits > 0) & ~plan.still
     heavy = int((plan.prior_mass[seen] > data.visits[seen]).sum())
     if seen.any() and heavy > 0.5 * seen.sum():

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.errors import InputError, MemoryLimitError, shown
+from mmdp.errors import InputError, MemoryLimitError
 from mmdp.model import MMDP
-from mmdp.support import MATERIALISE_LIMIT, Array, float_array, is_sparse_nest, readable_bytes
+from mmdp.support import MATERIALISE_LIMIT, Array, float_array, is_sparse_nest
 from mmdp.validate import ROW_SUM_TOLERANCE
+from mmdp.words import counted, readable_bytes
 
 Draws = dict[str, Array]
 Build = Callable[[dict[str, Any]], Any]
@@ -144,7 +145,7 @@ def _numeric(name: object, values: Any) -> Array:
     if bad.any():
         raise InputError(
             f"draw {int(np.argmax(bad))}: parameter {str(name)!r} is missing or not finite "
-            f"({shown(int(bad.sum()), 'draw')} like it); drop these draws"
+            f"({counted(int(bad.sum()), 'draw')} like it); drop these draws"
         )
     return array
 
@@ -288,7 +289,7 @@ def _check_memory(transitions: Array, count: int) -> None:
     size = transitions.size * 8 * count
     if size > MATERIALISE_LIMIT:
         raise MemoryLimitError(
-            f"{shown(count, 'draw')} of {transitions.size:,} transitions would take "
+            f"{counted(count, 'draw')} of {transitions.size:,} transitions would take "
             f"{readable_bytes(size)}; use fewer draws, or return scipy sparse matrices"
         )
 
@@ -323,7 +324,7 @@ def _check_draw(low: Array, sums: Array, table: Draws, i: int) -> None:
         what = f"go down to {low[s, a]:.6g}"
     raise InputError(
         f"{_draw_place(table, i)}: probabilities of state {s}, action {a} {what} "
-        f"({shown(int(bad.sum()), 'row')} of this draw like it); correct build or drop the draw"
+        f"({counted(int(bad.sum()), 'row')} of this draw like it); correct build or drop the draw"
     )
 
 

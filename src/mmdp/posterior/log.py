@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,54 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import InputError, shown
+from mmdp.errors import InputError, Remedy
 from mmdp.io.columns import PAPER
+from mmdp.io.labels import Coded, Ints, Labels, Names, are_whole, coded, labels_of
 from mmdp.io.parquet import ParquetColumns
-from mmdp.io.reading import Source, header, numbers, read_csv, suggested
+from mmdp.io.reading import Source, header, numbers, read_csv
 from mmdp.support import Array
-
-Ints = npt.NDArray[np.int64]
-Labels = tuple[str, ...]
+from mmdp.words import counted, suggested
 
 REQUIRED = ("state", "action", "next_state")
 ROLES = (*REQUIRED, "reward", "episode", "time")
 MISSING = ("", "NA", "NaN", "nan", "<NA>")  # how a missing value is written in text
-_WHOLE = re.compile(r"(0|[1-9][0-9]{0,15})(\.0*)?")
-
-
-@dataclass(frozen=True)
-class Names:
-    """What the ids 0..size-1 of a kind (state or action) stand for."""
-
-    kind: str
-    size: int
-    labels: Labels | None
-
-    @cached_property
-    def _position(self) -> dict[str, int]:
-        return {label: i for i, label in enumerate(self.labels or ())}
-
-    def of(self, index: int) -> str:
-        """The id or label as shown in messages."""
-        return str(index) if self.labels is None else repr(self.labels[index])
-
-    def shown(self, index: int) -> str | int:
-        """The label, or the id where there are no labels."""
-        return index if self.labels is None else self.labels[index]
-
-    def place(self, value: object) -> int:
-        """The id of a label, or of an id; an error that suggests the right one."""
-        text = str(value)
-        if text in self._position:
-            return self._position[text]
-        if self.labels is None and _WHOLE.fullmatch(text) and float(text) < self.size:
-            return int(float(text))
-        known = self.labels if self.labels is not None else [f"0..{self.size - 1}"]
-        some = ", ".join(known[:8])
-        raise InputError(
-            f"unknown {self.kind} {suggested(text, known)}; the log has {some}"
-            + (" ..." if len(known) > 8 else "")
-        )
 
 
 @dataclass(frozen=True)
@@ -80,25 +41,6 @@ class Log:
 
     def __len__(self) -> int:
         return len(self.state)
-
-
-@dataclass(frozen=True)
-class Coded:
-    """A column as codes and what they stand for; ``values`` None means the code itself."""
-
-    codes: npt.NDArray[Any]
-    values: list[str] | None
-    ordered: bool = False  # the values come in an order of their own
-
-    @property
-    def whole(self) -> bool:
-        return self.values is None or all(_WHOLE.fullmatch(x) for x in self.values)
-
-    def numbers(self) -> Ints:
-        """(rows,) the ids that the column holds."""
-        if self.values is None:
-            return self.codes.astype(np.int64, copy=False)
-        return np.array([int(float(x)) for x in self.values], dtype=np.int64)[self.codes]
 
 
 def read_log(
@@ -201,7 +143,8 @@ def _roles(
         told += [f"no column {role!r}" for role in lacking]
         source.fail(
             f"{'; '.join(told)}; a log has state,action,next_state and may have "
-            "reward,episode,time (columns= names others)"
+            "reward,episode,time",
+            remedies=[Remedy("columns", {"ROLE": "NAME"}, do="name others with")],
         )
     notes = [f"columns not used: {', '.join(others)}"] if others else []
     return roles, notes
@@ -234,20 +177,17 @@ def _coded(column: pd.Series, role: str, source: Source, wanted: Mapping[str, An
         _refuse_missing(~np.isfinite(array), role, source)
         if (array == np.floor(array)).all() and array.min() >= 0 and array.max() < 4e9:
             return _coded(pd.Series(array.astype(np.int64)), role, source, wanted)
-    codes, values = _factorized(column)
-    _refuse_missing(codes < 0, role, source)
+    part = coded(column)
     labels = wanted[kind] if isinstance(wanted[kind], tuple) else ()
-    blank = [i for i, text in enumerate(values) if text.strip() in MISSING and text not in labels]
-    if blank:
-        _refuse_missing(np.isin(codes, blank), role, source)
-    from_file = isinstance(source.place, Path) and source.place.suffix == ".csv"
-    ordered = isinstance(dtype, pd.CategoricalDtype) and not from_file
-    return Coded(codes, [x.strip() for x in values] if from_file else values, ordered)
+    _refuse_missing(part.blank(set(MISSING) - set(labels)), role, source)
+    if isinstance(source.place, Path) and source.place.suffix == ".csv":
+        return Coded(part.codes, [x.strip() for x in part.texts or ()])
+    return part
 
 
 def _refuse_missing(missing: npt.NDArray[np.bool_], role: str, source: Source) -> None:
     if missing.any():
-        count = shown(int(missing.sum()), "row")
+        count = counted(int(missing.sum()), "row")
         source.fail(
             f"{role} is missing ({count} like it); fill it in or drop the row",
             int(np.argmax(missing)),
@@ -264,7 +204,7 @@ def _ids(
     """The ids of the columns of a kind, and what they stand for."""
     parts, given = [coded[role] for role in roles], wanted[kind]
     whole = all(part.whole for part in parts)
-    if isinstance(given, tuple) and whole and not all(_WHOLE.fullmatch(x) for x in given):
+    if isinstance(given, tuple) and whole and not are_whole(given):
         names = Names(kind, len(given), given)  # the log has ids, the list names them
         return names, _numbered(parts, roles, names, source)
     if isinstance(given, tuple):
@@ -276,7 +216,7 @@ def _ids(
         top = max(int(part.numbers().max()) for part in parts)
         names = Names(kind, top + 1 if given is None else given, None)
         return names, _numbered(parts, roles, names, source)
-    labels = _labels_in_order(parts)
+    labels = labels_of(parts)
     names = Names(kind, len(labels), labels)
     return names, [_looked_up(x, r, names, source) for x, r in zip(parts, roles, strict=True)]
 
@@ -297,51 +237,30 @@ def _numbered(
 
 
 def _looked_up(part: Coded, role: str, names: Names, source: Source) -> Ints:
-    assert names.labels is not None
-    if part.values is None:
-        values = [str(i) for i in range(int(part.codes.max()) + 1)]
-    else:
-        values = part.values
-    found = pd.Index(names.labels).get_indexer(pd.Index(values)).astype(np.int64)[part.codes]
+    labels = names.labels or ()
+    found = part.ids(labels)
     if found.min() < 0:
-        row = int(np.argmin(found))
-        told = suggested(values[int(part.codes[row])], names.labels)
+        row = int(np.argmax(found < 0))
         source.fail(
-            f"{role} {told} is not among the {shown(names.size, names.kind)} given; correct it, "
-            f"or add it to {names.kind}s=",
+            f"{role} {suggested(part.text(row), labels)} is not among the "
+            f"{counted(names.size, names.kind)} given; correct it, or add it to {names.kind}s=",
             row,
         )
     return found
-
-
-def _labels_in_order(parts: Sequence[Coded]) -> Labels:
-    """Labels that occur: in the order of the categories, or as they first appear."""
-    labels: dict[str, None] = {}
-    for part in parts:
-        if part.values is None:
-            part = Coded(part.codes, [str(i) for i in range(int(part.codes.max()) + 1)])
-        assert part.values is not None
-        first = np.full(len(part.values), len(part.codes))
-        first[part.codes[::-1]] = np.arange(len(part.codes) - 1, -1, -1)
-        used = np.flatnonzero(first < len(part.codes))
-        order = used if part.ordered else used[np.argsort(first[used])]
-        labels |= dict.fromkeys(part.values[i] for i in order)
-    return tuple(labels)
 
 
 def _first_states(table: Mapping[str, pd.Series], state: Ints, source: Source) -> Ints | None:
     """The state that each episode starts in: its earliest row by time, else by place."""
     if "episode" not in table:
         return None
-    codes, values = _factorized(table["episode"])
-    blank = [i for i, text in enumerate(values) if text.strip() in MISSING]
-    _refuse_missing((codes < 0) | np.isin(codes, blank), "episode", source)
-    rows = np.arange(len(codes) - 1, -1, -1)
+    episode = coded(table["episode"])
+    _refuse_missing(episode.blank(MISSING), "episode", source)
+    rows = np.arange(len(episode.codes) - 1, -1, -1)
     if "time" in table:
         times = _times(table["time"], source)
         rows = rows[np.argsort(-times[::-1], kind="stable")]
-    first = np.full(len(values), -1, dtype=np.int64)
-    first[codes[rows]] = rows  # the last one written is the earliest
+    first = np.full(int(episode.codes.max()) + 1, -1, dtype=np.int64)
+    first[episode.codes[rows]] = rows  # the last one written is the earliest
     return state[first[first >= 0]]
 
 
@@ -350,24 +269,17 @@ def _times(column: pd.Series, source: Source) -> Array:
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iuf":
         times = column.to_numpy(np.float64)
     else:
-        codes, values = _factorized(column)
-        numeric = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(np.float64)
+        part = coded(column)
+        texts = pd.Series(part.texts)
+        numeric = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64)
         if np.isnan(numeric).any():
-            dates = pd.to_datetime(pd.Series(values), errors="coerce", format="ISO8601", utc=True)
+            dates = pd.to_datetime(texts, errors="coerce", format="ISO8601", utc=True)
             origin = dates.min()
             numeric = ((dates - origin) / pd.Timedelta(seconds=1)).to_numpy(np.float64)
-        times = np.append(numeric, np.nan)[codes]
+        times = np.append(numeric, np.nan)[part.codes]
     if not np.isfinite(times).all():
         row = int(np.argmin(np.isfinite(times)))
         source.fail(
             f"time is {column.iloc[row]!r}, missing or not a number or an ISO date; correct it", row
         )
     return times
-
-
-def _factorized(column: pd.Series) -> tuple[npt.NDArray[Any], list[str]]:
-    """Codes (-1: missing) and the text of what they stand for."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return column.cat.codes.to_numpy(), [str(x) for x in column.cat.categories]
-    codes, uniques = pd.factorize(column)
-    return codes, [str(x) for x in uniques]

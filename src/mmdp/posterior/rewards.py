@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import InputError, shown
+from mmdp.errors import InputError
+from mmdp.io.labels import Ints, Names
 from mmdp.io.parquet import read_parquet
-from mmdp.io.reading import Source, header, numbers, read_csv, suggested
-from mmdp.posterior.log import Log, Names
+from mmdp.io.reading import Source, header, numbers, read_csv
+from mmdp.posterior.log import Log
 from mmdp.support import Array
+from mmdp.words import counted, suggested
 
-Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
@@ -185,7 +186,7 @@ def _from_table(table: Any, log: Log, keys: Ints, still: Bools) -> Rewards:
         state, action = divmod(int(lacking[0]), n_actions)
         source.fail(
             f"no reward for state {log.states.of(state)}, action {log.actions.of(action)} "
-            f"({shown(len(lacking), 'pair')} like it); add a row"
+            f"({counted(len(lacking), 'pair')} like it); add a row"
         )
     full = np.where(np.isnan(full), 0.0, full)
     return Rewards((n_states, n_actions), mean=full.reshape(n_states, n_actions))
@@ -197,7 +198,7 @@ def _by_transition(flat: Ints, values: Array, log: Log, keys: Ints, still: Bools
     found = flat[order][at] == keys
     free = ~still[keys // log.states.size]
     lacking = int((~found & free).sum())
-    told = f"the rewards table lacks {shown(lacking, 'possible transition')}; they earn 0"
+    told = f"the rewards table lacks {counted(lacking, 'possible transition')}; they earn 0"
     return Rewards(
         (log.states.size, log.actions.size),
         on_keys=np.where(found & free, values[order][at], 0.0),
@@ -229,19 +230,8 @@ def _table_columns(frame: pd.DataFrame, source: Source) -> list[str]:
 
 
 def _places(column: pd.Series, names: Names, source: Source) -> Ints:
-    codes, uniques = pd.factorize(column.reset_index(drop=True))
-    ids: Mapping[Any, int] = {}
-    try:
-        ids = {value: names.place(value) for value in uniques}
-    except InputError as error:
-        bad = next(i for i, value in enumerate(uniques) if not _known(value, names))
-        source.fail(str(error), int(np.argmax(codes == bad)))
-    return np.array([ids[value] for value in uniques], dtype=np.int64)[codes]
-
-
-def _known(value: object, names: Names) -> bool:
-    try:
-        names.place(value)
-    except InputError:
-        return False
-    return True
+    found = names.find(column)
+    if found.min() < 0:
+        row = int(np.argmax(found < 0))
+        source.fail(names.unknown(column.iloc[row]), row)
+    return found

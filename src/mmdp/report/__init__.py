@@ -11,7 +11,6 @@ import numpy.typing as npt
 from mmdp import plots
 from mmdp.bounds import Bound
 from mmdp.errors import InputError
-from mmdp.io.reading import suggested
 from mmdp.io.writing import PathLike, write_whole
 from mmdp.methods import Method
 from mmdp.model import MMDP
@@ -21,6 +20,7 @@ from mmdp.report.facts import Facts, Say
 from mmdp.report.page import page
 from mmdp.report.pictures import PICTURES
 from mmdp.solution import Solution
+from mmdp.words import suggested
 
 __all__ = ["PICTURES", "draw", "read_effects", "read_unseen", "write"]
 

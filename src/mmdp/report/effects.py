@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import shown
-from mmdp.io.reading import Source, header, numbers, read_csv, suggested
+from mmdp.io.labels import Ints, coded
+from mmdp.io.reading import Source, header, numbers, read_csv
 from mmdp.io.writing import PathLike
 from mmdp.model import MMDP
+from mmdp.words import counted, suggested
 
 Array = npt.NDArray[np.float64]
 NEEDED = ("state", "action", "effect", "cost")
@@ -55,15 +56,14 @@ def read_effects(file: PathLike, model: MMDP) -> tuple[Array, Array]:
     return found[0], found[1]
 
 
-def _ids(column: pd.Series, kind: str, model: MMDP, source: Source) -> npt.NDArray[np.int64]:
+def _ids(column: pd.Series, kind: str, model: MMDP, source: Source) -> Ints:
     labels = getattr(model, f"{kind}_labels")
-    text = column.astype(str).str.strip()
-    ids = pd.Index(labels).get_indexer(pd.Index(text)).astype(np.int64)
-    if (ids < 0).any():
-        row = int(np.argmin(ids))
-        source.fail(
-            f"unknown {kind} {suggested(text.iloc[row], labels)}; use those of the model", row
-        )
+    given = coded(column.astype(str).str.strip())
+    ids = given.ids(labels)
+    if ids.min() < 0:
+        row = int(np.argmax(ids < 0))
+        told = suggested(given.text(row), labels)
+        source.fail(f"unknown {kind} {told}; use those of the model", row)
     return ids
 
 
@@ -78,5 +78,6 @@ def _check_once(
         where = ", ".join(f"{kind} {label!r}" for kind, label in zip(kinds, labels, strict=True))
         what = "given twice" if given[tuple(place)] > 1 else "not given"
         source.fail(
-            f"{where} is {what} ({shown(int(wrong.sum()), 'case')} like it); give every action once"
+            f"{where} is {what} ({counted(int(wrong.sum()), 'case')} like it); give every action "
+            "once"
         )

@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-import mmdp
+from mmdp import plots
 from mmdp.bounds import Bound
 from mmdp.errors import InputError
+from mmdp.measures import (
+    Stability,
+    WillingnessToPay,
+    enough_models,
+    information_table,
+    stability,
+    willingness_to_pay,
+)
+from mmdp.measures.tables import Cells, policy_cells
 from mmdp.methods import Method
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Evaluation, Solution
-from mmdp.solve import check_horizon
+from mmdp.solve import check_horizon, evaluate, model_weights, solve
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from mmdp.measures import Stability, WillingnessToPay
 
 Array = npt.NDArray[np.float64]
 Say = Callable[[str], object]
@@ -47,19 +54,13 @@ class Row:
     status: str
 
 
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """What is known about each time and state, all (T, S).
+class SizeChange(NamedTuple):
+    """The return on held-out models with all ``models``, and its gain over ``fewer``."""
 
-    ``probability`` of being there; ``margin`` lost by taking the runner-up there once and
-    ``runner_up`` its action, NaN and -1 where no model gets there or there is no other action;
-    ``agree`` the weight of the models whose own best policy may take this action there.
-    """
-
-    probability: Array
-    margin: Array
-    runner_up: npt.NDArray[np.int64]
-    agree: Array
+    models: int
+    fewer: int
+    value: float
+    gain: float
 
 
 class Facts:
@@ -128,7 +129,7 @@ class Facts:
             return self.solved(0)
         if not isinstance(self.given, Solution):
             return None
-        found, here = self.given.returns, mmdp.evaluate(self.given, self.model).returns
+        found, here = self.given.returns, evaluate(self.given, self.model).returns
         same = len(found) == len(here) and np.allclose(found, here, rtol=1e-6, atol=1e-9)
         return self.given if same else None
 
@@ -152,16 +153,34 @@ class Facts:
     def evaluation(self) -> Evaluation:
         if self.solution is not None and self.given is None:
             return self.solution.evaluation
-        return mmdp.evaluate(self.policy, self.model)
+        return evaluate(self.policy, self.model)
+
+    @property
+    def worst_model(self) -> str:
+        """The label of the model with the least return, among those that count."""
+        found = self.evaluation
+        worst = np.where(found.weights > 0, found.returns, np.inf).argmin()
+        return self.model.model_labels[int(worst)]
+
+    @property
+    def near_optimal(self) -> float:
+        """Weight of the models in which the policy is within 1% of their own optimum."""
+        found = self.evaluation
+        return float(found.weights[found.regret <= 0.01 * np.abs(found.oracle)].sum())
 
     @cached_property
     def held_out(self) -> Evaluation | None:
-        return None if self.test is None else mmdp.evaluate(self.policy, self.test)
+        return None if self.test is None else evaluate(self.policy, self.test)
 
     @property
     def oracle(self) -> Array:
         """(M,) return of each model's own optimal policy."""
         return self.evaluation.oracle
+
+    @property
+    def oracle_mean(self) -> float:
+        """The mean return of someone who knows the model."""
+        return float(self.oracle @ self.evaluation.weights)
 
     @cached_property
     def bound(self) -> Bound | None:
@@ -186,7 +205,7 @@ class Facts:
         if place not in self._solved:
             method = self.methods[place]
             self._say(f"solving with {getattr(method, 'name', method)}")
-            self._solved[place] = mmdp.solve(self.model, self.horizon, method, seed=self.seed)
+            self._solved[place] = solve(self.model, self.horizon, method, seed=self.seed)
         return self._solved[place]
 
     @cached_property
@@ -205,7 +224,7 @@ class Facts:
     def _tested(self, found: Solution, *, first: bool) -> Evaluation | None:
         if self.test is None or first:
             return self.held_out
-        return mmdp.evaluate(found, self.test, seed=self.seed)
+        return evaluate(found, self.test, seed=self.seed)
 
     @staticmethod
     def _row(
@@ -236,33 +255,73 @@ class Facts:
                 found.setdefault(name.upper() if len(name) == 3 else name, run.trace)
         return found
 
+    @property
+    def climbed(self) -> float | None:
+        """What CADP gained from its start; None if it kept it."""
+        if all(len(y) == 1 for y in self.traces.values()):
+            return None
+        return max(float(y[-1] - y[0]) for y in self.traces.values())
+
+    @property
+    def simulated(self) -> bool:
+        """Whether some line of the table of methods has an error bar."""
+        return any(row.found.errors is not None for row in self.rows)
+
+    @property
+    def options(self) -> str:
+        """The options of the method that found the policy, in brackets."""
+        given = {} if self.solution is None else self.solution.provenance.options
+        told = ", ".join(
+            f"{key} {value}" for key, value in given.items()
+            if isinstance(value, (str, int, float)) and not isinstance(value, bool)
+        )  # fmt: skip
+        return f" ({told})" if told else ""
+
+    # -------------------------------------------------------------- the models
+    @property
+    def equal_weights(self) -> bool:
+        return bool(np.allclose(self.model.weights, 1 / self.model.n_models))
+
+    @property
+    def effective_models(self) -> float:
+        """How many models of equal weight these are as good as."""
+        return 1 / float((self.model.weights**2).sum())
+
+    @property
+    def start_states(self) -> list[int]:
+        """The states that an episode may start in."""
+        return np.flatnonzero(self.model.initial > 0).tolist()
+
     # -------------------------------------------------------------- times and states
     @cached_property
     def weights(self) -> Array | None:
         """(T, M, S) b_{t,m}(s) under the policy; None where they would take too much memory."""
         size = self.horizon * self.model.n_models * self.model.n_states
-        return None if size > LARGEST_WEIGHTS else mmdp.model_weights(self.model, self.policy)
+        return None if size > LARGEST_WEIGHTS else model_weights(self.policy, self.model)
+
+    @cached_property
+    def telling_state(self) -> int:
+        """The state that moves the weights most over all times: where the state tells the model."""
+        assert self.weights is not None
+        # |b_{t,m}(s) - lambda_m P(s at t)|, summed over times and models
+        expected = self.weights.sum(axis=1, keepdims=True) * self.model.weights[None, :, None]
+        return int(np.abs(self.weights - expected).sum(axis=(0, 1)).argmax())
+
+    @property
+    def models_in_play(self) -> float:
+        """How many equally likely models are as uncertain as those left at the last decision."""
+        assert self.weights is not None
+        return float(plots.informed(self.weights)[-1, 0])
 
     @cached_property
     def cells(self) -> Cells:
-        """What :func:`mmdp.measures.policy_table` says, as arrays."""
-        import pandas as pd
-
-        from mmdp.measures import policy_table
-
-        table, shape = policy_table(self.policy, self.model), self.policy.actions.shape
-        runner = pd.Index(self.model.action_labels).get_indexer(pd.Index(table["runner_up"]))
-        return Cells(
-            probability=table["visited"].to_numpy(dtype=float).reshape(shape),
-            margin=table["margin"].to_numpy(dtype=float).reshape(shape),
-            runner_up=np.asarray(runner, dtype=np.int64).reshape(shape),
-            agree=table["agree"].to_numpy(dtype=float).reshape(shape),
-        )
+        """What is known about each time and state."""
+        return policy_cells(self.policy, self.model)
 
     @cached_property
     def most_visited(self) -> npt.NDArray[np.int64]:
         """States by their expected number of visits, the most visited first."""
-        return np.argsort(-self.cells.probability.sum(axis=0), kind="stable").astype(np.int64)
+        return np.argsort(-self.cells.visited.sum(axis=0), kind="stable").astype(np.int64)
 
     # -------------------------------------------------------------- knowing more
     @cached_property
@@ -273,6 +332,12 @@ class Facts:
         markov = [x for x in found if isinstance(x.policy, MarkovPolicy)]
         return max(markov, key=lambda x: x.value) if markov else None
 
+    @property
+    def evpi(self) -> float:
+        """Expected value of perfect information, at most: exact if the best policy is optimal."""
+        best = self.evaluation.mean if self.best is None else self.best.value
+        return max(self.oracle_mean - max(best, self.evaluation.mean), 0.0)
+
     @cached_property
     def information(self) -> pd.DataFrame | None:
         """EVPI and EVPPI (:func:`mmdp.measures.information_table`); None where not computed."""
@@ -282,8 +347,6 @@ class Facts:
             wanted = self.work * len(names) <= QUICK_INFORMATION
         if not wanted or not names or self.best is None:
             return None
-        from mmdp.measures import information_table
-
         self._say("value of information")
         return information_table(self.model, self.horizon, method=self.best)
 
@@ -295,8 +358,6 @@ class Facts:
             count = RESAMPLES if self.work <= QUICK_RESAMPLES and self.model.n_models > 1 else 0
         if not count or self.given is not None:
             return None
-        from mmdp.measures import stability
-
         self._say("resampling the models")
         return stability(
             self.model, self.horizon, resamples=count, seed=self.seed, method=self.methods[0]
@@ -314,8 +375,6 @@ class Facts:
         wanted = self.work <= QUICK_SIZES if self._enough is None else self._enough
         if not wanted or available <= FEWEST or not self.methods:
             return None
-        from mmdp.measures import enough_models
-
         self._say("solving with fewer models")
         repeats = 10 if self.work <= QUICK_SIZES / 4 else 3
         steps = [a * 10**b for b in range(7) for a in (1, 2, 5)]
@@ -325,14 +384,27 @@ class Facts:
             method=self.methods[0],
         )  # fmt: skip
 
+    @property
+    def size_change(self) -> SizeChange | None:
+        """What all models gave over about half of them; None if it was not computed."""
+        if self.sizes is None:
+            return None
+        last = self.sizes.iloc[-1]
+        half = self.sizes.iloc[int((self.sizes["models"] - last["models"] / 2).abs().argmin())]
+        models, fewer = int(last["models"]), int(half["models"])
+        return SizeChange(models, fewer, float(last["test"]), float(last["test"] - half["test"]))
+
+    @property
+    def could_split(self) -> bool:
+        """Whether there are models enough, and a method, to solve with fewer of them."""
+        return self.model.n_models >= 2 * FEWEST and bool(self.methods)
+
     # -------------------------------------------------------------- cost and effect
     @cached_property
     def willingness(self) -> WillingnessToPay | None:
         """The sweep of the willingness to pay; None where cost and effect are not known apart."""
         if self._effects is None or self._costs is None:
             return None
-        from mmdp.measures import willingness_to_pay
-
         self._say("willingness to pay")
         method = self.methods[0] if self.methods else "cadp"
         return willingness_to_pay(

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import html
 import re
+
+from markupsafe import Markup, escape
 
 from mmdp import plots
 from mmdp.report.facts import Facts
 from mmdp.report.pictures import PICTURES
 
 
-def pair(*figures: str) -> str:
-    """Figures side by side where the screen is wide enough."""
-    return f'<div class="pictures">{"".join(figures)}</div>'
-
-
-def figure(facts: Facts, kind: str, text: str) -> str:
+def drawing(facts: Facts, kind: str) -> Markup | None:
+    """A picture as SVG that can stand in the page; None if there is nothing to show."""
     picture = PICTURES[kind]
     with plots.ink(plots.INK):
         axis = picture.draw(facts)
-        if axis is None:
-            return f"<p>{text}</p>" if text else ""
-        drawing = _inline(plots.svg(axis), kind, picture.title)
-    caption = f"<figcaption>{text}</figcaption>" if text else ""
-    return f'<figure data-plot="{kind}">{drawing}{caption}</figure>'
+        return None if axis is None else Markup(_inline(plots.svg(axis), kind, picture.title))
 
 
 def _inline(svg: str, kind: str, title: str) -> str:
@@ -37,4 +30,4 @@ def _inline(svg: str, kind: str, title: str) -> str:
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, count=1, flags=re.DOTALL)
     # the background of figure and axes: the page has its own
     drawing = re.sub(r'style="fill: #ffffff"', 'style="fill: none"', drawing)
-    return re.sub(r"<svg", f'<svg role="img" aria-label="{html.escape(title)}"', drawing, count=1)
+    return re.sub(r"<svg", f'<svg role="img" aria-label="{escape(title)}"', drawing, count=1)

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from mmdp import plots
 from mmdp.report.facts import Facts
 
@@ -56,7 +54,7 @@ def _weights(facts: Facts) -> Axes | None:
         return None
     left, right = plots.new_axes(2, 9.5, 3.6)
     plots.weights_over_time(facts.weights, left)
-    state = telling_state(facts)
+    state = facts.telling_state
     plots.weights_over_time(
         facts.weights, right, state=state, state_label=facts.model.state_labels[state],
         models=facts.model.model_labels,
@@ -64,14 +62,6 @@ def _weights(facts: Facts) -> Axes | None:
     left.set_title("How many models are in play", loc="left", fontsize="medium")
     right.set_title("The models that gain most", loc="left", fontsize="medium")
     return left
-
-
-def telling_state(facts: Facts) -> int:
-    """The state that moves the weights most over all times: where the state tells the model."""
-    assert facts.weights is not None
-    # |b_{t,m}(s) - lambda_m P(s at t)|, summed over times and models
-    expected = facts.weights.sum(axis=1, keepdims=True) * facts.model.weights[None, :, None]
-    return int(np.abs(facts.weights - expected).sum(axis=(0, 1)).argmax())
 
 
 def _trace(facts: Facts) -> Axes | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +88,10 @@ class _Place(NamedTuple):
 
 @jit(**SUMS)
 def _descend(t_from, t_to, place, keep, d, sizes, share, per_hi):  # type: ignore[no-untyped-def]
-    """The direction at the times t_from..t_to; sizes[t] = <g, d>. share (A,), per_hi (M,): scratch."""
+    """The direction at the times t_from..t_to; sizes[t] = <g, d>.
+
+    share (A,) and per_hi (M,) are scratch.
+    """
     y, u, lo, hi = place.y, place.u, place.lo, place.hi
     _, S, A, M = y.shape
     for t in range(_U(t_from), _U(t_to)):
@@ -121,6 +124,12 @@ def _descend(t_from, t_to, place, keep, d, sizes, share, per_hi):  # type: ignor
                     d[t, s, a, m] = new
                     size += g * new
                 sizes[t] += size
+
+
+class _CpuKernel(Kernel, Protocol):
+    """What the parts below are part of."""
+
+    threads: int
 
 
 class CpuBounds(CpuPairs, NumpyBounds):
@@ -167,10 +176,6 @@ class CpuBounds(CpuPairs, NumpyBounds):
             ),
         )  # fmt: skip
         return float(problem.discount ** np.arange(horizon) @ sizes)
-
-
-class _CpuKernel(Kernel):
-    threads: int
 
 
 def over(size: int, threads: int, work: Callable[[int, int], None]) -> None:

@@ -13,8 +13,17 @@ import numpy.typing as npt
 from mmdp.kernels.cpu.jit import FAST, SUMS, jit
 from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.cpu.tree import CpuTree, hashed, search
-from mmdp.kernels.numpy_episodes import STREAM, Ints, Keys, NumpyEpisodes, Tree, cumulative
-from mmdp.kernels.numpy_episodes import keys_of, places, uniform
+from mmdp.kernels.numpy_episodes import (
+    STREAM,
+    Ints,
+    Keys,
+    NumpyEpisodes,
+    Tree,
+    cumulative,
+    keys_of,
+    places,
+    uniform,
+)
 from mmdp.kernels.planner import SAMPLED, TREE, VALUES, PlannerTables
 from mmdp.kernels.problem import Array, IntArray, Problem
 
@@ -91,7 +100,7 @@ def _markov(m, horizon, n_states, world, cdf, actions, probabilities, lanes):  #
                 for b in range(n_actions):
                     if total <= u and probabilities[t, s, b] > 0.0:
                         total += probabilities[t, s, b]
-                        a = b
+                        a = _U(b)
             row = s * n_actions + a
             k = _move(cdf_t, world.indptr, row, lanes.keys[e], t)
             if k == _U(len(cdf_t)):  # an action missing in this model ends the episode
@@ -159,7 +168,7 @@ def _draw_model(belief, u):  # type: ignore[no-untyped-def]
     for m in range(_U(len(belief))):
         if belief[m] > 0.0 and total <= u:
             total += belief[m]
-            last = m
+            last = _U(m)
     return last
 
 
@@ -179,8 +188,14 @@ def _believe(m, horizon, world, cdf, plan, lanes, beliefs, sampled):  # type: ig
                     beliefs[e, i] = plan.prior[i]
         factor = 1.0
         for t in range(horizon):
-            cdf_t, r_t = cdf[t if len(cdf) > 1 else _U(0)], world.r[t if len(world.r) > 1 else _U(0)]
-            p_t, own_r = plan.p[t if len(plan.p) > 1 else _U(0)], plan.r[t if len(plan.r) > 1 else _U(0)]
+            cdf_t, r_t = (
+                cdf[t if len(cdf) > 1 else _U(0)],
+                world.r[t if len(world.r) > 1 else _U(0)],
+            )
+            p_t, own_r = (
+                plan.p[t if len(plan.p) > 1 else _U(0)],
+                plan.r[t if len(plan.r) > 1 else _U(0)],
+            )
             open_t = plan.allowed[t if len(plan.allowed) > 1 else _U(0)]
             for e in range(count):
                 lane, belief = first + e, beliefs[e]

@@ -196,9 +196,9 @@ def _forward(x, z, i, j, u):  # type: ignore[no-untyped-def]
         for s in range(_U(S)):
             w_s, chosen = w[s], z.choice[t, s]
             _fold(w_s, z.c, ends[s])
-            for a in range(_U(A)):
-                u[t, s, a, i] = 0.0
-                u[t, s, a, j] = 0.0
+            for every in range(_U(A)):
+                u[t, s, every, i] = 0.0
+                u[t, s, every, j] = 0.0
             n_i, n_j = ends[s, _U(0)], ends[s, _U(1)]
             a_i, a_j = _U(z.own[t, s, _U(0)]), _U(z.own[t, s, _U(1)])
             u[t, s, a_i, i] += l_i * n_i

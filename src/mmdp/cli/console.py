@@ -5,17 +5,20 @@ from __future__ import annotations
 import enum
 import json
 import math
-import signal
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from mmdp.words import at_most_percent, counted, figures
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mmdp import Progress
+    from mmdp import MMDP, Progress
 
+WIDTH = 80  # columns that every table fits
 SHOW_AFTER = 1.0  # seconds of work before the live line appears
 
 
@@ -39,7 +42,7 @@ def _render(table: Any) -> None:
 
 
 def show_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
-    """A title and one line a fact, the names in a column."""
+    """A title and one line per fact, the names in a column."""
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -93,118 +96,92 @@ def plain(value: Any) -> Any:
     return value.name if isinstance(value, enum.Enum) else str(value)
 
 
-def figures(values: Sequence[float | None]) -> list[str]:
-    """About seven digits, the same decimals for a whole column.
-
-    >>> figures([204.7412345, 9.5, None]), figures([42235.3512])
-    (['204.7412', '9.5000', ''], ['42,235.35'])
-    """
-    largest = max((abs(x) for x in values if x is not None and math.isfinite(x)), default=0.0)
-    if largest and not 1e-3 <= largest < 1e10:
-        form = ".6g"
-    else:
-        whole = max(1, math.floor(math.log10(largest)) + 1) if largest else 1
-        form = f",.{min(4, max(0, 7 - whole))}f"
-    return ["" if x is None else format(x + 0.0, form) for x in values]
-
-
 def aligned(values: Mapping[str, float]) -> list[tuple[str, str]]:
     """Named numbers as facts, their decimal points below each other."""
-    shown = figures(list(values.values()))
-    width = max(map(len, shown))
-    return [(name, number.rjust(width)) for name, number in zip(values, shown, strict=True)]
+    numbers = figures(list(values.values()))
+    width = max(map(len, numbers))
+    return [(name, number.rjust(width)) for name, number in zip(values, numbers, strict=True)]
 
 
-def errors(values: Sequence[float | None]) -> list[str]:
-    """Standard errors to two digits, nothing where a figure is exact.
-
-    >>> errors([0.0312, None])
-    ['0.031', '']
-    """
-    return ["" if x is None else f"{x:.2g}" for x in values]
+# ---------------------------------------------------------------- models
+def introduce(data: Path, model: MMDP) -> None:
+    """Which models the figures below are about, and what had to be assumed."""
+    note_assumptions(model)
+    print(f"{data}\n{sizes(model)}")
 
 
-def at_most_percent(share: float) -> str:
-    """A share in per cent, two digits, rounded up: it is said of what was proven.
-
-    >>> at_most_percent(0.00872), at_most_percent(1.234), at_most_percent(0.0)
-    ('0.88%', '124%', '0%')
-    """
-    if share <= 0:
-        return "0%"
-    digits = max(0, 1 - math.floor(math.log10(100 * share)))
-    # rounded first, so that 0.9 in binary does not become 0.91
-    up = math.ceil(round(100 * share * 10**digits, 6)) / 10**digits
-    return f"{up:,.{digits}f}".rstrip("0").rstrip(".") + "%" if digits else f"{up:,.0f}%"
+def sizes(model: MMDP) -> str:
+    parts = [
+        counted(model.n_models, "model"), counted(model.n_states, "state"),
+        counted(model.n_actions, "action"), f"discount {model.discount:g}",
+    ]  # fmt: skip
+    return ", ".join(parts)
 
 
-def clock(value: float) -> str:
-    """Milliseconds where they matter."""
-    return f"{value:.3f}" if value < 100 else f"{value:,.0f}"
+def note_assumptions(model: MMDP) -> None:
+    for warning in warnings(model):
+        complain(f"note: {warning}")
+
+
+def warnings(model: MMDP) -> list[str]:
+    found = []
+    if not model.initial_given:
+        found.append("no initial distribution is given; every state is equally likely at the start")
+    unused = int((model.weights == 0).sum())
+    if unused:
+        found.append(f"{counted(unused, 'model')} of weight 0")
+    return found
+
+
+# ---------------------------------------------------------------- while work lasts
+_live: list[Callable[[str], None]] = []  # how to say something in the lines shown, latest last
+
+
+def notice(text: str) -> None:
+    """Say what is going on in the live line; nothing if none is shown."""
+    if _live:
+        _live[-1](text)
 
 
 class Working:
     """A live line on stderr while work lasts: only on a terminal, only after a second."""
 
     def __init__(self, text: str, *, quiet: bool = False) -> None:
-        self._live: Any = None
+        self._status: Any = None
         if not quiet and sys.stderr.isatty():
-            self._live = _console(stderr=True).status(text)
-            self._timer = threading.Timer(SHOW_AFTER, self._live.start)
+            self._status = _console(stderr=True).status(text)
+            self._timer = threading.Timer(SHOW_AFTER, self._status.start)
             self._timer.daemon = True
 
     def __enter__(self) -> Working:
-        if self._live is not None:
+        if self._status is not None:
             self._timer.start()
+            _live.append(self.say)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
+        if self._status is not None:
+            _live.pop()
             self._timer.cancel()
             self._timer.join()
-            self._live.stop()
+            self._status.stop()
 
     def say(self, text: str) -> None:
-        if self._live is not None:
-            self._live.update(text)
+        if self._status is not None:
+            self._status.update(text)
 
     def progress(self, progress: Progress) -> None:
         """The callback for ``mmdp.solve``."""
-        done = f"iteration {progress.iteration}, value {progress.best:,.8g}"
+        best, most = figures([progress.best, progress.bound], up=[1])
+        done = f"iteration {progress.iteration}, value {best}"
         if math.isfinite(progress.bound):
-            done = (
-                f"node {progress.nodes:,}, value {progress.best:,.8g}, at most "
-                f"{progress.bound:,.8g}, gap {100 * progress.gap:.3g}%"
-            )
+            gap = at_most_percent(progress.gap)
+            done = f"node {progress.nodes:,}, value {best}, at most {most}, gap {gap}"
         self.say(f"{progress.method}: {done}, {progress.seconds:.0f} s")
 
 
-class Interrupts:
-    """Whether Ctrl-C came inside the block, also where the library returned its best so far."""
-
-    def __init__(self) -> None:
-        self.seen = False
-        self._before: Any = None
-
-    def __enter__(self) -> Interrupts:
-        before = signal.getsignal(signal.SIGINT)
-        # only the main thread may set a handler; one that is ignored (nohup) stays so
-        if threading.current_thread() is threading.main_thread() and callable(before):
-            self._before = before
-            signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _note(self, number: int, frame: Any) -> None:
-        self.seen = True
-        self._before(number, frame)
-
-
 class Steps:
-    """A bar for work of many known steps; plain lines where stderr is no terminal.
+    """A bar for work of many known steps; plain lines if stderr is no terminal.
 
     ``say(text, done, total)`` moves it.
     """
@@ -213,23 +190,28 @@ class Steps:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
         console = _console(stderr=True)
-        self._live, self._quiet, self._group = console.is_terminal and not quiet, quiet, ""
+        self._shows, self._quiet, self._group = console.is_terminal and not quiet, quiet, ""
         self._bar = Progress(
             "{task.description}", BarColumn(bar_width=24), MofNCompleteColumn(),
-            TimeElapsedColumn(), console=console, disable=not self._live, transient=True,
+            TimeElapsedColumn(), console=console, disable=not self._shows, transient=True,
         )  # fmt: skip
         self._task = self._bar.add_task("starting", total=None)
 
     def say(self, text: str, done: int, total: int) -> None:
         self._bar.update(self._task, description=f"{text:<24}", completed=done, total=total)
         group = text.split()[0].rstrip(":")
-        if not self._live and not self._quiet and group != self._group:
+        if not self._shows and not self._quiet and group != self._group:
             self._group = group
             print(f"{done:>3}/{total} {group}", file=sys.stderr, flush=True)
 
+    def _describe(self, text: str) -> None:
+        self._bar.update(self._task, description=text)
+
     def __enter__(self) -> Steps:
         self._bar.start()
+        _live.append(self._describe)
         return self
 
     def __exit__(self, *exc: object) -> None:
+        _live.pop()
         self._bar.stop()

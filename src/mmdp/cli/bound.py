@@ -1,0 +1,86 @@
+"""mmdp bound: a proven upper bound."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mmdp._version import __version__
+from mmdp.bounds import BOUNDS
+from mmdp.cli import options
+from mmdp.cli.console import (
+    Working,
+    introduce,
+    show_facts,
+    show_json,
+)
+from mmdp.cli.options import INTERRUPTED, Loading, command, option, takes
+from mmdp.cli.types import Name
+from mmdp.interrupts import Interrupts
+from mmdp.words import at_most_percent, clock, either, figures
+
+if TYPE_CHECKING:
+    from mmdp import Bound
+
+KINDS = {"history": "every policy, also with memory", "markov": "every Markov policy"}
+
+
+@command(
+    "mmdp bound data/riverswim --horizon 50",
+    "mmdp bound data/hiv -T 15 --method pairs --time-limit 60 --json",
+)
+@options.data
+@options.horizon
+@option(
+    "--method", "-m", type=Name("bound", BOUNDS), metavar="NAME", default="best",
+    show_default=True, help=f"{either(BOUNDS)}.",
+)  # fmt: skip
+@options.time_limit("Stop the search after S seconds; 10 by default.")
+@options.backend
+@options.as_json
+@options.split
+@takes(Loading)
+def bound(
+    data: Path, horizon: int | None, method: str, time_limit: float | None, backend: str,
+    as_json: bool, split: str, loading: Loading,
+) -> int:  # fmt: skip
+    """Prove how much a policy for DATA can be worth at most.
+
+    The bounds oracle, qmdp and pairs hold for every policy, also with memory; dual, pair-dual
+    and lp hold for Markov policies, which see the time and the state. best takes the least of
+    them.
+
+    After Ctrl-C: the least so far, and exit status 130.
+    """
+    import mmdp
+
+    model = loading.read(data, split, quiet=as_json)
+    searching = f"bounding with {method} (a first run compiles)"
+    with Working(searching, quiet=as_json) as working, Interrupts() as interrupts:
+        found = mmdp.bound(
+            model, horizon, method, time_limit=time_limit, backend=backend,
+            callback=lambda p: working.say(f"{p.method}: at most {p.value:,.8g}"),
+        )  # fmt: skip
+    steps = horizon if horizon is not None else model.horizon
+    if as_json:
+        show_json({
+            "data": data, "horizon": steps, "value": found.value, "bounds": found.bounds,
+            "method": found.method, "incumbent": found.details.get("incumbent"),
+            "seconds": found.seconds, "version": __version__,
+        })  # fmt: skip
+    else:
+        introduce(data, model)
+        show_facts(f"upper bound, horizon {steps}", _facts(found))
+    return INTERRUPTED if interrupts.seen else 0
+
+
+def _facts(found: Bound) -> list[tuple[str, str]]:
+    known = found.details.get("incumbent")
+    most, reached = figures([found.value, known], up=[0])
+    facts = [("value", most), ("holds for", KINDS[found.bounds])]
+    if known is not None:
+        gap = found.gap(known)
+        within = f", within {at_most_percent(gap)}" if gap < math.inf else ""
+        facts.append(("CADP reaches", f"{reached}{within}"))
+    return [*facts, ("method", found.method), ("seconds", clock(found.seconds))]

@@ -1,0 +1,204 @@
+"""mmdp compare: methods side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mmdp._version import __version__
+from mmdp.cli import options
+from mmdp.cli.console import (
+    Working,
+    introduce,
+    show_json,
+    show_table,
+)
+from mmdp.cli.options import (
+    DECIDING,
+    INTERRUPTED,
+    Loading,
+    Running,
+    build_method,
+    command,
+    option,
+    takes,
+    write_csv,
+)
+from mmdp.cli.types import PATH, Names, OutFile
+from mmdp.errors import InputError
+from mmdp.methods import MARKOV_METHODS, METHODS, PLANNERS
+from mmdp.words import clock, counted, errors, figures
+
+if TYPE_CHECKING:
+    from mmdp import MMDP, Evaluation, Solution
+    from mmdp.methods import Method
+
+Row = dict[str, Any]
+
+
+@command(
+    "mmdp compare data/riverswim --horizon 50",
+    "mmdp compare data/hiv -T 15 --methods cadp,wsu,mvp --out table.csv",
+    "mmdp compare data/riverswim -T 50 --methods cadp,qmdp,mixts --episodes 100",
+    "mmdp compare train.npz -T 20 --test-data test.npz --json",
+)
+@options.data
+@options.horizon
+@option(
+    "--methods", "-m", type=Names("method", METHODS), metavar="A,B,...", heading=DECIDING,
+    default=",".join(MARKOV_METHODS), show_default=True, help="Methods, in this order.",
+)  # fmt: skip
+@option(
+    "--test/--no-test", default=None,
+    help="Evaluate on the test models of the folder; by default if there are any.",
+)  # fmt: skip
+@option("--test-data", type=PATH, metavar="DATA", help="Test models in a place of their own.")
+@option("--out", "-o", type=OutFile(".csv"), metavar="FILE", help="Write the table: .csv.")
+@options.episodes
+@takes(Running)
+@options.as_json
+@takes(Loading)
+def compare(
+    data: Path, horizon: int | None, methods: Sequence[str], test: bool | None,
+    test_data: Path | None, out: Path | None, episodes: int | None, running: Running,
+    as_json: bool, loading: Loading,
+) -> int:  # fmt: skip
+    """Solve DATA with several methods, side by side.
+
+    The last row, oracle, solves each model on its own, as if one knew which model is true: no
+    policy does better. Regret is the distance to it, on the test models if there are any.
+
+    Policies with memory are simulated: ± is the standard error. The time limit holds for each
+    method. After Ctrl-C the exit status is 130.
+    """
+    chosen = _chosen(methods, episodes)
+    train = loading.read(data, quiet=as_json)
+    tested = None
+    if test_data is not None or test is not False:
+        tested = _read_test(data, test_data, test is True, loading, quiet=as_json)
+    with Working("comparing (a first run compiles)", quiet=as_json) as working:
+        rows = Comparison(train, tested, horizon, running).rows(chosen, working)
+    if out is not None:
+        import pandas as pd
+
+        write_csv(pd.DataFrame(rows).drop(columns="status_text"), out)
+    if as_json:
+        count = None if tested is None else tested.n_models
+        document = {"data": data, "models": train.n_models, "test_models": count}
+        show_json({**document, "methods": rows, "version": __version__, "out": out})
+    else:
+        introduce(data, train)
+        _show(rows, tested)
+        if out is not None:
+            print(f"table written to {out}")
+    return INTERRUPTED if rows[-1]["status"] == "INTERRUPTED" else 0
+
+
+def _chosen(names: Sequence[str], episodes: int | None) -> list[Method]:
+    """The methods asked for, oracle moved to the end."""
+    from mmdp import Oracle
+
+    simulated = [name for name in names if name in PLANNERS]
+    if episodes is not None and not simulated:
+        raise InputError("--episodes is for methods with memory, and none of these has any")
+    chosen = [
+        build_method(name, {"episodes": episodes if name in simulated else None})
+        for name in names
+        if name != "oracle"
+    ]
+    return [*chosen, Oracle(keep_policies=False)]
+
+
+def _read_test(
+    data: Path, test_data: Path | None, wanted: bool, loading: Loading, *, quiet: bool
+) -> MMDP | None:
+    if test_data is not None:
+        return loading.read(test_data, quiet=quiet)
+    found = loading.read_test(data, quiet=quiet)
+    if found is None and wanted:
+        raise InputError(f"{data} has no test models; name them with --test-data")
+    return found
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The same problem for every method."""
+
+    train: MMDP
+    test: MMDP | None
+    horizon: int | None
+    running: Running
+
+    def rows(self, methods: Sequence[Method], working: Working) -> list[Row]:
+        """One row per method, until Ctrl-C."""
+        rows: list[Row] = []
+        for method in methods:
+            working.say(f"solving with {method.name}")
+            rows.append(self._row(method, working))
+            if rows[-1]["status"] == "INTERRUPTED":
+                break
+        return rows
+
+    def _row(self, method: Method, working: Working) -> Row:
+        import mmdp
+
+        running = dataclasses.asdict(self.running)
+        solution = mmdp.solve(
+            self.train, self.horizon, method, **running, callback=working.progress
+        )  # fmt: skip
+        found = solution.evaluation
+        row: Row = {
+            "method": method.name, "horizon": solution.provenance.horizon,
+            "train": solution.value, "train_stderr": _stderr(found), "train_sd": found.sd,
+            "regret": found.bayes_regret,
+        }  # fmt: skip
+        if self.test is not None:
+            found = self._tested(method, solution, self.test)
+            row |= {
+                "test": found.mean, "test_stderr": _stderr(found), "test_sd": found.sd,
+                "test_regret": found.bayes_regret,
+            }  # fmt: skip
+        return row | {
+            "iterations": solution.iterations, "seconds": solution.seconds,
+            "status": solution.status.name, "status_text": solution.status.value,
+        }  # fmt: skip
+
+    def _tested(self, method: Method, solution: Solution, test: MMDP) -> Evaluation:
+        import mmdp
+
+        backend = self.running.backend
+        if method.name == "oracle":
+            return mmdp.solve(test, self.horizon, method, backend=backend).evaluation
+        return mmdp.evaluate(
+            solution, test, episodes=getattr(method, "episodes", None),
+            seed=self.running.seed, backend=backend,
+        )  # fmt: skip
+
+
+def _stderr(found: Evaluation) -> float | None:
+    return None if found.errors is None else found.stderr
+
+
+def _show(rows: Sequence[Mapping[str, Any]], test: MMDP | None) -> None:
+    simulated = any(row["train_stderr"] is not None for row in rows)
+    keys = {"train": "train", "train_sd": "sd", "regret": "regret"}
+    if test is not None:
+        keys = {"train": "train", "test": "test", "test_sd": "test sd", "test_regret": "regret"}
+    columns = [("method", [row["method"] for row in rows])]
+    for key, title in keys.items():
+        columns.append((title, figures([row[key] for row in rows])))
+        if simulated and f"{key}_stderr" in rows[0]:
+            columns.append(("±", errors([row[f"{key}_stderr"] for row in rows])))
+    if not simulated:  # a planner has no iterations, and a line is short
+        columns.append(("iter.", [f"{row['iterations']:,}" for row in rows]))
+    columns.append(("seconds", [clock(row["seconds"]) for row in rows]))
+    models = counted(test.n_models, "test model") if test is not None else "no test models"
+    print(f"{models}, horizon {rows[0]['horizon']}")
+    titles, cells = zip(*columns, strict=True)
+    show_table(titles, list(zip(*cells, strict=True)))
+    for row in rows:
+        if row["status"] in ("TIME_LIMIT", "ITERATION_LIMIT", "INTERRUPTED"):
+            print(f"{row['method']}: {row['status_text']}")

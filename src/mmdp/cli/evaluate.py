@@ -1,0 +1,78 @@
+"""mmdp evaluate: the return of a policy on every model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mmdp._version import __version__
+from mmdp.cli import options
+from mmdp.cli.console import Working, aligned, introduce, show_facts, show_json
+from mmdp.cli.options import Loading, command, option, takes, write_csv
+from mmdp.cli.types import PATH, OutFile
+
+if TYPE_CHECKING:
+    from mmdp import Evaluation
+
+FIGURES = {
+    "mean": "mean", "sd": "sd", "worst": "worst", "q10": "10% quantile", "median": "median",
+    "q90": "90% quantile", "cvar10": "CVaR 10%", "bayes_regret": "Bayes regret",
+    "max_regret": "max regret",
+}  # fmt: skip
+
+
+@command(
+    "mmdp evaluate policy.csv data/riverswim --split test",
+    "mmdp evaluate policy.csv models.npz --json",
+    "mmdp evaluate policy.csv data/hiv --out per-model.csv",
+)
+@click.argument("policy", type=PATH, help="A policy file that mmdp solve wrote.")
+@options.data
+@option(
+    "--out", "-o", type=OutFile(".csv"), metavar="FILE", help="Write one row per model: .csv."
+)  # fmt: skip
+@options.backend
+@options.as_json
+@options.split
+@takes(Loading)
+def evaluate(
+    policy: Path, data: Path, out: Path | None, backend: str, as_json: bool, split: str,
+    loading: Loading,
+) -> None:  # fmt: skip
+    """Compute the return of POLICY on every model of DATA.
+
+    DATA may hold other models than those the policy was computed for, such as models kept back
+    for a test. Regret is what the policy loses against each model's own best policy.
+    """
+    import mmdp
+
+    model = loading.read(data, split, quiet=as_json)
+    followed = mmdp.load_policy(policy, model)
+    with Working("evaluating", quiet=as_json):
+        found = mmdp.evaluate(followed, model, backend=backend)
+        found.summary()  # regret is computed when first asked for: do it while the line shows
+    if out is not None:
+        write_csv(found.to_frame(), out)
+    if as_json:
+        show_json(_document(found, policy, data, split, out))
+        return
+    introduce(data, model)
+    known = found.summary()
+    facts = {title: known[key] for key, title in FIGURES.items() if key in known}
+    show_facts(f"{policy}, horizon {followed.horizon}", aligned(facts))
+    if out is not None:
+        print(f"returns by model written to {out}")
+
+
+def _document(
+    found: Evaluation, policy: Path, data: Path, split: str, out: Path | None
+) -> dict[str, Any]:
+    assert found.provenance is not None
+    return {
+        "policy": policy, "data": data, "split": split, "horizon": found.provenance.horizon,
+        **found.summary(), "best": found.best, "models": found.model_labels,
+        "weights": found.weights, "returns": found.returns, "regret": found.regret,
+        "backend": found.provenance.backend, "version": __version__, "out": out,
+    }  # fmt: skip

@@ -1,0 +1,91 @@
+"""mmdp fit: models from logged transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mmdp.cli import options
+from mmdp.cli.console import Working, show_facts, show_json
+from mmdp.cli.options import command, option
+from mmdp.cli.types import PATH, Words
+from mmdp.words import counted
+
+if TYPE_CHECKING:
+    from mmdp.posterior import Fit
+
+
+@command(
+    "mmdp fit log.csv --models 200 --out models",
+    "mmdp fit log.csv --out models --rewards normal --unseen absorb",
+    "mmdp fit log.parquet --out models --column state=from --column next_state=to",
+)
+@click.argument("log", type=PATH, help="Logged transitions: .csv or .parquet.")
+@options.out_folder(required=True)
+@option("--models", type=int, metavar="N", default=200, show_default=True, help="Models to draw.")
+@option(
+    "--test-models", type=int, metavar="N", default=0, show_default=True,
+    help="Models to draw and keep back for a test.",
+)  # fmt: skip
+@option(
+    "--concentration", type=float, metavar="X", default=1.0, show_default=True,
+    help="How many transitions to each next state the prior is worth.",
+)  # fmt: skip
+@option(
+    "--support", type=Words("all", "seen"), default="all", show_default=True,
+    help="Next states that may happen.",
+)  # fmt: skip
+@option(
+    "--unseen", type=Words("prior", "error", "absorb", "forbid"), default="prior",
+    show_default=True, help="What to do with state-action pairs that the log never has.",
+)  # fmt: skip
+@option(
+    "--absorbing", multiple=True, metavar="STATE",
+    help="A state that ends an episode; may be given several times.",
+)  # fmt: skip
+@option(
+    "--rewards", metavar="average|normal|FILE", default="average", show_default=True,
+    help="Average of the log, drawn from their posterior, or known from a file.",
+)  # fmt: skip
+@option(
+    "--discount", type=float, metavar="G", default=1.0, show_default=True,
+    help="What a reward one step later is worth: 0 to 1.",
+)  # fmt: skip
+@option(
+    "--column", "columns", multiple=True, metavar="ROLE=NAME",
+    help="A column of another name; may be given several times.",
+)  # fmt: skip
+@options.seed()
+@option("--overwrite", is_flag=True, help="Replace models that are there.")
+@options.as_json
+def fit(log: Path, out: Path, columns: Sequence[str], as_json: bool, **options: Any) -> None:
+    """Draw plausible models from logged transitions.
+
+    LOG has the columns state, action and next_state, and may have reward, episode and time;
+    states and actions may be names. Each model is a draw from the posterior distribution of the
+    transition probabilities. The folder then holds models that solve, compare and report read.
+    """
+    from mmdp.posterior import fit_folder
+
+    named = dict(setting.partition("=")[::2] for setting in columns)
+    with Working(f"fitting {log}", quiet=as_json):
+        found = fit_folder(log, out, columns=named or None, **options)
+    if as_json:
+        show_json({"out": out, "models": found.train.n_models, "warnings": list(found.warnings)})
+    else:
+        show_facts(str(out), _facts(found))
+
+
+def _facts(found: Fit) -> list[tuple[str, str]]:
+    test = 0 if found.test is None else found.test.n_models
+    return [
+        ("log", counted(int(found.visits.sum()), "transition")),
+        ("models", f"{found.train.n_models:,} to solve, {test:,} held out"),
+        ("states", f"{found.train.n_states:,}"),
+        ("actions", f"{found.train.n_actions:,}"),
+        ("unseen", f"{len(found.unseen):,} of {found.visits.size:,} state-action pairs"),
+        *(("mind", warning) for warning in found.warnings),
+    ]

@@ -1,0 +1,103 @@
+"""mmdp info: what a file or folder holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mmdp.cli import options
+from mmdp.cli.console import note_assumptions, show_facts, show_json, warnings
+from mmdp.cli.options import Loading, command, takes
+from mmdp.words import counted
+
+if TYPE_CHECKING:
+    from mmdp import MMDP
+
+MOST_LABELS = 8
+
+
+@command("mmdp info data/riverswim", "mmdp info models.npz --json")
+@options.data
+@options.as_json
+@options.split
+@takes(Loading)
+def info(data: Path, as_json: bool, split: str, loading: Loading) -> None:
+    """Describe DATA: its sizes, labels, rewards and storage.
+
+    Also says what had to be assumed, such as an initial distribution that is not given.
+    """
+    model = loading.read(data, split, quiet=as_json)
+    if as_json:
+        show_json({"data": data, **_description(model)})
+    else:
+        show_facts(str(data), _facts(model))
+        note_assumptions(model)
+
+
+def _description(model: MMDP) -> dict[str, Any]:
+    """Everything that ``info`` knows about a model."""
+    import numpy as np
+
+    rewards = model.rewards[np.broadcast_to(model.allowed, model.rewards.shape)]
+    weights = model.weights
+    return {
+        "name": model.name, "models": model.n_models, "states": model.n_states,
+        "actions": model.n_actions, "horizon": model.horizon, "discount": model.discount,
+        "initial_given": model.initial_given, "initial_states": int((model.initial > 0).sum()),
+        "weights_uniform": bool(np.ptp(weights) <= 1e-12),
+        "weights_range": [weights.min(), weights.max()],
+        "not_allowed": int((~model.allowed).sum()), "pairs": model.allowed.size,
+        "reward_range": [rewards.min(), rewards.max()], "next_rewards": model.has_next_rewards,
+        "terminal": bool(model.terminal.any()), "storage": model.storage,
+        "density": model.density, "memory": model.memory,
+        "labels": {
+            what: getattr(model, f"{what}_labels") for what, own in model.labelled.items() if own
+        },
+        "parameters": sorted(model.parameters), "citation": model.citation,
+        "warnings": warnings(model),
+    }  # fmt: skip
+
+
+def _facts(model: MMDP) -> list[tuple[str, str]]:
+    from mmdp.words import readable_bytes
+
+    facts = _description(model)
+    lowest, highest = facts["weights_range"]
+    low, high = (f"{x:,.6g}" for x in facts["reward_range"])
+    kind = "per next state" if facts["next_rewards"] else "per state and action"
+    labelled = model.labelled
+    rows = [
+        ("models", _listed(model.model_labels, labelled["model"])),
+        ("states", _listed(model.state_labels, labelled["state"])),
+        ("actions", _listed(model.action_labels, labelled["action"])),
+        ("horizon", f"{model.horizon} (time-varying)" if model.horizon else "any"),
+        ("discount", f"{model.discount:g}"),
+        ("initial", f"given, {counted(facts['initial_states'], 'state')} possible"
+         if model.initial_given else "uniform (not given)"),
+        ("weights", "uniform" if facts["weights_uniform"] else f"{lowest:.4g} to {highest:.4g}"),
+        ("not allowed", f"{facts['not_allowed']:,} of {facts['pairs']:,} state-action pairs"),
+        ("rewards", f"{low} to {high}, {kind}"),
+        ("storage",
+         f"{model.storage}, density {model.density:.3g}, {readable_bytes(model.memory)}"),
+    ]  # fmt: skip
+    if facts["terminal"]:
+        rows.insert(9, ("terminal", "values of ending in a state are given"))
+    if facts["parameters"]:
+        rows.append(("parameters", ", ".join(facts["parameters"])))
+    if model.citation:
+        rows.append(("source", model.citation))
+    return rows
+
+
+def _listed(labels: Sequence[str], own: bool) -> str:
+    """The count, and the first labels if the model has labels of its own.
+
+    >>> _listed(["well", "ill"], own=True), _listed(["0", "1"], own=True)
+    ('2: well, ill', '2')
+    """
+    count = len(labels)
+    if not own or all(label == str(i) for i, label in enumerate(labels)):
+        return f"{count:,}"
+    names = [repr(x) if "," in x else x for x in labels[:MOST_LABELS]]
+    return f"{count:,}: {', '.join(names + ['...'] * (count > MOST_LABELS))}"

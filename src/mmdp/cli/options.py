@@ -1,0 +1,246 @@
+"""How commands take options, and the options that several of them share, each spelled once."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import click
+
+from mmdp.cli.console import Working
+from mmdp.cli.types import PATH, Names, Numbers, OutFolder, Seconds, Words
+from mmdp.errors import InputError
+from mmdp.methods import METHODS
+from mmdp.validate import check_seed
+
+if TYPE_CHECKING:
+    from mmdp import MMDP
+    from mmdp.methods import Method
+
+INTERRUPTED = 130  # exit status after Ctrl-C
+DECIDING, LOADING = "How to solve", "How to read DATA"  # headings of the help
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+# ---------------------------------------------------------------- commands
+class Command(click.Command):
+    """A command whose help has its options under their headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        headings: dict[str, list[tuple[str, str]]] = {"Options": [], DECIDING: [], LOADING: []}
+        for parameter in self.get_params(ctx):
+            row = parameter.get_help_record(ctx)
+            if row is not None and isinstance(parameter, click.Option):
+                headings[getattr(parameter, "heading", "Options")].append(row)
+        for heading, rows in headings.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
+class Option(click.Option):
+    """An option under a heading of the help."""
+
+    def __init__(self, *arguments: Any, heading: str = "Options", **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.heading = heading
+
+
+def command(*lines: str) -> Callable[[Callable[..., Any]], Command]:
+    """Make a function a command; its help ends with these example lines."""
+    return click.command(cls=Command, epilog=examples(*lines))
+
+
+def examples(*lines: str) -> str:
+    """The end of a help text; the first mark keeps click from joining the lines."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+def option(*names: str, **settings: Any) -> Callable[[F], F]:
+    """As click's; ``heading`` is where the help lists it."""
+    return click.option(*names, cls=Option, **settings)
+
+
+def takes(kind: type) -> Callable[[F], F]:
+    """Give a command the options that annotate the fields of a dataclass.
+
+    It receives them as one object, under the name of the class in small letters.
+    """
+    fields = get_type_hints(kind, include_extras=True)
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def run(**values: Any) -> Any:
+            own = {name: values.pop(name) for name in fields}
+            return function(**values, **{kind.__name__.lower(): kind(**own)})
+
+        for field in reversed(fields.values()):
+            (add,) = field.__metadata__
+            add(run)
+        return run  # type: ignore[return-value]
+
+    return decorate
+
+
+# ---------------------------------------------------------------- shared options
+data = click.argument(
+    "data",
+    type=PATH,
+    help="The models: a folder with training.csv, or a .csv, .parquet or .npz file.",
+)
+horizon = option(
+    "--horizon", "-T", type=int, metavar="N",
+    help="Number of decisions. Models that vary with time have their own.",
+)  # fmt: skip
+split = option(
+    "--split", type=Words("train", "test", "true"), default="train", show_default=True,
+    heading=LOADING, help="Which models of a folder to read.",
+)  # fmt: skip
+backend = option(
+    "--backend", type=Words("auto", "numpy", "numba", "jax"), default="auto", show_default=True,
+    help="What to compute with.",
+)  # fmt: skip
+as_json = option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
+)
+policy = option("--policy", type=PATH, metavar="FILE", help="A policy that mmdp solve wrote.")
+rivals = option(
+    "--methods", type=Names("method", METHODS), metavar="A,B,...", default="cadp,wsu,mvp",
+    show_default=True, help="Methods to compare.",
+)  # fmt: skip
+episodes = option(
+    "--episodes", type=int, metavar="N", heading=DECIDING,
+    help="Simulated episodes per model, for policies with memory.",
+)  # fmt: skip
+
+
+def seed(default: int | None = 0) -> Callable[[F], F]:
+    """--seed; None stands for a default of the library."""
+    return option(
+        "--seed", type=int, metavar="N", default=default, show_default=True,
+        callback=_checked_seed, help="Seed of every random choice.",
+    )  # fmt: skip
+
+
+def _checked_seed(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
+    check_seed(value)
+    return value
+
+
+def time_limit(text: str) -> Callable[[F], F]:
+    return option("--time-limit", type=Seconds(), help=text)
+
+
+def out_folder(**settings: Any) -> Callable[[F], F]:
+    return option(
+        "--out", "-o", type=OutFolder(), metavar="FOLDER", help="Where to write.", **settings
+    )
+
+
+# ---------------------------------------------------------------- options as one object
+@dataclass(frozen=True)
+class Running:
+    """How a solve runs: arguments of :func:`mmdp.solve`."""
+
+    time_limit: Annotated[float | None, time_limit("Stop after S seconds with the best so far.")]
+    seed: Annotated[int, seed()]
+    backend: Annotated[str, backend]
+
+
+def _rule(name: str, text: str, **settings: Any) -> Callable[[F], F]:
+    return option(f"--{name}", heading=LOADING, help=text, **settings)
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How strictly files are read: arguments of :func:`mmdp.load`, None if not given."""
+
+    normalize: Annotated[bool | None, _rule(
+        "normalize", "Scale probabilities so that they sum to 1.", is_flag=True, default=None,
+    )]  # fmt: skip
+    duplicates: Annotated[str | None, _rule(
+        "duplicates", "If a row is given twice, take the last one or the sum.",
+        type=Words("last", "sum"),
+    )]  # fmt: skip
+    missing_actions: Annotated[str | None, _rule(
+        "missing-actions", "An action that some models lack earns nothing in them.",
+        type=Words("zero"),
+    )]  # fmt: skip
+    dead_ends: Annotated[str | None, _rule(
+        "dead-ends", "A state without actions is never left and earns nothing.",
+        type=Words("absorb"),
+    )]  # fmt: skip
+    id_gaps: Annotated[str | None, _rule(
+        "id-gaps", "Renumber ids that have gaps.", type=Words("relabel"),
+    )]  # fmt: skip
+    extra_columns: Annotated[str | None, _rule(
+        "extra-columns", "Skip columns that are not known.", type=Words("ignore"),
+    )]  # fmt: skip
+    compat: Annotated[str | None, _rule(
+        "compat", "Read as the code published with the CADP paper does.", type=Words("cadp"),
+    )]  # fmt: skip
+
+    def read(self, path: Path, split: str = "train", *, quiet: bool) -> MMDP:
+        import mmdp
+
+        rules = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
+        with Working(f"reading {path}", quiet=quiet):
+            return mmdp.load(path, split=split, **rules)
+
+    def read_test(self, path: Path, *, quiet: bool) -> MMDP | None:
+        """The test models beside the training models, if there are any."""
+        folder = path if path.is_dir() else path.parent
+        paired = path.is_dir() or path.stem == "training"
+        if paired and any((folder / f"test.{kind}").is_file() for kind in ("csv", "parquet")):
+            return self.read(folder, "test", quiet=quiet)
+        return None
+
+
+@dataclass(frozen=True)
+class Willingness:
+    """Cost and effect apart, for the pages and pictures of willingness to pay."""
+
+    effects: Annotated[Path | None, option(
+        "--effects", type=PATH, metavar="FILE",
+        help="Effect and cost apart: a CSV with state,action,effect,cost (and model).",
+    )]  # fmt: skip
+    thresholds: Annotated[list[float] | None, option(
+        "--thresholds", type=Numbers(), help="What one unit of effect may be worth.",
+    )]  # fmt: skip
+
+    def options(self, model: MMDP) -> dict[str, Any]:
+        """The arguments of :func:`mmdp.report.write` and ``draw``."""
+        import mmdp
+
+        if (self.effects is None) != (self.thresholds is None):
+            raise InputError("--effects and --thresholds belong together; give both or none")
+        if self.effects is None:
+            return {}
+        worth, price = mmdp.report.read_effects(self.effects, model)
+        return {"effects": worth, "costs": price, "thresholds": self.thresholds}
+
+
+def build_method(name: str, options: Mapping[str, Any]) -> Method:
+    """The method of that name with the options that were given."""
+    chosen = {key: value for key, value in options.items() if value is not None}
+    for key in chosen:
+        owners = [n for n, m in METHODS.items() if key in _field_names(m)]
+        if name not in owners:
+            flag = key.replace("_", "-")
+            raise InputError(f"--{flag} is not an option of {name}, only of {', '.join(owners)}")
+    return METHODS[name](**chosen)
+
+
+def _field_names(method: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(method)}
+
+
+def write_csv(frame: Any, path: Path) -> None:
+    from mmdp.io import write_whole
+
+    write_whole(path, lambda place: frame.to_csv(place, index=False))

@@ -1,0 +1,55 @@
+"""mmdp plot: one picture of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from mmdp.cli import options
+from mmdp.cli.console import Working
+from mmdp.cli.options import Loading, Willingness, command, option, takes
+from mmdp.cli.types import PATH, refuse_name
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from mmdp.report import PICTURES
+
+    return [name for name in PICTURES if name.startswith(incomplete)]
+
+
+@command(
+    "mmdp plot policy models --horizon 50 --out policy.png",
+    "mmdp plot returns models --horizon 50 --policy policy.csv --out returns.svg",
+)
+@click.argument("kind", shell_complete=_complete, help="What to draw; see above.")
+@options.data
+@option("--out", "-o", type=PATH, metavar="FILE", required=True, help="A .png or .svg file.")
+@options.horizon
+@options.policy
+@options.rivals
+@takes(Willingness)
+@options.seed()
+@takes(Loading)
+def plot(
+    kind: str, data: Path, out: Path, horizon: int | None, policy: Path | None,
+    methods: Sequence[str], willingness: Willingness, seed: int, loading: Loading,
+) -> None:  # fmt: skip
+    """Draw one of the report's pictures as PNG or SVG.
+
+    KIND is policy, methods, returns, regret, weights, trace, information, enough or
+    willingness.
+    """
+    import mmdp
+
+    if kind not in mmdp.report.PICTURES:
+        refuse_name("picture", kind, mmdp.report.PICTURES)
+    with Working(f"drawing {kind}") as working:
+        model = loading.read(data, quiet=True)
+        given = None if policy is None else mmdp.load_policy(policy, model)
+        mmdp.report.draw(
+            kind, model, out, horizon=horizon if given is None else given.horizon, policy=given,
+            methods=methods, seed=seed, say=working.say, **willingness.options(model),
+        )  # fmt: skip
+    print(f"{kind} drawn in {out}")

@@ -1,0 +1,62 @@
+"""mmdp report: one page about a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mmdp.cli import options
+from mmdp.cli.console import Working
+from mmdp.cli.options import Loading, Willingness, command, option, takes
+from mmdp.cli.types import PATH, Seconds
+
+
+@command(
+    "mmdp report models --horizon 50 --out report.html",
+    "mmdp report models --policy policy.csv --out report.html",
+    "mmdp report data/hiv -T 15 --certify 10 --information",
+    "mmdp report models -T 15 --effects effects.csv --thresholds 0,20000,50000",
+)
+@options.data
+@options.horizon
+@options.policy
+@option(
+    "--out", "-o", type=PATH, metavar="FILE", default="report.html", show_default=True,
+    help="The page to write.",
+)  # fmt: skip
+@options.rivals
+@option("--certify", type=Seconds(), help="Spend S seconds on a proof of how good the policy is.")
+@option("--information", is_flag=True, help="Add what it is worth to learn each parameter.")
+@option("--enough", is_flag=True, help="Test if there were enough models (solves many times).")
+@takes(Willingness)
+@options.seed()
+@takes(Loading)
+def report(
+    data: Path, horizon: int | None, policy: Path | None, out: Path, methods: Sequence[str],
+    certify: float | None, information: bool, enough: bool, willingness: Willingness, seed: int,
+    loading: Loading,
+) -> None:  # fmt: skip
+    """Write a page that explains a policy, its risks and rivals.
+
+    The page is a single HTML file and needs no network. With --policy it is about that policy
+    and its horizon; otherwise CADP computes one.
+    """
+    import mmdp
+
+    with Working(f"reading {data}") as working:
+        model = loading.read(data, quiet=True)
+        given = None if policy is None else mmdp.load_policy(policy, model)
+        steps = horizon if given is None or horizon is not None else given.horizon
+        test = loading.read_test(data, quiet=True)
+        proof = None
+        if certify is not None:
+            working.say("proving a bound")
+            proof = mmdp.bound(model, steps, time_limit=certify, incumbent=given)
+        mmdp.report.write(
+            model, out, horizon=steps, policy=given, test=test, methods=methods, bound=proof,
+            seed=seed, unseen=mmdp.report.read_unseen(data),
+            information=True if information else None, say=working.say,
+            enough=True if enough else None, resamples=20 if enough else None,
+            **willingness.options(model),
+        )  # fmt: skip
+    print(f"report written to {out}")

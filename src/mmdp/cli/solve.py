@@ -1,0 +1,291 @@
+"""mmdp solve: one policy for all models."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from mmdp.cli import options
+from mmdp.cli.console import (
+    WIDTH,
+    Working,
+    aligned,
+    introduce,
+    show_facts,
+    show_json,
+    show_table,
+)
+from mmdp.cli.options import (
+    DECIDING,
+    INTERRUPTED,
+    Loading,
+    Running,
+    build_method,
+    command,
+    option,
+    takes,
+)
+from mmdp.cli.types import Count, Name, OutFile, Seconds
+from mmdp.errors import InputError
+from mmdp.interrupts import Interrupts
+from mmdp.methods import MARKOV_METHODS, METHODS, PLANNERS
+from mmdp.words import at_most_percent, clock, counted, either, errors, figures
+
+if TYPE_CHECKING:
+    from mmdp import MMDP, MarkovPolicy, Solution
+    from mmdp.methods import Method
+
+STARTS = ("wsu", "mvp", "random", "uniform")
+PREVIEW_ROWS = 6
+PROVEN = 1e-8  # a relative gap this small is not worth a word
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """The method and its options; None if not given."""
+
+    method: Annotated[str, option(
+        "--method", "-m", type=Name("method", METHODS), metavar="NAME", default="cadp",
+        show_default=True, heading=DECIDING,
+        help=f"{either([*MARKOV_METHODS, 'oracle'])}; with a proof: exact or milp; with memory: "
+        f"{either(PLANNERS)}.",
+    )]  # fmt: skip
+    init: Annotated[str | None, option(
+        "--init", metavar="START", heading=DECIDING,
+        help=f"Where to start: {either([*STARTS, 'a policy file'])}.",
+    )]  # fmt: skip
+    starts: Annotated[int | str | None, option(
+        "--starts", type=Count(), metavar="auto|K", heading=DECIDING,
+        help="Number of starting points; the best result is kept.",
+    )]  # fmt: skip
+    max_iterations: Annotated[int | None, option(
+        "--max-iterations", type=int, metavar="N", heading=DECIDING, help="Stop after N iterations."
+    )]  # fmt: skip
+    episodes: Annotated[int | None, options.episodes]
+
+    def build(self, **others: Any) -> Method:
+        given = dataclasses.asdict(self) | others
+        return build_method(given.pop("method"), given)
+
+    def build_for(self, model: MMDP) -> Method:
+        """The method; its start may be a policy file for this model."""
+        import mmdp
+
+        if self.init is None or self.init in STARTS:
+            return self.build()
+        if not Path(self.init).exists():
+            raise InputError(
+                f"--init {self.init}: no start and no file is called so; "
+                f"choose {either([*STARTS, 'a policy file'])}"
+            )
+        return self.build(init=mmdp.load_policy(self.init, model))
+
+
+@command(
+    "mmdp solve data/riverswim --horizon 50 --out policy.csv",
+    "mmdp solve models.npz -T 20 --starts 16 --seed 1 --time-limit 60",
+    "mmdp solve data/hiv -T 15 --method gradient --json",
+    "mmdp solve data/riverswim -T 50 --certify 30",
+    "mmdp solve data/hiv -T 5 --method exact --time-limit 60",
+)
+@options.data
+@options.horizon
+@option(
+    "--out", "-o", type=OutFile(".csv", ".parquet", ".json"), metavar="FILE",
+    help="Write the policy: .csv, .parquet or .json.",
+)  # fmt: skip
+@option(
+    "--certify", type=Seconds(),
+    help="Spend S more seconds on a proof of how much better any policy could be.",
+)  # fmt: skip
+@takes(Deciding)
+@takes(Running)
+@options.as_json
+@option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+@options.split
+@takes(Loading)
+def solve(
+    data: Path, horizon: int | None, out: Path | None, certify: float | None, deciding: Deciding,
+    running: Running, as_json: bool, quiet: bool, split: str, loading: Loading,
+) -> int:  # fmt: skip
+    """Compute one policy for all models of DATA.
+
+    The policy says which action to take at each time in each state, so that the return is high
+    on average over the models. The default method, CADP, improves a policy until no change of a
+    single action helps.
+
+    Ctrl-C and --time-limit give the best policy so far and say so; after Ctrl-C the exit status
+    is 130.
+    """
+    import mmdp
+
+    deciding.build()  # what is wrong with the options is said before anything is read
+    if out is not None:
+        _check_has_table(deciding.method)
+    if certify is not None:
+        _check_certify(deciding.method)
+    silent = quiet or as_json
+    model = loading.read(data, split, quiet=silent)
+    method = deciding.build_for(model)
+    solving = f"solving with {deciding.method} (a first run compiles)"
+    with Working(solving, quiet=silent) as working, Interrupts() as interrupts:
+        solution = mmdp.solve(
+            model, horizon, method, **dataclasses.asdict(running), certify=certify or False,
+            callback=working.progress,
+        )  # fmt: skip
+    if out is not None:
+        mmdp.save_policy(solution.policy, out)
+    if as_json:
+        show_json(document(solution, data, out, deciding.init))
+    elif not quiet:
+        show(solution, model, data, out)
+    return INTERRUPTED if interrupts.seen or solution.status.name == "INTERRUPTED" else 0
+
+
+def _check_certify(method: str) -> None:
+    if method == "oracle":
+        raise InputError("oracle is an upper bound itself; leave out --certify")
+    if method in PLANNERS:
+        raise InputError(
+            f"--certify bounds Markov policies, and {method} has memory; "
+            "mmdp bound DATA --method pairs bounds every policy"
+        )
+
+
+def _check_has_table(method: str) -> None:
+    """Refuse to write a policy that no table can hold, before the work."""
+    if method == "oracle":
+        raise InputError(
+            "oracle has one policy per model, so there is none to write; leave out --out"
+        )
+    if method in PLANNERS:
+        raise InputError(
+            f"{method} remembers what it has seen, so no table of actions can be written; "
+            f"leave out --out, or choose one of {', '.join(MARKOV_METHODS)}"
+        )
+
+
+def document(solution: Solution, data: Path, out: Path | None, init: str | None) -> dict[str, Any]:
+    """What --json prints."""
+    import mmdp
+
+    found, source = solution.evaluation, solution.provenance
+    options = dict(source.options)
+    if "init" in options and not isinstance(options["init"], str):
+        options["init"] = init
+    told = {
+        "data": data, "method": solution.method, "horizon": source.horizon,
+        "value": solution.value, "stderr": found.stderr, "sd": found.sd, "worst": found.worst,
+        "cvar10": found.cvar(0.1),
+        "bound": solution.bound, "gap": solution.gap, **_bound_origin(solution),
+        "status": solution.status.name,
+        "status_text": solution.status.value, "iterations": solution.iterations,
+        "seconds": solution.seconds, "options": options, "seed": source.seed,
+        "backend": source.backend, "version": source.version, "trace": solution.trace,
+        "out": out,
+    }  # fmt: skip
+    if out is None and isinstance(solution.policy, mmdp.MarkovPolicy):
+        kind = "actions" if solution.policy.deterministic else "probabilities"
+        told["policy"] = {kind: solution.policy.table}
+    return told
+
+
+def _bound_origin(solution: Solution) -> dict[str, str | None]:
+    """Which method gave the bound, and whether it holds for every policy or the Markov ones."""
+    if solution.bound is None:
+        return {"bound_method": None, "bounds": None}
+    certificate = solution.certificate
+    if certificate is not None and certificate.value <= solution.bound:
+        return {"bound_method": certificate.method, "bounds": certificate.bounds}
+    return {"bound_method": solution.method, "bounds": "markov"}
+
+
+def proof(solution: Solution) -> str:
+    """How good the policy is proven to be, in a sentence."""
+    assert solution.bound is not None
+    assert solution.gap is not None
+    value, most = figures([solution.value, solution.bound], up=[1])
+    policy = "policy" if _bound_origin(solution)["bounds"] == "history" else "Markov policy"
+    if solution.status.name == "OPTIMAL":
+        rest = f" by more than {at_most_percent(solution.gap)}" if solution.gap > PROVEN else ""
+        return f"value {value}, proven optimal: no {policy} is better{rest}"
+    if solution.gap == math.inf:
+        return f"value {value}; no {policy} has more than {most}"
+    within = f"within {at_most_percent(solution.gap)} of the best any {policy} can do"
+    return f"value {value}, at most {most}: {within}"
+
+
+def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
+    introduce(data, model)
+    show_facts(f"{solution.method}, horizon {solution.provenance.horizon}", _facts(solution))
+    if solution.bound is not None and solution.policy is not None:
+        print(textwrap.fill(proof(solution), WIDTH))
+    if out is not None:
+        print(f"policy written to {out}")
+    elif solution.policy is None:
+        print("each model has a policy of its own; no single policy can do better")
+    elif solution.evaluation.errors is not None:
+        episodes = counted(solution.evaluation.details["episodes"], "episode")
+        print(f"simulated, {episodes} per model; a policy with memory has no table of actions")
+    else:
+        show_policy(solution.policy, model)
+
+
+def _facts(solution: Solution) -> list[tuple[str, str]]:
+    found = solution.evaluation
+    facts = aligned({
+        "value": solution.value, "sd": found.sd, "worst": found.worst, "CVaR 10%": found.cvar(0.1),
+    })  # fmt: skip
+    if found.errors is not None:
+        facts[0] = ("value", f"{facts[0][1]} ± {errors([found.stderr])[0]}")
+    facts += [
+        ("status", f"{solution.status.name}: {solution.status.value}"),
+        ("iterations", f"{solution.iterations:,}"),
+        ("seconds", f"{clock(solution.seconds)} ({solution.provenance.backend})"),
+    ]
+    certificate = solution.certificate
+    if certificate is not None:
+        facts.append(("bound", f"{certificate.method}, {clock(certificate.seconds)} s"))
+    return facts
+
+
+def show_policy(policy: MarkovPolicy, model: MMDP) -> None:
+    """The policy as a small table, equal times together; or a hint if it is large."""
+    labels, names = model.action_labels, model.state_labels
+    widest = max(map(len, labels))
+    if len("time 000-000") + sum(max(len(name), widest) + 2 for name in names) > WIDTH:
+        print(
+            f"the policy has {policy.horizon:,} x {policy.n_states:,} entries; "
+            "write it with --out policy.csv"
+        )
+        return
+    spans = _equal_times(policy.actions.tolist())
+    rows = [
+        (str(a) if a == b else f"{a}-{b}", *(labels[i] for i in actions))
+        for a, b, actions in spans[:PREVIEW_ROWS]
+    ]
+    print(
+        "\npolicy: action by time and state" + ("" if policy.deterministic else ", most probable")
+    )
+    show_table(("time", *names), rows, left=1 + len(names))
+    if len(spans) > PREVIEW_ROWS:
+        print(f"and {counted(len(spans) - PREVIEW_ROWS, 'more row')}; all with --out policy.csv")
+
+
+def _equal_times(table: list[list[int]]) -> list[tuple[int, int, list[int]]]:
+    """First and last time of each run of equal rows.
+
+    >>> _equal_times([[0, 1], [0, 1], [1, 1]])
+    [(0, 1, [0, 1]), (2, 2, [1, 1])]
+    """
+    spans: list[tuple[int, int, list[int]]] = []
+    for t, row in enumerate(table):
+        if spans and spans[-1][2] == row:
+            spans[-1] = (spans[-1][0], t, row)
+        else:
+            spans.append((t, t, row))
+    return spans

@@ -1,0 +1,141 @@
+"""Types of options: what they accept, and what the shell completes.
+
+An option that could not be used is refused when it is read, before any work.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+from click.shell_completion import CompletionItem
+
+from mmdp.errors import InputError
+from mmdp.words import either
+
+PATH = click.Path(path_type=Path)
+
+
+class Words(click.ParamType[Any]):
+    """One of some words, which the shell completes. The library refuses others."""
+
+    name = "word"
+
+    def __init__(self, *words: str) -> None:
+        self.words: Sequence[str] = words
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "|".join(self.words)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+
+
+class Name(Words):
+    """One of some names; another is refused with the name that it resembles."""
+
+    def __init__(self, what: str, known: Iterable[str]) -> None:
+        super().__init__(*known)
+        self.what = what
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return value if value in self.words else refuse_name(self.what, value, self.words)
+
+
+class Names(Name):
+    """Some of these names, with commas between."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        names = dict.fromkeys(name.strip() for name in value.split(",") if name.strip())
+        return tuple(super(Names, self).convert(name, param, ctx) for name in names)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        before, comma, last = incomplete.rpartition(",")
+        found = super().shell_complete(ctx, param, last)
+        return [CompletionItem(f"{before}{comma}{item.value}") for item in found]
+
+
+def refuse_name(what: str, name: str, known: Iterable[str]) -> NoReturn:
+    names = list(known)
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(names)}"
+    raise InputError(f"no {what} is called {name!r}; {hint}")
+
+
+class Count(click.ParamType[int | str]):
+    """A number, or ``auto``."""
+
+    name = "count"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
+        return "auto" if value == "auto" else click.INT.convert(value, param, ctx)
+
+
+class Seconds(click.ParamType[float]):
+    """A positive number of seconds."""
+
+    name = "s"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        seconds = click.FLOAT.convert(value, param, ctx)
+        if not seconds > 0:
+            raise InputError(
+                f"{param.opts[0]} must be a positive number of seconds, not {seconds:g}"
+            )
+        return seconds
+
+
+class Numbers(click.ParamType[list[float]]):
+    """Numbers with commas between."""
+
+    name = "a,b,..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[float]:
+        try:
+            return [float(x) for x in value.split(",")]
+        except ValueError:
+            raise InputError(
+                f"{param.opts[0]} {value!r}: give numbers with commas between, e.g. 0,20000,50000"
+            ) from None
+
+
+class OutFile(click.Path):
+    """A file to write, refused now if it could not be written after the work."""
+
+    def __init__(self, *endings: str) -> None:
+        super().__init__(path_type=Path)
+        self.endings = endings
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        out = Path(value)
+        if out.suffix.lower() not in self.endings:
+            raise InputError(f"{out}: choose a name that ends in {either(self.endings)}")
+        if not out.parent.is_dir():
+            raise InputError(f"{out}: the folder {out.parent} does not exist")
+        if out.is_dir():
+            raise InputError(f"{out}: is a folder; choose the name of a file")
+        return out
+
+
+class OutFolder(click.Path):
+    """A folder to write; a file, or what is named like one, is refused."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        out = Path(value)
+        if out.exists() and not out.is_dir():
+            raise InputError(f"{out}: is a file; choose the name of a folder")
+        if out.suffix in (".csv", ".parquet", ".npz", ".json") and not out.exists():
+            raise InputError(f"{out}: a folder is wanted; leave out {out.suffix}")
+        return out

@@ -1,0 +1,60 @@
+"""How much one set of POPS models differs from the next: python -m mmdp.paper.scatter"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import mmdp
+from mmdp.paper.cases import CASES, COMPARABLE, method_for
+from mmdp.paper.figures import paper_figures
+from mmdp.solution import Evaluation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CASE = CASES["POPS"]
+SEEDS = range(20)
+
+
+def scatter(seeds: Sequence[int] = SEEDS) -> pd.DataFrame:
+    """Returns on POPS at T = 50 over ``seeds`` of draws, one row per method.
+
+    ``standard error`` is the standard deviation over seeds of the mean return on the test
+    models: the error of a figure from one set of draws, such as the paper's. ``paper sd`` and
+    ``our sd`` are over test models, ours averaged over seeds.
+    """
+    import pandas as pd
+
+    found = [_evaluations(seed) for seed in seeds]
+    rows = {}
+    for name in COMPARABLE:
+        key = (CASE.name, CASE.main, name)
+        means = pd.Series([reports[name].mean for reports in found])
+        rows[name] = {
+            "paper": paper_figures("mean_return")[key],
+            f"seed {seeds[0]}": means[0],
+            "mean": means.mean(),
+            "standard error": means.std(),
+            "paper sd": paper_figures("sd_return")[key],
+            "our sd": sum(reports[name].sd for reports in found) / len(found),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _evaluations(seed: int) -> dict[str, Evaluation]:
+    """By method, on the test models that ``seed`` draws."""
+    train, test, _ = CASE.models(seed, None)
+    found = {}
+    for name in COMPARABLE:
+        method = method_for(name, None)
+        if name == "Oracle":
+            found[name] = mmdp.solve(test, CASE.main, method).evaluation
+        else:
+            found[name] = mmdp.evaluate(mmdp.solve(train, CASE.main, method), test)
+    return found
+
+
+if __name__ == "__main__":
+    print(f"POPS, T = {CASE.main}: return on the test models, {len(SEEDS)} seeds of draws")
+    print(scatter().round().astype(int).to_string())

@@ -1,0 +1,198 @@
+"""Numbers and phrases as people read them: in messages, on the terminal, in tables and pages.
+
+What is proven is rounded outwards: :func:`at_most`, :func:`at_most_percent` and the ``up`` of
+:func:`figures` never print less than the number they are given.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+LONGEST = 48  # characters of a label that is not cut
+NOISE = 1e-9  # relative size of rounding errors, which do not count when rounding up
+
+
+# ---------------------------------------------------------------------- phrases
+def counted(count: int, noun: str) -> str:
+    """A count with its noun in the right number.
+
+    >>> counted(1, "row"), counted(3000, "row")
+    ('1 row', '3,000 rows')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def either(items: Iterable[str], last: str = " or ") -> str:
+    """Alternatives in a sentence.
+
+    >>> either(["prior", "absorb", "forbid"]), either(["a"]), either("ab", ", or ")
+    ('prior, absorb or forbid', 'a', 'a, or b')
+    """
+    *most, end = [*items] or [""]
+    return last.join(filter(None, [", ".join(most), end]))
+
+
+def suggested(name: str, known: Iterable[str]) -> str:
+    """The name in quotes, with the known one that it resembles.
+
+    >>> suggested("probabilty", ["probability", "reward"])
+    "'probabilty' (did you mean 'probability'?)"
+    """
+    close = difflib.get_close_matches(name.strip().lower(), list(known), n=1)
+    return f"{name!r} (did you mean {close[0]!r}?)" if close else repr(name)
+
+
+def shortened(text: object, longest: int = LONGEST) -> str:
+    """A label on one line, cut if it is long.
+
+    >>> shortened("two\\nlines"), shortened("x" * 9, 4)
+    ('two lines', 'xxx…')
+    """
+    line = " ".join(str(text).split())
+    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+
+
+# ---------------------------------------------------------------------- numbers
+def number(value: float, digits: int = 4) -> str:
+    """About ``digits`` digits, never as a power of ten unless it is tiny or huge.
+
+    >>> number(204.7412), number(42235.35), number(0.012345), number(7.0)
+    ('204.7', '42,235', '0.01235', '7')
+    """
+    if not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return "0"
+    if value == round(value) and abs(value) < 1e12:
+        return f"{value:,.0f}".replace("-", "−")
+    if not -4 <= _size(value) < 12:
+        return f"{value:.{digits - 1}e}"
+    return f"{value:,.{max(0, digits - 1 - _size(value))}f}".replace("-", "−")
+
+
+def at_most(value: float, digits: int = 4) -> str:
+    """Like :func:`number`, rounded up: for what was proven.
+
+    >>> at_most(204.7112), at_most(0.012341), at_most(-1066.96), at_most(7.0)
+    ('204.8', '0.01235', '−1,066', '7')
+    """
+    if not math.isfinite(value) or value == 0:
+        return number(value, digits)
+    decimals = digits - 1 - _size(value)
+    return number(_up(value, decimals if abs(value) >= 1e12 else max(0, decimals)), digits)
+
+
+def percent(share: float) -> str:
+    """A share in per cent, two digits.
+
+    >>> percent(0.0345), percent(0.5), percent(0.0000012)
+    ('3.5%', '50%', 'less than 0.01%')
+    """
+    if not math.isfinite(share):
+        return "–"
+    if 0 < abs(share) < 0.0001:
+        return "less than 0.01%"
+    size = abs(100 * share)
+    digits = 0 if size >= 10 or size == 0 else 1 if size >= 1 else 2
+    return f"{100 * share:.{digits}f}%".replace("-", "−")
+
+
+def at_most_percent(share: float) -> str:
+    """A share in per cent, two digits, rounded up: for what was proven.
+
+    >>> at_most_percent(0.00872), at_most_percent(0.1125), at_most_percent(1.234)
+    ('0.88%', '12%', '124%')
+    """
+    if share <= 0:
+        return "0%"
+    if not math.isfinite(share):
+        return "–"
+    decimals = max(0, 1 - _size(100 * share))
+    text = f"{_up(100 * share, decimals):,.{decimals}f}"
+    return (text.rstrip("0").rstrip(".") if decimals else text) + "%"
+
+
+def figures(values: Sequence[float | None], *, up: Collection[int] = ()) -> list[str]:
+    """About seven digits, the same decimals for a whole column; those at ``up`` rounded up.
+
+    >>> figures([204.7412345, 9.5, None]), figures([42235.3512])
+    (['204.7412', '9.5000', ''], ['42,235.35'])
+    >>> figures([204.7412345, 204.7412345], up=[1])
+    ['204.7412', '204.7413']
+    """
+    largest = max((abs(x) for x in values if x is not None and math.isfinite(x)), default=0.0)
+    if largest and not 1e-3 <= largest < 1e10:
+        decimals, form = 5 - _size(largest), ".6g"
+    else:
+        decimals = min(4, max(0, 6 - (max(0, _size(largest)) if largest else 0)))
+        form = f",.{decimals}f"
+    rounded = [_up(x, decimals) if i in up and x else x for i, x in enumerate(values)]
+    return ["" if x is None else format(x + 0.0, form) for x in rounded]
+
+
+def errors(values: Sequence[float | None]) -> list[str]:
+    """Standard errors to two digits, nothing where a figure is exact.
+
+    >>> errors([0.0312, None])
+    ['0.031', '']
+    """
+    return ["" if x is None else f"{x:.2g}" for x in values]
+
+
+def truncated(value: float | None, unit: int = 1) -> str:
+    """A figure as the paper prints it: towards zero, in units; a dash if there is none.
+
+    >>> truncated(204.74), truncated(42235.3, 1000), truncated(None)
+    ('204', '42', '–')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{math.trunc(value / unit):,}"
+
+
+def _size(value: float) -> int:
+    """The power of ten of the first digit."""
+    return math.floor(math.log10(abs(value)))
+
+
+def _up(value: float, decimals: int) -> float:
+    """The next number of so many decimals (below 0: of so many zeros) that is not less."""
+    if not math.isfinite(value):
+        return value
+    unit = 10.0 ** min(decimals, 300)
+    return math.ceil(value * unit - NOISE * abs(value * unit)) / unit
+
+
+# ---------------------------------------------------------------------- sizes and times
+def readable_bytes(count: int) -> str:
+    """
+    >>> readable_bytes(640), readable_bytes(3_200_000)
+    ('640 B', '3.2 MB')
+    """
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+def clock(seconds: float) -> str:
+    """Seconds without their unit; milliseconds where they matter.
+
+    >>> clock(0.0123), clock(4180.2)
+    ('0.012', '4,180')
+    """
+    return f"{seconds:.3f}" if seconds < 100 else f"{seconds:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(0.0004), duration(0.25), duration(4180)
+    ('0.4 ms', '250 ms', '69.7 min')
+    """
+    if seconds < 1:
+        return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"

@@ -1,0 +1,110 @@
+"""Calling the command line, here or as a process of its own, and models to call it with."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from click.testing import CliRunner
+
+import mmdp
+from mmdp.cli.app import app
+
+HORIZON = 6
+COLUMNS = "idstatefrom,idaction,idstateto,idoutcome,probability,reward"
+STATES, ACTIONS, DISCOUNT = 3, 2, 0.9
+LOG = """episode,time,state,action,next_state,reward
+1,0,well,wait,well,1
+1,1,well,wait,ill,1
+1,2,ill,treat,well,-1
+2,0,well,treat,well,0
+2,1,well,wait,ill,1
+2,2,ill,wait,ill,0
+2,3,ill,treat,well,-1
+"""
+
+
+class Result:
+    """Exit status, stdout and stderr of one run."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> dict[str, Any]:
+        def refuse(name: str) -> float:
+            raise AssertionError(f"{name} in JSON")
+
+        found: dict[str, Any] = json.loads(self.out, parse_constant=refuse)
+        return found
+
+    def facts(self) -> dict[str, str]:
+        """The indented ``name  value`` lines."""
+        pairs = [line.strip().split("  ", 1) for line in self.out.splitlines() if line[:2] == "  "]
+        return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
+
+
+def run(*arguments: object) -> Result:
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(x) for x in arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)  # FORCE_COLOR may be set around the tests
+    return Result(done.exit_code, plain, done.stderr)
+
+
+def refused(*arguments: object) -> str:
+    """The one line that a bad call prints."""
+    done = run(*arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert done.err.count("\n") == 1
+    assert done.err.startswith("mmdp: ")
+    return done.err
+
+
+def process(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "mmdp", *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+    )  # fmt: skip
+
+
+def fits(text: str, width: int = 80) -> bool:
+    return max(map(len, text.splitlines())) <= width
+
+
+def draw(n_models: int, seed: int) -> mmdp.MMDP:
+    rng = np.random.default_rng(seed)
+    transitions = rng.dirichlet(np.ones(STATES), size=(n_models, STATES, ACTIONS))
+    rewards = rng.normal(size=(n_models, STATES, ACTIONS))
+    return mmdp.MMDP(transitions, rewards, initial=[0.5, 0.25, 0.25], discount=DISCOUNT)
+
+
+def write_models(model: mmdp.MMDP, path: Path) -> None:
+    """In the paper's columns, written here so that nothing of mmdp.io is used."""
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(COLUMNS.split(","))
+        for m, s, a, n in np.ndindex(model.transitions.shape):
+            p, r = float(model.transitions[m, s, a, n]), float(model.rewards[m, s, a])
+            rows.writerow([s, a, n, m, repr(p), repr(r)])
+
+
+def best_by_enumeration(model: mmdp.MMDP, horizon: int) -> float:
+    """The value of the best deterministic Markov policy, by trying every one in plain numpy."""
+    states = np.arange(model.n_states)
+    best = -np.inf
+    for choice in itertools.product(range(model.n_actions), repeat=horizon * model.n_states):
+        values = np.zeros((model.n_models, model.n_states))
+        for actions in reversed(np.reshape(choice, (horizon, model.n_states))):
+            p, r = model.transitions[:, states, actions], model.rewards[:, states, actions]
+            values = r + model.discount * np.einsum("msn,mn->ms", p, values)
+        best = max(best, float(model.weights @ values @ model.initial))
+    return best

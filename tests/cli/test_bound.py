@@ -1,0 +1,34 @@
+"""mmdp bound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mmdp
+from tests.cli.calls import best_by_enumeration, refused, run
+
+
+def test_bound_prints_what_it_bounds(folder: Path, train: mmdp.MMDP) -> None:
+    best = best_by_enumeration(train, 3)
+    oracle = mmdp.solve(train, 3, "oracle").value
+    found = run("bound", folder, "-T", 3, "--method", "oracle", "--json").json
+    assert found["value"] == pytest.approx(oracle, rel=1e-9)
+    assert (found["bounds"], found["method"], found["horizon"]) == ("history", "oracle", 3)
+    done = run("bound", folder, "-T", 3, "--time-limit", 5)
+    facts = done.facts()
+    assert done.code == 0
+    assert best - 1e-4 <= float(facts["value"]) <= oracle + 1e-4
+    assert facts["holds for"] in ("every policy, also with memory", "every Markov policy")
+    assert float(facts["CADP reaches"].split(",")[0]) <= best + 1e-4
+    assert float(facts["seconds"]) >= 0
+    tested = run("bound", folder, "-T", 3, "-m", "oracle", "--split", "test", "--json").json
+    expected = mmdp.solve(mmdp.load(folder, split="test"), 3, "oracle").value
+    assert tested["value"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_bound_refuses(folder: Path, tmp_path: Path) -> None:
+    assert "did you mean 'pairs'?" in refused("bound", tmp_path / "no", "--method", "pair")
+    assert "--time-limit must be" in refused("bound", folder, "-T", 2, "--time-limit", 0)
+    assert "--horizon 50" in refused("bound", folder)

@@ -1,0 +1,106 @@
+"""mmdp compare."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+import mmdp
+from tests.cli.calls import HORIZON, refused, run
+
+
+def test_compare_finds_the_test_models_beside(
+    folder: Path, train: mmdp.MMDP, test: mmdp.MMDP
+) -> None:
+    done = run("compare", folder, "-T", HORIZON, "--methods", "mvp,cadp,oracle", "--json")
+    rows = done.json["methods"]
+    assert [row["method"] for row in rows] == ["mvp", "cadp", "oracle"]
+    for row in rows[:2]:
+        solution = mmdp.solve(train, HORIZON, row["method"])
+        report = mmdp.evaluate(solution, test)
+        assert row["train"] == pytest.approx(solution.value, rel=1e-12)
+        assert row["test"] == pytest.approx(report.mean, rel=1e-12)
+        assert row["test_sd"] == pytest.approx(report.sd, rel=1e-10)
+        assert row["test_regret"] == pytest.approx(report.bayes_regret, rel=1e-10)
+    oracle = mmdp.solve(test, HORIZON, "oracle")
+    assert rows[2]["test"] == pytest.approx(oracle.value, rel=1e-12)
+    assert rows[2]["test_regret"] == pytest.approx(0, abs=1e-12)
+
+
+def test_compare_gives_the_published_means(paper_data: Path) -> None:
+    data = paper_data / "riverswim"
+    rows = run("compare", data, "-T", 50, "--methods", "cadp,wsu,mvp", "--json").json["methods"]
+    means = {row["method"]: f"{row['test']:.2f}" for row in rows}
+    assert means == {"cadp": "204.74", "wsu": "203.62", "mvp": "201.87", "oracle": "210.60"}
+    assert rows[0]["iterations"] == 3  # two-way sweeps; the paper's take 5
+
+
+def test_compare_prints_and_writes_the_same_table(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "table.csv"
+    done = run("compare", folder, "-T", HORIZON, "--methods", "wsu,cadp", "--out", out)
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["method"] for row in rows] == ["wsu", "cadp", "oracle"]
+    for row in rows:
+        line = next(x for x in done.out.splitlines() if x.startswith(row["method"]))
+        shown = [float(x) for x in line.split()[1:5]]
+        kept = [float(row[key]) for key in ("train", "test", "test_sd", "test_regret")]
+        assert shown == pytest.approx(kept, abs=1e-4)
+
+
+def test_compare_without_test_models(folder: Path) -> None:
+    found = run("compare", folder, "-T", 2, "--no-test", "--methods", "wsu", "--json").json
+    assert found["test_models"] is None
+    assert "test" not in found["methods"][0]
+    beside = run("compare", folder / "training.csv", "-T", 2, "--methods", "wsu", "--json").json
+    assert beside["test_models"] == 7
+
+
+def test_compare_takes_test_models_from_another_place(folder: Path, test: mmdp.MMDP) -> None:
+    arguments = ("--test-data", folder / "test.csv", "--methods", "wsu", "--json")
+    found = run("compare", folder / "training.csv", "-T", 2, *arguments).json
+    assert found["test_models"] == test.n_models
+
+
+def test_compare_says_when_test_models_are_missing(folder: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "alone.csv"
+    alone.write_bytes((folder / "training.csv").read_bytes())
+    assert run("compare", alone, "-T", 2, "--methods", "wsu", "--json").json["test_models"] is None
+    assert "has no test models" in refused("compare", alone, "-T", 2, "--test")
+
+
+def test_compare_simulates_policies_with_memory(
+    folder: Path, train: mmdp.MMDP, test: mmdp.MMDP
+) -> None:
+    arguments = ("compare", folder, "-T", HORIZON, "--methods", "qmdp,cadp,mixts")
+    options = ("--episodes", 40, "--seed", 5)
+    rows = run(*arguments, *options, "--json").json["methods"]
+    assert [row["method"] for row in rows] == ["qmdp", "cadp", "mixts", "oracle"]
+    for row, method in zip(rows, (mmdp.QMDP, None, mmdp.MixTS, None), strict=True):
+        if method is None:
+            assert (row["train_stderr"], row["test_stderr"]) == (None, None)
+            continue
+        solution = mmdp.solve(train, HORIZON, method(episodes=40), seed=5)
+        report = mmdp.evaluate(solution, test, episodes=40, seed=5)
+        assert row["train"] == pytest.approx(solution.value, rel=1e-12)
+        assert row["train_stderr"] == pytest.approx(solution.evaluation.stderr, rel=1e-12)
+        assert row["test"] == pytest.approx(report.mean, rel=1e-12)
+        assert row["test_stderr"] == pytest.approx(report.stderr, rel=1e-12)
+    exact = mmdp.evaluate(mmdp.solve(train, HORIZON), test)
+    assert rows[1]["test"] == pytest.approx(exact.mean, rel=1e-12)
+    lines = run(*arguments, *options).out.splitlines()
+    assert lines[3].split() == [
+        "method", "train", "±", "test", "±", "test", "sd", "regret", "seconds"
+    ]  # fmt: skip
+    shown = next(line for line in lines if line.startswith("qmdp")).split()
+    assert float(shown[2]) == pytest.approx(rows[0]["train_stderr"], rel=0.06)
+    assert float(shown[4]) == pytest.approx(rows[0]["test_stderr"], rel=0.06)
+
+
+def test_episodes_are_for_policies_with_memory(folder: Path) -> None:
+    assert "none of these has any" in refused("compare", folder, "-T", 2, "--episodes", 9)
+    assert "only of qmdp" in refused("solve", folder, "-T", 2, "--episodes", 9)
+    few = ("solve", folder, "-T", 2, "--method", "qmdp", "--episodes", 1)
+    assert "at least 2" in refused(*few)

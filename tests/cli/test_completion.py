@@ -1,0 +1,62 @@
+"""mmdp completion: the scripts, and what they are answered."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.calls import process, refused, run
+
+
+def completed(*words: str) -> list[str]:
+    """What bash is told for the last of these words."""
+    env = {
+        **os.environ, "_MMDP_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("mmdp", *words)),
+        "COMP_CWORD": str(len(words)),
+    }  # fmt: skip
+    running = process(env=env)
+    out, err = running.communicate(timeout=120)
+    assert err == ""
+    return [line.split(",", 1)[1] for line in out.splitlines()]
+
+
+def test_words_are_completed() -> None:
+    assert completed("so") == ["solve"]
+    assert completed("solve", "models", "--time") == ["--time-limit"]
+    assert completed("solve", "models", "--method", "g") == ["gradient"]
+    assert completed("compare", "models", "--methods", "cadp,m") == [
+        "cadp,mvp", "cadp,mirror", "cadp,mixts", "cadp,milp",
+    ]  # fmt: skip
+    assert completed("solve", "models", "--backend", "num") == ["numpy", "numba"]
+    assert completed("domain", "riv") == ["riverswim"]
+    assert completed("plot", "wil") == ["willingness"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_names_the_command_and_is_read_by_its_shell(shell: str) -> None:
+    done = run("completion", shell)
+    assert done.code == 0
+    assert f"_MMDP_COMPLETE={shell}_complete" in done.out
+    if shutil.which(shell) is not None:
+        subprocess.run([shell, "-n"], input=done.out, text=True, check=True)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_with_the_script() -> None:
+    """As bash calls it: the function of the script fills COMPREPLY."""
+    code = (
+        f'mmdp() {{ "{sys.executable}" -m mmdp "$@"; }}; export -f mmdp\n'
+        f"{run('completion', 'bash').out}\n"
+        "COMP_WORDS=(mmdp eva) COMP_CWORD=1; _mmdp_completion mmdp eva mmdp\n"
+        'echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["evaluate"]
+
+
+def test_an_unknown_shell_is_refused() -> None:
+    assert "tcsh" in refused("completion", "tcsh")

@@ -1,0 +1,59 @@
+"""mmdp evaluate."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mmdp
+from tests.cli.calls import HORIZON, refused, run
+
+
+def test_evaluate_on_the_test_models(
+    folder: Path, policy_file: Path, train: mmdp.MMDP, test: mmdp.MMDP, tmp_path: Path
+) -> None:
+    out = tmp_path / "models.csv"
+    done = run("evaluate", policy_file, folder, "--split", "test", "--out", out)
+    expected = mmdp.evaluate(mmdp.solve(train, HORIZON, "wsu"), test)
+    facts = done.facts()
+    assert float(facts["mean"]) == pytest.approx(expected.mean, abs=1e-4)
+    assert float(facts["median"]) == pytest.approx(np.sort(expected.returns)[3], abs=1e-4)
+    assert float(facts["Bayes regret"]) == pytest.approx(expected.bayes_regret, abs=1e-4)
+    assert float(facts["max regret"]) == pytest.approx(expected.max_regret, abs=1e-4)
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["return"]) for row in rows] == pytest.approx(expected.returns, rel=1e-12)
+
+
+def test_evaluate_json(folder: Path, policy_file: Path, train: mmdp.MMDP) -> None:
+    found = run("evaluate", policy_file, folder, "--json").json
+    expected = mmdp.solve(train, HORIZON, "wsu").evaluation
+    assert found["returns"] == pytest.approx(expected.returns.tolist(), rel=1e-12)
+    assert found["regret"] == pytest.approx(expected.regret.tolist(), abs=1e-12)
+    assert found["cvar10"] == pytest.approx(expected.cvar(0.1), rel=1e-12)
+
+
+def test_a_policy_for_other_states_is_refused(folder: Path, tmp_path: Path) -> None:
+    mmdp.save_policy(mmdp.MarkovPolicy([[0, 1, 0, 1]]), tmp_path / "p.csv")
+    assert "state 3 does not exist" in refused("evaluate", tmp_path / "p.csv", folder)
+
+
+def test_a_write_that_fails_leaves_nothing_behind(
+    folder: Path, policy_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pandas as pd
+
+    (tmp_path / "kept.csv").write_text("before")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
+    message = refused("evaluate", policy_file, folder, "--out", tmp_path / "kept.csv")
+    assert "No space left" in message
+    assert [x.name for x in tmp_path.iterdir()] == ["kept.csv"]
+    assert (tmp_path / "kept.csv").read_text() == "before"

@@ -1,0 +1,50 @@
+"""mmdp info."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mmdp
+from tests.cli.calls import run
+
+
+def test_info(folder: Path, train: mmdp.MMDP) -> None:
+    facts = run("info", folder).facts()
+    assert (facts["models"], facts["states"], facts["actions"]) == ("5", "3", "2")
+    assert (facts["discount"], facts["horizon"], facts["weights"]) == ("0.9", "any", "uniform")
+    assert facts["initial"] == "given, 3 states possible"
+    assert facts["not allowed"] == "0 of 6 state-action pairs"
+    low, _, high, *_ = facts["rewards"].rstrip(",").replace(",", "").split()
+    assert [float(low), float(high)] == pytest.approx(
+        [train.rewards.min(), train.rewards.max()], rel=1e-5
+    )
+
+
+def test_info_tells_labels_masks_weights_and_time(tmp_path: Path) -> None:
+    transitions = np.zeros((2, 2, 2, 2))
+    transitions[:, :, 0, :] = 0.5
+    transitions[:, 0, 1, :] = 0.5
+    model = mmdp.MMDP(
+        np.repeat(transitions[None], 3, axis=0), np.ones((3, 2, 2, 2)), weights=[0.25, 0.75],
+        states=["well", "[bold]ill"], actions=["wait", "treat"], models=["a", "b"],
+    )  # fmt: skip
+    mmdp.save(model, tmp_path / "m.npz")
+    facts, found = (
+        run("info", tmp_path / "m.npz").facts(),
+        run("info", tmp_path / "m.npz", "--json"),
+    )
+    assert facts["states"] == "2: well, [bold]ill"
+    listed = model.replace(states=["well, or so", "ill"])
+    mmdp.save(listed, tmp_path / "listed.npz")
+    assert run("info", tmp_path / "listed.npz").facts()["states"] == "2: 'well, or so', ill"
+    assert facts["horizon"] == "3 (time-varying)"
+    assert facts["weights"] == "0.25 to 0.75"
+    assert facts["not allowed"] == "1 of 4 state-action pairs"
+    assert facts["initial"] == "uniform (not given)"
+    assert found.json["reward_range"] == [1.0, 1.0]
+    assert found.json["labels"]["action"] == ["wait", "treat"]
+    assert "no initial distribution" in found.json["warnings"][0]
+    assert found.err == ""

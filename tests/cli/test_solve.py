@@ -1,0 +1,265 @@
+"""mmdp solve: figures, files, proofs and policies with memory.
+
+Figures are compared with the library called on the same arrays, which never pass through a file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp.cli.solve import proof
+from tests.cli.calls import ACTIONS, HORIZON, STATES, best_by_enumeration, refused, run
+
+
+def test_solve_prints_the_librarys_figures(folder: Path, train: mmdp.MMDP) -> None:
+    done = run("solve", folder, "--horizon", HORIZON)
+    expected = mmdp.solve(train, HORIZON)
+    facts = done.facts()
+    assert done.code == 0
+    assert done.err == ""
+    assert float(facts["value"]) == pytest.approx(expected.value, abs=1e-4)
+    assert float(facts["sd"]) == pytest.approx(expected.evaluation.sd, abs=1e-4)
+    assert float(facts["worst"]) == pytest.approx(expected.returns.min(), abs=1e-4)
+    assert float(facts["CVaR 10%"]) == pytest.approx(expected.evaluation.cvar(0.1), abs=1e-4)
+    assert facts["iterations"] == str(expected.iterations)
+    assert "LOCAL_OPTIMUM: no change of the action" in done.out
+    assert "5 models, 3 states, 2 actions, discount 0.9" in done.out
+
+
+def test_solve_previews_a_small_policy(folder: Path, train: mmdp.MMDP) -> None:
+    lines = run("solve", folder, "-T", 1).out.splitlines()
+    row = next(line for line in lines if line.startswith("0 "))
+    assert [int(x) for x in row.split()[1:]] == mmdp.solve(train, 1).policy.actions[0].tolist()
+
+
+def test_solve_json_is_one_document_at_full_precision(folder: Path, train: mmdp.MMDP) -> None:
+    done = run("solve", folder, "-T", HORIZON, "--method", "gradient", "--seed", 3, "--json")
+    expected = mmdp.solve(train, HORIZON, "gradient", seed=3)
+    found = done.json
+    assert done.err == ""
+    assert found["value"] == pytest.approx(expected.value, rel=1e-13)
+    assert found["trace"] == pytest.approx(expected.trace.tolist(), rel=1e-12)
+    assert found["policy"]["actions"] == expected.policy.actions.tolist()
+    assert (found["status"], found["seed"]) == (expected.status.name, 3)
+    assert found["options"]["init"] == "uniform"
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "json"])
+def test_solve_writes_a_policy_that_can_be_read_again(
+    folder: Path, train: mmdp.MMDP, tmp_path: Path, ending: str
+) -> None:
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    out = tmp_path / f"policy.{ending}"
+    done = run("solve", folder, "-T", HORIZON, "--out", out)
+    assert f"policy written to {out}" in done.out.replace("\n", "")
+    assert mmdp.load_policy(out, train) == mmdp.solve(train, HORIZON).policy
+
+
+def test_solve_quiet_prints_nothing(folder: Path, tmp_path: Path) -> None:
+    done = run("solve", folder, "-T", HORIZON, "--quiet", "--out", tmp_path / "p.csv")
+    assert (done.code, done.out, done.err) == (0, "", "")
+    assert (tmp_path / "p.csv").exists()
+
+
+def test_solve_starts_from_a_policy_file(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:
+    start = mmdp.MarkovPolicy.random(train, HORIZON, seed=5)
+    mmdp.save_policy(start, tmp_path / "start.csv")
+    found = run("solve", folder, "-T", HORIZON, "--init", tmp_path / "start.csv", "--json").json
+    expected = mmdp.solve(train, HORIZON, mmdp.CADP(init=start))
+    assert found["trace"] == pytest.approx(expected.trace.tolist(), rel=1e-12)
+    assert found["options"]["init"] == str(tmp_path / "start.csv")
+
+
+def test_solve_takes_a_number_of_starts_or_auto(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Asked:
+        starts: int | str
+
+        def __post_init__(self) -> None:
+            raise mmdp.InputError(f"asked for {self.starts!r}")
+
+    monkeypatch.setitem(mmdp.METHODS, "cadp", Asked)
+    for given, understood in (("auto", "'auto'"), (3, "3")):
+        message = refused("solve", folder, "-T", 2, "--starts", given)
+        assert message == f"mmdp: asked for {understood}\n"
+    assert "valid integer" in refused("solve", folder, "-T", 2, "--starts", "few")
+
+
+def test_solve_takes_the_horizon_of_a_time_varying_model(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rewards = rng.normal(size=(4, 2, STATES, ACTIONS))
+    transitions = rng.dirichlet(np.ones(STATES), size=(4, 2, STATES, ACTIONS))
+    model = mmdp.MMDP(transitions, rewards, initial=[1, 0, 0])
+    mmdp.save(model, tmp_path / "varying.npz")
+    found = run("solve", tmp_path / "varying.npz", "--json").json
+    assert found["horizon"] == 4
+    assert found["value"] == pytest.approx(mmdp.solve(model).value, rel=1e-12)
+
+
+def test_solve_notes_an_assumed_initial_distribution(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "alone.csv").write_bytes((folder / "training.csv").read_bytes())
+    done = run("solve", tmp_path / "alone.csv", "-T", 2)
+    assert "no initial distribution is given" in done.err
+    assert run("solve", tmp_path / "alone.csv", "-T", 2, "--json").err == ""
+
+
+def test_solve_with_oracle_has_no_policy(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:
+    found = run("solve", folder, "-T", HORIZON, "--method", "oracle", "--json").json
+    assert found["value"] == pytest.approx(mmdp.solve(train, HORIZON, "oracle").value, rel=1e-12)
+    assert "policy" not in found
+    message = refused("solve", folder, "-T", 2, "--method", "oracle", "--out", tmp_path / "p.csv")
+    assert "one policy per model" in message
+
+
+def test_solve_shows_the_error_of_a_simulated_value(folder: Path, train: mmdp.MMDP) -> None:
+    arguments = ("solve", folder, "-T", HORIZON, "--method", "qmdp", "--episodes", 50, "--seed", 3)
+    expected = mmdp.solve(train, HORIZON, mmdp.QMDP(episodes=50), seed=3)
+    value, sign, error = run(*arguments).facts()["value"].split()
+    assert float(value) == pytest.approx(expected.value, abs=1e-4)
+    assert sign == "±"
+    assert float(error) == pytest.approx(expected.evaluation.stderr, rel=0.06)
+    found = run(*arguments, "--json").json
+    assert found["value"] == pytest.approx(expected.value, rel=1e-12)
+    assert found["stderr"] == pytest.approx(expected.evaluation.stderr, rel=1e-12)
+    assert "policy" not in found
+
+
+def test_certify_says_how_much_better_any_policy_could_be(folder: Path, train: mmdp.MMDP) -> None:
+    arguments = ("solve", folder, "-T", 3, "--method", "wsu", "--certify", 5)
+    best = best_by_enumeration(train, 3)
+    found = run(*arguments, "--json").json
+    assert found["value"] <= best + 1e-12
+    assert found["bound"] >= best - 1e-12
+    expected = (found["bound"] - found["value"]) / abs(found["value"])
+    assert found["gap"] == pytest.approx(expected, abs=1e-12)
+    assert found["bound_method"] in ("oracle", "qmdp", "pairs", "dual", "pair-dual")
+    assert found["bounds"] == ("history" if found["bound_method"] in ("oracle", "qmdp", "pairs")
+                               else "markov")  # fmt: skip
+    text = " ".join(run(*arguments).out.split())
+    if found["status"] == "OPTIMAL":
+        assert "proven optimal: no" in text
+    else:
+        sentence = re.search(r"at most ([\d.-]+): within ([\d.]+)% of the best any", text)
+        assert sentence is not None
+        assert float(sentence[2]) / 100 >= found["gap"] - 1e-12
+
+
+@pytest.mark.parametrize(
+    ("status", "gap", "kind", "expected"),
+    [
+        ("COMPLETED", 0.00875, "history",
+         "value 200.0000, at most 201.7500: within 0.88% of the best any policy can do"),
+        ("TIME_LIMIT", 0.25, "markov",
+         "value 200.0000, at most 250.0000: within 25% of the best any Markov policy can do"),
+        ("OPTIMAL", 0.0, "markov",
+         "value 200.0000, proven optimal: no Markov policy is better"),
+        ("OPTIMAL", 1e-6, "history",
+         "value 200.0000, proven optimal: no policy is better by more than 0.0001%"),
+    ],
+)  # fmt: skip
+def test_the_sentence_of_a_certificate(
+    train: mmdp.MMDP, status: str, gap: float, kind: Any, expected: str
+) -> None:
+    bound = 200 * (1 + gap)
+    solution = dataclasses.replace(
+        mmdp.solve(train, 2), value=200.0, bound=bound, status=mmdp.Status[status],
+        certificate=mmdp.Bound(bound, "pairs", kind),
+    )  # fmt: skip
+    assert proof(solution) == expected
+
+
+@pytest.mark.parametrize("method", ["exact", "milp"])
+def test_methods_that_prove_report_their_bound(
+    folder: Path, train: mmdp.MMDP, method: str, tmp_path: Path
+) -> None:
+    best = best_by_enumeration(train, 2)
+    arguments = ("solve", folder, "-T", 2, "--method", method, "--time-limit", 60)
+    found = run(*arguments, "--json").json
+    assert found["status"] == "OPTIMAL"
+    assert found["value"] == pytest.approx(best, rel=1e-9)
+    assert found["bound"] == pytest.approx(best, rel=1e-5)
+    assert found["gap"] < 1e-5
+    assert (found["bound_method"], found["bounds"]) == (method, "markov")
+    done = run(*arguments, "--out", tmp_path / "p.csv")
+    assert "proven optimal: no Markov policy is better" in " ".join(done.out.split())
+    policy = mmdp.load_policy(tmp_path / "p.csv")
+    assert mmdp.evaluate(policy, train).mean == pytest.approx(best, rel=1e-9)
+
+
+def test_certify_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"
+    for method in ("qmdp", "mixts", "pomcp", "rollout"):
+        message = refused("solve", nothing, "-T", 2, "--method", method, "--certify", 1)
+        assert f"{method} has memory" in message
+        assert "no such file" not in message
+    assert "leave out" in refused("solve", nothing, "-T", 2, "--method", "oracle", "--certify", 1)
+    for seconds in (0, -1, "nan"):
+        assert "positive" in refused("solve", nothing, "-T", 2, "--certify", seconds)
+
+
+def test_a_policy_with_memory_is_not_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mmdp, "load", lambda *_, **__: pytest.fail("loaded"))
+    for method in ("qmdp", "mixts", "pomcp", "rollout"):
+        message = refused("solve", folder, "-T", 2, "-m", method, "--out", tmp_path / "p.csv")
+        assert f"{method} remembers" in message
+        assert "--out" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["policy.txt", "no/folder/policy.csv", "here.csv"])
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    folder: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here.csv").mkdir()
+    monkeypatch.setattr(mmdp, "solve", lambda *_, **__: pytest.fail("solved"))
+    assert name in refused("solve", folder, "-T", 2, "--out", tmp_path / name)
+    assert [x.name for x in tmp_path.iterdir()] == ["here.csv"]
+
+
+def test_process_interrupted_prints_the_best_so_far(folder: Path, tmp_path: Path) -> None:
+    """Far more random starts than there is time for; Ctrl-C as soon as the solve is under way."""
+    out = tmp_path / "policy.csv"
+    started = tmp_path / "started"
+    code = (
+        "import pathlib\n"
+        "from mmdp.cli import main\n"
+        "from mmdp.cli.console import Working\n"
+        "plain = Working.progress\n"
+        "def progress(self, p):\n"
+        f"    pathlib.Path({str(started)!r}).touch()\n"
+        "    plain(self, p)\n"
+        "Working.progress = progress\n"
+        "main()"
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", code, "solve", str(folder), "-T", "60", "--starts", "1000000",
+         "--out", str(out), "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not started.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    running.send_signal(signal.SIGINT)
+    text, err = running.communicate(timeout=60)
+    assert running.returncode == 130, err
+    found = json.loads(text)
+    assert found["status"] == "INTERRUPTED"
+    assert found["value"] == pytest.approx(max(found["trace"]), rel=1e-12)
+    assert mmdp.load_policy(out).horizon == 60
