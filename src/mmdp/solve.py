@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -88,7 +87,7 @@ def solve(
     _check_certify(certify, chosen)
     outcome = _run(chosen, context)
     solution = _finish(outcome, chosen, context)
-    return _certified(solution, model, certify) if certify else solution
+    return _certified(solution, model, certify, backend) if certify else solution
 
 
 def evaluate(
@@ -118,10 +117,7 @@ def evaluate(
             f"evaluate() needs a policy, not {type(policy).__name__}; Oracle has one policy per "
             "model and is evaluated by solving the models at hand"
         )
-    simulated = episodes is not None or not isinstance(policy, MarkovPolicy)
-    kernel = kernels.get(
-        backend, model.problem, policy.horizon, passes=math.inf if simulated else 2
-    )
+    kernel = kernels.get(backend, model.problem, policy.horizon, passes=2)
     context = Context(model, policy.horizon, kernel, method="evaluate", seed=seed)
     if isinstance(policy, MarkovPolicy) and episodes is None:
         policy.check(model)
@@ -129,7 +125,7 @@ def evaluate(
         return _evaluation(context, returns, _provenance(context, {}))
     from mmdp.simulate import simulate
 
-    report = simulate(policy, model, episodes=episodes, seed=seed)
+    report = simulate(policy, model, episodes=episodes, seed=seed, backend=backend)
     outcome = Outcome(policy, Status.COMPLETED, 1, errors=report.errors, details=report.details)
     return _evaluation(context, report.returns, _provenance(context, {}), outcome)
 
@@ -269,7 +265,9 @@ def _check_certify(certify: bool | float, method: Method) -> None:
         )
 
 
-def _certified(solution: Solution, model: MMDP, certify: bool | float) -> Solution:
+def _certified(
+    solution: Solution, model: MMDP, certify: bool | float, backend: str | Kernel
+) -> Solution:
     """The solution with a proven bound, the least of its own and a searched one."""
     from mmdp.bounds import bound
 
@@ -278,7 +276,10 @@ def _certified(solution: Solution, model: MMDP, certify: bool | float) -> Soluti
         return dataclasses.replace(solution, bound=known)
     limit = None if certify is True else float(certify)
     try:
-        found = bound(model, solution.provenance.horizon, time_limit=limit, incumbent=solution)
+        found = bound(
+            model, solution.provenance.horizon, time_limit=limit, incumbent=solution,
+            backend=backend,
+        )  # fmt: skip
     except KeyboardInterrupt:  # before any bound was found: the policy is kept
         return dataclasses.replace(solution, status=Status.INTERRUPTED)
     least = found.value if solution.bound is None else min(found.value, solution.bound)

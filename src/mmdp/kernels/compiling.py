@@ -25,6 +25,11 @@ def spent() -> float:
     return _spent
 
 
+def clock() -> float:
+    """Seconds, by a clock that stands still while a kernel compiles."""
+    return time.perf_counter() - _spent
+
+
 @contextmanager
 def compiling() -> Iterator[None]:
     """Inside, a kernel compiles or loads what it compiled before; nested calls count once."""
