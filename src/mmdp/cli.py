@@ -1383,10 +1383,12 @@ def paper(
     ] = Path("out"),
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="FOLDER", help="Published CSV folders, used where present."),
+        typer.Option(
+            "--data", metavar="FOLDER", help="CSV folders to use instead of the models here."
+        ),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Every horizon of the appendix (some minutes).")
+        bool, typer.Option("--full", help="Every horizon of POP, POPS and INV (some minutes).")
     ] = False,
     domains: Annotated[
         list[str] | None,
