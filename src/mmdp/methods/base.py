@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.kernels import Kernel, Problem, compiling
+from mmdp.kernels import Kernel, Problem
+from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Table
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
@@ -74,8 +75,9 @@ class Context:
     ) -> None:  # fmt: skip
         self.model, self.horizon, self.kernel, self.method = model, horizon, kernel, method
         self.seed, self.callback = seed, callback
-        self.started, self.time_limit = time.perf_counter(), time_limit
-        self._compiled = compiling.spent()
+        self.started = time.perf_counter()
+        # by a clock that stands still while a kernel compiles
+        self.deadline = None if time_limit is None else clock() + time_limit
         self.trace: list[float] = []
         self.best_value = -np.inf
         self.best_policy: Table | None = None
@@ -88,13 +90,6 @@ class Context:
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self.started
-
-    @property
-    def deadline(self) -> float | None:
-        """When the time is up, by time.perf_counter(); it moves on while a kernel compiles."""
-        if self.time_limit is None:
-            return None
-        return self.started + self.time_limit + compiling.spent() - self._compiled
 
     def record(self, policy: Table, value: float, *, last: bool = False) -> None:
         """Note an iterate; calls back; raises Stop when the time is up and it is not the last."""
@@ -119,13 +114,14 @@ class Context:
         self.check_time()
 
     def check_time(self) -> None:
-        if self.deadline is not None and time.perf_counter() > self.deadline:
+        if self.deadline is not None and clock() > self.deadline:
             raise Stop
 
     def quiet(self) -> Context:
         """The same problem, seed and deadline with a record of its own and no callback."""
-        left = None if self.deadline is None else self.deadline - time.perf_counter()
-        return Context(self.model, self.horizon, self.kernel, seed=self.seed, time_limit=left)
+        inner = Context(self.model, self.horizon, self.kernel, seed=self.seed)
+        inner.deadline = self.deadline
+        return inner
 
     # ------------------------------------------------------------ the passes methods share
     def mean(self, returns: Array) -> float:

@@ -21,7 +21,8 @@ from mmdp.bounds.descent import Descent, Watch
 from mmdp.bounds.matching import match
 from mmdp.bounds.relaxation import Mask, Relaxation
 from mmdp.errors import InputError
-from mmdp.kernels import Problem, compiling
+from mmdp.kernels import Problem
+from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Pairs
 from mmdp.methods import starts
 from mmdp.methods.base import Context, Method, Outcome, Stop
@@ -136,12 +137,6 @@ class Tree:
         return max(self.value + self.slack, left)
 
     @property
-    def deadline(self) -> float | None:
-        """When the time is up, by compiling.clock()."""
-        limit = self.context.deadline
-        return None if limit is None else limit - compiling.spent()
-
-    @property
     def tolerance(self) -> float:
         x = self.context
         return max(
@@ -174,7 +169,7 @@ class Tree:
         context, x, horizon = self.context, self.problem, self.context.horizon
         if self.proven:  # one model, one action or one step: a closed form is exact
             return
-        until = compiling.clock() + self._share(0.2)
+        until = clock() + self._share(0.2)
         assert self.own is not None
         coarse, _ = match(x, horizon, context.kernel, self.own, deadline=until)
         self.pairs = Pairs(coarse.first, coarse.second)
@@ -203,7 +198,7 @@ class Tree:
         for _ in range(20 if root else 4):
             before = search.bound if search.steps else node.bound
             search.run(
-                max_steps=steps, enough=self.value, deadline=self.deadline,
+                max_steps=steps, enough=self.value, deadline=self.context.deadline,
                 watch=self._watch(node, search),
             )  # fmt: skip
             self.working = min(node.bound, search.bound)
@@ -260,8 +255,8 @@ class Tree:
 
     def _share(self, share: float) -> float:
         """Seconds: a share of the time limit, or of half a minute where there is none."""
-        deadline = self.deadline
-        return share * (30.0 if deadline is None else max(deadline - compiling.clock(), 0.0))
+        deadline = self.context.deadline
+        return share * (30.0 if deadline is None else max(deadline - clock(), 0.0))
 
     def _probe_until(self) -> float:
-        return compiling.clock() + max(0.05 * self.context.seconds, self._share(0.02))
+        return clock() + max(0.05 * self.context.seconds, self._share(0.02))

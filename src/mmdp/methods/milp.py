@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,6 +11,7 @@ import numpy as np
 from mmdp.bounds import closed, lp
 from mmdp.bounds.relaxation import open_actions, reach_bounds
 from mmdp.errors import InputError, Remedy
+from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Reach, Table
 from mmdp.methods.base import Context, Method, Outcome, Stop
 from mmdp.solution import Status
@@ -93,7 +93,7 @@ class MILP(Method):
             shape = (context.horizon, x.n_states, x.n_models)
             reach = Reach(np.zeros(shape), np.broadcast_to(x.weights, shape).copy())
         program = lp.build(x, context.horizon, reach)
-        left = None if context.deadline is None else context.deadline - time.perf_counter()
+        left = None if context.deadline is None else context.deadline - clock()
         answer = lp.minimise(
             *program.rows(), integral=np.arange(program.size) >= program.n_u, gap=self.gap,
             time_limit=left, watch=_watch(context),
