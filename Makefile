@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q -q
+# every kernel compiled and checked once, so that no first solve waits for it
+COMPILE := $(BIN)/python -c 'from mmdp import kernels, testing; testing.check_kernel(kernels.get("numba"), seeds=range(6))'
 
 .PHONY: paper test test-all lint browser bench docs clean
 
@@ -40,11 +42,13 @@ $(VENV)/bin/python:
 $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Setting up $(VENV) (once; about a minute)"
 	$(PIP) install -e . -c constraints.txt
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Setting up $(VENV) with the test tools (once; about two minutes)"
 	$(PIP) install -e ".[dev]" -c constraints.txt
+	@$(COMPILE)
 	@touch $@ $(VENV)/.core
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python

@@ -21,7 +21,7 @@ from benchmarks.machine import Reader
 from benchmarks.sizes import Shape, Sizes
 from benchmarks.table import Goal, Row
 from benchmarks.timing import Contestant
-from mmdp.kernels.numba_kernel import NumbaKernel
+from mmdp.kernels.cpu.kernel import NumbaKernel
 
 GOAL = Goal(0.9, 1.1, "within")
 THREADS = 2

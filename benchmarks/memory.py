@@ -28,7 +28,7 @@ from benchmarks.machine import Reader
 from benchmarks.sizes import FULL, QUICK, Shape, Sizes
 from benchmarks.table import Goal, Row, ratio_row
 from benchmarks.timing import Contestant
-from mmdp.kernels.numba_kernel import NumbaKernel, Precision
+from mmdp.kernels.cpu.kernel import NumbaKernel
 
 LOAD_GOAL = Goal(1.5, 1.3, "most")
 PEAK_GOAL = Goal(1.5, 1.2, "most")
@@ -60,21 +60,17 @@ def loading(sizes: Sizes) -> Iterator[Row]:
 # ------------------------------------------------------------------ peak memory
 def memory(sizes: Sizes) -> Iterator[Row]:
     """Peak of a solve over the stored transitions, less what is kept for every time step."""
-    cases: list[tuple[str, str, Goal | None, str]] = [
-        ("paper", "double", PEAK_GOAL, "b: one T·M·S array"),
-        ("two-way", "double", PEAK_GOAL, "b, v and q in 32 bits: A / 2 + 2 T·M·S arrays"),
-        ("two-way", "mixed", None, "the same; p is held in 64 and in 32 bits"),
-    ]
-    for sweeps, precision, goal, less in cases:
-        check = f"POP: peak / transitions, {sweeps}, {precision}"
+    kept = {"paper": "b and v: two T·M·S arrays", "two-way": "b, v and q: A + 2 T·M·S arrays"}
+    for sweeps, less in kept.items():
+        check = f"POP: peak / transitions, {sweeps}"
         try:
-            found = _fresh("solve", sizes, sweeps, precision)
+            found = _fresh("solve", sizes, sweeps)
         except RuntimeError as error:
-            yield Row(check, None, threads=None, goal=goal, note=str(error))
+            yield Row(check, None, threads=None, goal=PEAK_GOAL, note=str(error))
             continue
         value = (found["peak"] - found["kept"]) / found["stored"]
         yield Row(
-            check, value, threads=None, goal=goal, details=found,
+            check, value, threads=None, goal=PEAK_GOAL, details=found,
             note=f"peak {found['peak'] / 1e6:.0f} MB, transitions {found['stored'] / 1e6:.0f} MB, "
             f"taken off {found['kept'] / 1e6:.0f} MB ({less})",
         )  # fmt: skip
@@ -84,7 +80,7 @@ def large(sizes: Sizes) -> Iterator[Row]:
     """The largest case: built in place, solved, its peak."""
     shape = sizes.large
     name = f"{shape.nonzeros / 1e6:.3g} million non-zeros"
-    found = _fresh("large", sizes, "two-way", "double")
+    found = _fresh("large", sizes, "two-way")
     facts = f"M {shape.models}, S {shape.states}, A {shape.actions}, {shape.successors} a row"
     yield Row(
         f"{name}: peak memory", found["peak"] / 1e9, "GB", 2, details=found,
@@ -124,13 +120,13 @@ def planned(seconds_a_byte: float) -> Iterator[Row]:
     yield Row(
         f"{name}: one sweep", read * seconds_a_byte, "s", 2,
         note="computed from the step above, not run; the paper's sweeps, since q would be "
-        f"{4 * x.horizon * x.models * x.states * x.actions / 1e9:.0f} GB",
+        f"{8 * x.horizon * x.models * x.states * x.actions / 1e9:.0f} GB",
     )  # fmt: skip
 
 
-def _fresh(what: str, sizes: Sizes, sweeps: str, precision: str) -> dict[str, float]:
+def _fresh(what: str, sizes: Sizes, sweeps: str) -> dict[str, float]:
     """Measure in a fresh process."""
-    command = [sys.executable, "-m", "benchmarks.memory", what, sweeps, precision]
+    command = [sys.executable, "-m", "benchmarks.memory", what, sweeps]
     done = subprocess.run(
         [*command, *["--quick"] * (sizes == QUICK)],
         capture_output=True, text=True, check=False, cwd=ROOT,
@@ -142,10 +138,10 @@ def _fresh(what: str, sizes: Sizes, sweeps: str, precision: str) -> dict[str, fl
     return answer
 
 
-def measure(what: str, sizes: Sizes, sweeps: Any, precision: Precision) -> dict[str, float]:
+def measure(what: str, sizes: Sizes, sweeps: Any) -> dict[str, float]:
     """Bytes in this process: what the transitions take, what is kept a step, the peak."""
-    kernel = NumbaKernel(2, precision)
-    method = mmdp.CADP(sweeps=sweeps)
+    kernel = NumbaKernel(2)
+    method = mmdp.CADP(starts=1, sweeps=sweeps)
     small = sparse_model(Shape(200, 30, 3, 6, 3))
     mmdp.solve(small, 3, method, backend=kernel)
     if what == "large":
@@ -163,7 +159,7 @@ def measure(what: str, sizes: Sizes, sweeps: Any, precision: Precision) -> dict[
     seconds = time.perf_counter() - start
     x = model.problem
     peak, taken = status("VmHWM"), found.details["sweeps_taken"]
-    arrays = 1.0 if taken == "paper" else x.n_actions / 2 + 2
+    arrays = 2.0 if taken == "paper" else x.n_actions + 2
     speed = _speed(model, T, kernel) if what == "large" else {}
     return {
         **speed,
@@ -196,11 +192,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="One measurement of memory, as JSON.")
     parser.add_argument("what", choices=("solve", "large"))
     parser.add_argument("sweeps", choices=("paper", "two-way"))
-    parser.add_argument("precision", choices=("double", "mixed"))
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args(arguments)
     sizes = QUICK if given.quick else FULL
-    print(json.dumps(measure(given.what, sizes, given.sweeps, given.precision)))
+    print(json.dumps(measure(given.what, sizes, given.sweeps)))
     return 0
 
 

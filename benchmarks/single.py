@@ -15,7 +15,7 @@ from benchmarks.peers import TOOLBOXES
 from benchmarks.sizes import Sizes
 from benchmarks.table import Goal, Row, ratio_row
 from benchmarks.timing import Contestant
-from mmdp.kernels.numba_kernel import NumbaKernel
+from mmdp.kernels.cpu.kernel import NumbaKernel
 
 GOALS = {1: Goal(1.0, 1.5), 2: Goal(1.3, 2.0)}  # against quantecon
 

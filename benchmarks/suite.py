@@ -19,7 +19,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import accelerator, core, growth, machine, memory, picture, single, table, timing
+from benchmarks import (
+    accelerator,
+    core,
+    first,
+    growth,
+    machine,
+    memory,
+    picture,
+    single,
+    table,
+    timing,
+)
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.table import Goal, Row
 from mmdp import InputError, __version__
@@ -78,6 +89,10 @@ def _each(goal: Goal, *threads: int | None) -> list[tuple[int | None, Goal | Non
 
 
 SECTIONS: dict[str, Section] = {
+    "first": Section(
+        "first calls on a machine without caches", _of_sizes(first.first),
+        [(None, goal) for goal in first.GOALS],
+    ),
     "loops": Section(
         "against the authors' loops, compiled", _of_sizes(core.loops),
         [(1, goal) for goal in core.LOOP_GOALS.values()],
@@ -93,12 +108,6 @@ SECTIONS: dict[str, Section] = {
     "bandwidth": Section(
         "share of the read bandwidth", _of_sizes(machine.bandwidth),
         [*machine.SHARE_GOALS.items()],
-    ),
-    "float32": Section(
-        "32 bits", _of_sizes(machine.single_precision), _each(machine.SINGLE_GOAL, 1, 2)
-    ),
-    "starts": Section(
-        "many starts at once", _of_sizes(machine.batched_starts), _each(machine.STARTS_GOAL, 1, 1)
     ),
     "sweeps": Section("two-way sweeps", _of_sizes(machine.two_way), _each(machine.SWEEPS_GOAL, 1)),
     "neighbours": Section(

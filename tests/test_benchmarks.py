@@ -31,7 +31,7 @@ from benchmarks.peers import PEERS, TOOLBOXES, cadp
 from benchmarks.sizes import QUICK, Shape
 
 import mmdp
-from mmdp.kernels.numba_kernel import NumbaKernel
+from mmdp.kernels.cpu.kernel import NumbaKernel
 
 SMALL = {
     "riverswim": riverswim(models=6, states=8, horizon=9, seed=1),
@@ -67,7 +67,7 @@ def test_peer_passes_match_weights_and_evaluation(name: str) -> None:
     b = peer.forward(policy)
     axes = "tms" if name == "plain numpy" else "smt"
     found = np.einsum(f"{axes}->tms", b)
-    expected = mmdp.model_weights(instance.model, mmdp.MarkovPolicy(policy, n_actions=5))
+    expected = mmdp.model_weights(mmdp.MarkovPolicy(policy, n_actions=5), instance.model)
     np.testing.assert_allclose(found, expected, atol=1e-15)
 
 

@@ -227,7 +227,7 @@ def test_stability_weighs_decisions_by_the_chance_of_meeting_them() -> None:
     again = measures.stability(model, 3, resamples=10, seed=2)
     np.testing.assert_array_equal(found.changed, again.changed)
     assert found.share == pytest.approx((found.visited * found.frequency).sum() / 3)
-    b = mmdp.model_weights(model, found.policy)
+    b = mmdp.model_weights(found.policy, model)
     np.testing.assert_allclose(found.visited, b.sum(axis=1))
 
 

@@ -54,7 +54,7 @@ def test_gradient_equals_central_differences(seed):
     table = rng.random((horizon, model.n_states, model.n_actions)) * model.allowed
     table /= table.sum(axis=2, keepdims=True)
     policy = mmdp.MarkovPolicy(probabilities=table)
-    found = mmdp.gradient(model, policy)
+    found = mmdp.gradient(policy, model)
     assert (np.isnan(found) == ~np.broadcast_to(model.allowed, found.shape)).all()
     t, s, a = (int(rng.integers(n)) for n in table.shape)
     if not model.allowed[s, a]:
@@ -88,7 +88,7 @@ def test_model_weights_are_a_joint_distribution(seed):
     model = random_model(seed)
     horizon = model.horizon or 5
     policy = mmdp.MarkovPolicy.random(model, horizon, seed)
-    b = mmdp.model_weights(model, policy)
+    b = mmdp.model_weights(policy, model)
     assert b.shape == (horizon, model.n_models, model.n_states)
     np.testing.assert_allclose(b.sum(axis=2), np.tile(model.weights, (horizon, 1)), atol=1e-12)
     x = model.initial
@@ -128,7 +128,7 @@ def test_gradient_stops_at_a_stationary_policy():
     model = random_model(2, n_models=4, n_states=3, n_actions=3, horizon=0, discount=0.9)
     solution = mmdp.solve(model, 4, mmdp.Gradient(max_iterations=2000, tol=1e-7, round=False))
     assert not solution.policy.deterministic
-    G = mmdp.gradient(model, solution.policy)
+    G = mmdp.gradient(solution.policy, model)
     mean = np.nansum(solution.policy.probabilities * G, axis=2)
     gap = np.where(model.allowed, G - mean[:, :, None], 0.0).max(axis=2).sum()
     assert gap == pytest.approx(solution.details["stationarity"], abs=1e-9)
@@ -223,7 +223,7 @@ def test_two_way_sweeps_rise_to_a_local_maximum_too(seed):
     size = scale(model, horizon)
     solution = mmdp.solve(model, horizon, mmdp.CADP(sweeps="two-way", init="random"), seed=seed)
     assert (np.diff(solution.trace) >= -1e-12 * size).all()
-    G = mmdp.gradient(model, solution.policy)
+    G = mmdp.gradient(solution.policy, model)
     taken = np.take_along_axis(G, solution.policy.actions[:, :, None].astype(int), axis=2)
     assert (np.nan_to_num(G - taken, nan=-1.0) <= 1e-9 * size).all()
 
@@ -244,13 +244,13 @@ def test_two_way_sweeps_are_the_default_and_fall_back_where_q_is_too_large(monke
 @pytest.mark.parametrize("backend", ["numpy", "numba"])
 def test_starts_come_in_the_documented_order_and_the_best_is_returned(backend):
     model = random_model(6, n_models=5, n_states=4, n_actions=3, horizon=0)
-    solution = mmdp.solve(model, 6, mmdp.CADP(starts=14), seed=2, backend=backend)
+    solution = mmdp.solve(model, 6, mmdp.CADP(starts=16), seed=2, backend=backend)
     details = solution.details
     names = details["starts"]
-    assert names[:2] == ["wsu", "mvp"]
-    optima = names[2:12:2]
+    assert names[:4] == ["wsu", "mvp", "mirror", "gradient"]
+    optima = names[4:14:2]
     assert sorted(optima) == [f"model {label}" for label in sorted(model.model_labels)]
-    assert set(names[3::2]) | set(names[12:]) == {"random"}
+    assert set(names[5::2]) | set(names[14:]) == {"random"}
     values = details["start_values"]
     assert details["best_start"] == names[int(values.argmax())]
     assert solution.value == pytest.approx(values.max(), rel=1e-12)

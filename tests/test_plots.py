@@ -83,7 +83,7 @@ def test_regret_of_nothing_is_drawn() -> None:
 def test_models_in_play_is_the_mutual_information(model: mmdp.MMDP) -> None:
     from scipy.stats import entropy
 
-    b = mmdp.model_weights(model, mmdp.MarkovPolicy.uniform(model, 5))
+    b = mmdp.model_weights(mmdp.MarkovPolicy.uniform(model, 5), model)
     found = plots.informed(b)
     for t in range(5):
         joint = b[t]
@@ -95,7 +95,7 @@ def test_models_in_play_is_the_mutual_information(model: mmdp.MMDP) -> None:
 
 def test_weights_in_a_state_follow_bayes(model: mmdp.MMDP) -> None:
     policy = mmdp.MarkovPolicy(np.zeros((4, 3), dtype=int), n_actions=2)
-    axis = plots.weights_over_time(mmdp.model_weights(model, policy), state=2, top=6)
+    axis = plots.weights_over_time(mmdp.model_weights(policy, model), state=2, top=6)
     drawn = {str(x.get_label()): np.asarray(x.get_ydata()) for x in axis.lines}
     chain = model.transitions[:, :, 0]
     reached = np.full((6, 3), 1 / 3)

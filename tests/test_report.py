@@ -127,7 +127,7 @@ def test_the_heat_map_holds_the_policy_and_its_table(tmp_path: Path, small: mmdp
     for name, column in (("margin", "margin"), ("probability", "visited"), ("agree", "agree")):
         shown = unpack(data["numbers"][name], "<f4", shape)
         assert shown.ravel() == pytest.approx(table[column].to_numpy(), nan_ok=True, rel=1e-5)
-    gradient = mmdp.gradient(small, solution.policy)
+    gradient = mmdp.gradient(solution.policy, small)
     np.put_along_axis(gradient, solution.policy.actions[:, :, None].astype(int), -np.inf, axis=2)
     reached = table["visited"].to_numpy().reshape(shape) > 0
     runner = unpack(data["runner"], "<i4", shape)
@@ -322,7 +322,7 @@ def test_a_heat_map_of_many_cells_keeps_the_states_that_are_visited(tmp_path: Pa
     data = drawn_data(page)
     states = np.array(data["states"], dtype=int)
     assert len(states) == kept
-    visited = mmdp.model_weights(model, solution.policy).sum(axis=(0, 1))
+    visited = mmdp.model_weights(solution.policy, model).sum(axis=(0, 1))
     assert set(np.flatnonzero(visited)) <= set(states.tolist())
     place = unpack(data["place"], "<u2", (250, kept))
     assert (np.array(data["used"])[place] == solution.policy.actions[:, states]).all()

@@ -287,7 +287,7 @@ class MMDP:
             indices=support.indices,
             p=support.values,
             r=expected,
-            allowed=mask,
+            allowed=mask[None],
             initial=read_distribution(initial, n_states, "initial", "state", labels.states),
             weights=read_distribution(weights, n_models, "weights", "model", labels.models),
             discount=read_discount(discount),
@@ -335,11 +335,11 @@ class MMDP:
 
     @property
     def n_states(self) -> int:
-        return self._problem.allowed.shape[0]
+        return self._problem.n_states
 
     @property
     def n_actions(self) -> int:
-        return self._problem.allowed.shape[1]
+        return self._problem.n_actions
 
     @property
     def horizon(self) -> int | None:
@@ -372,7 +372,7 @@ class MMDP:
     @property
     def allowed(self) -> npt.NDArray[np.bool_]:
         """(S, A) booleans."""
-        return self._problem.allowed
+        return self._problem.allowed[0]
 
     @property
     def terminal(self) -> Array:
@@ -603,7 +603,7 @@ class MMDP:
         return {
             "initial": x.initial if self._initial_given else None,
             "weights": x.weights, "discount": x.discount, "terminal": x.terminal.T,
-            "allowed": x.allowed, "states": self._labels.states, "actions": self._labels.actions,
+            "allowed": x.allowed[0], "states": self._labels.states, "actions": self._labels.actions,
             "models": self._labels.models, "allow_missing": self._missing,
             "parameters": self._parameters, "name": self.name, "citation": self.citation,
         }  # fmt: skip

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,45 @@ class Status(enum.Enum):
     ITERATION_LIMIT = "stopped at the iteration limit; the best policy so far"
     TIME_LIMIT = "stopped at the time limit; the best policy so far"
     INTERRUPTED = "interrupted; the best policy so far"
+
+
+Optimum = Literal["markov", "history"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A proven upper bound on the value of the best policy.
+
+    ``bounds`` says which optimum: ``"history"`` bounds every policy, also those that learn
+    from what they see; ``"markov"`` bounds the policies of time and state. ``value`` is
+    rounded outwards: the error of floating point is added.
+
+    >>> from mmdp import Bound
+    >>> Bound(103.0, "oracle", "history").gap(100.0)
+    0.03
+    """
+
+    value: float
+    method: str
+    bounds: Optimum
+    details: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def gap(self, value: float) -> float:
+        """(bound - value) / |value|: how far a policy of that value can be from the best."""
+        if self.value <= value:
+            return 0.0
+        return (self.value - value) / abs(value) if value else float("inf")
+
+    def closed(self, value: float, oracle: float) -> float:
+        """(oracle - bound) / (oracle - value): the share of the wait-and-see gap it closes."""
+        if oracle <= value:
+            return 1.0
+        return (oracle - self.value) / (oracle - value)
+
+    def __repr__(self) -> str:
+        kind = "any policy" if self.bounds == "history" else "any Markov policy"
+        return f"Bound({self.value:,.10g} for {kind}; {self.method}, {self.seconds:.3g} s)"
 
 
 @dataclass(frozen=True)
@@ -173,7 +212,7 @@ class Solution:
 
     ``policy`` is None for Oracle, which has ``policies`` (T, M, S), one per model. ``trace``
     (n,) holds the value after each iteration of the best start, the start first; ``bound`` is a
-    proven upper bound where one was asked for.
+    proven upper bound if one was asked for, and ``certificate`` how it was proven.
     """
 
     policy: Any
@@ -185,6 +224,7 @@ class Solution:
     provenance: Provenance
     evaluation: Evaluation
     bound: float | None = None
+    certificate: Bound | None = None
     policies: npt.NDArray[np.int32] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 

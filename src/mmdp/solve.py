@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +30,7 @@ def solve(
     method: str | Method = "cadp",
     *,
     backend: str | Kernel = "auto",
-    precision: str = "double",
-    seed: int | None = None,
+    seed: int | None = 0,
     time_limit: float | None = None,
     certify: bool | float = False,
     callback: Callback | None = None,
@@ -51,10 +50,6 @@ def solve(
         such as ``mmdp.CADP(init="mvp", starts=16)``.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
-    precision
-        ``"mixed"`` lets CADP read the transitions in 32 bits (sums are in 64), which is
-        faster where they do not fit the cache. Its policy is then checked and valued in 64
-        bits, so what is reported is exact.
     seed
         Seed of every random choice.
     time_limit
@@ -84,10 +79,7 @@ def solve(
     steps = check_horizon(model, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
-    starts = getattr(chosen, "starts", 1)
-    work = model.problem.work(steps) * starts
-    solving = model.problem if chosen.name == "cadp" else None
-    kernel = kernels.get(backend, work, precision, solving=solving)
+    kernel = kernels.get(backend, model.problem, steps, passes=chosen.passes(model.problem, steps))
     context = Context(
         model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
         callback=callback,
@@ -95,7 +87,7 @@ def solve(
     _check_certify(certify, chosen)
     outcome = _run(chosen, context)
     solution = _finish(outcome, chosen, context)
-    return _certified(solution, model, certify) if certify else solution
+    return _certified(solution, model, certify, backend) if certify else solution
 
 
 def evaluate(
@@ -125,7 +117,7 @@ def evaluate(
             f"evaluate() needs a policy, not {type(policy).__name__}; Oracle has one policy per "
             "model and is evaluated by solving the models at hand"
         )
-    kernel = kernels.get(backend, model.problem.work(policy.horizon))
+    kernel = kernels.get(backend, model.problem, policy.horizon, passes=2)
     context = Context(model, policy.horizon, kernel, method="evaluate", seed=seed)
     if isinstance(policy, MarkovPolicy) and episodes is None:
         policy.check(model)
@@ -133,17 +125,17 @@ def evaluate(
         return _evaluation(context, returns, _provenance(context, {}))
     from mmdp.simulate import simulate
 
-    report = simulate(policy, model, episodes=episodes, seed=seed)
+    report = simulate(policy, model, episodes=episodes, seed=seed, backend=backend)
     outcome = Outcome(policy, Status.COMPLETED, 1, errors=report.errors, details=report.details)
     return _evaluation(context, report.returns, _provenance(context, {}), outcome)
 
 
-def model_weights(model: MMDP, policy: MarkovPolicy, *, backend: str | Kernel = "auto") -> Array:
+def model_weights(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto") -> Array:
     """(T, M, S) model weights b_{t,m}(s) = P[model is m, state at t is s] (definition 4.1).
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[1.0], [0.0]], initial=[1, 0])
-    >>> mmdp.model_weights(one, mmdp.MarkovPolicy([[0, 0], [0, 0]]))[1].tolist()
+    >>> mmdp.model_weights(mmdp.MarkovPolicy([[0, 0], [0, 0]]), one)[1].tolist()
     [[0.5, 0.5]]
     """
     policy.check(model)
@@ -152,14 +144,14 @@ def model_weights(model: MMDP, policy: MarkovPolicy, *, backend: str | Kernel = 
     return np.moveaxis(b, 2, 1)
 
 
-def gradient(model: MMDP, policy: MarkovPolicy, *, backend: str | Kernel = "auto") -> Array:
+def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto") -> Array:
     """(T, S, A) gradient of the return, d rho / d pi_t(s, a) (the paper's first theorem).
 
     Equals gamma^t sum_m b_{t,m}(s) q_{t,m}(s, a); NaN for actions that are not allowed.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], discount=0.5)
-    >>> mmdp.gradient(one, mmdp.MarkovPolicy([[0], [1]])).tolist()
+    >>> mmdp.gradient(mmdp.MarkovPolicy([[0], [1]]), one).tolist()
     [[[3.5, 4.5]], [[1.0, 1.5]]]
     """
     policy.check(model)
@@ -174,7 +166,7 @@ def gradient(model: MMDP, policy: MarkovPolicy, *, backend: str | Kernel = "auto
 
 
 def _kernel(backend: str | Kernel, model: MMDP, policy: MarkovPolicy) -> Kernel:
-    return kernels.get(backend, model.problem.work(policy.horizon))
+    return kernels.get(backend, model.problem, policy.horizon, passes=2)
 
 
 def check_horizon(model: MMDP, horizon: int | None) -> int:
@@ -211,11 +203,13 @@ def _read_method(method: str | Method) -> Method:
         if method not in METHODS:
             raise InputError(f"no method is called {method!r}; choose one of {', '.join(METHODS)}")
         return METHODS[method]()
-    if isinstance(method, type):
-        return cast("Method", method())
-    if not hasattr(method, "run"):
-        raise InputError(f"method must be a name or a method object, not {method!r}")
-    return method
+    chosen = method() if isinstance(method, type) else method
+    if not isinstance(chosen, Method):
+        raise InputError(
+            f"method must be a name or an object of a class derived from mmdp.methods.Method, "
+            f"not {method!r}"
+        )
+    return chosen
 
 
 def _run(method: Method, context: Context) -> Outcome:
@@ -271,7 +265,9 @@ def _check_certify(certify: bool | float, method: Method) -> None:
         )
 
 
-def _certified(solution: Solution, model: MMDP, certify: bool | float) -> Solution:
+def _certified(
+    solution: Solution, model: MMDP, certify: bool | float, backend: str | Kernel
+) -> Solution:
     """The solution with a proven bound, the least of its own and a searched one."""
     from mmdp.bounds import bound
 
@@ -280,14 +276,20 @@ def _certified(solution: Solution, model: MMDP, certify: bool | float) -> Soluti
         return dataclasses.replace(solution, bound=known)
     limit = None if certify is True else float(certify)
     try:
-        found = bound(model, solution.provenance.horizon, time_limit=limit, incumbent=solution)
+        found = bound(
+            model, solution.provenance.horizon, time_limit=limit, incumbent=solution,
+            backend=backend,
+        )  # fmt: skip
     except KeyboardInterrupt:  # before any bound was found: the policy is kept
         return dataclasses.replace(solution, status=Status.INTERRUPTED)
     least = found.value if solution.bound is None else min(found.value, solution.bound)
     proven = found.gap(solution.value) <= PROVEN
-    details = {**solution.details, "certificate": found}
     status = Status.OPTIMAL if proven else solution.status
-    return dataclasses.replace(solution, bound=least, status=status, details=details)
+    seconds = solution.seconds + found.seconds
+    return dataclasses.replace(
+        solution, bound=least, status=status, certificate=found,
+        provenance=dataclasses.replace(solution.provenance, seconds=seconds),
+    )  # fmt: skip
 
 
 def _options(method: Method) -> dict[str, Any]:

@@ -129,7 +129,9 @@ def check_kernel(kernel: Kernel, *, seeds: Iterable[int] = range(30), rtol: floa
         base = random_model(seed)
         for storage in ("dense", "sparse"):
             model = _restored(base, storage)
-            _check_passes(kernel, model, model.horizon or 1 + seed % 7, seed, rtol)
+            horizon = model.horizon or 1 + seed % 7
+            check_passes(kernel, model, horizon, seed=seed, rtol=rtol)
+            check_ascents(kernel, model, horizon, seed=seed, rtol=rtol)
 
 
 def _restored(model: MMDP, storage: Any) -> MMDP:
@@ -140,11 +142,24 @@ def _restored(model: MMDP, storage: Any) -> MMDP:
     )  # fmt: skip
 
 
-def _check_passes(kernel: Kernel, model: MMDP, horizon: int, seed: int, rtol: float) -> None:
-    truth, x = NumpyKernel(), model.problem
+def by_time(model: MMDP, horizon: int, seed: int) -> Problem:
+    """The model's problem with actions allowed by time, at random; half of the seeds as it is."""
+    x, rng = model.problem, np.random.default_rng(seed + 2)
+    if seed % 2:
+        return x
+    mask = (rng.random((horizon, x.n_states, x.n_actions)) < 0.7) & x.allowed
+    stuck = ~mask.any(axis=2)
+    mask[stuck] = np.broadcast_to(x.allowed, mask.shape)[stuck]
+    return x.restricted(mask)
+
+
+def check_passes(
+    kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
+) -> None:
+    """Compare the forward and every kind of backward pass with the specification."""
+    truth, x = NumpyKernel(), by_time(model, horizon, seed)
     where = f"{kernel.name}, seed {seed}, {model!r}"
-    sharp = MarkovPolicy.random(model, horizon, seed).table
-    soft = _random_probabilities(model, horizon, seed)
+    sharp, soft = _random_policies(x, horizon, seed)
     for policy in (sharp, soft):
         b = truth.forward(x, horizon, policy)
         _same(kernel.forward(x, horizon, policy), b, rtol, f"model weights b ({where})")
@@ -159,15 +174,42 @@ def _check_passes(kernel: Kernel, model: MMDP, horizon: int, seed: int, rtol: fl
         options = {"weights": weights, "policy": incumbent, "keep_values": True}
         _same_backward(kernel, truth, x, horizon, "weighted", options, rtol, where)
     _same_backward(kernel, truth, x, horizon, "own", {"keep_actions": True}, rtol, where)
-    q = truth.backward(x, horizon, "given", policy=sharp, keep_q=True).q
-    assert q is not None
-    expected, b = truth.improve(x, horizon, sharp, q)
-    actions, found = kernel.improve(x, horizon, sharp, q)
-    assert (actions == expected).all(), f"improve: actions ({where})"
-    _same(found, b, rtol, f"improve: model weights b ({where})")
     lean = kernel.backward(x, horizon, "own")
     assert lean.actions is None, f"actions kept unasked ({where})"
     assert lean.values is None, f"values kept unasked ({where})"
+
+
+def check_ascents(
+    kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
+) -> None:
+    """Compare CADP's ascents with the specification: both kinds of sweeps, all kinds of starts."""
+    truth, x = NumpyKernel(), by_time(model, horizon, seed)
+    starts = [None, *_random_policies(x, horizon, seed)]
+    for sweeps, limits in (("two-way", {}), ("paper", {}), ("two-way", {"max_sweeps": 1})):
+        where = f"ascend, {sweeps}, {kernel.name}, seed {seed}, {model!r}"
+        seen: list[float] = []
+        options: Any = {"sweeps": sweeps, **limits}
+
+        def watch(policy: Any, value: float, seen: list[float] = seen) -> None:
+            seen.append(value)
+
+        found = kernel.ascend(x, horizon, starts, watch=watch, **options)
+        expected = truth.ascend(x, horizon, starts, **options)
+        assert len(found) == len(expected), f"{where}: one end per start"
+        best = max(end.value for end in found)
+        assert any(abs(v - best) <= rtol * max(1, abs(best)) for v in seen), f"{where}: best unseen"
+        for end, other in zip(found, expected, strict=True):
+            assert end.end == other.end, f"{where}: ends by {end.end}, not {other.end}"
+            assert end.sweeps == other.sweeps, f"{where}: {end.sweeps} sweeps, not {other.sweeps}"
+            _same(np.array(end.trace), np.array(other.trace), rtol, f"{where}: trace")
+            _same(end.returns, other.returns, rtol, f"{where}: returns")
+            exact = truth.backward(x, horizon, "given", policy=end.policy).first
+            _same(end.returns, x.returns(exact), rtol, f"{where}: returns of its policy")
+            legal = np.take_along_axis(
+                np.broadcast_to(x.allowed, (horizon, *x.allowed.shape[1:])),
+                end.policy[:, :, None].astype(np.int64), 2,
+            )  # fmt: skip
+            assert legal.all(), f"{where}: an action that is not allowed"
 
 
 def _same_backward(
@@ -196,12 +238,13 @@ def _same(a: Array, b: Array, rtol: float, what: str) -> None:
     assert worst <= rtol * scale, f"{what}: differs by {worst:g}"
 
 
-def _random_probabilities(model: MMDP, horizon: int, seed: int) -> Array:
+def _random_policies(x: Problem, horizon: int, seed: int) -> tuple[npt.NDArray[Any], Array]:
+    """(T, S) actions and (T, S, A) probabilities."""
     rng = np.random.default_rng(seed + 1)
-    p = rng.random((horizon, model.n_states, model.n_actions)) * model.allowed
+    p = rng.random((horizon, x.n_states, x.n_actions)) * x.allowed
+    sharp = p.argmax(axis=2).astype(np.int32)
     p[rng.random(p.shape) < 0.2] *= 1e-3
-    result: Array = p / p.sum(axis=2, keepdims=True)
-    return result
+    return sharp, p / p.sum(axis=2, keepdims=True)
 
 
 # ------------------------------------------------------------------ methods

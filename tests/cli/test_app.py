@@ -255,7 +255,8 @@ def test_a_remedy_is_worded_in_the_options_of_the_command() -> None:
     known = app.commands["fit"].params
     assert as_option(known, Remedy("overwrite", True)) == "pass --overwrite"
     assert as_option(known, Remedy("support", do="widen")) == "widen --support"
-    assert as_option(known, Remedy("columns", {"a": "b", "c": "d"})) == "pass --column a=b c=d"
+    two = Remedy("columns", {"state": "from", "next_state": "to"})
+    assert as_option(known, two) == "pass --column state=from --column next_state=to"
     assert as_option(known, Remedy("prior", do="widen")) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import mmdp
@@ -36,3 +37,8 @@ def test_fit_and_plot_refuse_what_they_cannot_do(tmp_path: Path) -> None:
     assert "next_state" in message
     assert not (tmp_path / "models").exists()
     assert "no picture is called 'polcy'" in refused("plot", "polcy", tmp_path, "--out", "x.png")
+
+
+def test_plot_names_every_picture() -> None:
+    words = set(re.findall(r"\w+", run("plot", "--help").out))
+    assert set(mmdp.report.PICTURES) <= words

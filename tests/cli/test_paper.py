@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import mmdp
+from mmdp.cli.paper import DOMAINS
+from mmdp.paper.cases import CASES
 from tests.cli.calls import refused, run
 
 
@@ -76,3 +78,7 @@ def test_paper_interrupted_says_what_is_kept_and_goes_on(
     kept = out / "cells"
     assert last == f"mmdp: interrupted; 2 of 39 results kept in {kept}; run again to go on"
     assert {path.name.split("-")[2] for path in kept.iterdir()} == {"CADP", "WSU"}
+
+
+def test_paper_names_every_domain() -> None:
+    assert set(CASES) == set(DOMAINS)

@@ -178,7 +178,7 @@ def test_the_sentence_of_a_certificate(
     bound = 200 * (1 + gap)
     solution = dataclasses.replace(
         mmdp.solve(train, 2), value=200.0, bound=bound, status=mmdp.Status[status],
-        details={"certificate": mmdp.Bound(bound, "pairs", kind)},
+        certificate=mmdp.Bound(bound, "pairs", kind),
     )  # fmt: skip
     assert proof(solution) == expected
 

@@ -25,6 +25,6 @@ state, such as CADP's.
 from __future__ import annotations
 
 from mmdp.bounds.front import BOUNDS, bound
-from mmdp.bounds.result import Bound
+from mmdp.solution import Bound
 
 __all__ = ["BOUNDS", "Bound", "bound"]

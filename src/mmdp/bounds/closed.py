@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mmdp.bounds.relaxation import EPS, Array
+from mmdp.bounds.relaxation import EPS
 from mmdp.kernels import Kernel, Problem
+from mmdp.kernels.problem import Array
 
 
 def own_optimum(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, Array]:
@@ -18,7 +19,7 @@ def own_optimum(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, 
     filled = np.flatnonzero(np.diff(x.indptr))
     expected[filled] = np.add.reduceat(after, x.indptr[filled], axis=0)
     q = x.r[0] + x.discount * expected.reshape(x.n_states, x.n_actions, x.n_models)
-    q = np.where(x.allowed[:, :, None], q, -np.inf)
+    q = np.where(x.allowed[0, :, :, None], q, -np.inf)
     return q, x.weights * x.returns(values[0])
 
 
@@ -55,5 +56,7 @@ def oracle_bound(own: Array) -> float:
 
 def qmdp_bound(problem: Problem, q: Array) -> float:
     """sum_s mu(s) max_a sum_m lambda_m q*_{1,m}(s, a): the model is revealed after one step."""
-    weighed = np.where(problem.allowed, np.where(np.isfinite(q), q, 0.0) @ problem.weights, -np.inf)
+    weighed = np.where(
+        problem.allowed[0], np.where(np.isfinite(q), q, 0.0) @ problem.weights, -np.inf
+    )
     return float(problem.initial @ weighed.max(axis=1))

@@ -25,9 +25,10 @@ from mmdp.cli import (
     report,
     solve,
 )
-from mmdp.cli.console import complain
+from mmdp.cli.console import complain, notice
 from mmdp.cli.options import INTERRUPTED, examples
 from mmdp.errors import InputError, Remedy
+from mmdp.kernels.compiling import listening
 from mmdp.words import either
 
 COMMANDS = (  # as the help lists them
@@ -44,7 +45,8 @@ class App(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with listening(lambda: notice("compiling for this machine, once")):
+                return super().invoke(ctx)
         except InputError as error:
             known = self.commands[ctx.invoked_subcommand or ""].params
             raise InputError(error.told(partial(as_option, known))) from None
@@ -70,14 +72,14 @@ def as_option(known: Iterable[click.Parameter], remedy: Remedy) -> str | None:
     flag = next((x.opts[0] for x in known if x.name == remedy.argument), None)
     if flag is None:
         return None
-    words = [remedy.do, flag, either(map(_typed, remedy.values))]
+    words = [remedy.do, flag, either(_typed(value, flag) for value in remedy.values)]
     return " ".join(filter(None, words))
 
 
-def _typed(value: object) -> str:
-    """What a user types for the value of an argument."""
+def _typed(value: object, flag: str) -> str:
+    """What a user types after the flag for the value of an argument."""
     if isinstance(value, Mapping):
-        return " ".join(f"{key}={x}" for key, x in value.items())
+        return f" {flag} ".join(f"{key}={x}" for key, x in value.items())
     return "" if value is True else str(value)
 
 

@@ -131,7 +131,7 @@ def solve(
     silent = quiet or as_json
     model = loading.read(data, split, quiet=silent)
     method = deciding.build_for(model)
-    solving = f"solving with {deciding.method} (a first run compiles)"
+    solving = f"solving with {deciding.method}"
     with Working(solving, quiet=silent) as working, Interrupts() as interrupts:
         solution = mmdp.solve(
             model, horizon, method, **dataclasses.asdict(running), certify=certify or False,
@@ -198,7 +198,7 @@ def _bound_origin(solution: Solution) -> dict[str, str | None]:
     """Which method gave the bound, and whether it holds for every policy or the Markov ones."""
     if solution.bound is None:
         return {"bound_method": None, "bounds": None}
-    certificate = solution.details.get("certificate")
+    certificate = solution.certificate
     if certificate is not None and certificate.value <= solution.bound:
         return {"bound_method": certificate.method, "bounds": certificate.bounds}
     return {"bound_method": solution.method, "bounds": "markov"}
@@ -247,7 +247,7 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
         ("iterations", f"{solution.iterations:,}"),
         ("seconds", f"{clock(solution.seconds)} ({solution.provenance.backend})"),
     ]
-    certificate = solution.details.get("certificate")
+    certificate = solution.certificate
     if certificate is not None:
         facts.append(("bound", f"{certificate.method}, {clock(certificate.seconds)} s"))
     return facts

@@ -24,7 +24,7 @@ from mmdp.domains._common import (
 )
 from mmdp.domains._log import Log, read_log
 from mmdp.domains._population_posterior import sample_posterior
-from mmdp.kernels.threads import Team, default_threads
+from mmdp.kernels.cpu.threads import Team, default_threads
 from mmdp.model import MMDP
 
 CAPACITY = 50

@@ -25,7 +25,7 @@ _WORDS = ("name", "citation")
 def save_npz(model: MMDP, path: Path) -> None:
     fields = model.fields()
     arrays: dict[str, Any] = {"format": np.array(FORMAT), **model.problem._asdict()}
-    arrays["initial_given"] = model.initial_given
+    arrays["allowed"], arrays["initial_given"] = model.allowed, model.initial_given
     arrays["allow_missing"] = fields["allow_missing"]
     arrays["horizon"] = -1 if model.horizon is None else model.horizon
     for name in (*_LABELS, *_WORDS):

@@ -3,81 +3,83 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
-from typing import TYPE_CHECKING, cast
 
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Backward, Kernel, Problem
-
-if TYPE_CHECKING:
-    from mmdp.kernels.numba_kernel import Precision
 
 __all__ = ["BACKENDS", "Backward", "Kernel", "Problem", "get"]
 
 BACKENDS = ("numpy", "numba", "jax")
 
+PASSES = 20  # of a solve, unless a method says otherwise
 
-SMALL = 2_000_000  # multiply-adds a pass that numpy finishes while numba would still load
-
+# Loading and compiling the numba kernel takes about five seconds once, loading it half a second.
+# numpy does this many seconds of work before that is worth it.
+PATIENCE = 2.0
+STEP, RATE = 1.5e-4, 5e8  # seconds per time step, and multiply-adds per second, of numpy
 
 # On an H200 a first solve costs about 5 s (loading jax, compiling) and then 1/5 to 1/20 of the
-# time of 16 CPU threads, which take 0.8 s for a solve of 2e9 multiply-adds a pass: below this much
-# work a pass the CPU is done first.
+# time of 16 CPU threads, which take 0.8 s for a solve of 2e9 multiply-adds per pass: below this
+# much work per pass the CPU is done first.
 ACCELERATOR_PAYS_FROM = 12_000_000_000
 
 
 def get(
     backend: str | Kernel = "auto",
-    work: int | None = None,
-    precision: str = "double",
+    problem: Problem | None = None,
+    horizon: int = 1,
     *,
-    solving: Problem | None = None,
+    passes: float = PASSES,
+    threads: int | None = None,
 ) -> Kernel:
-    """The kernel of that name, storing transitions in 64 or (``"mixed"``) 32 bits.
+    """The kernel of that name.
 
-    ``"auto"`` is numba, with two exceptions. A small problem (``work`` multiply-adds a pass) is
-    left to numpy as long as nothing has loaded numba: that takes longer than such a solve. And
-    the whole solve of a large one (``solving``) goes to jax where it is installed, sees a GPU
-    or TPU and the problem fits there. All agree up to rounding.
+    ``"auto"`` is numba, with two exceptions. Small work (``passes`` over this problem) is left
+    to numpy as long as nothing has loaded numba: that takes longer than the work itself. And
+    large problems go to jax if it is installed, sees a GPU or TPU and the problem fits there.
+    All kernels agree up to rounding. ``threads`` are numba's.
 
     >>> get("numpy").name
     'numpy'
     """
-    if precision not in ("double", "mixed"):
-        raise InputError(f"no precision is called {precision!r}; choose double or mixed")
     if not isinstance(backend, str):
-        if precision != getattr(backend, "precision", "double") == "double":
-            raise InputError("a kernel has its own precision: make it with precision='mixed'")
         return backend
     if backend == "auto":
-        small = precision == "double" and _left_to_numpy(work)
-        backend = "numpy" if small else "numba"
-        if (
-            (work or 0) >= ACCELERATOR_PAYS_FROM
-            and solving is not None
-            and _fits_accelerator(solving)
-        ):
+        backend = "numpy" if _numba_is_off() else "numba"
+        if problem is not None and _left_to_numpy(problem, horizon, passes):
+            backend = "numpy"
+        elif problem is not None and _pays_on_accelerator(problem, horizon):
             backend = "jax"
     if backend == "numba":
-        from mmdp.kernels.numba_kernel import NumbaKernel
+        if _numba_is_off():
+            raise InputError(
+                "backend 'numba' needs its compiler, which NUMBA_DISABLE_JIT switches off; unset "
+                "it or choose backend 'numpy'"
+            )
+        from mmdp.kernels.cpu.kernel import NumbaKernel
 
-        return NumbaKernel(precision=cast("Precision", precision))
+        return NumbaKernel(threads)
     if backend == "numpy":
         from mmdp.kernels.numpy_kernel import NumpyKernel
 
-        if precision == "mixed":
-            raise InputError("backend 'numpy' has no mixed precision; choose numba or jax")
         return NumpyKernel()
     if backend == "jax":
-        from mmdp.kernels.jax_kernel import JaxKernel
+        from mmdp.kernels.jax.kernel import JaxKernel
 
-        return JaxKernel(cast("Precision", precision))
+        return JaxKernel()
     raise InputError(f"no backend is called {backend!r}; choose one of auto, {', '.join(BACKENDS)}")
 
 
-def _fits_accelerator(problem: Problem) -> bool:
+def _numba_is_off() -> bool:
+    """Whether the environment switches numba's compiler off: the kernels need it."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
+
+
+def _pays_on_accelerator(problem: Problem, horizon: int) -> bool:
     """Whether jax is here with an accelerator whose memory holds the transitions twice."""
-    if importlib.util.find_spec("jax") is None:
+    if problem.work(horizon) < ACCELERATOR_PAYS_FROM or importlib.util.find_spec("jax") is None:
         return False
     import jax
 
@@ -89,13 +91,16 @@ def _fits_accelerator(problem: Problem) -> bool:
     return device.platform != "cpu" and 2 * problem.p.nbytes < free
 
 
-_done_by_numpy = 0
+_done_by_numpy = 0.0  # seconds, by the rates above
 
 
-def _left_to_numpy(work: int | None) -> bool:
-    """Small, numba not loaded, and not the umpteenth small problem in a row."""
+def _left_to_numpy(problem: Problem, horizon: int, passes: float) -> bool:
+    """Whether numpy is done before numba is ready, work done in this process so far included."""
     global _done_by_numpy
-    if work is None or work > SMALL or "mmdp.kernels.numba_kernel" in sys.modules:
+    if "mmdp.kernels.cpu.kernel" in sys.modules:
         return False
-    _done_by_numpy += max(work, SMALL // 20)
-    return _done_by_numpy <= 10 * SMALL
+    wanted = passes * (horizon * STEP + problem.work(horizon) / RATE)
+    if _done_by_numpy + wanted > PATIENCE:
+        return False
+    _done_by_numpy += wanted
+    return True

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.problem import TIE, Array, Backward, Choice, IntArray, Problem
+from mmdp.kernels.ascent import ascend
+from mmdp.kernels.numpy_bounds import NumpyBounds
+from mmdp.kernels.numpy_episodes import NumpyEpisodes
+from mmdp.kernels.problem import (
+    TIE,
+    Array,
+    Ascent,
+    Backward,
+    Choice,
+    IntArray,
+    Problem,
+    Sweeps,
+    Table,
+    Watch,
+    at,
+)
+
+FILLED = 0.1  # share of positive probabilities from which rows are multiplied as dense ones
 
 
-class NumpyKernel:
+class NumpyKernel(NumpyBounds, NumpyEpisodes):
     """Plain numpy and scipy; symbols as in :mod:`mmdp.kernels.problem`."""
 
     name = "numpy"
@@ -20,16 +39,77 @@ class NumpyKernel:
         choice: Choice,
         *,
         weights: Array | None = None,
-        policy: npt.NDArray[np.generic] | None = None,
+        policy: Table | None = None,
         keep_actions: bool = False,
         keep_values: bool = False,
         keep_gradient: bool = False,
         keep_q: bool = False,
     ) -> Backward:
-        T, S, A, M = horizon, problem.n_states, problem.n_actions, problem.n_models
-        allowed = problem.allowed
-        expect = _Expectation(problem)
-        v = problem.terminal
+        return _Passes(problem, horizon).backward(
+            choice, weights, policy, keep_actions=keep_actions, keep_values=keep_values,
+            keep_gradient=keep_gradient, keep_q=keep_q,
+        )  # fmt: skip
+
+    def forward(self, problem: Problem, horizon: int, policy: Table) -> Array:
+        return _Passes(problem, horizon).forward(policy)[1]
+
+    def ascend(
+        self,
+        problem: Problem,
+        horizon: int,
+        starts: Iterable[Table | None],
+        *,
+        tol: float = 0.0,
+        max_sweeps: int = 1000,
+        sweeps: Sweeps = "two-way",
+        watch: Watch | None = None,
+    ) -> list[Ascent]:
+        sweeper = Sweeper(problem, horizon, sweeps)
+        return [ascend(sweeper, start, tol, max_sweeps, watch) for start in starts]
+
+
+class _Passes:
+    """The passes over one problem, whose transitions are laid out once for all of them."""
+
+    def __init__(self, problem: Problem, horizon: int) -> None:
+        self.problem, self.horizon = problem, horizon
+        rows, entries = len(problem.indptr) - 1, len(problem.indices)
+        filled = entries >= FILLED * rows * problem.n_states
+        self.transitions = (_Dense if filled else _Sparse)(problem)
+
+    # ------------------------------------------------------------ algorithm 1: model weights
+    def forward(self, policy: Table, q: Array | None = None) -> tuple[Table, Array]:
+        """The policy and (T, S, M) model weights b under it.
+
+        With q (T, S, A, M) of this policy, each time's actions are first improved for the b
+        that arrives there; the policy returned is the improved one.
+        """
+        x, T = self.problem, self.horizon
+        b = np.empty((T, x.n_states, x.n_models))
+        taken = np.array(policy)
+        b[0] = x.start()
+        for t in range(T):
+            if q is not None:
+                taken[t] = choose(_weighed(b[t], q[t], at(x.allowed, t)), b[t], policy[t])
+            if t + 1 < T:
+                b[t + 1] = self.transitions.push(b[t], taken[t], t)
+        return taken, b
+
+    def backward(
+        self,
+        choice: Choice,
+        weights: Array | None = None,
+        policy: Table | None = None,
+        *,
+        keep_actions: bool = False,
+        keep_values: bool = False,
+        keep_gradient: bool = False,
+        keep_q: bool = False,
+    ) -> Backward:
+        """See :meth:`mmdp.kernels.problem.Kernel.backward`."""
+        x, T = self.problem, self.horizon
+        S, A, M = x.n_states, x.n_actions, x.n_models
+        v = x.terminal
         actions = np.zeros((T, S, M) if choice == "own" else (T, S), dtype=np.int32)
         values = np.empty((T + 1, S, M)) if keep_values else None
         gradient = np.empty((T, S, A)) if keep_gradient else None
@@ -37,16 +117,15 @@ class NumpyKernel:
         if values is not None:
             values[T] = v
         for t in reversed(range(T)):
-            q = _at(problem.r, t) + problem.discount * expect(v, t)
+            allowed = at(x.allowed, t)
+            q = at(x.r, t) + x.discount * self.transitions.expect(v, t)
             if weights is not None:
-                b = np.broadcast_to(_at(weights, t), (S, M))
-                G = np.einsum("sm,sam->sa", b, q)
-                G[~allowed] = -np.inf
+                b = np.broadcast_to(at(weights, t), (S, M))
+                G = _weighed(b, q, allowed)
                 if gradient is not None:
                     gradient[t] = G
             if choice == "weighted":
-                incumbent = None if policy is None else policy[t]
-                actions[t] = choose(G, b, incumbent)
+                actions[t] = choose(G, b, None if policy is None else policy[t])
                 v = q[np.arange(S), actions[t]]
             elif choice == "own":
                 masked = np.where(allowed[:, :, None], q, -np.inf)
@@ -65,59 +144,38 @@ class NumpyKernel:
         chosen = actions if keep_actions or choice == "weighted" else None
         return Backward(v, chosen, values, gradient, all_q)
 
-    def forward(self, problem: Problem, horizon: int, policy: npt.NDArray[np.generic]) -> Array:
-        b = np.empty((horizon, problem.n_states, problem.n_models))
-        b[0] = problem.initial[:, None] * problem.weights
-        for t in range(horizon - 1):
-            b[t + 1] = _step(problem, t, policy[t], b[t])
-        return b
 
-    def improve(
-        self, problem: Problem, horizon: int, policy: npt.NDArray[np.generic], q: Array
-    ) -> tuple[IntArray, Array]:
-        actions = np.empty((horizon, problem.n_states), dtype=np.int32)
-        b = np.empty((horizon, problem.n_states, problem.n_models))
-        b[0] = problem.initial[:, None] * problem.weights
-        for t in range(horizon):
-            finite = np.where(problem.allowed[:, :, None], q[t], 0.0)
-            G = np.einsum("sm,sam->sa", b[t], finite)
-            G[~problem.allowed] = -np.inf
-            actions[t] = choose(G, b[t], policy[t])
-            if t + 1 < horizon:
-                b[t + 1] = _step(problem, t, actions[t], b[t])
-        return actions, b
+class Sweeper(_Passes):
+    """The sweeps of an ascent; two-way ones keep q from each backward pass for the next forward."""
 
+    def __init__(self, problem: Problem, horizon: int, sweeps: Sweeps) -> None:
+        super().__init__(problem, horizon)
+        self.two_way = sweeps == "two-way"
+        self.q: Array | None = None
 
-def _step(problem: Problem, t: int, policy: npt.NDArray[np.generic], b: Array) -> Array:
-    """b at t + 1 from b (S, M) at t under the actions (S,) or probabilities (S, A) of t."""
-    pi: Array = np.asarray(policy if policy.ndim == 2 else np.eye(problem.n_actions)[policy])
-    row_state, row_action = np.divmod(problem.rows(), problem.n_actions)
-    flow = _at(problem.p, t) * (pi[row_state, row_action, None] * b[row_state])
-    after = np.zeros_like(b)
-    np.add.at(after, problem.indices, flow)
-    return after
+    def open(self, start: Table | None) -> tuple[Table, Array]:
+        self.q = None
+        if start is not None:
+            return start, self.problem.returns(self.backward("given", policy=start).first)
+        wsu = self.backward("weighted", self.problem.prior_weights())  # these in place of b
+        assert wsu.actions is not None
+        return wsu.actions, self.problem.returns(wsu.first)
+
+    def sweep(self, policy: Table) -> tuple[IntArray, Array]:
+        policy, b = self.forward(policy, self.q)
+        incumbent = policy if policy.ndim == 2 else None
+        found = self.backward("weighted", b, incumbent, keep_q=self.two_way)
+        assert found.actions is not None
+        self.q = found.q
+        return found.actions, self.problem.returns(found.first)
 
 
-class _Expectation:
-    """sum_s' p(s'|s,a) v(s') for every model: (S, M) -> (S, A, M)."""
-
-    def __init__(self, problem: Problem) -> None:
-        import scipy.sparse
-
-        self.problem = problem
-        nnz, n_rows = len(problem.indices), len(problem.indptr) - 1
-        if not problem.dense:
-            ones = (np.ones(nnz), np.arange(nnz), problem.indptr)
-            self.sum_rows = scipy.sparse.csr_array(ones, shape=(n_rows, nnz))
-
-    def __call__(self, v: Array, t: int) -> Array:
-        x = self.problem
-        S, A, M = x.n_states, x.n_actions, x.n_models
-        p = _at(x.p, t)
-        if x.dense:
-            result: Array = np.einsum("sanm,nm->sam", p.reshape(S, A, S, M), v)
-            return result
-        return np.asarray(self.sum_rows @ (p * v[x.indices])).reshape(S, A, M)
+def _weighed(b: Array, q: Array, allowed: npt.NDArray[np.bool_]) -> Array:
+    """(S, A) G = sum_m b q, -inf where not allowed."""
+    finite = np.where(allowed[:, :, None], q, 0.0)
+    G: Array = np.matmul(finite, b[:, :, None])[:, :, 0]
+    G[~allowed] = -np.inf
+    return G
 
 
 def choose(G: Array, b: Array, incumbent: npt.NDArray[np.generic] | None) -> IntArray:
@@ -133,7 +191,51 @@ def choose(G: Array, b: Array, incumbent: npt.NDArray[np.generic] | None) -> Int
     return actions
 
 
-def _at(array: Array, t: int) -> Array:
-    """The slice of time t of an array that may not vary with time."""
-    result: Array = array[t if len(array) > 1 else 0]
-    return result
+class _Dense:
+    """Products with whole rows, models first: one matrix product per model, by BLAS."""
+
+    def __init__(self, problem: Problem) -> None:
+        x = problem
+        shape = len(x.p), x.n_models, len(x.indptr) - 1, x.n_states
+        self.p = np.zeros(shape)
+        self.p[:, :, x.rows(), x.indices] = np.moveaxis(x.p, 2, 1)
+        self.n_actions = x.n_actions
+
+    def expect(self, v: Array, t: int) -> Array:
+        """sum_s' p(s'|s,a) v(s') for every model: (S, M) -> (S, A, M)."""
+        found = np.matmul(at(self.p, t), v.T[:, :, None])
+        return np.ascontiguousarray(found.T).reshape(-1, self.n_actions, v.shape[1])
+
+    def push(self, b: Array, policy: Table, t: int) -> Array:
+        """(S, M) b at t + 1 from b at t under the actions (S,) or probabilities (S, A) of t."""
+        p = at(self.p, t)
+        if policy.ndim == 1:
+            flow, p = b, p[:, np.arange(len(policy)) * self.n_actions + policy]
+        else:
+            flow = (policy[:, :, None] * b[:, None, :]).reshape(-1, b.shape[1])
+        return np.ascontiguousarray(np.matmul(flow.T[:, None, :], p)[:, 0].T)
+
+
+class _Sparse:
+    """Products with the entries of the pattern alone; same methods as :class:`_Dense`."""
+
+    def __init__(self, problem: Problem) -> None:
+        import scipy.sparse
+
+        x, nnz = problem, len(problem.indices)
+        entries = np.arange(nnz), np.ones(nnz)
+        self.p, self.indices, self.n_actions = x.p, x.indices, x.n_actions
+        self.state, self.action = np.divmod(x.rows(), x.n_actions)
+        rows = x.n_states * x.n_actions
+        self.by_row = scipy.sparse.csr_array((entries[1], entries[0], x.indptr), shape=(rows, nnz))
+        into = (entries[1], (x.indices, entries[0]))
+        self.by_target = scipy.sparse.csr_array(into, shape=(x.n_states, nnz))
+
+    def expect(self, v: Array, t: int) -> Array:
+        found = np.asarray(self.by_row @ (at(self.p, t) * v[self.indices]))
+        return found.reshape(-1, self.n_actions, v.shape[1])
+
+    def push(self, b: Array, policy: Table, t: int) -> Array:
+        pi: Array = np.asarray(policy if policy.ndim == 2 else np.eye(self.n_actions)[policy])
+        flow = at(self.p, t) * (pi[self.state, self.action, None] * b[self.state])
+        return np.asarray(self.by_target @ flow)

@@ -7,6 +7,7 @@ symbol     meaning                                                 shape
 =========  ======================================================  ==================
 p          p_t^m(s' | s, a) on the shared pattern                  (T or 1, nnz, M)
 r          r_t^m(s, a)                                             (T or 1, S, A, M)
+allowed    whether a may be taken in s at t                        (T or 1, S, A)
 v          v_{t,m}(s), eq. (backup)                                (S, M) at each t
 q          q_{t,m}(s, a), eq. (value of state-action)              (S, A, M) at each t
 b          b_{t,m}(s) = P[model m, state s at t], eq. (belief)     (T, S, M)
@@ -20,13 +21,18 @@ states are ``indices``.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+if TYPE_CHECKING:
+    from mmdp.kernels.planner import PlannerTables
+
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
+Table = npt.NDArray[Any]  # a policy: (T, S) actions or (T, S, A) probabilities
 
 LINE = 64  # bytes that a processor moves at a time
 
@@ -65,11 +71,11 @@ class Problem(NamedTuple):
 
     @property
     def n_states(self) -> int:
-        return self.allowed.shape[0]
+        return self.allowed.shape[1]
 
     @property
     def n_actions(self) -> int:
-        return self.allowed.shape[1]
+        return self.allowed.shape[2]
 
     def work(self, horizon: int) -> int:
         """Multiply-adds of one backward pass."""
@@ -83,12 +89,30 @@ class Problem(NamedTuple):
         """(1, 1, M): the initial model weights as constant b, for WSU."""
         return self.weights.reshape(1, 1, -1).copy()
 
+    def start(self) -> Array:
+        """(S, M): b at the first step, mu(s) lambda_m."""
+        return self.initial[:, None] * self.weights
+
     def returns(self, first: Array) -> Array:
         """(M,) return of every model from the values (S, M) at the first step."""
         return self.initial @ first
 
+    def restricted(self, allowed: npt.NDArray[np.bool_]) -> Problem:
+        """The same problem with these actions (T or 1, S, A) alone, as a read-only view."""
+        allowed = allowed.view()
+        allowed.setflags(write=False)
+        return self._replace(allowed=allowed)
+
+
+def at(array: npt.NDArray[Any], t: int) -> npt.NDArray[Any]:
+    """The slice of time t of an array that may not vary with time (length 1)."""
+    result: npt.NDArray[Any] = array[t if len(array) > 1 else 0]
+    return result
+
 
 Choice = Literal["weighted", "own", "given"]
+Sweeps = Literal["paper", "two-way"]
+Watch = Callable[[Table, float], object]  # an improved policy and its value
 
 
 class Backward(NamedTuple):
@@ -106,11 +130,52 @@ class Backward(NamedTuple):
     q: Array | None
 
 
+class Ascent(NamedTuple):
+    """Where one ascent ended: the last policy that was better than the one before."""
+
+    policy: IntArray  # (T, S)
+    returns: Array  # (M,)
+    value: float
+    trace: list[float]  # the value of the start and after every sweep that improved it
+    sweeps: int  # the one that confirms a maximum included
+    end: Literal["maximum", "tolerance", "limit"]
+
+
+class Pairs(NamedTuple):
+    """Disjoint pairs of models with a belief between the two on a grid.
+
+    The grid has ``reach`` steps of ``width`` on each side of the prior's log-odds.
+    """
+
+    first: npt.NDArray[np.int64]
+    second: npt.NDArray[np.int64]
+    reach: int = 24
+    width: float = 0.25
+
+    @property
+    def grid(self) -> Array:
+        """(2 K,) likelihood ratios exp(h g), g = -K..K-1; 1 alone if K is 0."""
+        grid: Array = np.exp(self.width * np.arange(-self.reach, max(self.reach, 1)))
+        return grid
+
+
+class Reach(NamedTuple):
+    """L and B (T, S, M): least and largest P[model m, state s at t] over all policies."""
+
+    lo: Array
+    hi: Array
+
+
 class Kernel(Protocol):
-    """The numerical work behind every method; see :mod:`mmdp.testing` for its conformance kit."""
+    """The numerical work behind every method: all of it, there is no other way in.
+
+    :class:`mmdp.kernels.numpy_kernel.NumpyKernel` is the specification in plain numpy, and
+    :func:`mmdp.testing.check_kernel` compares any other kernel with it.
+    """
 
     name: str
 
+    # ------------------------------------------------------------ passes
     def backward(
         self,
         problem: Problem,
@@ -118,7 +183,7 @@ class Kernel(Protocol):
         choice: Choice,
         *,
         weights: Array | None = None,
-        policy: npt.NDArray[np.generic] | None = None,
+        policy: Table | None = None,
         keep_actions: bool = False,
         keep_values: bool = False,
         keep_gradient: bool = False,
@@ -127,24 +192,96 @@ class Kernel(Protocol):
         """One pass t = T..1 of q = r + gamma P v and v = q at the chosen action.
 
         ``choice``: ``"weighted"`` maximises G = sum_m b q with ``weights`` b of shape
-        (T or 1, S or 1, M); a tie goes to the incumbent ``policy`` (T, S) where given, else
+        (T or 1, S or 1, M); a tie goes to the incumbent ``policy`` (T, S) if there is one, else
         to the lowest action, and a state of zero weight keeps its incumbent. ``"own"``: each
         model its own maximum. ``"given"``: ``policy`` (T, S) actions or (T, S, A)
         probabilities; with ``weights`` the gradient G can be kept.
         """
         ...
 
-    def forward(self, problem: Problem, horizon: int, policy: npt.NDArray[np.generic]) -> Array:
+    def forward(self, problem: Problem, horizon: int, policy: Table) -> Array:
         """(T, S, M) model weights b under ``policy``, (T, S) or (T, S, A)."""
         ...
 
-    def improve(
-        self, problem: Problem, horizon: int, policy: npt.NDArray[np.generic], q: Array
-    ) -> tuple[IntArray, Array]:
-        """A forward pass that improves the policy on its way: ((T, S) actions, (T, S, M) b).
+    def ascend(
+        self,
+        problem: Problem,
+        horizon: int,
+        starts: Iterable[Table | None],
+        *,
+        tol: float = 0.0,
+        max_sweeps: int = 1000,
+        sweeps: Sweeps = "two-way",
+        watch: Watch | None = None,
+    ) -> list[Ascent]:
+        """CADP from each of ``starts``: (T, S) actions, (T, S, A) probabilities or None for WSU.
 
-        ``q`` (T, S, A, M) is kept from a backward pass of ``policy`` (T, S). At time t, b_t of
-        the new policy and q_t give the exact gradient there, so taking its maximiser is a
-        coordinate step like those of the backward pass; ties as there.
+        A ``"paper"`` sweep is a forward pass for b and a backward pass with them. From the
+        second sweep on the forward pass of ``"two-way"`` sweeps improves the policy too: at time
+        t, b_t of the new policy and q_t kept from the backward pass give the exact gradient
+        there, so taking its maximiser is a coordinate step like those of the backward pass.
+        An ascent ends when the policy repeats or gains nothing, when a sweep gains no more than
+        ``tol * max(1, |value|)``, or after ``max_sweeps``.
+
+        ``watch(policy, value)`` is called with the start and with improved policies, after every
+        sweep or every few; what it raises ends the ascent.
         """
+        ...
+
+    # ------------------------------------------------------------ bounds (see bounds.relaxation)
+    def reach(self, problem: Problem, horizon: int) -> Reach:
+        """The least and largest probability of every model, state and time, not rounded."""
+        ...
+
+    def own_values(
+        self, problem: Problem, horizon: int, y: Array | None = None, u: Array | None = None
+    ) -> Array:
+        """(M,) lambda_m times the optimum of each model alone with rewards r - y.
+
+        ``y`` (T, S, A, M) are prices in units of reward at that time. ``u`` (T, S, A, M) is
+        filled with the occupancy P[m, s, a at t] of the models' own policies.
+        """
+        ...
+
+    def pair_values(
+        self, problem: Problem, horizon: int, pairs: Pairs, y: Array | None = None,
+        u: Array | None = None,
+    ) -> Array:  # fmt: skip
+        """(n,) lambda_i V_i + lambda_j V_j of the optimum of each pair; y and u as above."""
+        ...
+
+    def common_prices(
+        self, problem: Problem, horizon: int, y: Array, reach: Reach
+    ) -> tuple[Array, IntArray]:
+        """(T, S, A) H = sum_m (B y+ - L y-), -inf if not allowed, and (T, S) its maximiser."""
+        ...
+
+    def descend(
+        self, problem: Problem, horizon: int, y: Array, u: Array, best: IntArray, reach: Reach,
+        keep: float, d: Array,
+    ) -> float:  # fmt: skip
+        """d = keep * d + g / B for a subgradient g of D at y, in place; returns <g, d>.
+
+        ``u`` is the occupancy that :meth:`own_values` or :meth:`pair_values` found at y, and
+        ``best`` the maximiser that :meth:`common_prices` found. Among the subgradients the one
+        near 0 is taken; inner products are weighed by gamma^t.
+        """
+        ...
+
+    # ------------------------------------------------------------ episodes
+    def simulate(
+        self, world: Problem, next_rewards: Array | None, planner: PlannerTables, horizon: int,
+        episodes: int, seed: int,
+    ) -> tuple[Array, npt.NDArray[np.int64]]:  # fmt: skip
+        """((M, episodes) returns, (M,) transitions that no model of the planner explains).
+
+        ``world`` holds the models that episodes are drawn from. Random numbers are a hash of
+        (seed, model, episode, counter): every kernel draws the same ones.
+        """
+        ...
+
+    def search(
+        self, planner: PlannerTables, horizon: int, time: int, state: int, belief: Array, seed: int
+    ) -> int:
+        """One decision of the tree search from (time, state) with this belief (M,)."""
         ...

@@ -82,7 +82,7 @@ def stability(
     full = solve(model, horizon, method, seed=seed)
     if not isinstance(full.policy, MarkovPolicy):
         raise InputError(f"stability needs a Markov policy; {full.method} has none")
-    visited = model_weights(model, full.policy).sum(axis=1)
+    visited = model_weights(full.policy, model).sum(axis=1)
     rng = np.random.default_rng(seed)
     frequency = np.zeros(visited.shape)
     changed, losses = np.empty(resamples), np.empty(resamples)
@@ -104,7 +104,7 @@ def _resampled(
     drawn = np.flatnonzero(counts)
     part = model.subset(drawn).replace(weights=counts[drawn] / counts.sum())
     found: Any = solve(part, full.provenance.horizon, method, seed=seed).policy
-    reached = model_weights(part, found).sum(axis=1) > 0
+    reached = model_weights(found, part).sum(axis=1) > 0
     actions = np.where(reached, found.actions, full.policy.actions)
     return MarkovPolicy.for_model(model, actions)
 

@@ -73,7 +73,7 @@ def policy_cells(policy: MarkovPolicy, model: MMDP) -> Cells:
     """The columns of :func:`policy_table`, by time and state."""
     policy.check(model)
     problem, horizon, table = model.problem, policy.horizon, padded(policy, model)
-    kernel = kernels.get("auto", problem.work(horizon))
+    kernel = kernels.get("auto", problem, horizon, passes=2)
     b = kernel.forward(problem, horizon, table)
     found = kernel.backward(problem, horizon, "given", policy=table, weights=b, keep_gradient=True)
     assert found.gradient is not None
@@ -109,7 +109,7 @@ def _margins(
 def _agreement(model: MMDP, actions: npt.NDArray[np.int64]) -> Array:
     """(T, S) weight of the models for which the action is as good as any, from there on."""
     problem, horizon = model.problem, len(actions)
-    kernel = kernels.get("auto", problem.work(horizon))
+    kernel = kernels.get("auto", problem, horizon, passes=2)
     values = kernel.backward(problem, horizon, "own", keep_values=True).values
     assert values is not None
     agree = np.empty(actions.shape)
@@ -131,4 +131,4 @@ def _action_values(problem: Problem, t: int, v: Array) -> Array:
     if len(filled):
         after[filled] = np.add.reduceat(p * v[problem.indices], problem.indptr[filled], axis=0)
     q = r + problem.discount * after.reshape(r.shape)
-    return np.where(problem.allowed[:, :, None], q, -np.inf)
+    return np.where(problem.allowed[0, :, :, None], q, -np.inf)

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.kernels import Kernel, Problem
+from mmdp.kernels import Kernel, Problem, compiling
+from mmdp.kernels.problem import Table
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 
 Array = npt.NDArray[np.float64]
-Table = npt.NDArray[Any]
 
 
 class Progress(NamedTuple):
@@ -74,8 +74,8 @@ class Context:
     ) -> None:  # fmt: skip
         self.model, self.horizon, self.kernel, self.method = model, horizon, kernel, method
         self.seed, self.callback = seed, callback
-        self.started = time.perf_counter()
-        self.deadline = None if time_limit is None else self.started + time_limit
+        self.started, self.time_limit = time.perf_counter(), time_limit
+        self._compiled = compiling.spent()
         self.trace: list[float] = []
         self.best_value = -np.inf
         self.best_policy: Table | None = None
@@ -88,6 +88,13 @@ class Context:
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self.started
+
+    @property
+    def deadline(self) -> float | None:
+        """When the time is up, by time.perf_counter(); it moves on while a kernel compiles."""
+        if self.time_limit is None:
+            return None
+        return self.started + self.time_limit + compiling.spent() - self._compiled
 
     def record(self, policy: Table, value: float, *, last: bool = False) -> None:
         """Note an iterate; calls back; raises Stop when the time is up and it is not the last."""
@@ -115,6 +122,11 @@ class Context:
         if self.deadline is not None and time.perf_counter() > self.deadline:
             raise Stop
 
+    def quiet(self) -> Context:
+        """The same problem, seed and deadline with a record of its own and no callback."""
+        left = None if self.deadline is None else self.deadline - time.perf_counter()
+        return Context(self.model, self.horizon, self.kernel, seed=self.seed, time_limit=left)
+
     # ------------------------------------------------------------ the passes methods share
     def mean(self, returns: Array) -> float:
         """rho from the returns (M,) of the models."""
@@ -138,18 +150,21 @@ class Context:
         """WSU's policy and its returns (M,)."""
         return self.weighted(self.problem.prior_weights())
 
-    @property
-    def precision(self) -> str:
-        """``"mixed"`` where the kernel stores transitions in 32 bits while it climbs."""
-        return str(getattr(self.kernel, "precision", "double"))
 
-
-class Method(Protocol):
-    """An algorithm: a frozen dataclass of options."""
+class Method:
+    """An algorithm: derive a frozen dataclass of its options from this class."""
 
     name: ClassVar[str]
 
-    def run(self, context: Context) -> Outcome: ...
+    def run(self, context: Context) -> Outcome:
+        raise NotImplementedError
+
+    def passes(self, problem: Problem, horizon: int) -> float:
+        """About how many passes over the problem it takes; ``backend="auto"`` wants to know.
+
+        Infinite: far too many for plain numpy.
+        """
+        return 20
 
 
 def start_policy(
@@ -180,48 +195,3 @@ def padded(policy: MarkovPolicy, model: MMDP) -> Table:
     if policy.deterministic or missing == 0:
         return policy.table
     return np.pad(policy.table, ((0, 0), (0, 0), (0, missing)))
-
-
-class Start(NamedTuple):
-    """A start of a local search: its name and its table, None for WSU's policy."""
-
-    name: str
-    table: Table | None
-
-
-def starts_in_order(context: Context, init: str | MarkovPolicy, count: int) -> Iterator[Start]:
-    """``count`` starts: ``init``, WSU, MVP, then by turns a model's optimum and a random policy.
-
-    Models are drawn by weight, each once; when all have been, random policies remain. A start
-    is computed when it is asked for.
-    """
-    kinds = [init, *(kind for kind in ("wsu", "mvp") if kind != init)][:count]
-    if count == 1 and init == "wsu":
-        yield Start("wsu", None)
-        return
-    seeds = np.random.SeedSequence(context.seed).generate_state(count)
-    for kind, seed in zip(kinds, seeds, strict=False):
-        name = kind if isinstance(kind, str) else "given"
-        table = None if kind == "wsu" else start_policy(context, kind, int(seed))[0]
-        yield Start(name, table)
-    optima = _optima(context, count - len(kinds))
-    for nth, seed in enumerate(seeds[len(kinds) :]):
-        found = next(optima, None) if nth % 2 == 0 else None
-        random = MarkovPolicy.random(context.model, context.horizon, int(seed))
-        yield found or Start("random", random.table)
-
-
-def _optima(context: Context, most: int) -> Iterator[Start]:
-    """The optimal policies of single models, drawn by weight, each once."""
-    rng = np.random.default_rng(context.seed)
-    x = context.problem
-    possible = int(np.count_nonzero(x.weights))
-    share = x.weights / x.weights.sum()
-    chosen = rng.choice(x.n_models, min(possible, -(-most // 2)), replace=False, p=share)
-    for first in range(0, len(chosen), 8):  # their policies are T * S numbers a model
-        some = chosen[first : first + 8]
-        part = context.model.subset(some).problem
-        own = context.kernel.backward(part, context.horizon, "own", keep_actions=True).actions
-        assert own is not None
-        for i, m in enumerate(some):
-            yield Start(f"model {context.model.model_labels[m]}", own[:, :, i].copy())

@@ -12,14 +12,16 @@ from typing import ClassVar
 import numpy as np
 
 from mmdp.errors import InputError
-from mmdp.methods.base import Array, Context, Outcome, Stop, Table, start_policy
+from mmdp.kernels import Problem
+from mmdp.kernels.problem import Table
+from mmdp.methods.base import Array, Context, Method, Outcome, Stop, start_policy
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 from mmdp.validate import check_whole
 
 
 @dataclass(frozen=True)
-class _Ascent:
+class _Ascent(Method):
     """Options shared by the gradient methods.
 
     Parameters
@@ -50,6 +52,9 @@ class _Ascent:
 
     def direction(self, point: _Point, discounts: Array) -> Array:
         raise NotImplementedError
+
+    def passes(self, problem: Problem, horizon: int) -> float:
+        return 3 * self.max_iterations
 
     def run(self, context: Context) -> Outcome:
         discounts = _discounts(context)

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mmdp.bounds import closed, lp
-from mmdp.bounds.relaxation import open_actions
+from mmdp.bounds.relaxation import open_actions, reach_bounds
 from mmdp.errors import InputError, Remedy
-from mmdp.methods.base import Context, Outcome, Stop, Table, start_policy
-from mmdp.methods.cadp import ascend
+from mmdp.kernels.problem import Reach, Table
+from mmdp.methods.base import Context, Method, Outcome, Stop
 from mmdp.solution import Status
 
 LIMIT = 400_000  # variables
@@ -21,7 +21,7 @@ FEASIBLE = 1e-6  # HiGHS's own tolerance: its bound is trusted up to this, relat
 
 
 @dataclass(frozen=True)
-class MILP:
+class MILP(Method):
     """Mixed-integer program in occupancy form; CADP gives the value that it must beat.
 
     Parameters
@@ -50,8 +50,7 @@ class MILP:
 
     def run(self, context: Context) -> Outcome:
         x = context.problem
-        mask = open_actions(x, context.horizon)
-        size = lp.variables(mask, x.n_models)
+        size = lp.variables(x, context.horizon)
         if size > LIMIT:
             raise InputError(
                 f"the program would have {size:,} variables (at most {LIMIT:,}; exact has no "
@@ -61,15 +60,15 @@ class MILP:
         _, outer = closed.first_bound(x, context.horizon, context.kernel)
         details: dict[str, Any] = {"bound": outer, "nodes": 0, "variables": size}
         try:
-            ascend(context, *start_policy(context, "wsu", context.seed))
-            program, answer = self._solve(context, mask)
+            context.kernel.ascend(x, context.horizon, [None], sweeps="paper", watch=context.record)
+            program, answer = self._solve(context)
         except (Stop, KeyboardInterrupt) as stop:
             if context.best_policy is None:
                 raise
             status = Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
             return Outcome(context.best_policy, status, 0, details=details)
         if answer.x is not None:
-            actions = _policy(program, answer.x, mask)
+            actions = _policy(program, answer.x, open_actions(x, context.horizon))
             value = context.mean(context.returns(actions))
             if value > context.best_value:
                 context.trace.append(value)
@@ -85,14 +84,15 @@ class MILP:
             status = Status.OPTIMAL
         return Outcome(context.best_policy, status, answer.nodes, details=details)
 
-    def _solve(self, context: Context, mask: Any) -> tuple[lp.Program, lp.Answer]:
+    def _solve(self, context: Context) -> tuple[lp.Program, lp.Answer]:
         x, best = context.problem, context.best_policy
         assert best is not None
-        plain = None
-        if not self.tight:
-            shape = (*mask.shape[:2], x.n_models)
-            plain = (np.zeros(shape), np.broadcast_to(x.weights, shape).copy())
-        program = lp.build(x, mask, plain)
+        if self.tight:
+            reach = reach_bounds(x, context.horizon, context.kernel)
+        else:
+            shape = (context.horizon, x.n_states, x.n_models)
+            reach = Reach(np.zeros(shape), np.broadcast_to(x.weights, shape).copy())
+        program = lp.build(x, context.horizon, reach)
         left = None if context.deadline is None else context.deadline - time.perf_counter()
         answer = lp.minimise(
             *program.rows(), integral=np.arange(program.size) >= program.n_u, gap=self.gap,

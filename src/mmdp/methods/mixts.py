@@ -8,13 +8,15 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from mmdp.errors import InputError
-from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.kernels import Problem
+from mmdp.kernels.planner import SAMPLED, PlannerTables
+from mmdp.methods.base import Context, Method, Outcome
+from mmdp.methods.belief import cadp_baseline, finish, passes_of
 from mmdp.policy import MarkovPolicy
 
 
 @dataclass(frozen=True)
-class MixTS:
+class MixTS(Method):
     """Draw a model from the belief and act by its optimal policy (Hong et al. 2022).
 
     Parameters
@@ -61,16 +63,18 @@ class MixTS:
         if self.reward_sd is not None and not self.reward_sd > 0:
             raise InputError(f"reward_sd must be positive, not {self.reward_sd}")
 
-    def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.rollouts import SAMPLED
+    def passes(self, problem: Problem, horizon: int) -> float:
+        return passes_of(problem, self.episodes, carry=self.carry)
 
+    def run(self, context: Context) -> Outcome:
         problem = context.problem
         own = context.kernel.backward(problem, context.horizon, "own", keep_actions=True).actions
+        assert own is not None
         reward_sd = 0.0
         if self.likelihood != "transition":
-            spread = float(np.sqrt(problem.r.var(axis=-1)[:, problem.allowed].mean()))
+            spread = float(np.sqrt(problem.r.var(axis=-1)[:, problem.allowed[0]].mean()))
             reward_sd = self.reward_sd or max(spread, 1e-12)
-        made = tables(
+        made = PlannerTables(
             SAMPLED, problem, own=own, each_step=self.resample == "step", carry=self.carry,
             reward_sd=reward_sd, use_transitions=self.likelihood != "reward",
         )  # fmt: skip

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.methods.base import Context, Outcome, Table
+from mmdp.kernels.problem import Table
+from mmdp.methods.base import Context, Method, Outcome
 from mmdp.solution import Status
 
 
 @dataclass(frozen=True)
-class MVP:
+class MVP(Method):
     """The optimal policy of the average model (see :meth:`mmdp.MMDP.mean_model`).
 
     >>> import mmdp

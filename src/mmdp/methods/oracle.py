@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from mmdp.methods.base import Context, Outcome
+from mmdp.methods.base import Context, Method, Outcome
 from mmdp.solution import Status
 
 
 @dataclass(frozen=True)
-class Oracle:
+class Oracle(Method):
     """Per-model optimal policies and values; no single policy can do better on average.
 
     ``keep_policies=False`` saves their memory (T * M * S) where only values are wanted.

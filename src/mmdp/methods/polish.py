@@ -7,49 +7,36 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.bounds.relaxation import Mask, frozen, open_actions
-from mmdp.methods.base import Context, Table
+from mmdp.kernels.problem import IntArray, Table
+from mmdp.methods.base import Context
 
-Actions = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
 
 
-def ascend_inside(context: Context, mask: Mask, actions: Actions) -> tuple[Actions, float]:
+def ascend_inside(context: Context, mask: Mask, actions: IntArray) -> tuple[IntArray, float]:
     """CADP over the open actions of ``mask`` (T, S, A) from a policy inside it."""
-    from mmdp.kernels import bounds_kernel as compiled
-
-    x, horizon = frozen(context.problem), context.horizon
-    actions = actions.copy()
-    v = np.empty((2, x.n_states, x.n_models))
-    value = context.mean(context.returns(actions))
-    while True:
-        b = context.kernel.forward(x, horizon, actions)
-        improved = actions.copy()
-        v[horizon % 2] = x.terminal
-        compiled.masked_sweep(x.indptr, x.indices, x.p, x.r, mask, x.discount, b, v, improved)
-        new = context.mean(x.returns(v[0]))
-        if (improved == actions).all() or new <= value:
-            break
-        actions, value = improved, new
-    if value > context.best_value:
-        context.record(actions, value)
-    return actions, value
+    inside = context.problem.restricted(mask)
+    end = context.kernel.ascend(inside, context.horizon, [actions], sweeps="paper")[0]
+    if end.value > context.best_value:
+        context.record(end.policy, end.value)
+    return end.policy, end.value
 
 
 def polish(
     context: Context, actions: Table, *, seconds: float = 10.0, candidates: int = 200
-) -> tuple[Actions, float]:
+) -> tuple[IntArray, float]:
     """Try to leave a local maximum: force one other action, ascend around it, let it go.
 
-    Candidates are the (t, s, a) of the least loss G(chosen) - G(a), ``candidates`` of them a
+    Candidates are the (t, s, a) of the least loss G(chosen) - G(a), ``candidates`` of them per
     round; a better local maximum starts a new round. Never worse than ``actions``.
     """
     x, horizon = context.problem, context.horizon
-    best: Actions = np.asarray(actions, dtype=np.int32)
+    best: IntArray = np.asarray(actions, dtype=np.int32)
     value = context.mean(context.returns(best))
     until = time.perf_counter() + seconds
     if context.deadline is not None:
         until = min(until, context.deadline)
-    everything = open_actions(x, horizon)
+    everything = np.array(np.broadcast_to(x.allowed, (horizon, x.n_states, x.n_actions)))
     improved = True
     while improved and time.perf_counter() < until:
         improved = False
@@ -69,7 +56,7 @@ def polish(
     return best, value
 
 
-def _least_losses(context: Context, actions: Actions, most: int) -> npt.NDArray[np.int64]:
+def _least_losses(context: Context, actions: IntArray, most: int) -> npt.NDArray[np.int64]:
     """(n, 3) places (t, s, a) of other actions, least loss of G first."""
     x, horizon = context.problem, context.horizon
     b = context.kernel.forward(x, horizon, actions)
@@ -77,10 +64,9 @@ def _least_losses(context: Context, actions: Actions, most: int) -> npt.NDArray[
         x, horizon, "given", policy=actions, weights=b, keep_gradient=True
     )
     assert found.gradient is not None
-    gradient = np.where(np.isfinite(found.gradient), found.gradient, -np.inf)
+    known = np.isfinite(found.gradient)
+    gradient = np.where(known, found.gradient, 0.0)
     chosen = np.take_along_axis(gradient, actions[:, :, None].astype(np.int64), 2)
-    known = np.isfinite(gradient)
-    gradient = np.where(known, gradient, 0.0)
     loss = (chosen - gradient) * (x.discount ** np.arange(horizon))[:, None, None]
     others = known & (b.sum(axis=2) > 0)[:, :, None]
     np.put_along_axis(others, actions[:, :, None].astype(np.int64), False, axis=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -9,14 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.kernels import Problem
+from mmdp.kernels.planner import TREE, PlannerTables
+from mmdp.methods.base import Context, Method, Outcome
+from mmdp.methods.belief import cadp_baseline, finish
 from mmdp.policy import MarkovPolicy
 from mmdp.validate import check_whole
 
 
 @dataclass(frozen=True)
-class POMCP:
+class POMCP(Method):
     """UCB search on (action, next state), models drawn from the belief at the root.
 
     The root belief is exact, so there is no particle filter to run dry (Silver and Veness
@@ -58,9 +61,10 @@ class POMCP:
         if not self.exploration >= 0:
             raise InputError(f"exploration must be at least 0, not {self.exploration}")
 
-    def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.rollouts import TREE, cumulative_rows
+    def passes(self, problem: Problem, horizon: int) -> float:
+        return math.inf
 
+    def run(self, context: Context) -> Outcome:
         if context.model.has_missing:
             raise InputError(
                 "pomcp needs every allowed action in every model; this model was built with "
@@ -73,7 +77,6 @@ class POMCP:
         )  # fmt: skip
         assert found.q is not None
         parts: dict[str, Any] = {
-            "cdf": cumulative_rows(context.problem),
             "exploration": self.exploration * _spread(found.q),
             "queries": self.queries,
         }
@@ -81,7 +84,7 @@ class POMCP:
             parts |= {"values": found.values, "by_rollout": self.leaf == "rollout"}
         if self.leaf == "rollout":
             parts["actions"] = actions
-        made = tables(TREE, context.problem, **parts)
+        made = PlannerTables(TREE, context.problem, **parts)
         return finish(context, self.name, made, actions, self.episodes)
 
 

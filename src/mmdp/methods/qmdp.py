@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.kernels import Problem
+from mmdp.kernels.planner import VALUES, PlannerTables
+from mmdp.methods.base import Context, Method, Outcome
+from mmdp.methods.belief import cadp_baseline, finish, passes_of
 from mmdp.policy import MarkovPolicy
 
 
 @dataclass(frozen=True)
-class QMDP:
+class QMDP(Method):
     """argmax_a sum_m beta_m q*_{t,m}(s, a) with the exact belief beta (Littman et al. 1995).
 
     ``episodes`` per model are simulated for the value that ``solve`` reports; ``baseline`` is
@@ -28,11 +30,13 @@ class QMDP:
 
     name: ClassVar[str] = "qmdp"
 
-    def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.rollouts import VALUES
+    def passes(self, problem: Problem, horizon: int) -> float:
+        return passes_of(problem, self.episodes)
 
+    def run(self, context: Context) -> Outcome:
         q = context.kernel.backward(context.problem, context.horizon, "own", keep_q=True).q
-        made = tables(VALUES, context.problem, q=q)
+        assert q is not None
+        made = PlannerTables(VALUES, context.problem, q=q)
         return finish(
             context, self.name, made, cadp_baseline(context, self.baseline), self.episodes
         )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.kernels import Problem
+from mmdp.kernels.planner import VALUES, PlannerTables
+from mmdp.methods.base import Context, Method, Outcome
+from mmdp.methods.belief import cadp_baseline, finish, passes_of
 from mmdp.policy import MarkovPolicy
 
 
 @dataclass(frozen=True)
-class Rollout:
+class Rollout(Method):
     """argmax_a sum_m beta_m q^pi_{t,m}(s, a) with pi from CADP.
 
     A policy improvement step on the belief MDP: on the models it was built from it is never
@@ -29,12 +31,14 @@ class Rollout:
 
     name: ClassVar[str] = "rollout"
 
-    def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.rollouts import VALUES
+    def passes(self, problem: Problem, horizon: int) -> float:
+        return passes_of(problem, self.episodes)
 
+    def run(self, context: Context) -> Outcome:
         actions = cadp_baseline(context, self.baseline)
         q = context.kernel.backward(
             context.problem, context.horizon, "given", policy=actions, keep_q=True
         ).q
-        made = tables(VALUES, context.problem, q=q)
+        assert q is not None
+        made = PlannerTables(VALUES, context.problem, q=q)
         return finish(context, self.name, made, actions, self.episodes)

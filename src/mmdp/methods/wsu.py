@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.methods.base import Context, Outcome
+from mmdp.methods.base import Context, Method, Outcome
 from mmdp.solution import Status
 
 
 @dataclass(frozen=True)
-class WSU:
+class WSU(Method):
     """Maximise sum_m lambda_m q_{t,m}(s, a) backwards in time (eq. wsu-optimal-action).
 
     >>> import mmdp

@@ -116,14 +116,16 @@ def _groups(columns: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
 
 
 def _pair(c: Cell, table: Table) -> str:
-    letter = "k" if c.unit == 1000 else ""
-    ours = truncated(c.ours(table), c.unit) + letter
-    if c.equals(table) is None:
-        return ours
+    ours = truncated(c.ours(table), c.unit) + "k" * (c.unit == 1000)
     if c.equals(table):
         return f"{ours} ="
-    star = "*" if c.misprinted(table) else ""
-    return f"{ours} ({truncated(c.printed(table), c.unit)}{letter}{star})"
+    return ours if c.printed(table) is None else f"{ours} ({as_printed(c, table)})"
+
+
+def as_printed(c: Cell, table: Table) -> str:
+    """The paper's figure as it prints it; a star on a misprint."""
+    letter, star = "k" * (c.unit == 1000), "*" * c.misprinted(table)
+    return f"{truncated(c.printed(table), c.unit)}{letter}{star}"
 
 
 # ------------------------------------------------------------------ the page
@@ -146,6 +148,7 @@ def _page(results: Results, pictures: dict[str, bytes]) -> str:
         columns=columns_of(results),
         cells=by_key(results),
         error_of=error_of,
+        as_printed=as_printed,
         sources={what: names for what, names in domains.items() if names},
         compared=[
             c.equals("mean_return") for c in cells

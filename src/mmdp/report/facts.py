@@ -297,7 +297,7 @@ class Facts:
     def weights(self) -> Array | None:
         """(T, M, S) b_{t,m}(s) under the policy; None where they would take too much memory."""
         size = self.horizon * self.model.n_models * self.model.n_states
-        return None if size > LARGEST_WEIGHTS else model_weights(self.model, self.policy)
+        return None if size > LARGEST_WEIGHTS else model_weights(self.policy, self.model)
 
     @cached_property
     def telling_state(self) -> int:

@@ -1,4 +1,10 @@
-"""Compilation of the CPU kernels."""
+"""Compilation of the CPU kernels: numba.njit and all that we ask of numba beyond its manual.
+
+numba's own manual knows neither ``_nrt`` (no code to count references: the kernels allocate
+nothing, and the counts are atomic) nor ``no_cpython_wrapper`` (no code to call a helper from
+Python), nor where it looks whether cached code is up to date, nor how it begins to compile.
+If a version of numba lacks one of these, the kernels do without.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +14,60 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import event
 
-# The code allocates nothing, so it counts no references: numba's counts are atomic.
-FAST: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
-FUSED: dict[str, Any] = {**FAST, "fastmath": {"contract"}}
+from mmdp.kernels.compiling import announce, compiling
+
+FAST: dict[str, Any] = {"error_model": "numpy"}
 SUMS: dict[str, Any] = {**FAST, "fastmath": {"contract", "reassoc"}}
+FUSED: dict[str, Any] = {**FAST, "fastmath": {"contract"}}
 
 
-def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """numba.njit, cached on disk where a cache can be written, else compiled in memory."""
+class _Announcer(event.Listener):  # type: ignore[misc]
+    """numba tells when it compiles, which it does not if its cache has the code."""
+
+    def on_start(self, event: Any) -> None:
+        announce()
+
+    def on_end(self, event: Any) -> None:
+        """Nothing to do."""
+
+
+event.register("numba:compile", _Announcer())  # type: ignore[no-untyped-call]
+
+
+def jit(helper: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """numba.njit, cached on disk if a cache can be written, else compiled in memory.
+
+    ``helper``: called by compiled code only.
+    """
+    private = {"_nrt": False, **({"no_cpython_wrapper": True} if helper else {})}
+    options |= {name: value for name, value in private.items() if _known(name)}
 
     def decorate(function: Callable[..., Any]) -> Any:
         try:
             compiled = numba.njit(cache=True, nogil=True, **options)(function)
-            _stamp(compiled)
-            return _shielded(compiled)
         except RuntimeError:  # read-only install and no user cache folder
-            return _shielded(numba.njit(nogil=True, **options)(function))
+            compiled = numba.njit(nogil=True, **options)(function)
+        _stamp(compiled)
+        return _shielded(compiled)
 
     return decorate
+
+
+def _known(option: str) -> bool:
+    """Whether this version of numba has the option."""
+    try:
+        from numba.core.cpu import CPUTargetOptions
+    except ImportError:
+        return False
+    return hasattr(CPUTargetOptions, option)
 
 
 def _stamp(compiled: Any) -> None:
     """Let a cached function depend on all kernels: it holds code of others that it calls.
 
-    numba looks at the function's own file alone. Where it has no such place, it does so still.
+    numba looks at the function's own file alone.
     """
     index: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if hasattr(index, "_source_stamp"):
@@ -40,7 +75,8 @@ def _stamp(compiled: Any) -> None:
 
 
 def _sources() -> tuple[tuple[str, int, int], ...]:
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    here = Path(__file__).parent
+    files = sorted([*here.glob("*.py"), here.parent / "problem.py"])
     return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 
 
@@ -53,13 +89,14 @@ def _shielded(compiled: Any) -> Any:
     Python hands Ctrl-C to the main thread only; it waits for the compiler and raises then.
     """
     plain = getattr(compiled, "_compile_for_args", None)
-    if plain is None:  # compilation is switched off (NUMBA_DISABLE_JIT)
+    if plain is None:
         return compiled
 
     def compile_for_args(*args: Any, **kwargs: Any) -> Any:
-        if threading.current_thread() is not threading.main_thread():
-            return plain(*args, **kwargs)
-        return _in_a_thread(lambda: plain(*args, **kwargs))
+        with compiling():
+            if threading.current_thread() is not threading.main_thread():
+                return plain(*args, **kwargs)
+            return _in_a_thread(lambda: plain(*args, **kwargs))
 
     compiled._compile_for_args = compile_for_args
     return compiled

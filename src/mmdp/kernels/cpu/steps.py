@@ -28,10 +28,11 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from mmdp.kernels.jit import jit
-from mmdp.kernels.threads import Team
+from mmdp.kernels.cpu.jit import jit
+from mmdp.kernels.cpu.threads import Team
 
 Marks = npt.NDArray[np.int64]  # the counters of a pass, shared by its threads
+Call = Callable[[Marks, int], None]
 
 POSSIBLE = sys.platform != "win32"  # whether several threads may walk together
 _TAKEN, _FINISHED, _HELD_UP, _WHERE, _LEFT, _PATIENCE = 0, 16, 32, 33, 34, 35  # slots, by line
@@ -53,7 +54,7 @@ def new_marks(work: int = 0) -> Marks:
     return marks
 
 
-def walk(team: Team, work: int, call: Callable[[Marks, int], None]) -> None:
+def walk(team: Team, work: int, call: Call) -> None:
     """``call(marks, rank)`` on the threads of the team, for a pass of ``work`` a step.
 
     Rank 0 stays to the end; the others leave when it is crowded.
@@ -155,7 +156,7 @@ def _clock(typing: Any) -> Any:
     return types.int64(), code
 
 
-@jit()
+@jit(helper=True)
 def _wait_for(marks, count):  # type: ignore[no-untyped-def]
     """Until ``count`` pieces are finished."""
     if _read(marks, _FINISHED) >= count:
@@ -172,7 +173,7 @@ def _wait_for(marks, count):  # type: ignore[no-untyped-def]
             _nap(NAP)
 
 
-@jit()
+@jit(helper=True)
 def take(marks, rank, pieces, steps):  # type: ignore[no-untyped-def]
     """(step, piece) to work on next; step == steps when there is nothing left to do."""
     so_far = _read(marks, _TAKEN) // pieces
@@ -188,7 +189,7 @@ def take(marks, rank, pieces, steps):  # type: ignore[no-untyped-def]
     return step, number - step * pieces
 
 
-@jit()
+@jit(helper=True)
 def done(marks):  # type: ignore[no-untyped-def]
     """One piece is finished: what it wrote is seen by whoever takes from the next step."""
     _add_one(marks, _FINISHED)

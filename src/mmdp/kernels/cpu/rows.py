@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from mmdp.kernels.jit import FAST, jit
+from mmdp.kernels.cpu.jit import FAST, jit
 
 # Numbers of a vector: a register holds them.
 WIDTH = 8 if llvmlite.binding.get_host_cpu_features().get("avx512f") else 4
@@ -29,17 +29,15 @@ def _block(vectors: int, width: int) -> Any:
     """``vectors * width`` models from m on: out = base + scale * sum_i p[row] x[column].
 
     Entries i from start to stop; column is ``columns[i]``, row is ``rows[i]``, or i itself
-    where rows is None. p (any, M) in 32 or 64 bits, x (any, M), base and out (M,).
+    if rows is None. p (any, M), x (any, M), base and out (M,).
     """
     vector = ir.VectorType(_REAL, width) if width > 1 else _REAL
 
     def load(builder: Any, place: Any, offset: int) -> Any:
-        narrow = isinstance(place.type.pointee, ir.FloatType)
-        kind = place.type.pointee if width == 1 else ir.VectorType(place.type.pointee, width)
         at = builder.gep(place, [ir.Constant(_INT, offset)])
-        found = builder.load(builder.bitcast(at, kind.as_pointer()))
-        found.align = 4 if narrow else 8
-        return builder.fpext(found, vector) if narrow else found
+        found = builder.load(builder.bitcast(at, vector.as_pointer()))
+        found.align = 8
+        return found
 
     def spread(builder: Any, number: Any) -> Any:
         if width == 1:
@@ -102,7 +100,7 @@ _many, _some, _one = (_block(count, WIDTH) for count in (MANY, SOME, 1))
 _single = _block(1, 1)
 
 
-@jit(**FAST)
+@jit(**FAST, helper=True)
 def row_sum(p, x, rows, columns, start, stop, lo, hi, base, scale, out):  # type: ignore[no-untyped-def]
     """out = base + scale * sum_i p[row] x[column] for the models lo..hi (see ``_block``).
 

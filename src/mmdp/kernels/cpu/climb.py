@@ -1,0 +1,120 @@
+"""CADP's sweeps on the CPU, without the work that cannot matter.
+
+A two-way sweep improves the policy in both passes, with q of all steps kept in between. The
+forward pass begins where the last backward pass first changed an action, the backward pass
+where the forward pass last changed one: before and after, weights, values and choices are as
+they were. In between a row of q is computed again only if it leads to a value that has moved.
+If the forward pass changes nothing, the policy is a local maximum and no backward pass is
+needed to say so.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mmdp.kernels.cpu import steps
+from mmdp.kernels.cpu.passes import (
+    ACTIONS,
+    PROBABILITIES,
+    WEIGHTED,
+    Ground,
+    Orders,
+    Scratch,
+    State,
+    back,
+    fore,
+    fore_random,
+)  # fmt: skip
+from mmdp.kernels.cpu.threads import Team
+from mmdp.kernels.problem import Array, IntArray, Problem, Table, aligned
+
+
+class Climb:
+    """The sweeps of ascents of one problem; see :class:`mmdp.kernels.ascent.Climber`."""
+
+    def __init__(self, problem: Problem, horizon: int, team: Team, *, two_way: bool) -> None:
+        x, T, S, A, M = problem, horizon, problem.n_states, problem.n_actions, problem.n_models
+        self.problem, self.team, self.two_way = problem, team, two_way
+        pieces = steps.pieces(len(team))
+        self.states, self.models = steps.edges(S, pieces), steps.edges(M, pieces)
+        self.ground = Ground.of(x)
+        self.scratch = [Scratch.of(x) for _ in range(len(team))]
+        kept = {"q": aligned(T, S, A, M)} if two_way else {}
+        self.state = State.of(
+            x, T, actions=np.zeros((T, S), np.int32), b=aligned(T, S, M),
+            v=aligned(T + 1, S, M), held=np.zeros((T, S), np.int32),
+            moved=np.zeros((T + 1, S), np.bool_), **kept,
+        )  # fmt: skip
+        self.state.b[0] = x.start()
+
+    def open(self, start: Table | None) -> tuple[Table, Array]:
+        """The start and its returns; WSU's is computed here."""
+        self.first = True  # no sweep has been made
+        self.known = self.two_way and start is None  # q is that of v
+        self.since = -1  # the first step whose action the last backward pass changed
+        top = len(self.state.actions) - 1
+        if start is None:
+            prior = self.state._replace(b=self.problem.prior_weights())
+            self._back(Orders(WEIGHTED, top, weighed=True, keep_q=self.two_way), prior)
+            self.state.held[:] = self.state.actions
+            return self.state.actions.copy(), self._returns()
+        if start.ndim == 2:
+            self.state.actions[:] = start
+            self._back(Orders(ACTIONS, top, incumbent=True))
+        else:
+            mixed = self.state._replace(probabilities=np.ascontiguousarray(start, np.float64))
+            self._back(Orders(PROBABILITIES, top), mixed)
+        return start, self._returns()
+
+    def sweep(self, policy: Table) -> tuple[IntArray, Array]:
+        """Forward and backward; the actions and their returns."""
+        actions, top = self.state.actions, len(policy) - 1
+        if policy.ndim == 3:
+            mixed = self.state._replace(probabilities=np.ascontiguousarray(policy, np.float64))
+            fore_random(0, self.problem.n_models, self.ground, mixed)
+        else:
+            before = actions.copy()
+            self._fore(choosing=self.two_way and not self.first)
+            if self.two_way and not self.first:
+                changed = np.flatnonzero((actions != before).any(axis=1))
+                if not len(changed):
+                    return before, self._returns()
+                top = int(changed[-1])
+        before = actions.copy()
+        self.state.moved[top + 1] = False
+        self._back(
+            Orders(
+                WEIGHTED, top, weighed=True, incumbent=policy.ndim == 2, keep_q=self.two_way,
+                lazy=self.known, everywhere=self.first,
+            )
+        )  # fmt: skip
+        if not self.known:
+            self.state.held[:] = actions
+        self.first, self.known = False, self.two_way
+        if policy.ndim == 2:
+            changed = np.flatnonzero((actions != before).any(axis=1))
+            self.since = int(changed[0]) if len(changed) else len(actions)
+        return actions.copy(), self._returns()
+
+    def _fore(self, choosing: bool) -> None:
+        self._walk(
+            lambda marks, rank: fore(
+                marks, rank, self.states, self.models, self.since, choosing, self.ground,
+                self.state, self.scratch[rank],
+            )
+        )  # fmt: skip
+
+    def _back(self, orders: Orders, state: State | None = None) -> None:
+        everyone = 0, self.problem.n_models
+        self._walk(
+            lambda marks, rank: back(
+                marks, rank, self.states, *everyone, orders, self.ground, state or self.state,
+                self.scratch[rank],
+            )
+        )  # fmt: skip
+
+    def _walk(self, call: steps.Call) -> None:
+        steps.walk(self.team, len(self.problem.indices) * self.problem.n_models, call)
+
+    def _returns(self) -> Array:
+        return self.problem.returns(self.state.v[0])

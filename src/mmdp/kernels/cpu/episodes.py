@@ -1,0 +1,310 @@
+"""Compiled episodes: Markov policies and planners with an exact belief over their models.
+
+The random numbers, and what an episode is, are those of :mod:`mmdp.kernels.numpy_episodes`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.kernels.cpu.jit import FAST, SUMS, jit
+from mmdp.kernels.cpu.threads import Team
+from mmdp.kernels.cpu.tree import CpuTree, hashed, search
+from mmdp.kernels.numpy_episodes import (
+    STREAM,
+    Ints,
+    Keys,
+    NumpyEpisodes,
+    Tree,
+    cumulative,
+    keys_of,
+    places,
+    uniform,
+)
+from mmdp.kernels.planner import SAMPLED, TREE, VALUES, PlannerTables
+from mmdp.kernels.problem import Array, IntArray, Problem
+
+MODELS_AT_ONCE = 8  # models of a piece of work: one cache line of p
+IN_CACHE = 2**12  # numbers of the beliefs of the episodes that move step by step together
+
+# Indices are unsigned: numba then drops its test for negative ones.
+_U = np.uint64
+
+
+class _World(NamedTuple):
+    """The model that episodes run in, with all models' rewards."""
+
+    indptr: npt.NDArray[np.int64]
+    indices: IntArray
+    r: Array  # (T or 1, S * A, M)
+    seen: Array  # (T or 1, nnz, M) rewards by next state; length 0: r is seen
+    gamma: float
+
+
+class _Lanes(NamedTuple):
+    """(n,) the episodes of one model; state S: the episode has ended."""
+
+    keys: Keys
+    counters: Keys
+    states: Keys
+    totals: Array
+
+
+class _Plan(NamedTuple):
+    """What a planner acts by and learns from (see PlannerTables)."""
+
+    prior: Array
+    places: Ints  # (nnz,) entry of the planner's pattern for each of the world's, or -1
+    p: Array
+    r: Array  # (T or 1, S * A, M')
+    allowed: npt.NDArray[np.bool_]
+    q: Array  # (T, S * A, M'), length 0: act by a sampled model's ``own``
+    own: IntArray
+    each_step: bool
+    carry: bool
+    reward_sd: float
+    use_transitions: bool
+
+
+@jit(**FAST)
+def _move(cdf, indptr, row, key, t):  # type: ignore[no-untyped-def]
+    """Entry of the pattern drawn for this step; nnz if the model lacks the action."""
+    start, stop = _U(indptr[row]), _U(indptr[row + _U(1)])
+    if start == stop or cdf[stop - _U(1)] == 0.0:
+        return _U(len(cdf))
+    return search(cdf, start, stop, hashed(key, t + _U(1)))
+
+
+@jit(**FAST)
+def _markov(m, horizon, n_states, world, cdf, actions, probabilities, lanes):  # type: ignore[no-untyped-def]
+    """Episodes in model m, whose cumulative probabilities are cdf (T or 1, nnz).
+
+    The policy is actions (T, S), or probabilities (T, S, A) if that has a length.
+    """
+    n_actions = _U(world.r.shape[1]) // n_states
+    factor = 1.0
+    for t in range(horizon):
+        cdf_t, r_t = cdf[t if len(cdf) > 1 else _U(0)], world.r[t if len(world.r) > 1 else _U(0)]
+        for e in range(_U(len(lanes.keys))):
+            s = lanes.states[e]
+            if s == n_states:
+                continue
+            if len(probabilities) == 0:
+                a = _U(actions[t, s])
+            else:
+                u, total, a = hashed(lanes.keys[e], lanes.counters[e]), 0.0, _U(0)
+                lanes.counters[e] += _U(1)
+                for b in range(n_actions):
+                    if total <= u and probabilities[t, s, b] > 0.0:
+                        total += probabilities[t, s, b]
+                        a = _U(b)
+            row = s * n_actions + a
+            k = _move(cdf_t, world.indptr, row, lanes.keys[e], t)
+            if k == _U(len(cdf_t)):  # an action missing in this model ends the episode
+                lanes.states[e] = n_states
+                continue
+            # the mean reward of (s, a) has less noise than that of the drawn next state
+            lanes.totals[e] += factor * r_t[row, m]
+            lanes.states[e] = _U(world.indices[k])
+        factor *= world.gamma
+
+
+@jit(**SUMS)
+def _dot(x, y):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for m in range(_U(len(x))):
+        total += x[m] * y[m]
+    return total
+
+
+@jit(**SUMS)
+def _learn(belief, use_transitions, p, reward_sd, r, reward):  # type: ignore[no-untyped-def]
+    """Bayes' rule in place for the likelihoods p (M') of the step, and of the reward.
+
+    Whether any model explains the step; if none does, the belief stays.
+    """
+    n_models = _U(len(belief))
+    if use_transitions:
+        total = _dot(belief, p)
+        if total <= 0.0:
+            return False
+        scale = 1.0 / total
+        for m in range(n_models):
+            belief[m] = belief[m] * p[m] * scale
+    if reward_sd > 0.0:
+        closest, total = np.inf, 0.0
+        for m in range(n_models):
+            if belief[m] > 0.0:
+                closest = min(closest, ((reward - r[m]) / reward_sd) ** 2)
+        for m in range(n_models):
+            if belief[m] > 0.0:
+                distance = ((reward - r[m]) / reward_sd) ** 2
+                belief[m] *= np.exp(0.5 * (closest - distance))
+                total += belief[m]
+        for m in range(n_models):
+            belief[m] /= total
+    return True
+
+
+@jit(**FAST)
+def _best(belief, q, allowed, s):  # type: ignore[no-untyped-def]
+    """argmax_a sum_m beta_m q(a, m) over the allowed actions, ties to the lowest."""
+    best, chosen, n_actions = -np.inf, _U(0), _U(allowed.shape[1])
+    for a in range(n_actions):
+        if allowed[s, a]:
+            value = _dot(belief, q[s * n_actions + a])
+            if value > best:
+                best, chosen = value, _U(a)
+    return chosen
+
+
+@jit(**FAST)
+def _draw_model(belief, u):  # type: ignore[no-untyped-def]
+    """The first model at which the running sum of the belief exceeds u."""
+    total, last = 0.0, _U(0)
+    for m in range(_U(len(belief))):
+        if belief[m] > 0.0 and total <= u:
+            total += belief[m]
+            last = _U(m)
+    return last
+
+
+@jit(**FAST)
+def _believe(m, horizon, world, cdf, plan, lanes, beliefs, sampled):  # type: ignore[no-untyped-def]
+    """Episodes of a planner in model m, some at a time, as many as beliefs (n, M') has rows.
+
+    Returns how many steps no model of the planner explains.
+    """
+    n_states, n_actions = _U(plan.allowed.shape[1]), _U(plan.allowed.shape[2])
+    block, unexplained = _U(len(beliefs)), 0
+    for first in range(_U(0), _U(len(lanes.keys)), block):
+        count = min(block, _U(len(lanes.keys)) - first)
+        if first == _U(0) or not plan.carry:
+            for e in range(count):
+                for i in range(_U(len(plan.prior))):
+                    beliefs[e, i] = plan.prior[i]
+        factor = 1.0
+        for t in range(horizon):
+            cdf_t, r_t = (
+                cdf[t if len(cdf) > 1 else _U(0)],
+                world.r[t if len(world.r) > 1 else _U(0)],
+            )
+            p_t, own_r = (
+                plan.p[t if len(plan.p) > 1 else _U(0)],
+                plan.r[t if len(plan.r) > 1 else _U(0)],
+            )
+            open_t = plan.allowed[t if len(plan.allowed) > 1 else _U(0)]
+            for e in range(count):
+                lane, belief = first + e, beliefs[e]
+                s, key = lanes.states[lane], lanes.keys[lane]
+                if s == n_states:
+                    continue
+                if len(plan.q) > 0:
+                    a = _best(belief, plan.q[t], open_t, s)
+                else:
+                    if plan.each_step or t == _U(0):
+                        sampled[e] = _draw_model(belief, hashed(key, lanes.counters[lane]))
+                        lanes.counters[lane] += _U(1)
+                    a = _U(plan.own[t, s, sampled[e]])
+                row = s * n_actions + a
+                k = _move(cdf_t, world.indptr, row, key, t)
+                if k == _U(len(cdf_t)):
+                    lanes.states[lane] = n_states
+                    continue
+                reward = r_t[row, m]
+                lanes.totals[lane] += factor * reward
+                if len(world.seen) > 0:
+                    reward = world.seen[t if len(world.seen) > 1 else _U(0), k, m]
+                place, learns = plan.places[k], plan.use_transitions
+                if (learns and place < 0) or not _learn(
+                    belief, learns, p_t[_U(max(place, 0))], plan.reward_sd, own_r[row], reward
+                ):
+                    unexplained += 1
+                lanes.states[lane] = _U(world.indices[k])
+            factor *= world.gamma
+    return unexplained
+
+
+class CpuEpisodes(NumpyEpisodes):
+    """The episodes part of the CPU kernel."""
+
+    threads: int
+
+    def tree(self, planner: PlannerTables, horizon: int) -> Tree:
+        return CpuTree(planner, horizon, self.threads)
+
+    def simulate(
+        self, world: Problem, next_rewards: Array | None, planner: PlannerTables, horizon: int,
+        episodes: int, seed: int,
+    ) -> tuple[Array, Ints]:  # fmt: skip
+        if planner.mode == TREE:  # the search takes all the time
+            return super().simulate(world, next_rewards, planner, horizon, episodes, seed)
+        x, n_models = world, world.n_models
+        returns, impossible = np.empty((n_models, episodes)), np.zeros(n_models, dtype=np.int64)
+        seen = np.zeros((0, 1, 1)) if next_rewards is None else next_rewards
+        ground = _World(x.indptr, x.indices, _by_row(x.r), frozen(seen), x.discount)
+        learns = planner.mode in (VALUES, SAMPLED)
+        plan = _plan(x, planner) if learns else None
+        actions, probabilities = frozen(planner.actions), frozen(planner.probabilities)
+
+        def run(models: range) -> None:
+            totals = cumulative(x.p[:, :, models.start : models.stop], x.indptr)
+            for m, cdf in zip(models, np.moveaxis(totals, 1, 0), strict=True):
+                cdf, lanes = np.ascontiguousarray(cdf), _lanes(x, m, episodes, seed)
+                if plan is None:
+                    _markov(
+                        m, _U(horizon), _U(x.n_states), ground, cdf, actions, probabilities, lanes
+                    )
+                else:
+                    room = _room(planner, episodes)
+                    impossible[m] = _believe(m, _U(horizon), ground, cdf, plan, lanes, *room)
+                ended = lanes.states == x.n_states
+                last = x.terminal[np.where(ended, 0, lanes.states), m]
+                returns[m] = lanes.totals + np.where(ended, 0.0, x.discount**horizon * last)
+
+        pieces = max(min(n_models, 8 * self.threads), -(-n_models // MODELS_AT_ONCE))
+        ends = [n_models * i // pieces for i in range(pieces + 1)]
+        parts = [range(*ends[i : i + 2]) for i in range(pieces)]
+        Team.of(self.threads).each(run, parts)
+        return returns, impossible
+
+
+def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A read-only view: numba compiles once more for every mix of read-only and writable."""
+    view = np.ascontiguousarray(array).view()
+    view.setflags(write=False)
+    return view
+
+
+def _by_row(x: Array) -> Array:
+    """(T, S, A, M) as (T, S * A, M): row s * A + a, as in the pattern."""
+    return frozen(x.reshape(len(x), x.shape[1] * x.shape[2], x.shape[3]))
+
+
+def _plan(world: Problem, tables: PlannerTables) -> _Plan:
+    x = tables.problem
+    return _Plan(
+        frozen(x.weights / x.weights.sum()), frozen(places(world, x)), x.p, _by_row(x.r),
+        x.allowed, _by_row(tables.q), frozen(tables.own), tables.each_step, tables.carry,
+        tables.reward_sd, tables.use_transitions,
+    )  # fmt: skip
+
+
+def _lanes(world: Problem, m: int, episodes: int, seed: int) -> _Lanes:
+    """The episodes of model m before their first step."""
+    numbers = np.arange(episodes)
+    keys = keys_of(seed, np.full(episodes, m), numbers)
+    # the first state is stratified over episodes
+    u, start = (numbers + uniform(keys, 0)) / episodes, np.cumsum(world.initial)
+    states = np.searchsorted(start, u * start[-1], side="right").astype(np.uint64)
+    return _Lanes(keys, np.full(episodes, STREAM, np.uint64), states, np.zeros(episodes))
+
+
+def _room(tables: PlannerTables, episodes: int) -> tuple[Array, Keys]:
+    """Beliefs and sampled models of the episodes that move together; carried ones go alone."""
+    n_models = tables.problem.n_models
+    count = 1 if tables.carry else min(episodes, max(32, IN_CACHE // n_models))
+    return np.empty((count, n_models)), np.zeros(count, np.uint64)

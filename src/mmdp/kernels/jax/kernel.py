@@ -1,0 +1,206 @@
+"""The kernel that runs on accelerators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from mmdp.errors import InputError
+from mmdp.kernels.jax.arrays import CACHE, Place, double
+from mmdp.kernels.jax.ascent import Job, ascend
+from mmdp.kernels.jax.passes import run_backward, run_forward
+from mmdp.kernels.jax.rows import Tuning
+from mmdp.kernels.problem import (
+    Array,
+    Ascent,
+    Backward,
+    Choice,
+    IntArray,
+    Problem,
+    Sweeps,
+    Table,
+    Watch,
+)
+
+Precision = Literal["double", "mixed"]
+
+TOGETHER = 2**30  # bytes of q or b that starts which go together may fill
+
+
+class JaxKernel:
+    """jax on a CPU, GPU or TPU, always in 64-bit arithmetic.
+
+    Parameters
+    ----------
+    precision
+        ``"mixed"`` lets ascents read p in 32 bits (half the reading), with sums in 64; their
+        ends are then valued and climb on in 64 bits. Everything else is in 64 bits.
+    devices
+        Devices to spread the models over (``jax.devices()``); the default one if None.
+    tuning
+        How the work is written for the compiler; what suits the devices if None.
+
+    The first call for a shape compiles for a second or so. The arrays of a problem stay on
+    the device while the problem lives, for the next call; :meth:`forget` drops them.
+
+    >>> import mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> JaxKernel().ascend(two.problem, 2, [None])[0].value
+    7.0
+    """
+
+    name = "jax"
+
+    def __init__(
+        self,
+        precision: Precision = "double",
+        devices: Sequence[Any] | None = None,
+        tuning: Tuning | None = None,
+    ) -> None:
+        if precision not in ("double", "mixed"):
+            raise InputError(f"no precision is called {precision!r}; choose double or mixed")
+        self.precision = precision
+        self.place = Place(None if devices is None else tuple(devices))
+        self.tuning = Tuning.suited(self.place) if tuning is None else tuning
+
+    @staticmethod
+    def forget() -> None:
+        """Drop the device arrays of all problems."""
+        CACHE.clear()
+
+    # ------------------------------------------------------------ passes
+    def backward(
+        self,
+        problem: Problem,
+        horizon: int,
+        choice: Choice,
+        *,
+        weights: Array | None = None,
+        policy: Table | None = None,
+        keep_actions: bool = False,
+        keep_values: bool = False,
+        keep_gradient: bool = False,
+        keep_q: bool = False,
+    ) -> Backward:
+        wanted = {
+            "actions": choice == "weighted" or (choice == "own" and keep_actions),
+            "values": keep_values, "gradient": keep_gradient, "q": keep_q,
+        }  # fmt: skip
+        with double():
+            first, kept = run_backward(
+                self.place.arrays(problem), self.place.put(weights, models=-1),
+                self.place.put(_table(policy)), horizon=horizon, choice=choice,
+                keep=tuple(name for name in wanted if wanted[name]), tuning=self.tuning,
+            )  # fmt: skip
+            found = {name: np.array(array) for name, array in kept.items()}
+            first = np.array(first)
+        M = problem.n_models  # the device may hold more, which are empty
+        actions, values, q = (found.get(name) for name in ("actions", "values", "q"))
+        if choice == "given" and keep_actions:
+            actions = _given_actions(policy, horizon, problem.n_states)
+        if values is not None:
+            values = np.concatenate([values[..., :M], problem.terminal[None]])
+        if q is not None:
+            q = np.where(problem.allowed[..., None], q[..., :M], -np.inf)
+        if actions is not None and choice == "own":
+            actions = actions[..., :M]
+        return Backward(first[:, :M], actions, values, found.get("gradient"), q)
+
+    def forward(self, problem: Problem, horizon: int, policy: Table) -> Array:
+        with double():
+            x, table = self.place.arrays(problem), self.place.put(_table(policy))
+            return np.array(run_forward(x, table, tuning=self.tuning))[..., : problem.n_models]
+
+    # ------------------------------------------------------------ ascents
+    def ascend(
+        self,
+        problem: Problem,
+        horizon: int,
+        starts: Sequence[Table | None],
+        *,
+        tol: float = 0.0,
+        max_sweeps: int = 1000,
+        sweeps: Sweeps = "two-way",
+        watch: Watch | None = None,
+    ) -> list[Ascent]:
+        """See :meth:`mmdp.kernels.problem.Kernel.ascend`.
+
+        Without ``watch`` all sweeps are one compiled loop; with it the loop is cut into blocks
+        of some hundredths of a second. On an accelerator deterministic starts go together, and
+        ``watch`` sees the best of them. In mixed precision it sees values in 64 bits, and the
+        trace is that of the climb in 64 bits.
+        """
+        job = Job(horizon, float(tol), max_sweeps, sweeps == "two-way", watch)
+        if self.precision == "double" or not starts:
+            return self._ascend(problem, starts, job, np.float64)
+        valued = None if watch is None else self._valued(problem, horizon, watch)
+        rough = self._ascend(problem, starts, job._replace(watch=valued), np.float32)
+        left = max_sweeps - max(end.sweeps for end in rough)
+        job = job._replace(max_sweeps=left)
+        ends = self._ascend(problem, [end.policy for end in rough], job, np.float64)
+        return [
+            end._replace(sweeps=before.sweeps + end.sweeps)
+            for before, end in zip(rough, ends, strict=True)
+        ]
+
+    def _ascend(
+        self, problem: Problem, starts: Sequence[Table | None], job: Job, store: Any
+    ) -> list[Ascent]:
+        """All starts with p in ``store``, in groups that go together."""
+        ends: dict[int, Ascent] = {}
+        for group in self._groups(problem, starts, job):
+            tables = [starts[k] for k in group]
+            wide = len(group) > 1
+            with double():
+                x = self.place.arrays(problem, wide, store)
+                start = self._stacked(problem, job.horizon, tables) if wide else _table(tables[0])
+                start = self.place.put(start)
+            found = ascend(x, start, job, self.tuning._replace(wide=wide))
+            for k, end in zip(group, found, strict=True):
+                ends[k] = end._replace(returns=end.returns[: problem.n_models])
+        return [ends[k] for k in range(len(starts))]
+
+    def _groups(
+        self, problem: Problem, starts: Sequence[Table | None], job: Job
+    ) -> list[list[int]]:
+        """Which starts go together: deterministic ones, as many as memory is meant for."""
+        soft = [k for k, start in enumerate(starts) if start is not None and start.ndim == 3]
+        sharp = [k for k in range(len(starts)) if k not in soft]
+        each = 8 * job.horizon * problem.n_states * problem.n_models
+        each *= problem.n_actions if job.two_way else 1
+        most = max(1, TOGETHER // each) if self.tuning.wide else 1
+        together = [sharp[k : k + most] for k in range(0, len(sharp), most)]
+        return together + [[k] for k in soft]
+
+    def _stacked(self, problem: Problem, horizon: int, tables: Sequence[Table | None]) -> IntArray:
+        """(T, S, K) actions of deterministic starts."""
+        if any(table is None for table in tables):
+            weights = problem.prior_weights()
+            wsu = self.backward(problem, horizon, "weighted", weights=weights).actions
+            tables = [wsu if table is None else table for table in tables]
+        return np.stack(tables, axis=-1).astype(np.int32)  # type: ignore[arg-type]
+
+    def _valued(self, problem: Problem, horizon: int, watch: Watch) -> Watch:
+        """``watch`` with values in 64 bits."""
+
+        def valued(policy: Table, _: float) -> None:
+            first = self.backward(problem, horizon, "given", policy=policy).first
+            watch(policy, float(problem.returns(first) @ problem.weights))
+
+        return valued
+
+
+def _table(policy: Table | None) -> Table | None:
+    """A policy as 32-bit actions (T, S) or 64-bit probabilities (T, S, A)."""
+    if policy is None:
+        return None
+    return np.asarray(policy, dtype=np.int32 if policy.ndim == 2 else np.float64)
+
+
+def _given_actions(policy: Table | None, horizon: int, n_states: int) -> IntArray:
+    """What a pass along a given policy reports as its actions."""
+    if policy is not None and policy.ndim == 2:
+        return np.array(policy, dtype=np.int32)
+    return np.zeros((horizon, n_states), dtype=np.int32)

@@ -1,0 +1,36 @@
+"""What the simulator is told about a policy: plain arrays, models last."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mmdp.kernels.problem import Array, IntArray, Problem
+
+ACTIONS, PROBABILITIES, VALUES, SAMPLED, TREE = range(5)
+
+
+class PlannerTables(NamedTuple):
+    """What a kernel needs to simulate a policy; absent parts have length 0.
+
+    ``mode``: ACTIONS or PROBABILITIES (Markov), VALUES (argmax of sum_m beta q),
+    SAMPLED (act by the optimal policy of a model drawn from beta), TREE (search).
+    beta (M',) is the belief over the M' models that the planner was built from, which need
+    not be the models it is simulated in.
+    """
+
+    mode: int
+    problem: Problem  # of the planner's models
+    actions: IntArray = np.zeros((0, 1), dtype=np.int32)  # (T, S): Markov, or of tree rollouts
+    probabilities: Array = np.zeros((0, 1, 1))  # (T, S, A)
+    q: Array = np.zeros((0, 1, 1, 1))  # (T, S, A, M')
+    own: IntArray = np.zeros((0, 1, 1), dtype=np.int32)  # (T, S, M'): each model's optimal policy
+    values: Array = np.zeros((0, 1, 1))  # (T + 1, S, M'): leaf values of the search
+    exploration: Array = np.zeros(0)  # (T,) UCB constant
+    queries: int = 0
+    by_rollout: bool = False  # TREE: leaves are valued by simulation instead of by ``values``
+    each_step: bool = False  # SAMPLED: draw the model anew at every step
+    carry: bool = False  # SAMPLED: keep the belief from one episode to the next
+    reward_sd: float = 0.0  # > 0: rewards enter the likelihood, Normal around r_m(s, a)
+    use_transitions: bool = True  # whether transitions enter the likelihood

@@ -1,0 +1,117 @@
+"""Where a local search starts from: how many starts, which, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mmdp.kernels import Problem
+from mmdp.kernels.problem import Ascent, Table
+from mmdp.methods.base import Context, start_policy
+from mmdp.methods.gradient import Gradient, Mirror
+from mmdp.policy import MarkovPolicy
+from mmdp.solution import Status
+
+MOST = 16  # starts of ``"auto"``
+BUDGET = 0.12  # seconds that all of them together may take about, by the rates below
+RATE, STEP = 1e9, 1e-5  # multiply-adds per second; seconds that a time step takes beside them
+PASSES = 12  # of one ascent
+GRADIENT_STEPS = 40  # of the short gradient ascents
+GRADIENT_PASSES = 3  # of one such step, its line search included
+
+
+class Start(NamedTuple):
+    """A start of a local search: its name and its table, None for WSU's policy."""
+
+    name: str
+    table: Table | None
+
+
+def affordable(problem: Problem, horizon: int) -> int:
+    """How many starts take about a tenth of a second: a rule by size, not by the clock.
+
+    >>> import mmdp
+    >>> affordable(mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[2.0, 3.0]]).problem, 5)
+    16
+    """
+    most = BUDGET / (problem.work(horizon) / RATE + horizon * STEP)
+    return max((count for count in range(1, MOST + 1) if passes(count) <= most), default=1)
+
+
+def passes(count: int) -> int:
+    """About how many passes so many starts take; the third and fourth are gradient ascents."""
+    ascents = min(max(count - 2, 0), 2)
+    return PASSES * count + GRADIENT_PASSES * GRADIENT_STEPS * ascents
+
+
+def in_order(context: Context, init: str | MarkovPolicy, count: int) -> Iterator[Start]:
+    """``init``, then WSU, MVP, short mirror and gradient ascents, then others by turns.
+
+    The others are the optimum of a single model and a random policy. Models are drawn by
+    weight, each once; when all have been, random policies remain. A start is computed when it
+    is asked for.
+    """
+    names = ("wsu", "mvp", "mirror", "gradient")
+    kinds = [init, *(name for name in names if name != init)][:count]
+    seeds = np.random.SeedSequence(context.seed).generate_state(count)
+    for kind, seed in zip(kinds, seeds, strict=False):
+        yield _start(context, kind, int(seed))
+    optima = _optima(context, count - len(kinds))
+    for nth, seed in enumerate(seeds[len(kinds) :]):
+        found = next(optima, None) if nth % 2 == 0 else None
+        yield found or _start(context, "random", int(seed))
+
+
+def _start(context: Context, kind: str | MarkovPolicy, seed: int) -> Start:
+    if kind == "wsu":
+        return Start("wsu", None)
+    if kind == "mirror":
+        return Start("mirror", _rounded_end(context, Mirror(max_iterations=GRADIENT_STEPS)))
+    if kind == "gradient":
+        return Start("gradient", _rounded_end(context, Gradient(max_iterations=GRADIENT_STEPS)))
+    table, _ = start_policy(context, kind, seed)
+    return Start(kind if isinstance(kind, str) else "given", table)
+
+
+def _rounded_end(context: Context, method: Mirror | Gradient) -> Table:
+    """The deterministic end of a short gradient ascent from the uniform policy."""
+    found = method.run(context.quiet())
+    if found.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    context.check_time()
+    table: Table = found.policy
+    return table
+
+
+def _optima(context: Context, most: int) -> Iterator[Start]:
+    """The optimal policies of single models, drawn by weight, each once."""
+    rng = np.random.default_rng(context.seed)
+    x = context.problem
+    possible = int(np.count_nonzero(x.weights))
+    share = x.weights / x.weights.sum()
+    chosen = rng.choice(x.n_models, min(possible, -(-most // 2)), replace=False, p=share)
+    for first in range(0, len(chosen), 8):  # their policies are T * S numbers per model
+        some = chosen[first : first + 8]
+        part = context.model.subset(some).problem
+        own = context.kernel.backward(part, context.horizon, "own", keep_actions=True).actions
+        assert own is not None
+        for i, m in enumerate(some):
+            yield Start(f"model {context.model.model_labels[m]}", own[:, :, i].copy())
+
+
+def described(names: list[str], ends: list[Ascent]) -> dict[str, Any]:
+    """What a solution says about its starts."""
+    values = np.array([end.value for end in ends])
+    best = int(values.argmax())
+    if len(ends) == 1:
+        return {"sweeps": ends[0].sweeps}
+    return {
+        "sweeps": ends[best].sweeps,
+        "start_values": values,
+        "starts": names,
+        "best_start": names[best],
+        "spread": {"min": values.min(), "mean": values.mean(), "max": values.max()},
+        "total_sweeps": sum(end.sweeps for end in ends),
+    }

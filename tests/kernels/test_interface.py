@@ -1,0 +1,144 @@
+"""The one interface: who is chosen, what the conformance kit notices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp import kernels
+from mmdp.kernels import compiling
+from mmdp.kernels.numpy_kernel import NumpyKernel
+from mmdp.testing import check_kernel, random_model
+
+
+def test_an_unknown_backend_names_those_there_are():
+    with pytest.raises(mmdp.InputError, match="no backend is called 'cuda'; choose one of auto"):
+        kernels.get("cuda")
+
+
+def in_a_fresh_process(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_small_problems_do_not_wait_for_numba():
+    code = """
+import sys, math, mmdp
+from mmdp import kernels
+model, _ = mmdp.domains.riverswim(seed=0)
+print(mmdp.solve(model, 50).provenance.backend, "numba" in sys.modules,
+      kernels.get("auto", model.problem, 50, passes=math.inf).name,
+      kernels.get("auto", model.problem, 50, passes=1).name)
+"""
+    assert in_a_fresh_process(code) == "numpy False numba numba"
+
+
+def test_without_a_compiler_numpy_does_the_work():
+    code = """
+import mmdp
+model, _ = mmdp.domains.riverswim(seed=0)
+print(mmdp.solve(model, 20, "cadp").provenance.backend)
+try:
+    mmdp.solve(model, 20, backend="numba")
+except mmdp.InputError as error:
+    print(error)
+"""
+    found = in_a_fresh_process(code, NUMBA_DISABLE_JIT="1").splitlines()
+    assert found[0] == "numpy"
+    assert "NUMBA_DISABLE_JIT switches off; unset it or choose backend 'numpy'" in found[1]
+
+
+# ------------------------------------------------------------------ the conformance kit
+class Wrong(NumpyKernel):
+    """A kernel with one fault in its ascents."""
+
+    name = "wrong"
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    def ascend(self, problem, horizon, starts, **options):
+        ends = super().ascend(problem, horizon, starts, **options)
+        return [self.fault(end) for end in ends]
+
+
+FAULTS = {
+    "returns": lambda end: end._replace(returns=end.returns + 1e-6),
+    "trace": lambda end: end._replace(trace=[*end.trace, end.value]),
+    "sweeps": lambda end: end._replace(sweeps=end.sweeps + 1),
+    "end": lambda end: end._replace(end="limit" if end.end == "maximum" else "maximum"),
+    "policy": lambda end: end._replace(policy=np.zeros_like(end.policy)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_wrong_ascent_is_noticed(fault):
+    with pytest.raises(AssertionError, match="ascend, two-way, wrong"):
+        check_kernel(Wrong(FAULTS[fault]), seeds=range(6))
+
+
+def test_an_ascent_that_stops_early_is_noticed():
+    class Early(NumpyKernel):
+        def ascend(self, problem, horizon, starts, **options):
+            return super().ascend(problem, horizon, starts, **{**options, "max_sweeps": 1})
+
+    with pytest.raises(AssertionError):
+        check_kernel(Early(), seeds=range(6))
+
+
+def test_what_watch_raises_ends_the_ascent():
+    model = random_model(6, n_models=5, n_states=5, n_actions=3, horizon=0)
+    for backend in ("numpy", "numba"):
+
+        def stop(policy, value):
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            kernels.get(backend).ascend(model.problem, 5, [None], watch=stop)
+
+
+# ------------------------------------------------------------------ compiling
+def test_compiling_does_not_count_against_a_time_limit(monkeypatch):
+    """A limit that compiling alone would use up three times over."""
+    model = random_model(3, n_models=6, n_states=5, n_actions=3, horizon=0)
+    plain = NumpyKernel.ascend
+
+    def slow(self, *args, **options):
+        with compiling.compiling():
+            monkeypatch.setattr(compiling, "_spent", compiling._spent + 30.0)
+        monkeypatch.setattr(mmdp.methods.base.time, "perf_counter", lambda: clock() + 30.0)
+        return plain(self, *args, **options)
+
+    clock = mmdp.methods.base.time.perf_counter
+    expected = mmdp.solve(model, 6, backend="numpy")
+    monkeypatch.setattr(NumpyKernel, "ascend", slow)
+    found = mmdp.solve(model, 6, backend="numpy", time_limit=10.0)
+    assert found.status is expected.status
+    assert found.value == expected.value
+
+
+def test_listeners_hear_of_compiling_once():
+    heard = []
+    with compiling.listening(lambda: heard.append(1)):
+        compiling.announce()
+    compiling.announce()
+    assert heard == [1]
+
+
+def test_compiling_inside_compiling_counts_once():
+    before, clock = compiling.spent(), compiling.time.perf_counter
+    started = clock()
+    with compiling.compiling():
+        with compiling.compiling():
+            compiling.time.sleep(0.02)
+        compiling.time.sleep(0.02)
+    assert 0.04 <= compiling.spent() - before <= clock() - started
