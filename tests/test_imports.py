@@ -38,8 +38,6 @@ KNOWN = {
     ("mmdp.bounds.front", "mmdp.solve"),  # bound() asks solve() for an incumbent
     ("mmdp.methods.belief", "mmdp.simulate"),  # finish() simulates the planner
     ("mmdp.methods.base", "mmdp.methods.mvp"),  # start_policy() asks MVP for a start
-    ("mmdp.kernels.numba_kernel", "mmdp.kernels.climb"),
-    ("mmdp.kernels.numba_kernel", "mmdp.kernels.induction"),
 }
 
 

@@ -21,7 +21,9 @@ DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
     "mmdp paper --data data/cadp-uai2023 --domain RS --domain HIV",
 )
 @options.out_folder(default="out", show_default=True)
-@option("--data", type=PATH, metavar="FOLDER", help="CSV folders to use instead of ours.")
+@option(
+    "--data", type=PATH, metavar="FOLDER", help="CSV folders to use instead of the models here."
+)
 @option("--full", is_flag=True, help="Every horizon of POP, POPS and INV (some minutes).")
 @option(
     "--domain", "domains", multiple=True, metavar="NAME", type=Words(*DOMAINS),
