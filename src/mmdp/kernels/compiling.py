@@ -45,6 +45,13 @@ def compiling() -> Iterator[None]:
                 _spent += time.perf_counter() - started
 
 
+def add(seconds: float) -> None:
+    """A compiler that keeps its own time has taken so long."""
+    global _spent
+    with _lock:
+        _spent += seconds
+
+
 def announce() -> None:
     """A kernel begins to compile something that no cache holds."""
     for listener in _listeners:

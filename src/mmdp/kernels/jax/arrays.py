@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.experimental
+import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.kernels import compiling
 from mmdp.kernels.problem import IntArray, Problem
 
 Traced = Any  # an array on the device, or what stands for it while jax compiles
@@ -42,6 +44,18 @@ def double() -> Iterator[None]:
     with room.enable_x64(True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The Pallas Triton backend", DeprecationWarning)
         yield
+
+
+def _hear(event: str, duration_secs: float, **_: object) -> None:
+    """jax tells how long it has traced, lowered and compiled a function, each when it is done."""
+    if event.startswith("/jax/core/compile/"):
+        compiling.add(duration_secs)
+    if event.endswith("trace_duration") and duration_secs > LARGE:
+        compiling.announce()
+
+
+LARGE = 0.02  # seconds of tracing after which compiling takes long enough to be announced
+jax.monitoring.register_event_duration_secs_listener(_hear)
 
 
 # ------------------------------------------------------------------ what stays on the device

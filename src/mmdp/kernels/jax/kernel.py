@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -118,7 +118,7 @@ class JaxKernel:
         self,
         problem: Problem,
         horizon: int,
-        starts: Sequence[Table | None],
+        starts: Iterable[Table | None],
         *,
         tol: float = 0.0,
         max_sweeps: int = 1000,
@@ -133,12 +133,14 @@ class JaxKernel:
         trace is that of the climb in 64 bits.
         """
         job = Job(horizon, float(tol), max_sweeps, sweeps == "two-way", watch)
-        if self.precision == "double" or not starts:
+        if self.precision == "double":
             return self._ascend(problem, starts, job, np.float64)
-        valued = None if watch is None else self._valued(problem, horizon, watch)
-        rough = self._ascend(problem, starts, job._replace(watch=valued), np.float32)
-        left = max_sweeps - max(end.sweeps for end in rough)
-        job = job._replace(max_sweeps=left)
+        rough_job = job
+        if watch is not None:
+            valued: Watch = lambda policy, _: watch(*self._opened(problem, horizon, policy))
+            rough_job = job._replace(watch=valued)
+        rough = self._ascend(problem, starts, rough_job, np.float32)
+        job = job._replace(max_sweeps=max_sweeps - max((end.sweeps for end in rough), default=0))
         ends = self._ascend(problem, [end.policy for end in rough], job, np.float64)
         return [
             end._replace(sweeps=before.sweeps + end.sweeps)
@@ -146,50 +148,63 @@ class JaxKernel:
         ]
 
     def _ascend(
-        self, problem: Problem, starts: Sequence[Table | None], job: Job, store: Any
+        self, problem: Problem, starts: Iterable[Table | None], job: Job, store: Any
     ) -> list[Ascent]:
         """All starts with p in ``store``, in groups that go together."""
         ends: dict[int, Ascent] = {}
         for group in self._groups(problem, starts, job):
-            tables = [starts[k] for k in group]
-            wide = len(group) > 1
+            tables, wide = list(group.values()), len(group) > 1
             with double():
                 x = self.place.arrays(problem, wide, store)
-                start = self._stacked(problem, job.horizon, tables) if wide else _table(tables[0])
-                start = self.place.put(start)
+                table = self._stacked(problem, job.horizon, tables) if wide else _table(tables[0])
+                start = self.place.put(table)
             found = ascend(x, start, job, self.tuning._replace(wide=wide))
             for k, end in zip(group, found, strict=True):
                 ends[k] = end._replace(returns=end.returns[: problem.n_models])
-        return [ends[k] for k in range(len(starts))]
+        return [ends[k] for k in sorted(ends)]
 
     def _groups(
-        self, problem: Problem, starts: Sequence[Table | None], job: Job
-    ) -> list[list[int]]:
-        """Which starts go together: deterministic ones, as many as memory is meant for."""
-        soft = [k for k, start in enumerate(starts) if start is not None and start.ndim == 3]
-        sharp = [k for k in range(len(starts)) if k not in soft]
+        self, problem: Problem, starts: Iterable[Table | None], job: Job
+    ) -> Iterator[dict[int, Table | None]]:
+        """Which starts go together, by number: deterministic ones, as many as memory is meant for.
+
+        A start is asked for when its group is made up.
+        """
         each = 8 * job.horizon * problem.n_states * problem.n_models
         each *= problem.n_actions if job.two_way else 1
         most = max(1, TOGETHER // each) if self.tuning.wide else 1
-        together = [sharp[k : k + most] for k in range(0, len(sharp), most)]
-        return together + [[k] for k in soft]
+        group: dict[int, Table | None] = {}
+        for k, start in enumerate(starts):
+            if start is not None and start.ndim == 3:
+                yield {k: start}
+                continue
+            group[k] = start
+            if job.watch is not None and k == 1 == len(group) - 1:
+                # the next ones may take long to make: someone may want the first instead
+                group[0] = (opened := self._opened(problem, job.horizon, group[0]))[0]
+                job.watch(*opened)
+            if len(group) == most:
+                yield group
+                group = {}
+        if group:
+            yield group
 
     def _stacked(self, problem: Problem, horizon: int, tables: Sequence[Table | None]) -> IntArray:
         """(T, S, K) actions of deterministic starts."""
-        if any(table is None for table in tables):
-            weights = problem.prior_weights()
-            wsu = self.backward(problem, horizon, "weighted", weights=weights).actions
-            tables = [wsu if table is None else table for table in tables]
-        return np.stack(tables, axis=-1).astype(np.int32)  # type: ignore[arg-type]
+        whole = [
+            self._opened(problem, horizon, None)[0] if table is None else table for table in tables
+        ]
+        return np.stack(whole, axis=-1).astype(np.int32)
 
-    def _valued(self, problem: Problem, horizon: int, watch: Watch) -> Watch:
-        """``watch`` with values in 64 bits."""
-
-        def valued(policy: Table, _: float) -> None:
-            first = self.backward(problem, horizon, "given", policy=policy).first
-            watch(policy, float(problem.returns(first) @ problem.weights))
-
-        return valued
+    def _opened(self, problem: Problem, horizon: int, start: Table | None) -> tuple[Table, float]:
+        """A start, which is WSU's policy if None, and its value in 64 bits."""
+        if start is None:
+            found = self.backward(problem, horizon, "weighted", weights=problem.prior_weights())
+        else:
+            found = self.backward(problem, horizon, "given", policy=start)
+        table = start if found.actions is None else found.actions
+        assert table is not None
+        return table, float(problem.returns(found.first) @ problem.weights)
 
 
 def _table(policy: Table | None) -> Table | None:
