@@ -247,7 +247,7 @@ def test_equal_cells_are_marked_everywhere(small):
 
 def test_population_small_on_the_published_log():
     """CADP above WSU and MVP on the test models; the paper within two standard errors."""
-    table = scatter(range(3))
+    table = scatter(CASES["POPS"], range(3))
     for column in ("seed 0", "mean"):
         assert table.loc["CADP", column] > table.loc[["WSU", "MVP"], column].max()
         assert table.loc["Oracle", column] > table.loc["CADP", column]

@@ -56,7 +56,7 @@ def bound(
     import mmdp
 
     model = loading.read(data, split, quiet=as_json)
-    searching = f"bounding with {method} (a first run compiles)"
+    searching = f"bounding with {method}"
     with Working(searching, quiet=as_json) as working, Interrupts() as interrupts:
         found = mmdp.bound(
             model, horizon, method, time_limit=time_limit, backend=backend,

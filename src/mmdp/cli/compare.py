@@ -79,7 +79,7 @@ def compare(
     tested = None
     if test_data is not None or test is not False:
         tested = _read_test(data, test_data, test is True, loading, quiet=as_json)
-    with Working("comparing (a first run compiles)", quiet=as_json) as working:
+    with Working("comparing", quiet=as_json) as working:
         rows = Comparison(train, tested, horizon, running).rows(chosen, working)
     if out is not None:
         import pandas as pd

@@ -131,7 +131,7 @@ def solve(
     silent = quiet or as_json
     model = loading.read(data, split, quiet=silent)
     method = deciding.build_for(model)
-    solving = f"solving with {deciding.method} (a first run compiles)"
+    solving = f"solving with {deciding.method}"
     with Working(solving, quiet=silent) as working, Interrupts() as interrupts:
         solution = mmdp.solve(
             model, horizon, method, **dataclasses.asdict(running), certify=certify or False,

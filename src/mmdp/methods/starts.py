@@ -80,7 +80,8 @@ def _rounded_end(context: Context, method: Mirror | Gradient) -> Table:
     found = method.run(context.quiet())
     if found.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    context.check_time()
+    if context.best_policy is not None:
+        context.check_time()
     table: Table = found.policy
     return table
 

@@ -138,14 +138,10 @@ def _groups(columns: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
 
 
 def _pair(c: Cell, table: Table) -> str:
-    letter = "k" if c.unit == 1000 else ""
-    ours = shown(c.ours(table), c.unit) + letter
-    if c.equals(table) is None:
-        return ours
+    ours = shown(c.ours(table), c.unit) + "k" * (c.unit == 1000)
     if c.equals(table):
         return f"{ours} ="
-    star = "*" if c.misprinted(table) else ""
-    return f"{ours} ({shown(c.printed(table), c.unit)}{letter}{star})"
+    return ours if c.printed(table) is None else f"{ours} ({_paper(c, table)})"
 
 
 # ------------------------------------------------------------------ the page
@@ -250,13 +246,18 @@ def _sd_cell(c: Cell) -> str:
 
 def _against(c: Cell, table: Table, error: str = "") -> str:
     ours, printed = c.ours(table), c.printed(table)
-    shown = f"<strong>{ours:,.2f}{error}</strong><br>"
+    first = f"<strong>{ours:,.2f}{error}</strong><br>"
     if printed is None:
-        return f"{shown}<small>paper –</small>"
+        return f"{first}<small>paper –</small>"
     if c.equals(table):
-        return f"{shown}<small class=same>= paper {printed:,}</small>"
-    star = "*" if c.misprinted(table) else ""
-    return f"{shown}<small>paper {printed:,}{star} · {round(ours - printed):+,}</small>"
+        return f"{first}<small class=same>= paper {_paper(c, table)}</small>"
+    return f"{first}<small>paper {_paper(c, table)} · {round(ours - printed):+,}</small>"
+
+
+def _paper(c: Cell, table: Table) -> str:
+    """The paper's figure as printed; a star on a misprint."""
+    letter, star = "k" * (c.unit == 1000), "*" * c.misprinted(table)
+    return f"{shown(c.printed(table), c.unit)}{letter}{star}"
 
 
 def _time_cell(c: Cell) -> str:
@@ -333,14 +334,17 @@ PAGE = """<!doctype html>
 <title>mmdp: the paper's tables and figure</title>
 <style>
 :root { color-scheme: light dark; --line: #8885; --soft: #8882; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 92rem; margin: 2rem auto; padding: 0 1rem; }
+p { max-width: 54rem; }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .4rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
          vertical-align: top; white-space: nowrap; }
-th[scope=row], thead th:first-child { text-align: left; }
+th[scope=row], thead th:first-child { text-align: left; position: sticky; left: 0;
+                                        background: Canvas; }
 tbody tr:first-child { background: var(--soft); }
-small { opacity: .75; } .same { opacity: 1; font-weight: 600; color: #2a7d4f; }
+small { opacity: .75; }
+.same { opacity: 1; font-weight: 600; color: #1b7a43; color: light-dark(#1b7a43, #7fd6a2); }
 .scroll { overflow-x: auto; }
 figure { margin: 1rem 0; } img { max-width: 100%; height: auto; background: white; }
 figcaption { max-width: 46rem; opacity: .85; }

@@ -33,7 +33,7 @@ class _Announcer(event.Listener):  # type: ignore[misc]
         """Nothing to do."""
 
 
-event.register("numba:compile", _Announcer())
+event.register("numba:compile", _Announcer())  # type: ignore[no-untyped-call]
 
 
 def jit(helper: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
