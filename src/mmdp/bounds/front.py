@@ -120,6 +120,7 @@ class Search:
     policy: npt.NDArray[np.int32] | None = None
     deadline: float = math.inf
     started: float = 0.0
+    pass_seconds: float = 0.0
 
     @property
     def problem(self) -> Problem:
@@ -127,7 +128,9 @@ class Search:
 
     def start(self, method: str, seconds: float, incumbent: Any) -> None:
         """Take the closed forms, start the clock, read the incumbent."""
+        started = clock()
         self.q, self.own = closed.own_optimum(self.problem, self.horizon, self.kernel)
+        self.pass_seconds = clock() - started
         slack = closed.rounding(self.problem, self.horizon)
         wanted = {"qmdp": ("qmdp",), "oracle": ("oracle",)}.get(method, ("oracle", "qmdp"))
         if "oracle" in wanted:
@@ -247,7 +250,8 @@ class Search:
             return
         pairs = self._match(0.06)
         cost = self._value_pairs(pairs)
-        if self.met:
+        reach = 2 * self.problem.n_states * self.pass_seconds  # which prices are weighed by
+        if self.met or reach > 0.5 * self.left():
             return
         first = None
         if cost * 2.5 * FEW > self.left():  # few steps: models one by one are faster at first

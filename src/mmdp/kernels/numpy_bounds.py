@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from mmdp.kernels.problem import Array, IntArray, Kernel, Pairs, Problem, Reach, at
 
-ROOM = 2**20  # numbers of p up to which several states are aimed at in one pass
+ROOM = 2**17  # numbers of p up to which several states are aimed at in one pass
 
 
 class NumpyBounds:
@@ -31,28 +31,28 @@ class NumpyBounds:
 
     def reach(self: Kernel, problem: Problem, horizon: int) -> Reach:
         """B is the optimum if being in s at t is all that counts; L the same with a minus."""
-        x, n_models = problem, problem.n_models
+        x, n_models, goals = problem, problem.n_models, 2 * problem.n_states
         steady = len(x.p) == len(x.allowed) == 1
-        lo, hi = (np.empty((horizon, x.n_states, n_models)) for _ in range(2))
-        at_once = min(x.n_states, max(1, ROOM // max(1, 2 * x.p.size)))
-        many = _copies(x, 2 * at_once)
-        for first in range(0, x.n_states, at_once):
-            wanted = np.arange(first, min(first + at_once, x.n_states))
-            goal = np.zeros((x.n_states, 2, at_once, n_models))
-            goal[wanted, 0, wanted - first], goal[wanted, 1, wanted - first] = 1.0, -1.0
-            many = changed(many, terminal=goal.reshape(x.n_states, -1))
-            chance = np.empty((horizon, 2 * at_once * n_models))
-            if steady:  # the values of a longer way hold those of every shorter one
+        chance = np.empty((horizon, goals, n_models))
+        at_once = min(goals, max(1, ROOM // max(1, x.p.size)))
+        many = _copies(x, at_once)
+        for first in range(0, goals, at_once):
+            some = np.arange(first, min(first + at_once, goals))
+            prize = np.zeros((x.n_states, at_once, n_models))
+            prize[some // 2, some - first] = np.where(some % 2 == 0, 1.0, -1.0)[:, None]
+            many = changed(many, terminal=prize.reshape(x.n_states, -1))
+            found = np.empty((horizon, at_once * n_models))
+            if steady and horizon > 1:  # the values of a longer way hold those of every shorter one
                 values = self.backward(many, horizon - 1, "own", keep_values=True).values
                 assert values is not None
-                chance[:] = np.tensordot(values[::-1], x.initial, (1, 0))
+                found[:] = np.tensordot(values[::-1], x.initial, (1, 0))
             else:
                 for t in range(horizon):
                     start = self.backward(many, t, "own").first if t else many.terminal
-                    chance[t] = many.returns(start)
-            best = x.weights * chance.reshape(horizon, 2, at_once, n_models)[:, :, : len(wanted)]
-            hi[:, wanted], lo[:, wanted] = best[:, 0], -best[:, 1]
-        return Reach(lo, hi)
+                    found[t] = many.returns(start)
+            chance[:, some] = found.reshape(horizon, at_once, n_models)[:, : len(some)]
+        chance *= x.weights
+        return Reach(-chance[:, 1::2], chance[:, ::2].copy())
 
     def own_values(
         self: Kernel, problem: Problem, horizon: int, y: Array | None = None,

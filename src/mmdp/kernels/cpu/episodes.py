@@ -69,7 +69,7 @@ class _Plan(NamedTuple):
     use_transitions: bool
 
 
-@jit(**FAST)
+@jit(**FAST, helper=True)
 def _move(cdf, indptr, row, key, t):  # type: ignore[no-untyped-def]
     """Entry of the pattern drawn for this step; nnz if the model lacks the action."""
     start, stop = _U(indptr[row]), _U(indptr[row + _U(1)])
@@ -112,7 +112,7 @@ def _markov(m, horizon, n_states, world, cdf, actions, probabilities, lanes):  #
         factor *= world.gamma
 
 
-@jit(**SUMS)
+@jit(**SUMS, helper=True)
 def _dot(x, y):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(_U(len(x))):
@@ -120,7 +120,7 @@ def _dot(x, y):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit(**SUMS)
+@jit(**SUMS, helper=True)
 def _learn(belief, use_transitions, p, reward_sd, r, reward):  # type: ignore[no-untyped-def]
     """Bayes' rule in place for the likelihoods p (M') of the step, and of the reward.
 
@@ -149,7 +149,7 @@ def _learn(belief, use_transitions, p, reward_sd, r, reward):  # type: ignore[no
     return True
 
 
-@jit(**FAST)
+@jit(**FAST, helper=True)
 def _best(belief, q, allowed, s):  # type: ignore[no-untyped-def]
     """argmax_a sum_m beta_m q(a, m) over the allowed actions, ties to the lowest."""
     best, chosen, n_actions = -np.inf, _U(0), _U(allowed.shape[1])
@@ -161,7 +161,7 @@ def _best(belief, q, allowed, s):  # type: ignore[no-untyped-def]
     return chosen
 
 
-@jit(**FAST)
+@jit(**FAST, helper=True)
 def _draw_model(belief, u):  # type: ignore[no-untyped-def]
     """The first model at which the running sum of the belief exceeds u."""
     total, last = 0.0, _U(0)

@@ -67,7 +67,7 @@ class _Pair(NamedTuple):
         )  # fmt: skip
 
 
-@jit(**FUSED)
+@jit(**FUSED, helper=True)
 def _read_updates(p, i, j, z):  # type: ignore[no-untyped-def]
     """The Bayes update of every entry k as a shift of the grid."""
     G, step = len(z.q), z.c[_U(1)] / z.c[_U(0)]
@@ -83,7 +83,7 @@ def _read_updates(p, i, j, z):  # type: ignore[no-untyped-def]
         z.update[k, _U(0)], z.update[k, _U(1)], z.update[k, _U(2)] = p_i, p_j, theta
 
 
-@jit(**FUSED)
+@jit(**FUSED, helper=True)
 def _extend(w, c, e_i, e_j):  # type: ignore[no-untyped-def]
     """Continue the grid, the middle third of w, below and above."""
     n, top = _U(len(w) // 3), _U(len(w) // 3 * 2)
@@ -158,7 +158,7 @@ def _backward(x, z, i, j):  # type: ignore[no-untyped-def]
             _extend(w_s, z.c, top_i, top_j)
 
 
-@jit(**SUMS)
+@jit(**SUMS, helper=True)
 def _fold(w, c, ends):  # type: ignore[no-untyped-def]
     """The transpose of ``_extend``: masses of the outer thirds, to the grid and the ends."""
     n, top = _U(len(w) // 3), _U(len(w) // 3 * 2)

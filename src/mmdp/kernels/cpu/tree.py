@@ -18,7 +18,7 @@ from mmdp.kernels.problem import Array, IntArray, Problem
 _U = np.uint64
 
 
-@jit(**FAST)
+@jit(**FAST, helper=True)
 def _mix(x):  # type: ignore[no-untyped-def]
     """splitmix64: a 64-bit hash with good diffusion."""
     x = (x ^ (x >> _U(30))) * _U(0xBF58476D1CE4E5B9)
@@ -26,14 +26,14 @@ def _mix(x):  # type: ignore[no-untyped-def]
     return x ^ (x >> _U(31))
 
 
-@jit(**FAST)
+@jit(**FAST, helper=True)
 def hashed(key, counter):  # type: ignore[no-untyped-def]
     """Uniform in [0, 1) for this key and counter."""
     x = _mix(key + (counter + _U(1)) * _U(0x9E3779B97F4A7C15))
     return float(np.int64(x >> _U(11))) * (1.0 / 9007199254740992.0)
 
 
-@jit(**FAST)
+@jit(**FAST, helper=True)
 def search(cumulative, start, stop, u):  # type: ignore[no-untyped-def]
     """First k in start..stop whose cumulative probability exceeds u times the total.
 
@@ -101,14 +101,14 @@ class _Room(NamedTuple):
         )  # fmt: skip
 
 
-@jit(**FAST)
+@jit(**FAST, helper=True)
 def _step(indptr, indices, cdf, row, u):  # type: ignore[no-untyped-def]
     """The next state that u draws by the cumulative probabilities cdf (nnz,) of a model."""
     start, stop = _U(indptr[row]), _U(indptr[row + _U(1)])
     return _U(indices[search(cdf, start, stop, u)])
 
 
-@jit(**FAST)
+@jit(**FAST, helper=True)
 def _rollout(plan, t, s, m, key, counter):  # type: ignore[no-untyped-def]
     """Return from (t, s) in model m, by the given policy or (none given) at random."""
     total, factor, horizon = 0.0, 1.0, _U(len(plan.exploration))
@@ -135,7 +135,7 @@ def _rollout(plan, t, s, m, key, counter):  # type: ignore[no-untyped-def]
     return total + factor * plan.terminal[s, m], counter
 
 
-@jit(**FAST)
+@jit(**FAST, helper=True)
 def _ucb(allowed, visits, tried, sums, exploration):  # type: ignore[no-untyped-def]
     """The allowed action of the highest upper confidence bound; one not tried comes first."""
     best, chosen, bonus = -np.inf, _U(0), np.log(visits)
@@ -163,7 +163,7 @@ def _decide(first, last, t0, lanes, queries, plan, room):  # type: ignore[no-unt
         lanes.actions[n], lanes.counters[n] = a, counter
 
 
-@jit(**FAST)
+@jit(**FAST, helper=True)
 def _grow(t0, s0, key, counter, queries, plan, room):  # type: ignore[no-untyped-def]
     """The action of the best mean at (t0, s0), and the counter after the last draw."""
     n_states, n_actions = _U(plan.allowed.shape[1]), _U(plan.allowed.shape[2])
