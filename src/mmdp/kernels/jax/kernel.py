@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mmdp.errors import InputError
+from mmdp.kernels.cpu.kernel import NumbaKernel
 from mmdp.kernels.jax.arrays import CACHE, Place, double
 from mmdp.kernels.jax.ascent import Job, ascend
 from mmdp.kernels.jax.passes import run_backward, run_forward
@@ -29,8 +30,10 @@ Precision = Literal["double", "mixed"]
 TOGETHER = 2**30  # bytes of q or b that starts which go together may fill
 
 
-class JaxKernel:
+class JaxKernel(NumbaKernel):
     """jax on a CPU, GPU or TPU, always in 64-bit arithmetic.
+
+    Passes and ascents run there; bounds and episodes are the CPU kernel's.
 
     Parameters
     ----------
@@ -61,6 +64,7 @@ class JaxKernel:
     ) -> None:
         if precision not in ("double", "mixed"):
             raise InputError(f"no precision is called {precision!r}; choose double or mixed")
+        super().__init__()
         self.precision = precision
         self.place = Place(None if devices is None else tuple(devices))
         self.tuning = Tuning.suited(self.place) if tuning is None else tuning
