@@ -84,4 +84,4 @@ def test_domains_equal_numpy() -> None:
 def test_auto_finds_the_gpu_for_large_solves() -> None:
     from mmdp import kernels
 
-    assert kernels.get("auto", kernels.ACCELERATOR_PAYS_FROM, solving=instance(0)).name == "jax"
+    assert kernels.get("auto", instance(0), kernels.ACCELERATOR_PAYS_FROM).name == "jax"
