@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +12,8 @@ from mmdp.kernels.jax.arrays import CACHE, Place, double
 from mmdp.kernels.jax.ascent import Job, ascend
 from mmdp.kernels.jax.passes import run_backward, run_forward
 from mmdp.kernels.jax.rows import Tuning
+from mmdp.kernels.numpy_bounds import NumpyBounds
+from mmdp.kernels.numpy_episodes import NumpyEpisodes
 from mmdp.kernels.problem import (
     Array,
     Ascent,
@@ -29,7 +31,7 @@ Precision = Literal["double", "mixed"]
 TOGETHER = 2**30  # bytes of q or b that starts which go together may fill
 
 
-class JaxKernel:
+class JaxKernel(NumpyBounds, NumpyEpisodes):
     """jax on a CPU, GPU or TPU, always in 64-bit arithmetic.
 
     Parameters
@@ -118,7 +120,7 @@ class JaxKernel:
         self,
         problem: Problem,
         horizon: int,
-        starts: Sequence[Table | None],
+        starts: Iterable[Table | None],
         *,
         tol: float = 0.0,
         max_sweeps: int = 1000,
@@ -133,6 +135,7 @@ class JaxKernel:
         trace is that of the climb in 64 bits.
         """
         job = Job(horizon, float(tol), max_sweeps, sweeps == "two-way", watch)
+        starts = list(starts)
         if self.precision == "double" or not starts:
             return self._ascend(problem, starts, job, np.float64)
         valued = None if watch is None else self._valued(problem, horizon, watch)
