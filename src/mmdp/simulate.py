@@ -17,7 +17,7 @@ from mmdp import kernels
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
-from mmdp.methods.base import Context, Stop, padded
+from mmdp.methods.base import Context, Stop
 from mmdp.methods.belief import EPISODES, BeliefPlanner, passes_of
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner
@@ -141,7 +141,7 @@ def _one_episode(planner: Planner, model: MMDP, m: int, seed: int, episode: int)
 def _tables_of(policy: MarkovPolicy | Planner, model: MMDP) -> tuple[PlannerTables, int]:
     if isinstance(policy, MarkovPolicy):
         policy.check(model)
-        table = padded(policy, model)
+        table = policy.table_for(model)
         if policy.deterministic:
             made = PlannerTables(ACTIONS, model.problem, actions=table)
         else:
@@ -226,7 +226,7 @@ def _baseline(
     made, horizon = _tables_of(baseline, model)
     paired, _ = _run(kernel, made, model, horizon, batches)
     context = Context(model, horizon, kernel, method="evaluate")
-    return paired, context.returns(padded(baseline, model))
+    return paired, context.returns(baseline.table_for(model))
 
 
 def _slope(x: Array, y: Array) -> float:

@@ -321,3 +321,31 @@ def read_labels(labels: Iterable[object] | None, size: int, what: str) -> tuple[
         twice = next(x for x in result if result.count(x) > 1)
         raise InputError(f"{what} label {twice!r} is used twice; labels must differ")
     return result
+
+
+def check_horizon(own: int | None, horizon: int | None) -> int:
+    """The number of decisions, checked against the model's own if it varies with time."""
+    if horizon is None:
+        if own is None:
+            raise InputError(
+                "say the horizon: the number of decisions",
+                [Remedy("horizon", 50, do="for example")],
+            )
+        return own
+    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
+        raise InputError(f"horizon must be a whole number of decisions, not {horizon!r}")
+    if horizon < 1:
+        raise InputError(f"horizon must be at least 1, not {horizon}")
+    if own is not None and horizon != own:
+        raise InputError(
+            f"the model varies over {own} time steps, so the horizon must be {own}, not {horizon}"
+        )
+    return int(horizon)
+
+
+def check_time_limit(time_limit: float | None) -> None:
+    if time_limit is None:
+        return
+    number = isinstance(time_limit, (int, float, np.number)) and not isinstance(time_limit, bool)
+    if not number or not time_limit > 0:
+        raise InputError(f"time_limit must be a positive number of seconds, not {time_limit!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -21,7 +22,9 @@ from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Pairs, Reach
-from mmdp.solution import Bound, Optimum
+from mmdp.policy import MarkovPolicy
+from mmdp.solution import Bound, Optimum, Solution
+from mmdp.validate import check_horizon, check_time_limit
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
@@ -86,9 +89,7 @@ def bound(
     >>> bound(one, 3).value >= 5.25
     True
     """
-    from mmdp.solve import check_horizon, check_time_limit
-
-    steps = check_horizon(model, horizon)
+    steps = check_horizon(model.horizon, horizon)
     if method not in BOUNDS:
         raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUNDS)}")
     check_time_limit(time_limit)
@@ -103,6 +104,10 @@ def bound(
         if not search.found:
             raise
     return search.result(time.perf_counter() - started)
+
+
+class _Enough(Exception):
+    """The time for the incumbent is over."""
 
 
 @dataclass
@@ -144,33 +149,35 @@ class Search:
         self._read_incumbent(incumbent, seconds, needed=method != "pairs")
 
     def _read_incumbent(self, incumbent: Any, seconds: float, needed: bool) -> None:
-        from mmdp.policy import MarkovPolicy
-        from mmdp.solution import Solution
-        from mmdp.solve import evaluate, solve
-
         if isinstance(incumbent, Real) and not isinstance(incumbent, bool):
             if not math.isfinite(incumbent):
                 raise InputError(f"the incumbent's value must be finite, not {incumbent}")
             self.target = float(incumbent)
-            return
-        if incumbent is None:
-            if not needed:
-                return
-            incumbent = solve(
-                self.model, self.horizon, backend=self.kernel, time_limit=0.2 * seconds
-            )
-        if isinstance(incumbent, Solution):
+        elif isinstance(incumbent, Solution):
             self.target = incumbent.value
-            incumbent = incumbent.policy
-            if not isinstance(incumbent, MarkovPolicy):
-                return
-        if isinstance(incumbent, MarkovPolicy):
+            if isinstance(incumbent.policy, MarkovPolicy) and incumbent.policy.deterministic:
+                self.policy = incumbent.policy.actions
+        elif isinstance(incumbent, MarkovPolicy):
             incumbent.check(self.model, self.horizon)
-            self.target = evaluate(incumbent, self.model, backend=self.kernel).mean
-        else:
+            x, table = self.problem, incumbent.table_for(self.model)
+            first = self.kernel.backward(x, self.horizon, "given", policy=table).first
+            self.target = float(x.returns(first) @ x.weights)
+            self.policy = incumbent.actions if incumbent.deterministic else None
+        elif incumbent is not None:
             raise InputError("incumbent must be a Solution, a MarkovPolicy or a number")
-        if isinstance(incumbent, MarkovPolicy) and incumbent.deterministic:
-            self.policy = incumbent.actions
+        elif needed:
+            self._find_incumbent(self.started + 0.2 * seconds)
+
+    def _find_incumbent(self, until: float) -> None:
+        """CADP's policy, or the best one so far when its time is over."""
+
+        def watch(policy: Any, value: float) -> None:
+            self.policy, self.target = policy, value
+            if clock() > until:
+                raise _Enough
+
+        with contextlib.suppress(_Enough):
+            self.kernel.ascend(self.problem, self.horizon, [None], sweeps="paper", watch=watch)
 
     # ------------------------------------------------------------ what has been found
     def note(self, name: str, value: float, optimum: Optimum) -> None:

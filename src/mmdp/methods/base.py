@@ -17,12 +17,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.errors import InputError
 from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Table
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 
 Array = npt.NDArray[np.float64]
@@ -62,7 +60,8 @@ class Outcome:
     policies: npt.NDArray[np.int32] | None = None
     returns: Array | None = None
     errors: Array | None = None
-    trace: list[float] | None = None  # where it is not all that was recorded
+    trace: list[float] | None = None  # if it is not all that was recorded
+    episodes: int | None = None  # per model, to value a planner by
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -161,33 +160,3 @@ class Method:
         Infinite: far too many for plain numpy.
         """
         return 20
-
-
-def start_policy(
-    context: Context, init: str | MarkovPolicy, seed: int | None
-) -> tuple[Table, Array | None]:
-    """The policy table a local search starts from, with its returns where they come free."""
-    from mmdp.methods.mvp import mvp_actions
-
-    if isinstance(init, MarkovPolicy):
-        init.check(context.model, context.horizon)
-        return padded(init, context.model), None
-    if init == "wsu":
-        return context.wsu()
-    if init == "mvp":
-        return mvp_actions(context), None
-    if init == "random":
-        return MarkovPolicy.random(context.model, context.horizon, seed).table, None
-    if init == "uniform":
-        return MarkovPolicy.uniform(context.model, context.horizon).table, None
-    raise InputError(
-        f"no start is called {init!r}; choose wsu, mvp, random, uniform or give a MarkovPolicy"
-    )
-
-
-def padded(policy: MarkovPolicy, model: MMDP) -> Table:
-    """The policy's table over all of the model's actions."""
-    missing = model.n_actions - policy.n_actions
-    if policy.deterministic or missing == 0:
-        return policy.table
-    return np.pad(policy.table, ((0, 0), (0, 0), (0, missing)))

@@ -11,7 +11,7 @@ from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.kernels.planner import SAMPLED, PlannerTables
 from mmdp.methods.base import Context, Method, Outcome
-from mmdp.methods.belief import cadp_baseline, finish, passes_of
+from mmdp.methods.belief import cadp_baseline, passes_of, planned
 from mmdp.policy import MarkovPolicy
 
 
@@ -78,6 +78,6 @@ class MixTS(Method):
             SAMPLED, problem, own=own, each_step=self.resample == "step", carry=self.carry,
             reward_sd=reward_sd, use_transitions=self.likelihood != "reward",
         )  # fmt: skip
-        return finish(
+        return planned(
             context, self.name, made, cadp_baseline(context, self.baseline), self.episodes
         )

@@ -13,7 +13,7 @@ from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.kernels.planner import TREE, PlannerTables
 from mmdp.methods.base import Context, Method, Outcome
-from mmdp.methods.belief import cadp_baseline, finish
+from mmdp.methods.belief import cadp_baseline, planned
 from mmdp.policy import MarkovPolicy
 from mmdp.validate import check_whole
 
@@ -85,7 +85,7 @@ class POMCP(Method):
         if self.leaf == "rollout":
             parts["actions"] = actions
         made = PlannerTables(TREE, context.problem, **parts)
-        return finish(context, self.name, made, actions, self.episodes)
+        return planned(context, self.name, made, actions, self.episodes)
 
 
 def _spread(q: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from mmdp.kernels import Problem
 from mmdp.kernels.planner import VALUES, PlannerTables
 from mmdp.methods.base import Context, Method, Outcome
-from mmdp.methods.belief import cadp_baseline, finish, passes_of
+from mmdp.methods.belief import cadp_baseline, passes_of, planned
 from mmdp.policy import MarkovPolicy
 
 
@@ -37,6 +37,6 @@ class QMDP(Method):
         q = context.kernel.backward(context.problem, context.horizon, "own", keep_q=True).q
         assert q is not None
         made = PlannerTables(VALUES, context.problem, q=q)
-        return finish(
+        return planned(
             context, self.name, made, cadp_baseline(context, self.baseline), self.episodes
         )

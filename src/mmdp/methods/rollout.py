@@ -8,7 +8,7 @@ from typing import ClassVar
 from mmdp.kernels import Problem
 from mmdp.kernels.planner import VALUES, PlannerTables
 from mmdp.methods.base import Context, Method, Outcome
-from mmdp.methods.belief import cadp_baseline, finish, passes_of
+from mmdp.methods.belief import cadp_baseline, passes_of, planned
 from mmdp.policy import MarkovPolicy
 
 
@@ -41,4 +41,4 @@ class Rollout(Method):
         ).q
         assert q is not None
         made = PlannerTables(VALUES, context.problem, q=q)
-        return finish(context, self.name, made, actions, self.episodes)
+        return planned(context, self.name, made, actions, self.episodes)
