@@ -142,7 +142,7 @@ def solve(
             callback=working.progress,
         )  # fmt: skip
     if out is not None:
-        mmdp.save_policy(solution.policy, out)
+        mmdp.save_policy(solution, out)
     if as_json:
         show_json(document(solution, data, out, deciding.init))
     elif not quiet:
@@ -200,7 +200,8 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
     if solution.certificate is not None:
         print(textwrap.fill(proof(solution), WIDTH))
     if out is not None:
-        print(f"policy written to {out}")
+        kept = " with its proof" if solution.certificate is not None else ""
+        print(f"policy{kept} written to {out}")
     elif solution.policy is None:
         print("each model has a policy of its own; no single policy can do better")
     elif solution.evaluation.errors is not None:
