@@ -225,7 +225,8 @@ class Solution:
     ``certificate`` is what was proven about the best policy, if a proof was asked for
     (``certify=``, or a method that proves). ``iterations`` counts the method's own steps: sweeps
     of the best start, accepted gradient steps, nodes of a tree; 1 for a single pass. ``trace``
-    (n,) holds the value after each improvement of the best start, the start first.
+    (n,) holds the value after each improvement of the best start, the start first. If a limit
+    ends the solve, both are about all starts so far.
     """
 
     policy: Any

@@ -200,8 +200,12 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
     if solution.certificate is not None:
         print(textwrap.fill(proof(solution), WIDTH))
     if out is not None:
-        kept = " with its proof" if solution.certificate is not None else ""
-        print(f"policy{kept} written to {out}")
+        print(f"policy written to {out}")
+        if solution.certificate is not None:
+            from mmdp.io.policies import certificate_beside
+
+            kept = certificate_beside(out) if out.suffix == ".csv" else out
+            print(f"its proof is kept in {kept}")
     elif solution.policy is None:
         print("each model has a policy of its own; no single policy can do better")
     elif solution.evaluation.errors is not None:
