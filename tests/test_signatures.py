@@ -38,7 +38,6 @@ def test_seeds_default_to_0() -> None:
     assert {"mmdp.solve", "mmdp.domains.hiv", "mmdp.MarkovPolicy.random"} <= set(seeds)
     assert len(seeds) > 20
     others = {n: x for n, x in seeds.items() if x.default not in (0, inspect.Parameter.empty)}
-    # Bound's and Provenance's seed is what was used; nothing else may be random by default
     assert others == {}
 
 
