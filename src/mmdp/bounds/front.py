@@ -125,7 +125,7 @@ class Search:
     policy: npt.NDArray[np.int32] | None = None
     deadline: float = math.inf
     started: float = 0.0
-    pass_seconds: float = 0.0
+    pairs_seconds: float = 0.0  # that the pairs take on the fine grid
 
     @property
     def problem(self) -> Problem:
@@ -133,9 +133,7 @@ class Search:
 
     def start(self, method: str, seconds: float, incumbent: Any) -> None:
         """Take the closed forms, start the clock, read the incumbent."""
-        started = clock()
         self.q, self.own = closed.own_optimum(self.problem, self.horizon, self.kernel)
-        self.pass_seconds = clock() - started
         slack = closed.rounding(self.problem, self.horizon)
         wanted = {"qmdp": ("qmdp",), "oracle": ("oracle",)}.get(method, ("oracle", "qmdp"))
         if "oracle" in wanted:
@@ -256,9 +254,11 @@ class Search:
         if self.met or alone or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
             return
         pairs = self._match(0.06)
+        if self._reach_seconds() > 0.5 * self.left():  # no time for prices
+            self._value_pairs(self._match(0.6))
+            return
         cost = self._value_pairs(pairs)
-        reach = 2 * self.problem.n_states * self.pass_seconds  # which prices are weighed by
-        if self.met or reach > 0.5 * self.left():
+        if self.met:
             return
         first = None
         if cost * 2.5 * FEW > self.left():  # few steps: models one by one are faster at first
@@ -291,21 +291,35 @@ class Search:
 
     # ------------------------------------------------------------ parts
     def _match(self, share: float) -> Pairs:
-        until = clock() + share * max(self.left(), 0.0)
-        coarse, tried = match(
-            self.problem, self.horizon, self.kernel, self.own, deadline=until, seed=self.seed
-        )
-        self.details["pairs_tried"] = tried
-        return Pairs(coarse.first, coarse.second)
+        """Pairs for this share of the time; notes their bound on the coarse grid."""
+        found = match(
+            self.problem, self.horizon, self.kernel, self.own, seed=self.seed,
+            deadline=clock() + share * max(self.left(), 0.0),
+        )  # fmt: skip
+        self.details["pairs_tried"] = found.tried
+        slack = 8 * closed.rounding(self.problem, self.horizon)  # beliefs take more operations
+        self.note("pairs", float(self.own.sum()) - found.gain + slack, "history")
+        pairs = Pairs(found.pairs.first, found.pairs.second)
+        finer = len(pairs.grid) / len(found.pairs.grid)
+        self.pairs_seconds = finer * found.seconds * len(pairs.first)
+        return pairs
 
     def _value_pairs(self, pairs: Pairs) -> float:
-        """Note the bound of the pairs without prices; returns the seconds that took."""
+        """Note the bound of the pairs without prices if there is time; the seconds it takes."""
+        if self.pairs_seconds > self.left():
+            return self.pairs_seconds
         start = clock()
         x = Relaxation(
             self.problem, self.horizon, self.kernel, pairs, reach=_no_reach(self.problem)
         )
         self.note("pairs", x.value(subgradient=False) + x.rounding(None), "history")
         return clock() - start
+
+    def _reach_seconds(self) -> float:
+        """What the reach bounds take, which prices are weighed by: two passes per state."""
+        start = clock()
+        self.kernel.own_values(self.problem, self.horizon)
+        return 2 * self.problem.n_states * (clock() - start)
 
     def _descend(
         self, name: str, pairs: Pairs | None, first: Descent | None = None,

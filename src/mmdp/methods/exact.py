@@ -171,7 +171,7 @@ class Tree:
             return
         until = clock() + self._share(0.2)
         assert self.own is not None
-        coarse, _ = match(x, horizon, context.kernel, self.own, deadline=until)
+        coarse = match(x, horizon, context.kernel, self.own, deadline=until).pairs
         self.pairs = Pairs(coarse.first, coarse.second)
         self.push(self.oracle, x.allowed, None)
         while self.heap and not self.proven and self.nodes < self.options.max_nodes:
