@@ -147,20 +147,19 @@ class Search:
         self._read_incumbent(incumbent, seconds, needed=method != "pairs")
 
     def _read_incumbent(self, incumbent: Any, seconds: float, needed: bool) -> None:
-        if isinstance(incumbent, Real) and not isinstance(incumbent, bool):
-            if not math.isfinite(incumbent):
-                raise InputError(f"the incumbent's value must be finite, not {incumbent}")
-            self.target = float(incumbent)
-        elif isinstance(incumbent, Solution):
-            self.target = incumbent.value
-            if isinstance(incumbent.policy, MarkovPolicy) and incumbent.policy.deterministic:
-                self.policy = incumbent.policy.actions
-        elif isinstance(incumbent, MarkovPolicy):
+        if isinstance(incumbent, Solution):
+            known = isinstance(incumbent.policy, MarkovPolicy)
+            incumbent = incumbent.policy if known else incumbent.value
+        if isinstance(incumbent, MarkovPolicy):
             incumbent.check(self.model, self.horizon)
             x, table = self.problem, incumbent.table_for(self.model)
             first = self.kernel.backward(x, self.horizon, "given", policy=table).first
             self.target = float(x.returns(first) @ x.weights)
             self.policy = incumbent.actions if incumbent.deterministic else None
+        elif isinstance(incumbent, Real) and not isinstance(incumbent, bool):
+            if not math.isfinite(incumbent):
+                raise InputError(f"the incumbent's value must be finite, not {incumbent}")
+            self.target = float(incumbent)
         elif incumbent is not None:
             raise InputError("incumbent must be a Solution, a MarkovPolicy or a number")
         elif needed:
