@@ -10,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 
 import mmdp
-from mmdp.methods.base import Context, Outcome
+from mmdp.methods import Context, Method, Outcome
 from mmdp.testing import check_method
 
 
 @dataclass(frozen=True)
-class Perturbed:
+class Perturbed(Method):
     """WSU with the model weights, then with ``tries`` random weights; the best policy is kept."""
 
     tries: int = 20

@@ -454,7 +454,11 @@ def test_bad_input(tmp_path: Path, small: mmdp.MMDP) -> None:
     refused("say the horizon")
     refused("about an MMDP, not int", model=3, horizon=3)
     refused("needs a policy or a method", horizon=3, methods=())
-    refused("oracle has none; name cadp", horizon=3, methods=("oracle", "cadp"))
+    refused(
+        "oracle has one policy per model; choose methods='cadp'",
+        horizon=3,
+        methods=("oracle", "cadp"),
+    )
     refused("not str", horizon=3, policy="policy.csv")
     refused("the policy covers 2 time steps", horizon=3,
             policy=mmdp.MarkovPolicy.uniform(small, 2))  # fmt: skip

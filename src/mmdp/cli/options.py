@@ -14,7 +14,7 @@ import click
 from mmdp.cli.console import Working
 from mmdp.cli.types import PATH, Names, Numbers, OutFolder, Seconds, Words
 from mmdp.errors import InputError
-from mmdp.methods import METHODS
+from mmdp.methods.table import COMPARED, METHODS
 from mmdp.validate import check_seed
 
 if TYPE_CHECKING:
@@ -110,8 +110,8 @@ as_json = option(
 )
 policy = option("--policy", type=PATH, metavar="FILE", help="A policy that mmdp solve wrote.")
 rivals = option(
-    "--methods", type=Names("method", METHODS), metavar="A,B,...", default="cadp,wsu,mvp",
-    show_default=True, help="Methods to compare.",
+    "--methods", type=Names("method", METHODS), metavar="A,B,...", default=",".join(COMPARED),
+    show_default=True, help="Methods to compare; see mmdp methods.",
 )  # fmt: skip
 episodes = option(
     "--episodes", type=int, metavar="N", heading=DECIDING,

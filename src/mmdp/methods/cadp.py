@@ -77,6 +77,8 @@ class CADP(Method):
     polish: float = 0.0
 
     name: ClassVar[str] = "cadp"
+    title: ClassVar[str] = "coordinate ascent and dynamic programming"
+    proves: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
 
     def __post_init__(self) -> None:
         if self.starts != "auto":

@@ -21,7 +21,6 @@ from mmdp.bounds.descent import Descent, Watch
 from mmdp.bounds.matching import match
 from mmdp.bounds.relaxation import Mask, Relaxation
 from mmdp.errors import InputError
-from mmdp.kernels import Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Pairs
 from mmdp.methods import starts
@@ -68,15 +67,15 @@ class Exact(Method):
     max_nodes: int = 100_000
 
     name: ClassVar[str] = "exact"
+    title: ClassVar[str] = "branch and bound over single actions"
+    proves: ClassVar[Status | None] = Status.OPTIMAL
+    least_passes: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
         if not self.gap >= 0:
             raise InputError(f"gap must be at least 0, not {self.gap}")
         check_whole(self.starts, "starts")
         check_whole(self.max_nodes, "max_nodes")
-
-    def passes(self, problem: Problem, horizon: int) -> float:
-        return math.inf
 
     def run(self, context: Context) -> Outcome:
         tree = Tree(context, self)

@@ -21,6 +21,7 @@ class MVP(Method):
     """
 
     name: ClassVar[str] = "mvp"
+    title: ClassVar[str] = "the optimal policy of the average model"
 
     def run(self, context: Context) -> Outcome:
         actions = mvp_actions(context)

@@ -20,6 +20,7 @@ class WSU(Method):
     """
 
     name: ClassVar[str] = "wsu"
+    title: ClassVar[str] = "one backward pass with the initial weights"
 
     def run(self, context: Context) -> Outcome:
         actions, returns = context.weighted(context.problem.prior_weights())

@@ -12,7 +12,8 @@ from mmdp import plots
 from mmdp.bounds import Bound
 from mmdp.errors import InputError
 from mmdp.io.writing import PathLike, write_whole
-from mmdp.methods import Method
+from mmdp.methods.base import Method
+from mmdp.methods.table import COMPARED
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.report.effects import read_effects
@@ -32,7 +33,7 @@ def write(
     horizon: int | None = None,
     policy: MarkovPolicy | Solution | None = None,
     test: MMDP | None = None,
-    methods: Sequence[str | Method] = ("cadp", "wsu", "mvp"),
+    methods: Sequence[str | Method] = COMPARED,
     bound: Bound | float | None = None,
     title: str | None = None,
     seed: int | None = 0,
