@@ -279,7 +279,7 @@ def test_dual_at_zero_is_oracle_and_at_the_policy_its_certificate() -> None:
     oracle = mmdp.solve(model, T, "oracle").value
     assert x.value(np.zeros(x.u.shape)) == pytest.approx(oracle)
     found = mmdp.kernels.get("numpy").backward(
-        model.problem, T, "given", policy=solution.policy.actions, keep_q=True, keep_values=True
+        model.problem, T, "given", policy=solution.policy.actions, keep=("q", "values")
     )
     advantage = np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
     prices = np.where(

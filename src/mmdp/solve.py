@@ -157,7 +157,7 @@ def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto
     kernel, table = _kernel(backend, model, policy), policy.table_for(model)
     b = kernel.forward(model.problem, policy.horizon, table)
     found = kernel.backward(
-        model.problem, policy.horizon, "given", policy=table, weights=b, keep_gradient=True
+        model.problem, policy.horizon, "given", policy=table, weights=b, keep=("gradient",)
     )
     assert found.gradient is not None
     scale = model.discount ** np.arange(policy.horizon)[:, None, None].astype(float)

@@ -389,7 +389,7 @@ class Search:
         if self.policy is None:
             return
         found = self.kernel.backward(
-            self.problem, self.horizon, "given", policy=self.policy, keep_q=True, keep_values=True
+            self.problem, self.horizon, "given", policy=self.policy, keep=("q", "values")
         )
         assert found.q is not None
         assert found.values is not None

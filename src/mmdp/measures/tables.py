@@ -74,7 +74,7 @@ def policy_cells(policy: MarkovPolicy, model: MMDP) -> Cells:
     problem, horizon, table = model.problem, policy.horizon, policy.table_for(model)
     kernel = kernels.get("auto", problem, horizon, passes=2)
     b = kernel.forward(problem, horizon, table)
-    found = kernel.backward(problem, horizon, "given", policy=table, weights=b, keep_gradient=True)
+    found = kernel.backward(problem, horizon, "given", policy=table, weights=b, keep=("gradient",))
     assert found.gradient is not None
     actions, visited = policy.actions.astype(np.int64), b.sum(axis=2)
     margin, runner_up = _margins(found.gradient, actions, visited)
@@ -99,7 +99,7 @@ def _agreement(model: MMDP, actions: npt.NDArray[np.int64]) -> Array:
     """(T, S) weight of the models for which the action is as good as any, from there on."""
     problem, horizon = model.problem, len(actions)
     kernel = kernels.get("auto", problem, horizon, passes=2)
-    values = kernel.backward(problem, horizon, "own", keep_values=True).values
+    values = kernel.backward(problem, horizon, "own", keep=("values",)).values
     assert values is not None
     agree = np.empty(actions.shape)
     states = np.arange(model.n_states)

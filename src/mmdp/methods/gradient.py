@@ -150,7 +150,7 @@ class _Point:
         policy = softmax(logits)
         b = context.kernel.forward(context.problem, context.horizon, policy)
         found = context.kernel.backward(
-            context.problem, context.horizon, "given", policy=policy, weights=b, keep_gradient=True
+            context.problem, context.horizon, "given", policy=policy, weights=b, keep=("gradient",)
         )
         assert found.gradient is not None
         G = np.where(context.model.allowed, found.gradient, 0.0)

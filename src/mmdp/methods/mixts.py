@@ -64,7 +64,7 @@ class MixTS(Planning):
 
     def run(self, context: Context) -> Outcome:
         problem = context.problem
-        own = context.kernel.backward(problem, context.horizon, "own", keep_actions=True).actions
+        own = context.kernel.backward(problem, context.horizon, "own", keep=("actions",)).actions
         assert own is not None
         reward_sd = 0.0
         if self.likelihood != "transition":

@@ -35,7 +35,7 @@ class Oracle(Method):
 
     def run(self, context: Context) -> Outcome:
         found = context.kernel.backward(
-            context.problem, context.horizon, "own", keep_actions=self.keep_policies
+            context.problem, context.horizon, "own", keep=("actions",) if self.keep_policies else ()
         )
         returns = context.problem.returns(found.first)
         policies = None

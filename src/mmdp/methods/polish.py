@@ -60,7 +60,7 @@ def _least_losses(context: Context, actions: IntArray, most: int) -> npt.NDArray
     x, horizon = context.problem, context.horizon
     b = context.kernel.forward(x, horizon, actions)
     found = context.kernel.backward(
-        x, horizon, "given", policy=actions, weights=b, keep_gradient=True
+        x, horizon, "given", policy=actions, weights=b, keep=("gradient",)
     )
     assert found.gradient is not None
     known = np.isfinite(found.gradient)

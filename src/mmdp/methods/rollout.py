@@ -30,7 +30,7 @@ class Rollout(Planning):
     def run(self, context: Context) -> Outcome:
         actions = self.baseline_actions(context)
         q = context.kernel.backward(
-            context.problem, context.horizon, "given", policy=actions, keep_q=True
+            context.problem, context.horizon, "given", policy=actions, keep=("q",)
         ).q
         assert q is not None
         made = PlannerTables(VALUES, context.problem, q=q)
