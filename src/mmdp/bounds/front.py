@@ -33,6 +33,7 @@ SECONDS = 10.0  # of the searches where no time limit is given
 LP_LIMIT = 200_000  # variables of the linear program
 TIGHT = 1e-9  # relative gap at which a bound meets the incumbent
 FEW = 1000  # steps with pairs of models: where fewer fit the time, models begin one by one
+FEW_PASSES = 20  # of the closed forms and one ascent
 PASSES = 1000  # of a search that is not a closed form, by which its kernel is chosen
 CLOSED = ("oracle", "qmdp")
 
@@ -94,10 +95,12 @@ def bound(
         raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUNDS)}")
     check_time_limit(time_limit)
     started = time.perf_counter()
-    passes = 2 if method in CLOSED else PASSES
-    kernel = kernels.get(backend, model.problem, steps, passes=passes)
-    search = Search(model, steps, kernel, seed, callback)
+    # the closed forms and CADP's policy need no compiler, the searches often do
+    quick = kernels.get(backend, model.problem, steps, passes=FEW_PASSES)
+    search = Search(model, steps, quick, seed, callback)
     search.start(method, SECONDS if time_limit is None else time_limit, incumbent)
+    if method not in CLOSED:
+        search.kernel = kernels.get(backend, model.problem, steps, passes=PASSES)
     try:
         getattr(search, "run_" + method.replace("-", "_"))()
     except KeyboardInterrupt:
