@@ -22,6 +22,7 @@ read these arrays (:class:`mmdp.kernels.Problem`); users see the axes t, m, s, a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -607,6 +608,29 @@ class MMDP:
             "models": self._labels.models, "allow_missing": self._missing,
             "parameters": self._parameters, "name": self.name, "citation": self.citation,
         }  # fmt: skip
+
+    def fingerprint(self) -> str:
+        """A digest of the numbers that returns depend on, to tell whether two problems are one.
+
+        Labels, names and the storage do not count.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]])
+        >>> same = one.replace(name="renamed").fingerprint() == one.fingerprint()
+        >>> same, one.replace(discount=0.9).fingerprint() == one.fingerprint()
+        (True, False)
+        """
+        x = self._problem
+        found = np.asarray(x.p.any(axis=(0, 2)))  # dense storage also holds what no model can take
+        places = (x.rows() * x.n_states + x.indices)[found]
+        rewards = np.where(x.allowed[..., None], x.r, 0.0) + 0.0
+        digest = hashlib.sha256(repr((x.p.shape[::2], x.discount)).encode())
+        for part in (x.allowed, x.initial, x.weights, x.terminal, rewards, places):
+            digest.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
+        for p in x.p:
+            for i in range(0, len(p), 4096):  # a copy of all would be large
+                digest.update(p[i : i + 4096][found[i : i + 4096]].tobytes())
+        return digest.hexdigest()
 
     def _model_indices(self, models: Any) -> npt.NDArray[np.int64]:
         if isinstance(models, slice):

@@ -53,7 +53,7 @@ class Bound:
     ``bounds`` says which optimum: ``"history"`` bounds every policy, also those that learn
     from what they see; ``"markov"`` bounds the policies of time and state. ``value`` is
     rounded outwards: the error of floating point is added. ``seconds`` is the time that the
-    proof took.
+    proof took, ``model`` the :meth:`mmdp.MMDP.fingerprint` of the models if it is known.
 
     >>> from mmdp import Bound
     >>> Bound(103.0, "oracle", "history").gap(100.0)
@@ -65,6 +65,7 @@ class Bound:
     bounds: Optimum
     details: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    model: str = ""
 
     def gap(self, value: float) -> float:
         """How far a policy of that value can be from the best: see :func:`gap`."""
@@ -224,7 +225,8 @@ class Solution:
     ``certificate`` is what was proven about the best policy, if a proof was asked for
     (``certify=``, or a method that proves). ``iterations`` counts the method's own steps: sweeps
     of the best start, accepted gradient steps, nodes of a tree; 1 for a single pass. ``trace``
-    (n,) holds the value after each improvement of the best start, the start first.
+    (n,) holds the value after each improvement of the best start, the start first. If a limit
+    ends the solve, both are about all starts so far.
     """
 
     policy: Any

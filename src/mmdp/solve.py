@@ -88,7 +88,9 @@ def solve(
     _check_certify(certify, chosen)
     outcome = _run(chosen, context)
     solution = _finish(outcome, chosen, context)
-    return _certified(solution, model, certify, backend) if certify else solution
+    if certify:
+        solution = _certified(solution, model, certify, backend)
+    return _signed(solution, model)
 
 
 def evaluate(
@@ -276,6 +278,14 @@ def _certified(
         solution, certificate=least, status=Status.OPTIMAL if proven else solution.status,
         provenance=dataclasses.replace(solution.provenance, seconds=seconds),
     )  # fmt: skip
+
+
+def _signed(solution: Solution, model: MMDP) -> Solution:
+    """The solution with the models named in what was proven about it."""
+    if solution.certificate is None:
+        return solution
+    signed = dataclasses.replace(solution.certificate, model=model.fingerprint())
+    return dataclasses.replace(solution, certificate=signed)
 
 
 def _options(method: Method) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def random_model(
     )
 
 
-def plain_returns(model: MMDP, policy: MarkovPolicy) -> Array:
+def plain_returns(policy: MarkovPolicy, model: MMDP) -> Array:
     """(M,) returns by pushing the state distribution forward with plain loops."""
     P, r = model.transitions, model.rewards
     varies_p, varies_r = P.ndim == 5, r.ndim == 4
@@ -122,7 +122,7 @@ def best_by_enumeration(model: MMDP, horizon: int) -> float:
     6.0
     """
     return max(
-        float(plain_returns(model, policy) @ model.weights)
+        float(plain_returns(policy, model) @ model.weights)
         for policy in all_policies(model, horizon)
     )
 
@@ -421,7 +421,7 @@ def _check_solution(solution: Solution, model: MMDP, horizon: int) -> None:
         assert solution.value <= solution.bound + tolerance, f"{name}: value above its bound"
     if isinstance(solution.policy, MarkovPolicy):
         solution.policy.check(model, horizon)
-        exact = plain_returns(model, solution.policy)
+        exact = plain_returns(solution.policy, model)
         worst = float(np.abs(solution.returns - exact).max())
         assert worst <= tolerance, f"{name}: returns differ from plain evaluation by {worst:g}"
         assert max(solution.trace) <= solution.value + tolerance, f"{name}: a better iterate lost"

@@ -142,7 +142,7 @@ def solve(
             callback=working.progress,
         )  # fmt: skip
     if out is not None:
-        mmdp.save_policy(solution.policy, out)
+        mmdp.save_policy(solution, out)
     if as_json:
         show_json(document(solution, data, out, deciding.init))
     elif not quiet:
@@ -201,6 +201,11 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
         print(textwrap.fill(proof(solution), WIDTH))
     if out is not None:
         print(f"policy written to {out}")
+        if solution.certificate is not None:
+            from mmdp.io.policies import certificate_beside
+
+            kept = certificate_beside(out) if out.suffix == ".csv" else out
+            print(f"its proof is kept in {kept}")
     elif solution.policy is None:
         print("each model has a policy of its own; no single policy can do better")
     elif solution.evaluation.errors is not None:

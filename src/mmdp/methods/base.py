@@ -70,7 +70,7 @@ class Context:
 
     def __init__(
         self, model: MMDP, horizon: int, kernel: Kernel, *, method: str = "",
-        seed: int | None = None, time_limit: float | None = None, callback: Callback | None = None,
+        seed: int | None = 0, time_limit: float | None = None, callback: Callback | None = None,
     ) -> None:  # fmt: skip
         self.model, self.horizon, self.kernel, self.method = model, horizon, kernel, method
         self.seed, self.callback = seed, callback

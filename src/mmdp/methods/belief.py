@@ -52,8 +52,8 @@ class BeliefPlanner:
         self.name, self.model, self.horizon = name, model, horizon
         self.tables, self.baseline, self.kernel = tables, baseline, kernel
 
-    def start(self, seed: int | None = None) -> Memory:
-        """A fresh memory with the prior belief."""
+    def start(self, seed: int | None = 0) -> Memory:
+        """A fresh memory with the prior belief; give each episode a seed of its own."""
         rng = np.random.default_rng(seed)
         belief = self.model.weights.copy()
         return Memory(belief, rng, self._sample(belief, rng))

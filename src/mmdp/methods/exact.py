@@ -26,7 +26,7 @@ from mmdp.kernels.problem import Array, Pairs
 from mmdp.methods import starts
 from mmdp.methods.base import Context, Method, Outcome, Stop
 from mmdp.methods.cadp import affordable
-from mmdp.methods.polish import ascend_inside, polish
+from mmdp.methods.polish import ascend_inside, check_polish, polish
 from mmdp.solution import Status
 from mmdp.validate import check_whole
 
@@ -49,7 +49,8 @@ class Exact(Method):
     starts
         CADP starts for the first incumbent.
     polish
-        Whether to improve incumbents by :func:`polish`.
+        Seconds to spend on leaving the local maximum of the first incumbent, as in
+        :class:`mmdp.CADP`. None: a tenth of the time limit, or 3 without one.
     max_nodes
         Cap on the nodes of the tree.
 
@@ -63,7 +64,7 @@ class Exact(Method):
 
     gap: float = 1e-8
     starts: int = 8
-    polish: bool = True
+    polish: float | None = None
     max_nodes: int = 100_000
 
     name: ClassVar[str] = "exact"
@@ -76,6 +77,8 @@ class Exact(Method):
             raise InputError(f"gap must be at least 0, not {self.gap}")
         check_whole(self.starts, "starts")
         check_whole(self.max_nodes, "max_nodes")
+        if self.polish is not None:
+            check_polish(self.polish)
 
     def run(self, context: Context) -> Outcome:
         tree = Tree(context, self)
@@ -160,9 +163,10 @@ class Tree:
         x, T = context.problem, context.horizon
         tables = (each.table for each in starts.in_order(context, "wsu", self.options.starts))
         ends = context.kernel.ascend(x, T, tables, sweeps=affordable(x, T), watch=context.record)
-        if self.options.polish:
+        seconds = self._share(0.1) if self.options.polish is None else self.options.polish
+        if seconds:
             best = max(ends, key=lambda end: end.value)
-            polish(context, best.policy, seconds=self._share(0.1))
+            polish(context, best.policy, seconds=seconds)
 
     def search(self) -> None:
         context, x, horizon = self.context, self.problem, self.context.horizon

@@ -193,6 +193,11 @@ class Facts:
         if given is None:
             return None
         bound = given if isinstance(given, Bound) else Bound(float(given), "given", "markov")
+        if bound.model and bound.model != self.model.fingerprint():
+            raise InputError(
+                "the bound was proven for other models; compute it for these, or give the policy "
+                "alone"
+            )
         value = self.evaluation.mean
         if not bound.value >= value - 1e-6 * max(1.0, abs(value)):
             raise InputError(
