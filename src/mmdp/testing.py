@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels import Kernel, Problem
+from mmdp.kernels import Kernel, Problem, get
 from mmdp.kernels.numpy_kernel import NumpyKernel
 from mmdp.kernels.planner import (
     ACTIONS,
@@ -386,22 +386,23 @@ def check_method(
     seeds: Iterable[int] = range(10),
     backend: str | Kernel = "auto",
 ) -> None:
-    """Check what a Solution promises: exact value, legal policy, seeded, limits honoured.
+    """Check what a Solution promises: an exact value, a legal policy, seeds and limits respected.
 
-    Runs on ``model`` where given, else on random ones.
+    Runs on ``model``, or on random models if there is none.
 
     >>> check_method("wsu", seeds=[0, 1])
     """
     cases = [(model, horizon)] if model is not None else [(random_model(s), None) for s in seeds]
     for case, steps in cases:
         steps = steps or case.horizon or 4
-        solution = solve(case, steps, method, seed=1, backend=backend)
+        kernel = get(backend, case.problem, steps)  # "auto" may change to numba in between
+        solution = solve(case, steps, method, seed=1, backend=kernel)
         _check_solution(solution, case, steps)
-        again = solve(case, steps, method, seed=1, backend=backend)
+        again = solve(case, steps, method, seed=1, backend=kernel)
         assert again.value == solution.value, f"{solution.method} is not reproducible by seed"
         seen: list[Progress] = []
         stopped = solve(
-            case, steps, method, seed=1, backend=backend, time_limit=1e-9, callback=seen.append
+            case, steps, method, seed=1, backend=kernel, time_limit=1e-9, callback=seen.append
         )
         _check_solution(stopped, case, steps)
         best = [progress.best for progress in seen]
