@@ -39,9 +39,9 @@ Optimum = Literal["markov", "history"]
 class Bound:
     """A proven upper bound on the value of the best policy.
 
-    ``bounds`` says which optimum: ``"history"`` bounds every policy, also those that learn
-    from what they see; ``"markov"`` bounds the policies of time and state. ``value`` is
-    rounded outwards: the error of floating point is added.
+    ``bounds`` says which optimum: ``"history"`` bounds every policy, including those that
+    learn from what they see; ``"markov"`` bounds policies of time and state. ``value`` is
+    rounded up: it includes an allowance for floating-point error.
 
     >>> from mmdp import Bound
     >>> Bound(103.0, "oracle", "history").gap(100.0)
@@ -89,8 +89,8 @@ class Evaluation:
     """Returns of one policy on every model of a problem.
 
     ``returns`` (M,) and ``weights`` (M,); ``errors`` (M,) standard errors of simulated
-    returns, None where they are exact. Risk measures look at the models as a lottery with
-    the given weights: the standard deviation is the population one.
+    returns, None if they are exact. Risk measures treat the models as a lottery with the
+    given weights: the standard deviation is that of a population.
 
     >>> import numpy as np
     >>> from mmdp import Evaluation
@@ -119,7 +119,7 @@ class Evaluation:
 
     @property
     def stderr(self) -> float:
-        """Standard error of ``mean`` from simulation; 0 where returns are exact."""
+        """Standard error of ``mean`` from simulation; 0 if returns are exact."""
         if self.errors is None:
             return 0.0
         return float(np.sqrt((self.weights**2) @ (self.errors**2)))
@@ -230,7 +230,7 @@ class Solution:
 
     @property
     def gap(self) -> float | None:
-        """(bound - value) / |value|; None where no bound was asked for."""
+        """(bound - value) / |value|; None if no bound was asked for."""
         if self.bound is None:
             return None
         if self.bound <= self.value:
@@ -241,8 +241,8 @@ class Solution:
     def evpi(self) -> float:
         """Oracle's value minus this policy's: at most this much is gained by knowing the model.
 
-        It equals the expected value of perfect information where the policy is optimal, and
-        over-estimates it otherwise.
+        It equals the expected value of perfect information if the policy is optimal, and
+        overestimates it otherwise.
         """
         return self.evaluation.bayes_regret
 

@@ -1,9 +1,9 @@
 """Conformance kits: what every kernel and every method must pass, ours and yours.
 
 ``check_kernel(kernel)`` compares a kernel with the numpy specification on every storage and
-shape; ``check_method(method)`` checks what a Solution promises. Both raise AssertionError
-with a sentence. ``random_model`` makes the tiny instances, ``plain_returns`` and
-``best_by_enumeration`` are slow and independent of the kernels.
+shape; ``check_method(method)`` checks what a Solution promises. Both raise an
+AssertionError that says what differs. ``random_model`` makes tiny instances;
+``plain_returns`` and ``best_by_enumeration`` are slow and independent of the kernels.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _restored(model: MMDP, storage: Any) -> MMDP:
 
 
 def by_time(model: MMDP, horizon: int, seed: int) -> Problem:
-    """The model's problem with actions allowed by time, at random; half of the seeds as it is."""
+    """The model's problem, for half of the seeds with actions allowed at random by time."""
     x, rng = model.problem, np.random.default_rng(seed + 2)
     if seed % 2:
         return x
@@ -323,7 +323,7 @@ def check_episodes(
 ) -> None:
     """Compare episodes of every kind of planner, one by one, and the decisions of a search.
 
-    They run in the planner's models and in others, of which it can explain some steps only.
+    They run in the planner's models and in others, where it can explain some steps only.
     """
     truth, x = NumpyKernel(), by_time(model, horizon, seed)
     others = random_model(

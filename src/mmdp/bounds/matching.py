@@ -43,7 +43,7 @@ def match(
     problem: Problem, horizon: int, kernel: Kernel, own: Array, *, deadline: float, seed: int = 0,
     grid: Pairs = COARSE,
 ) -> tuple[Pairs, int]:  # fmt: skip
-    """Pairs of large total gain among those that could be evaluated, and how many that were.
+    """Pairs of large total gain among those that could be evaluated, and the number of those.
 
     own (M,): the models' own optimal values times their weights.
     """
@@ -68,7 +68,7 @@ def match(
 
 
 def _best_matching(i: Ints, j: Ints, gain: Array, n: int) -> Ints:
-    """(pairs, 2): exact by integer programming where that is small, else greedy; then filled."""
+    """(pairs, 2): exact by integer programming if that is small, else greedy; then filled."""
     chosen = _exact(i, j, gain, n) if len(i) <= EXACT_UP_TO else None
     if chosen is None:
         chosen = _greedy(i, j, gain, n)

@@ -25,7 +25,7 @@ class MixTS(Method):
         ``"episode"``: one draw for a whole episode, as in the paper; ``"step"``: a draw at
         every step.
     likelihood
-        What the belief learns from: ``"transition"`` (the next state), ``"reward"`` (as the
+        What the belief learns from: ``"transition"`` (the next state), ``"reward"`` (as in the
         published adaptation) or ``"both"``.
     carry
         Keep the belief from one simulated episode to the next, as the published adaptation
@@ -36,7 +36,7 @@ class MixTS(Method):
     episodes
         Episodes per model simulated for the value that ``solve`` reports.
     baseline
-        CADP's policy of the same models, where it is known already.
+        CADP's policy of the same models, if you have it already.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])

@@ -15,7 +15,7 @@ from mmdp.solution import Status
 class Oracle(Method):
     """Per-model optimal policies and values; no single policy can do better on average.
 
-    ``keep_policies=False`` saves their memory (T * M * S) where only values are wanted.
+    ``keep_policies=False`` saves their memory (T * M * S) if you need values only.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])

@@ -28,7 +28,7 @@ class POMCP(Method):
     Parameters
     ----------
     queries
-        Simulations a decision.
+        Simulations per decision.
     leaf
         How a new leaf is valued: ``"cadp"`` by v^CADP_{t,m}(s) of the drawn model,
         ``"rollout"`` by simulating CADP's policy, ``"random"`` by simulating random actions
@@ -38,7 +38,7 @@ class POMCP(Method):
     episodes
         Episodes per model simulated for the value that ``solve`` reports.
     baseline
-        CADP's policy of the same models, where it is known already.
+        CADP's policy of the same models, if you have it already.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])

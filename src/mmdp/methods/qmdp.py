@@ -17,7 +17,7 @@ class QMDP(Method):
     """argmax_a sum_m beta_m q*_{t,m}(s, a) with the exact belief beta (Littman et al. 1995).
 
     ``episodes`` per model are simulated for the value that ``solve`` reports; ``baseline`` is
-    the CADP policy of the same models where it is known already (a control variate).
+    the CADP policy of the same models, if you have it already (a control variate).
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
