@@ -56,9 +56,7 @@ def _open(
     if is_sharp(start):
         first, _ = backward(on, horizon, "given", None, start)
         found = {"actions": start}
-        if (
-            two_way
-        ):  # read only after the first sweep has replaced it; laid out over devices in the same way
+        if two_way:  # replaced by the first sweep; has its layout over devices
             shape = (horizon, *first.shape[:-1], on.A, first.shape[-1])
             found["q"] = jnp.broadcast_to(0.0 * jnp.expand_dims(first, -2), shape)
     else:
