@@ -123,7 +123,7 @@ def solve(
     """
     import mmdp
 
-    deciding.build()  # what is wrong with the options is said before anything is read
+    deciding.build()  # wrong options are reported before anything is read
     if out is not None:
         _check_has_table(deciding.method)
     if certify is not None:
