@@ -29,9 +29,9 @@ def to_gymnasium(
 
     The observation is the state. After ``horizon`` steps (or the model's own number, if it
     varies with time) the episode is truncated, and the last reward includes the discounted
-    terminal value; without a horizon it never ends. An action that is not allowed counts as the lowest
-    allowed one; ``info["action_mask"]`` says which are, ``info["taken"]`` what was done and
-    ``info["time"]`` the time. ``seed`` is that of the first ``reset()`` without one.
+    terminal value; without a horizon it never ends. An action that is not allowed counts as
+    the lowest allowed one; ``info["action_mask"]`` says which are, ``info["taken"]`` what was
+    done and ``info["time"]`` the time. ``seed`` is that of the first ``reset()`` without one.
 
     With Gymnasium installed::
 

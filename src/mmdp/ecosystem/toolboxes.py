@@ -106,9 +106,9 @@ def _expected(P: Sequence[Any], R: Sequence[Any]) -> Array:
 def to_quantecon(model: MMDP, m: int = 0) -> Any:
     """Model ``m`` as ``quantecon.markov.DiscreteDP`` in its form by state-action pairs.
 
-    Actions that are not allowed have no pair; transitions are sparse where the model's are.
+    Actions that are not allowed have no pair; transitions are sparse if the model's are.
 
-    With quantecon there, ``to_quantecon(model, 0).solve().v`` are the optimal values.
+    With quantecon installed, ``to_quantecon(model, 0).solve().v`` are the optimal values.
     """
     try:
         from quantecon.markov import DiscreteDP
