@@ -1,4 +1,4 @@
-"""A method of one's own in 40 lines: several starts of WSU with perturbed weights, the best kept.
+"""A method of your own in 40 lines: WSU with several perturbed weights; the best policy wins.
 
 python examples/new_method.py
 """

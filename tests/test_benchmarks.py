@@ -300,20 +300,22 @@ def test_files_say_the_same_as_the_terminal(trial: tuple[Path, str]) -> None:
     assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_page_is_filled_between_its_marks(trial: tuple[Path, str], tmp_path: Path) -> None:
-    document = json.loads((trial[0] / "bench.json").read_text())
-    page = tmp_path / "performance.md"
-    page.write_text(f"before\n{suite.BEGIN}\nold\n{suite.END}\nafter\n", encoding="utf-8")
-    suite.fill_page(document, page)
-    suite.fill_page(document, page)  # again, over itself
-    text = page.read_text(encoding="utf-8")
-    assert text.startswith(f"before\n{suite.BEGIN}\n")
-    assert text.endswith(f"{suite.END}\nafter\n")
-    assert "old" not in text
-    assert text.count("| **growth** ") == 1
-    page.write_text("no marks", encoding="utf-8")
-    with pytest.raises(mmdp.InputError, match="missing"):
-        suite.fill_page(document, page)
+def test_a_run_of_everything_writes_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "RESULTS.md"
+    monkeypatch.setattr(suite, "RESULTS", results)
+    monkeypatch.setattr(suite, "FULL", QUICK)
+    monkeypatch.setattr(suite, "SECTIONS", {"loading": suite.SECTIONS["loading"]})
+    for partial in ("--quick", "--only=loading"):
+        assert suite.main([partial, "--json", "--out", str(tmp_path)]) == 0
+        assert not results.exists()
+    for _ in range(2):  # the second over the first
+        assert suite.main(["--json", "--out", str(tmp_path)]) == 0
+    text = results.read_text(encoding="utf-8")
+    assert text == (tmp_path / "bench.md").read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    assert text.count("| **loading** ") == 1
 
 
 def test_only_some_sections_as_json(tmp_path: Path) -> None:
@@ -362,7 +364,7 @@ def test_a_quick_trial_has_no_verdicts_and_a_full_run_has() -> None:
     for quick in (True, False):
         report = suite.Report(suite.Options(quick=quick), rows, {"loops": 1.0}, load=[0.0, 0.0])
         lines = [*suite.heading(report), *(table.text(row, report.verdicts) for row in rows)]
-        texts = ["\n".join(lines), suite.page_part(report.document())]
+        texts = ["\n".join(lines), suite.page(report.document())]
         for text in texts:
             assert ("floor" in text, "missed" in text.lower()) == (not quick, not quick)
         assert all(("reached" in row) == (not quick) for row in report.document()["rows"])

@@ -1,9 +1,9 @@
 """Conformance kits: what every kernel and every method must pass, ours and yours.
 
 ``check_kernel(kernel)`` compares a kernel with the numpy specification on every storage and
-shape; ``check_method(method)`` checks what a Solution promises. Both raise AssertionError
-with a sentence. ``random_model`` makes the tiny instances, ``plain_returns`` and
-``best_by_enumeration`` are slow and independent of the kernels.
+shape; ``check_method(method)`` checks what a Solution promises. Both raise an
+AssertionError that says what differs. ``random_model`` makes tiny instances;
+``plain_returns`` and ``best_by_enumeration`` are slow and independent of the kernels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels import Kernel, Problem
+from mmdp.kernels import Kernel, Problem, get
 from mmdp.kernels.numpy_kernel import NumpyKernel
 from mmdp.kernels.planner import (
     ACTIONS,
@@ -154,7 +154,7 @@ def _restored(model: MMDP, storage: Any) -> MMDP:
 
 
 def by_time(model: MMDP, horizon: int, seed: int) -> Problem:
-    """The model's problem with actions allowed by time, at random; half of the seeds as it is."""
+    """The model's problem, for half of the seeds with actions allowed at random by time."""
     x, rng = model.problem, np.random.default_rng(seed + 2)
     if seed % 2:
         return x
@@ -323,7 +323,7 @@ def check_episodes(
 ) -> None:
     """Compare episodes of every kind of planner, one by one, and the decisions of a search.
 
-    They run in the planner's models and in others, of which it can explain some steps only.
+    They run in the planner's models and in others, where it can explain some steps only.
     """
     truth, x = NumpyKernel(), by_time(model, horizon, seed)
     others = random_model(
@@ -386,22 +386,23 @@ def check_method(
     seeds: Iterable[int] = range(10),
     backend: str | Kernel = "auto",
 ) -> None:
-    """Check what a Solution promises: exact value, legal policy, seeded, limits honoured.
+    """Check what a Solution promises: an exact value, a legal policy, seeds and limits respected.
 
-    Runs on ``model`` where given, else on random ones.
+    Runs on ``model``, or on random models if there is none.
 
     >>> check_method("wsu", seeds=[0, 1])
     """
     cases = [(model, horizon)] if model is not None else [(random_model(s), None) for s in seeds]
     for case, steps in cases:
         steps = steps or case.horizon or 4
-        solution = solve(case, steps, method, seed=1, backend=backend)
+        kernel = get(backend, case.problem, steps)  # "auto" may change to numba in between
+        solution = solve(case, steps, method, seed=1, backend=kernel)
         _check_solution(solution, case, steps)
-        again = solve(case, steps, method, seed=1, backend=backend)
+        again = solve(case, steps, method, seed=1, backend=kernel)
         assert again.value == solution.value, f"{solution.method} is not reproducible by seed"
         seen: list[Progress] = []
         stopped = solve(
-            case, steps, method, seed=1, backend=backend, time_limit=1e-9, callback=seen.append
+            case, steps, method, seed=1, backend=kernel, time_limit=1e-9, callback=seen.append
         )
         _check_solution(stopped, case, steps)
         best = [progress.best for progress in seen]

@@ -119,7 +119,7 @@ def expected_rewards(
 
 
 def per_next_worth_keeping(per_next: Array | None, support: Support) -> Array | None:
-    """None where the reward of a row is the same for every next state that can happen."""
+    """None if the reward of a row is the same for every possible next state."""
     assert per_next is not None
     filled = np.flatnonzero(np.diff(support.indptr))
     starts = support.indptr[filled]

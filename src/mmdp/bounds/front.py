@@ -29,7 +29,7 @@ from mmdp.validate import check_horizon, check_time_limit
 if TYPE_CHECKING:
     from mmdp.model import MMDP
 
-SECONDS = 10.0  # of the searches where no time limit is given
+SECONDS = 10.0  # for a search without a time limit
 LP_LIMIT = 200_000  # variables of the linear program
 TIGHT = 1e-9  # relative gap at which a bound meets the incumbent
 FEW = 1000  # steps with pairs of models: where fewer fit the time, models begin one by one
@@ -43,7 +43,7 @@ class BoundProgress(NamedTuple):
 
     method: str
     value: float  # the best bound so far
-    incumbent: float  # the value it cannot pass; -inf where there is none
+    incumbent: float  # the value it cannot pass; -inf if there is none
     seconds: float
 
 
@@ -71,15 +71,15 @@ def bound(
         One of ``BOUNDS``.
     time_limit
         Seconds for the searches (``pairs``, ``dual``, ``pair-dual``, ``lp``, ``best``); 10
-        where not given. Compilation on first use is not counted. A short limit gives a
+        by default. Compilation on first use is not counted. A short limit gives a
         weaker bound, never an invalid one.
     incumbent
-        A Solution, a MarkovPolicy or a value: where the searches aim. Without one CADP finds
-        it. A wrong value costs tightness only: the bound is never below it.
+        A Solution, a MarkovPolicy or a value for the searches to aim at; found by CADP by
+        default. A wrong value only makes the bound less tight: it is never below it.
     backend
         As for :func:`mmdp.solve`.
     seed
-        Of the order in which pairs of models are tried.
+        Seed of the order in which pairs of models are tried.
     callback
         Called with a :class:`BoundProgress` while a search runs. Ctrl-C returns the best
         bound so far.
@@ -110,7 +110,7 @@ def bound(
 
 
 class _Enough(Exception):
-    """The time for the incumbent is over."""
+    """The time for the incumbent is up."""
 
 
 @dataclass
@@ -169,7 +169,7 @@ class Search:
             self._find_incumbent(self.started + 0.2 * seconds)
 
     def _find_incumbent(self, until: float) -> None:
-        """CADP's policy, or the best one so far when its time is over."""
+        """CADP's policy, or the best one so far when its time is up."""
 
         def watch(policy: Any, value: float) -> None:
             self.policy, self.target = policy, value
@@ -205,7 +205,7 @@ class Search:
 
     @property
     def tolerance(self) -> float:
-        """How near a bound must come to the incumbent to meet it."""
+        """How close a bound must come to the incumbent to meet it."""
         return TIGHT * closed.scale_of(self.target, self.problem, self.horizon)
 
     def left(self) -> float:
@@ -251,7 +251,7 @@ class Search:
         self.note("lp", x.value(y, subgradient=False) + x.rounding(y), "markov")
 
     def run_best(self) -> None:
-        """The closed forms where they are exact; else pairs, then the dual that fits the time."""
+        """The closed forms if they are exact; else pairs, then the dual that fits the time."""
         alone = int((self.problem.weights > 0).sum()) == 1
         if self.met or alone or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
             return
@@ -272,7 +272,7 @@ class Search:
     def _prices_of_single_models(self, pairs: Pairs, cost: float) -> Descent | None:
         """Multipliers of the dual of single models, then of pairs on a coarse grid.
 
-        None where a tenth of the time shows that such multipliers do not help pairs.
+        None if a tenth of the time shows that such multipliers do not help pairs.
         """
         coarse = COARSE._replace(first=pairs.first, second=pairs.second)
         start, left = clock(), self.left()
@@ -327,7 +327,7 @@ class Search:
         self, name: str, pairs: Pairs | None, first: Descent | None = None,
         until: float = math.inf, while_fast: bool = False,
     ) -> Descent:  # fmt: skip
-        """Minimise D over these pairs, from the multipliers of ``first`` where given."""
+        """Minimise D over these pairs, from the multipliers of ``first`` if given."""
         deadline = min(until, self.deadline)
         if first is None:
             x = Relaxation(self.problem, self.horizon, self.kernel, pairs)
@@ -384,9 +384,9 @@ class Search:
         return search.delta is not None and search.delta < level * (search.best - self.target)
 
     def _warm_start(self, search: Descent) -> None:
-        """Begin at y = theta (q - v) of the incumbent policy where that is better than y = 0.
+        """Begin at y = theta (q - v) of the incumbent policy if that is better than y = 0.
 
-        With these prices every policy is worth the incumbent to each model, so that
+        With these prices every policy is worth as much as the incumbent to each model, so
         D = value + sum_{t,s} gamma^t max_a H(a): a certificate in closed form at theta = 1.
         """
         if self.policy is None:

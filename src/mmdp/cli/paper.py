@@ -1,4 +1,4 @@
-"""mmdp paper: the paper's tables and figure, computed anew."""
+"""mmdp paper: the paper's tables and figure, computed again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def paper(
     Programming (UAI 2023). FOLDER gets results.csv, pictures and one page, paper.html, with the
     computed figures beside the printed ones.
 
-    What was computed before with the same options is reused, also after Ctrl-C (exit status
+    Results computed before with the same options are reused, also after Ctrl-C (exit status
     130).
     """
     from mmdp.paper.cases import CASES, SEED

@@ -24,7 +24,7 @@ from mmdp.kernels.problem import (
     at,
 )
 
-FILLED = 0.1  # share of positive probabilities from which rows are multiplied as dense ones
+FILLED = 0.1  # share of non-zero probabilities from which rows are treated as dense
 
 
 class NumpyKernel(NumpyBounds, NumpyEpisodes):
@@ -75,8 +75,8 @@ class _Passes:
     def forward(self, policy: Table, q: Array | None = None) -> tuple[Table, Array]:
         """The policy and (T, S, M) model weights b under it.
 
-        With q (T, S, A, M) of this policy, each time's actions are first improved for the b
-        that arrives there; the policy returned is the improved one.
+        With q (T, S, A, M) of this policy, the actions of each time are first improved for the b
+        that arrives there, and the improved policy is returned.
         """
         x, T = self.problem, self.horizon
         b = np.empty((T, x.n_states, x.n_models))
@@ -147,7 +147,7 @@ class Sweeper(_Passes):
         self.q = None
         if start is not None:
             return start, self.problem.returns(self.backward("given", policy=start).first)
-        wsu = self.backward("weighted", self.problem.prior_weights())  # these in place of b
+        wsu = self.backward("weighted", self.problem.prior_weights())
         assert wsu.actions is not None
         return wsu.actions, self.problem.returns(wsu.first)
 
@@ -161,7 +161,7 @@ class Sweeper(_Passes):
 
 
 def _weighed(b: Array, q: Array, allowed: npt.NDArray[np.bool_]) -> Array:
-    """(S, A) G = sum_m b q, -inf where not allowed."""
+    """(S, A) G = sum_m b q, -inf if not allowed."""
     finite = np.where(allowed[:, :, None], q, 0.0)
     G: Array = np.matmul(finite, b[:, :, None])[:, :, 0]
     G[~allowed] = -np.inf
@@ -182,7 +182,7 @@ def choose(G: Array, b: Array, incumbent: npt.NDArray[np.generic] | None) -> Int
 
 
 class _Dense:
-    """Products with whole rows, models first: one matrix product per model, by BLAS."""
+    """Products with whole rows, models first: BLAS multiplies one matrix per model."""
 
     def __init__(self, problem: Problem) -> None:
         x = problem
@@ -207,7 +207,7 @@ class _Dense:
 
 
 class _Sparse:
-    """Products with the entries of the pattern alone; same methods as :class:`_Dense`."""
+    """Products with the entries of the pattern only; same methods as :class:`_Dense`."""
 
     def __init__(self, problem: Problem) -> None:
         import scipy.sparse

@@ -40,7 +40,7 @@ TIE = 1e-12  # two actions whose G differ by less, relative to their size, are t
 
 
 def aligned(*shape: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-    """An empty array that begins where a cache line does: vectors of its rows cross none.
+    """An empty array that begins at a cache line, so that vectors do not cross one.
 
     >>> aligned(3, 8).ctypes.data % LINE
     0
@@ -105,7 +105,7 @@ class Problem(NamedTuple):
 
 
 def at(array: npt.NDArray[Any], t: int) -> npt.NDArray[Any]:
-    """The slice of time t of an array that may not vary with time (length 1)."""
+    """The slice at time t of an array whose time axis may have length 1 (the same at all times)."""
     result: npt.NDArray[Any] = array[t if len(array) > 1 else 0]
     return result
 
@@ -122,7 +122,7 @@ class Backward(NamedTuple):
 
     first: (S, M) values at the first step. actions: (T, S), or (T, S, M) each model's own.
     values: (T + 1, S, M). gradient: (T, S, A) G, without the factor gamma^t; entries of
-    actions that are not allowed are -inf. q: (T, S, A, M), -inf where not allowed.
+    actions that are not allowed are -inf. q: (T, S, A, M), -inf if not allowed.
     """
 
     first: Array
@@ -133,13 +133,13 @@ class Backward(NamedTuple):
 
 
 class Ascent(NamedTuple):
-    """Where one ascent ended: the last policy that was better than the one before."""
+    """The end of one ascent: the last policy that was better than the one before."""
 
     policy: IntArray  # (T, S)
     returns: Array  # (M,)
     value: float
     trace: list[float]  # the value of the start and after every sweep that improved it
-    sweeps: int  # the one that confirms a maximum included
+    sweeps: int  # including the one that confirms a maximum
     end: Literal["maximum", "tolerance", "limit"]
 
 
@@ -169,7 +169,7 @@ class Reach(NamedTuple):
 
 
 class Kernel(Protocol):
-    """The numerical work behind every method: all of it, there is no other way in.
+    """All the numerical work behind the methods, and the only way to it.
 
     :class:`mmdp.kernels.numpy_kernel.NumpyKernel` is the specification in plain numpy, and
     :func:`mmdp.testing.check_kernel` compares any other kernel with it.
@@ -224,7 +224,7 @@ class Kernel(Protocol):
         ``tol * max(1, |value|)``, or after ``max_sweeps``.
 
         ``watch(policy, value)`` is called with the start and with improved policies, after every
-        sweep or every few; what it raises ends the ascent.
+        sweep or every few. An exception raised by it ends the ascent.
         """
         ...
 

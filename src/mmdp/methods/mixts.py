@@ -24,7 +24,7 @@ class MixTS(Planning):
         ``"episode"``: one draw for a whole episode, as in the paper; ``"step"``: a draw at
         every step.
     likelihood
-        What the belief learns from: ``"transition"`` (the next state), ``"reward"`` (as the
+        What the belief learns from: ``"transition"`` (the next state), ``"reward"`` (as in the
         published adaptation) or ``"both"``.
     carry
         Keep the belief from one simulated episode to the next, as the published adaptation

@@ -31,12 +31,12 @@ def from_draws(
     weights: npt.ArrayLike | None = None,
     **fields: Any,
 ) -> MMDP:
-    """Map draws of parameters to models, one model a draw.
+    """Map draws of parameters to models, one model per draw.
 
     Parameters
     ----------
     draws
-        One row or entry per draw: a DataFrame (a probabilistic sensitivity analysis, say), the
+        One row or entry per draw: a DataFrame (such as a probabilistic sensitivity analysis), the
         path of one as ``.csv`` or ``.parquet``, a mapping of name to array (n,) or (n, ...),
         or an ArviZ InferenceData, whose chains and draws are joined.
     build
@@ -44,8 +44,8 @@ def from_draws(
         dict of arguments of :class:`mmdp.MMDP`: for one draw ``transitions`` (S, A, S'),
         ``rewards`` (S, A) and so on; called with arrays over draws, the same with draws first.
     vectorized
-        True: call it once with arrays; False: once a draw. None (the default): try the former
-        and keep it where it agrees with the first and the last draw built alone.
+        True: call it once with arrays. False: once per draw. None (the default): try the former
+        and keep it if it agrees with the first and the last draw built alone.
     weights
         (n,) weights of the draws (see :func:`weights_from_log_likelihood`).
     fields
@@ -190,7 +190,7 @@ def _named(result: Any, where: str) -> dict[str, Any]:
 
 
 def _at_once(table: Draws, count: int, build: Build, insist: bool) -> dict[str, Any] | None:
-    """build() called with arrays; None where it is not vectorised."""
+    """build() called with arrays; None if it is not vectorised."""
     try:
         parts = _named(build({k: v.copy() for k, v in table.items()}), "build with arrays")
         transitions = np.asarray(parts["transitions"], dtype=np.float64)

@@ -74,7 +74,7 @@ def _prices(t_from, t_to, y, lo, hi, allowed, h, best):  # type: ignore[no-untyp
 
 
 class _Place(NamedTuple):
-    """Where a descent stands (see :meth:`mmdp.kernels.problem.Kernel.descend`)."""
+    """The position of a descent (see :meth:`mmdp.kernels.problem.Kernel.descend`)."""
 
     y: Array
     u: Array

@@ -1,7 +1,7 @@
 """The CPU kernel: compiled by numba on first use.
 
-Threads are plain Python threads around code that releases the interpreter lock: they sleep
-between passes (within one see steps), and no global threading layer is touched.
+Threads are plain Python threads around code that releases the interpreter lock. They sleep
+between passes and touch no global threading layer; steps.py says how they share a pass.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class NumbaKernel(CpuBounds, CpuEpisodes):
         )
 
     def _walk_back(self, x: Problem, do: Orders, state: State) -> None:
-        """Threads share the states of a step, or, if models do not meet, the models."""
+        """Threads share the states of a step, or the models if these are independent."""
         ground, S, M = Ground.of(x), x.n_states, x.n_models
         one_row = do.mode == ACTIONS and not (do.keep_q or do.keep_gradient)
         work = len(x.indices) * M // (x.n_actions if one_row else 1)

@@ -4,8 +4,8 @@ A backward pass streams p once per time step and is bound by memory bandwidth. A
 pattern is finished before the next begins, so q of one state stays in the cache. One thread
 finishes a state, so results do not depend on the number of threads.
 
-numba optimises a helper again inside each of its callers, which is what compiling takes its
-time for: there are two passes and few helpers.
+numba optimises a helper again inside each of its callers, and that takes most of the compile
+time. Hence two passes and few helpers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned
 # Indices are unsigned: numba then drops its test for negative ones, which halves the code.
 _U = np.uint64
 
-WEIGHTED, OWN, ACTIONS, PROBABILITIES = range(4)  # what a backward pass takes in each state
+WEIGHTED, OWN, ACTIONS, PROBABILITIES = range(4)  # how a backward pass decides in each state
 
 
 class Ground(NamedTuple):
@@ -63,7 +63,7 @@ class Orders(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a pass reads and writes; what is not wanted has length 0, or 1 along time."""
+    """What a pass reads and writes; unused parts have length 0, or 1 along time."""
 
     actions: IntArray  # (T, S)
     probabilities: Array  # (T, S, A)
@@ -259,7 +259,7 @@ def fore(marks, rank, edges, models, since, choosing, x, c, w):  # type: ignore[
     """b under the actions, from b at step ``since`` on (-1: from the first).
 
     If ``choosing``, the actions after ``since`` are improved on the way by the q that is kept:
-    by turns, the states of a step choose and the models move on.
+    in turn, the states of a step choose and the models move on.
     """
     n_actions, horizon, lowest = x.allowed.shape[2], len(c.actions), max(since, 0)
     zero, width = _U(0), _U(x.p.shape[2])
