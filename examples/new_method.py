@@ -16,7 +16,7 @@ from mmdp.testing import check_method
 
 @dataclass(frozen=True)
 class Perturbed(Method):
-    """WSU with the model weights, then with ``tries`` random weights; the best policy is kept."""
+    """WSU with the model weights, then with ``tries`` random ones; keeps the best policy."""
 
     tries: int = 20
     name: ClassVar[str] = "perturbed"
