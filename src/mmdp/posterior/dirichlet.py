@@ -115,12 +115,12 @@ def fit(
         Number of models to compute a policy from, and held-out ones from the same posterior.
     prior
         ``"symmetric"``: the same pseudo-count for every next state of the support; or an array
-        that broadcasts to (S, A, S'), 0 for what cannot happen.
+        (S, S') or one that broadcasts to (S, A, S'), 0 for what cannot happen.
     concentration
         The pseudo-count (symmetric), or the factor of the array.
     support
-        Next states that may happen: ``"all"``, ``"seen"`` (those in the log), or a mask that
-        broadcasts to (S, A, S').
+        Next states that may happen: ``"all"``, ``"seen"`` (those in the log), or a mask (S, S')
+        or one that broadcasts to (S, A, S').
     rewards
         ``"average"`` of the log by (s, a); ``"normal"``, drawn from the Normal-inverse-gamma
         posterior of each (s, a); or known: an array (S,), (S, A) or (S, A, S'), a table (a
@@ -376,7 +376,12 @@ def _broadcast(values: Any, shape: tuple[int, int, int], what: str, dtype: Any) 
         if dtype is np.bool_ and not np.isin(array, (0, 1)).all():
             raise InputError(f"{what} must hold booleans")
         # (S, S') says which moves exist whatever the action
-        if array.shape == (shape[0], shape[2]) and shape[0] != shape[1]:
+        if array.shape == (shape[0], shape[2]):
+            if shape[0] == shape[1]:
+                raise InputError(
+                    f"{what} of shape {array.shape} could be by state or by action and next "
+                    f"state; give it as (S, 1, S') or (1, A, S')"
+                )
             array = array[:, None, :]
         return np.broadcast_to(array.astype(dtype), shape)
     except (ValueError, TypeError) as error:
