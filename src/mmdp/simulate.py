@@ -19,6 +19,7 @@ from mmdp.methods.belief import BeliefPlanner, tables
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner
 from mmdp.solution import Evaluation
+from mmdp.support import check_memory
 from mmdp.validate import check_seed, check_whole
 
 Array = npt.NDArray[np.float64]
@@ -173,6 +174,7 @@ def _episodes_of(policy: Any, model: MMDP, episodes: int | None) -> int:
         raise InputError(
             f"episodes must be a whole number of at least 2 (for an error bar), not {episodes!r}"
         )
+    check_memory(16 * int(episodes) * model.n_models, f"{episodes:,} episodes per model")
     return int(episodes)
 
 

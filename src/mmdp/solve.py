@@ -18,11 +18,13 @@ from mmdp.methods.base import Stop, padded
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner
 from mmdp.solution import Evaluation, Provenance, Solution, Status
+from mmdp.support import check_memory
 from mmdp.validate import check_seed
 
 Array = npt.NDArray[np.float64]
 
 PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
+LARGEST = 1e150  # value: variances are squares, and doubles end at 1.8e308
 
 
 def solve(
@@ -80,6 +82,7 @@ def solve(
     steps = check_horizon(model, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
+    _check_memory(chosen.memory(model.problem, steps), steps)
     kernel = kernels.get(backend, model.problem, steps, passes=chosen.passes(model.problem, steps))
     context = Context(
         model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
@@ -118,6 +121,7 @@ def evaluate(
             f"evaluate() needs a policy, not {type(policy).__name__}; Oracle has one policy per "
             "model and is evaluated by solving the models at hand"
         )
+    _check_scale(model, policy.horizon)
     simulated = episodes is not None or not isinstance(policy, MarkovPolicy)
     kernel = kernels.get(
         backend, model.problem, policy.horizon, passes=math.inf if simulated else 2
@@ -191,7 +195,26 @@ def check_horizon(model: MMDP, horizon: int | None) -> int:
             f"the model varies over {model.horizon} time steps, so the horizon must be "
             f"{model.horizon}, not {horizon}"
         )
+    _check_memory(4 * int(horizon) * model.n_states, int(horizon))
+    _check_scale(model, int(horizon))
     return int(horizon)
+
+
+def _check_memory(size: int, steps: int) -> None:
+    check_memory(size, f"a policy over {steps:,} decisions", [Remedy("horizon", do="shorten")])
+
+
+def _check_scale(model: MMDP, horizon: int) -> None:
+    """Refuse values beyond what doubles carry, by what the rewards can add up to."""
+    x = model.problem
+    largest = max(float(x.r.max()), float(x.r.min()), key=abs)
+    last = float(np.abs(x.terminal).max())
+    steps = horizon if x.discount == 1 else (1 - x.discount**horizon) / (1 - x.discount)
+    if not abs(largest) * min(steps, LARGEST) + last <= LARGEST:
+        raise InputError(
+            f"the largest reward is {largest:g} and the horizon {horizon:,}, so values would "
+            f"pass {LARGEST:g}, too large to compute with; give rewards in a larger unit"
+        )
 
 
 def check_time_limit(time_limit: float | None) -> None:

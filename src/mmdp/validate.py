@@ -228,7 +228,7 @@ def check_rewards(
             t, s, a, m = _first(bad)
             place = labels.place(m, s, a, t if len(expected) > 1 else None)
             raise InputError(f"reward is {expected[t, s, a, m]} at {place}; rewards must be finite")
-    if per_next is not None and not np.isfinite(per_next.sum()) and not np.isfinite(per_next).all():
+    if per_next is not None and not np.isfinite(per_next).all():
         t, k, m = _first(~np.isfinite(per_next))
         place = _entry_place(labels, support, k, m, t if len(per_next) > 1 else None)
         raise InputError(f"reward is {per_next[t, k, m]} at {place}; rewards must be finite")

@@ -25,6 +25,7 @@ from mmdp.cli.options import (
     Loading,
     Running,
     build_method,
+    check_out,
     command,
     option,
     takes,
@@ -124,6 +125,7 @@ def solve(
     import mmdp
 
     deciding.build()  # what is wrong with the options is said before anything is read
+    check_out(out, data, deciding.init)
     if out is not None:
         _check_has_table(deciding.method)
     if certify is not None:

@@ -196,6 +196,17 @@ def _refuse_repeats(places: npt.NDArray[Any] | pd.Series, what: str, source: Sou
 
 
 # ---------------------------------------------------------------------- writing
+def is_read_with(file: Path, data: Path) -> bool:
+    """Whether ``file`` is, or would be, read when models are loaded from ``data``."""
+    folder, place = (data if data.is_dir() else data.parent), file.resolve()
+    if place == data.resolve() or place.parent != folder.resolve():
+        return place == data.resolve()
+    if not data.is_dir() and data.stem not in ("training", "test"):
+        return place.stem in (*SIDES, *(f"{data.stem}_{side}" for side in SIDES))
+    plain = place.stem.removeprefix("test_").removeprefix("true_")
+    return plain in (*SIDES, "training", "test", "true", "model")
+
+
 def save_csv(model: MMDP, file: Path) -> None:
     """The table and, beside it, what it does not say."""
     table = entries(model)

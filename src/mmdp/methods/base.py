@@ -166,6 +166,10 @@ class Method:
         """
         return 20
 
+    def memory(self, problem: Problem, horizon: int) -> int:
+        """Bytes that it holds at least: values or weights by time, state and model."""
+        return 8 * horizon * problem.n_states * problem.n_models
+
 
 def start_policy(
     context: Context, init: str | MarkovPolicy, seed: int | None

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from mmdp.kernels.problem import Problem
 from mmdp.methods.base import Context, Method, Outcome
 from mmdp.solution import Status
 
@@ -26,6 +27,9 @@ class Oracle(Method):
     keep_policies: bool = True
 
     name: ClassVar[str] = "oracle"
+
+    def memory(self, problem: Problem, horizon: int) -> int:
+        return 4 * horizon * problem.n_states * problem.n_models * self.keep_policies
 
     def run(self, context: Context) -> Outcome:
         found = context.kernel.backward(

@@ -9,6 +9,7 @@ sigma^2 ~ InverseGamma(a_n, b_n).
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ import pandas as pd
 
 from mmdp.domains._common import check_choice, check_count, generators
 from mmdp.errors import InputError, MemoryLimitError, Remedy
-from mmdp.io.folders import TABLES, replace_folder
+from mmdp.io.folders import TABLES, is_read_with, replace_folder
 from mmdp.io.tables import by_label
 from mmdp.io.writing import Writer, check_writable
 from mmdp.model import MMDP
@@ -201,6 +202,8 @@ def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options:
             f"{folder}: holds {taken[0]} already",
             ["name another folder", Remedy("overwrite", True)],
         )
+    if isinstance(log, (str, os.PathLike)) and is_read_with(Path(log), folder):
+        raise InputError(f"{log}: the models would be written over it; name another folder")
     found = fit(log, **options)
     pairs = pd.DataFrame(list(found.unseen), columns=["state", "action"])
     document = {
