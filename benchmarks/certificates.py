@@ -21,7 +21,7 @@ import mmdp
 from mmdp.bounds import bound
 from mmdp.bounds.descent import Descent
 from mmdp.bounds.front import BoundProgress
-from mmdp.bounds.relaxation import Relaxation, open_actions
+from mmdp.bounds.relaxation import Relaxation
 from mmdp.methods.exact import Exact
 from mmdp.methods.milp import MILP
 
@@ -75,7 +75,7 @@ def steps() -> None:
     for name, (load, horizon, _) in CASES.items():
         model = load()
         solution = mmdp.solve(model, horizon, backend="numba")
-        x = Relaxation(model.problem, open_actions(model.problem, horizon), threads=2)
+        x = Relaxation(model.problem, horizon, mmdp.kernels.get("numba", threads=2))
         search = Descent(x, solution.value)
         search.run(max_steps=2)
         paper = mmdp.CADP(sweeps="paper")

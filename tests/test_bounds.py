@@ -14,12 +14,15 @@ import mmdp
 from mmdp.bounds import BOUNDS, Bound, bound
 from mmdp.bounds.descent import Descent
 from mmdp.bounds.matching import match, rounds
-from mmdp.bounds.relaxation import Groups, Relaxation, open_actions, reach_bounds
+from mmdp.bounds.relaxation import Relaxation, open_actions, reach_bounds
 from mmdp.kernels import Problem
+from mmdp.kernels.cpu.kernel import NumbaKernel
+from mmdp.kernels.problem import Pairs
 from mmdp.testing import random_model
 
 SEEDS = st.integers(0, 2**32 - 1)
 NO_TIME = {"deadline": None, "derandomize": True}
+KERNEL = mmdp.kernels.get("numba")
 
 
 def at_least(n: int) -> int:
@@ -100,7 +103,7 @@ def best_history(model: mmdp.MMDP, horizon: int) -> float:
             return float(beta @ x.terminal[s])
         p = dense(x, t)[s]
         best = -np.inf
-        for a in np.flatnonzero(x.allowed[s]):
+        for a in np.flatnonzero(at(x.allowed, t)[s]):
             value = float(beta @ at(x.r, t)[s, a])
             for z in range(x.n_states):
                 after = beta * p[a, z]
@@ -112,11 +115,11 @@ def best_history(model: mmdp.MMDP, horizon: int) -> float:
     return sum(go(0, s, x.weights) * x.initial[s] for s in np.flatnonzero(x.initial))
 
 
-def random_pairs(n: int, rng: np.random.Generator) -> Groups:
+def random_pairs(n: int, rng: np.random.Generator) -> Pairs:
     order = rng.permutation(n)
     half = rng.integers(0, n // 2 + 1)
     reach, width = int(rng.integers(0, 9)), float(rng.choice([0.1, 0.5, 2.0]))
-    return Groups(order[:half].copy(), order[half : 2 * half].copy(), reach, width)
+    return Pairs(order[:half].copy(), order[half : 2 * half].copy(), reach, width)
 
 
 def random_multipliers(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
@@ -131,7 +134,7 @@ def test_every_multiplier_gives_a_bound(seed: int) -> None:
     model, T = tiny(seed, 150)
     rng = np.random.default_rng(seed)
     truth = best_markov(model, T)
-    x = Relaxation(model.problem, open_actions(model.problem, T))
+    x = Relaxation(model.problem, T, KERNEL)
     for _ in range(2):
         y = random_multipliers(x.u.shape, rng)
         assert x.value(y) + x.rounding(y) >= truth
@@ -159,7 +162,7 @@ def test_every_method_bounds_what_it_says(seed: int) -> None:
 def test_pairs_bound_policies_with_memory(seed: int) -> None:
     model, T = tiny(seed, 60)
     rng = np.random.default_rng(seed)
-    x = Relaxation(model.problem, open_actions(model.problem, T))
+    x = Relaxation(model.problem, T, KERNEL)
     x.group(random_pairs(model.n_models, rng))
     assert x.value() + x.rounding(None) >= best_history(model, T)
 
@@ -172,7 +175,7 @@ def test_closing_actions_loses_no_better_policy(seed: int) -> None:
     every = policies(model, T)
     value = returns(model, every)
     target = float(np.quantile(value, rng.choice([0.3, 0.8, 1.0])))
-    x = Relaxation(model.problem, open_actions(model.problem, T))
+    x = Relaxation(model.problem, T, KERNEL)
     x.group(random_pairs(model.n_models, rng))
     search = Descent(x, target)
     for _ in range(3):
@@ -180,8 +183,8 @@ def test_closing_actions_loses_no_better_policy(seed: int) -> None:
         search.close_actions(probe_until=np.inf)
     assert search.bound >= value.max()
     t, s = np.indices(every.shape[1:])
-    inside = x.mask[t, s, every].all(axis=(1, 2))
-    reach = np.array([_reaches_closed(model, one, x.mask) for one in every[~inside]])
+    inside = x.open[t, s, every].all(axis=(1, 2))
+    reach = np.array([_reaches_closed(model, one, x.open) for one in every[~inside]])
     lost = value[~inside][reach] if len(reach) else np.array([])
     assert (lost <= target + 1e-9 * max(1.0, abs(target))).all()
 
@@ -198,8 +201,7 @@ def _reaches_closed(model: mmdp.MMDP, actions: np.ndarray, mask: np.ndarray) -> 
 def test_reach_bounds_are_the_extremes_over_policies(seed: int) -> None:
     model, T = tiny(seed, 100)
     x = model.problem
-    mask = open_actions(x, T)
-    lo, hi = reach_bounds(x, mask)
+    lo, hi = reach_bounds(x, T, KERNEL)
     b = np.array(
         [
             mmdp.model_weights(mmdp.MarkovPolicy(one, n_actions=model.n_actions), model)
@@ -209,14 +211,14 @@ def test_reach_bounds_are_the_extremes_over_policies(seed: int) -> None:
     b = np.moveaxis(b, 2, 3)
     np.testing.assert_allclose(hi, b.max(axis=0), rtol=1e-9, atol=1e-300)
     np.testing.assert_allclose(lo, b.min(axis=0), rtol=1e-9, atol=1e-300)
-    mask = mask.copy()
+    mask = open_actions(x, T)
     closed = np.argwhere(mask & (mask.sum(axis=2, keepdims=True) > 1))
     if len(closed) == 0:
         return
     t, s, a = closed[seed % len(closed)]
     mask[t, s, a] = False
     inside = policies(model, T)[:, t, s] != a
-    lo, hi = reach_bounds(x, mask)
+    lo, hi = reach_bounds(x.restricted(mask), T, KERNEL)
     np.testing.assert_allclose(hi, b[inside].max(axis=0), rtol=1e-9, atol=1e-300)
     np.testing.assert_allclose(lo, b[inside].min(axis=0), rtol=1e-9, atol=1e-300)
 
@@ -226,32 +228,15 @@ def test_reach_bounds_are_the_extremes_over_policies(seed: int) -> None:
 @given(seed=SEEDS)
 def test_subgradient_is_one(seed: int) -> None:
     """D(z) >= D(y) + <g, z - y>: with d = g / B and keep 0, g = d B gamma^t."""
-    from mmdp.kernels.cpu import bounds as compiled
-
     model, T = tiny(seed, 100)
     rng = np.random.default_rng(seed)
-    x = Relaxation(model.problem, open_actions(model.problem, T))
+    x = Relaxation(model.problem, T, KERNEL)
     x.group(random_pairs(model.n_models, rng))
     y = random_multipliers(x.u.shape, rng)
     value, d = x.value(y), np.zeros(x.u.shape)
     gamma = model.discount
-    compiled.direction(
-        0,
-        T,
-        y,
-        x.u,
-        x.lo,
-        x.hi,
-        x._per_hi,
-        x.mask,
-        gamma,
-        x.best,
-        0.0,
-        d,
-        np.empty(T),
-        np.empty(model.n_actions),
-    )
-    g = d * x.hi[:, :, None] * (gamma ** np.arange(T))[:, None, None, None]
+    KERNEL.descend(x.problem, T, y, x.u, x.best, x.reach, 0.0, d)
+    g = d * x.reach.hi[:, :, None] * (gamma ** np.arange(T))[:, None, None, None]
     for _ in range(5):
         z = y + random_multipliers(y.shape, rng)
         line = value + float((g * (z - y)).sum())
@@ -263,8 +248,8 @@ def test_pair_of_two_models_is_the_exact_history_value_on_a_fine_grid(seed: int)
     model = random_model(seed, n_models=2, n_states=3, n_actions=2, horizon=0).replace(
         weights=[0.5, 0.5]
     )
-    x = Relaxation(model.problem, open_actions(model.problem, 4))
-    x.group(Groups(np.array([0]), np.array([1]), 2000, 0.005))
+    x = Relaxation(model.problem, 4, KERNEL)
+    x.group(Pairs(np.array([0]), np.array([1]), 2000, 0.005))
     exact = best_history(model, 4)
     assert exact <= x.value() + x.rounding(None)
     assert x.value() == pytest.approx(exact, rel=2e-4, abs=2e-3)
@@ -275,10 +260,10 @@ def test_dual_prices_of_the_program_prove_its_value(seed: int) -> None:
     from mmdp.bounds import lp
 
     model, T = tiny(seed + 50)
-    x = Relaxation(model.problem, open_actions(model.problem, T))
-    program = lp.build(model.problem, x.mask, (x.lo, x.hi))
+    x = Relaxation(model.problem, T, KERNEL)
+    program = lp.build(model.problem, T, x.reach)
     found = lp.solve_relaxation(program, None)
-    y = lp.multipliers(program, found, x.mask, model.n_models, model.discount)
+    y = lp.multipliers(program, found, model.n_models, model.discount)
     assert x.value(y) == pytest.approx(-found.bound, rel=1e-6, abs=1e-6)
     search = Descent(x, best_markov(model, T))
     search.run(max_steps=1500)
@@ -290,7 +275,7 @@ def test_dual_prices_of_the_program_prove_its_value(seed: int) -> None:
 def test_dual_at_zero_is_oracle_and_at_the_policy_its_certificate() -> None:
     model = random_model(7, n_models=4, n_states=3, n_actions=3, horizon=0)
     solution, T = mmdp.solve(model, 3), 3
-    x = Relaxation(model.problem, open_actions(model.problem, T))
+    x = Relaxation(model.problem, T, KERNEL)
     oracle = mmdp.solve(model, T, "oracle").value
     assert x.value(np.zeros(x.u.shape)) == pytest.approx(oracle)
     found = mmdp.kernels.get("numpy").backward(
@@ -298,7 +283,7 @@ def test_dual_at_zero_is_oracle_and_at_the_policy_its_certificate() -> None:
     )
     advantage = np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
     prices = np.where(
-        advantage > 0, advantage * x.hi[:, :, None], advantage * x.lo[:, :, None]
+        advantage > 0, advantage * x.reach.hi[:, :, None], advantage * x.reach.lo[:, :, None]
     ).sum(axis=3)
     prices = np.where(model.allowed, prices, -np.inf).max(axis=2)
     factor = model.discount ** np.arange(T)
@@ -309,18 +294,17 @@ def test_dual_at_zero_is_oracle_and_at_the_policy_its_certificate() -> None:
 def test_matching_takes_the_pairs_of_largest_gain() -> None:
     model = random_model(3, n_models=6, n_states=3, n_actions=3, horizon=0)
     x, T = model.problem, 4
-    mask = open_actions(x, T)
-    relaxation = Relaxation(x, mask)
+    relaxation = Relaxation(x, T, KERNEL)
     own = relaxation.group_values(None)
-    groups, tried = match(x, mask, own, deadline=np.inf)
+    pairs, tried = match(x, T, KERNEL, own, deadline=np.inf)
     assert tried == 15
-    relaxation.group(groups)
+    relaxation.group(pairs)
     found = relaxation.value()
     values = []
     for order in itertools.permutations(range(6)):
         first, second = np.array(order[:3]), np.array(order[3:])
         if (first < second).all() and (np.diff(first) > 0).all():
-            relaxation.group(Groups(first, second, groups.reach, groups.width))
+            relaxation.group(Pairs(first, second, pairs.reach, pairs.width))
             values.append(relaxation.value())
     assert len(values) == 15
     assert found == pytest.approx(min(values))
@@ -348,8 +332,8 @@ def test_threads_and_seeds_do_not_matter_for_validity_and_the_value_is_the_same(
     model = random_model(11, n_models=6, n_states=5, n_actions=3, horizon=0)
     values = []
     for threads in (1, 3):
-        x = Relaxation(model.problem, open_actions(model.problem, 6), threads=threads)
-        x.group(Groups(np.array([0, 2]), np.array([4, 5])))
+        x = Relaxation(model.problem, 6, NumbaKernel(threads))
+        x.group(Pairs(np.array([0, 2]), np.array([4, 5])))
         search = Descent(x, mmdp.solve(model, 6).value)
         search.run(max_steps=40)
         values.append(search.bound)

@@ -514,7 +514,7 @@ def test_population_posterior_is_like_the_reference() -> None:
 def test_population_small_cadp_above_wsu(seed: int) -> None:
     """On training models at T = 50 CADP closes a tenth or more of the gap from WSU to Oracle.
 
-    The margin depends on the log: 143 to 518 for these seeds, 848 on the paper's test models.
+    The margin depends on the draws: 535 to 768 for these seeds, 848 on the paper's test models.
     """
     train = domains.population_small(seed=seed).train
     best, start = mmdp.solve(train, 50).value, mmdp.solve(train, 50, "wsu").value

@@ -10,7 +10,6 @@ import mmdp
 from mmdp import kernels
 from mmdp.bounds.closed import magnitude
 from mmdp.methods.base import Context, Progress
-from mmdp.methods.cadp import ascend
 from mmdp.methods.exact import Exact
 from mmdp.methods.milp import MILP
 from mmdp.methods.polish import ascend_inside, polish
@@ -97,7 +96,7 @@ def test_polish_is_never_worse_and_leaves_some_local_maxima() -> None:
         model = random_model(seed, n_models=4, n_states=3, n_actions=3, horizon=0, discount=0.9)
         context = Context(model, 3, kernels.get("numpy"))
         start = np.argmax(model.allowed, axis=1)[None].repeat(3, axis=0).astype(np.int32)
-        local = ascend(context, start)
+        local = context.kernel.ascend(model.problem, 3, [start], sweeps="paper")[0]
         found, value = polish(context, local.policy, seconds=5)
         assert value >= local.value
         assert value == pytest.approx(float(returns(model, found[None])[0]), rel=1e-9, abs=1e-9)

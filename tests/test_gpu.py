@@ -1,76 +1,87 @@
-"""The jax kernel on a GPU: the same answers as numpy's. Skipped, and counted, elsewhere."""
+"""The jax kernel on a GPU: the same answers as numpy's. Skipped, and counted, elsewhere.
+
+``tests/test_jax.py`` runs there too; here is what only a GPU does, and larger problems.
+"""
 
 from __future__ import annotations
 
-import importlib.util
+from typing import Any
 
 import numpy as np
 import pytest
 
 import mmdp
-from mmdp.testing import _check_passes, random_model
+from mmdp.kernels.numpy_kernel import NumpyKernel
+from mmdp.kernels.problem import Problem
 
 pytestmark = pytest.mark.gpu
-SIZES = {"n_models": 5, "n_states": 4, "n_actions": 3}
+jax = pytest.importorskip("jax", reason="jax is not installed; pip install 'mmdp[jax]'")
+
+from mmdp.kernels.jax import gpu  # noqa: E402
+from mmdp.kernels.jax.kernel import JaxKernel  # noqa: E402
+from tests.test_jax import same_ends  # noqa: E402
+
+M, S, A, T = 300, 20, 3, 8  # more models than a program takes, more states than one step of it
 
 
 @pytest.fixture(scope="module", autouse=True)
-def gpu() -> None:
-    if importlib.util.find_spec("jax") is None:
-        pytest.skip("jax is not installed; pip install 'mmdp[jax]'")
-    import jax
-
+def device() -> None:
     if jax.devices()[0].platform != "gpu":
         pytest.skip("no GPU here")
 
 
-@pytest.mark.parametrize(("storage", "horizon"), [("dense", 0), ("sparse", 0), ("dense", 4)])
-@pytest.mark.parametrize("rows", [None, False])
-def test_passes_equal_numpy(storage: str, horizon: int, rows: bool | None) -> None:
-    from mmdp.kernels.jax.kernel import JaxKernel, Tuning
-
-    kernel = JaxKernel(tuning=Tuning(rows=rows))
-    assert kernel.tuning.rows is (rows is None)
-    for seed in range(20):
-        model = random_model(seed, **SIZES, horizon=horizon, storage=storage)
-        _check_passes(kernel, model, 4, seed, 1e-9)
-
-
-@pytest.mark.parametrize("precision", ["double", "mixed"])
-def test_two_hundred_random_solves_equal_numpy(precision: str) -> None:
-    for seed in range(100):
-        for storage in ("dense", "sparse"):
-            model = random_model(seed, **SIZES, horizon=0, storage=storage)
-            expected = mmdp.solve(model, 6, backend="numpy")
-            found = mmdp.solve(model, 6, backend="jax", precision=precision)
-            assert abs(found.value - expected.value) <= 1e-9 * max(1.0, abs(expected.value))
+def instance(seed: int, storage: Any = "dense") -> Problem:
+    rng = np.random.default_rng(seed)
+    p = rng.gamma(0.5, size=(M, S, A, S)) + 1e-6
+    if storage == "sparse":
+        p[..., 5:] = 0.0
+    return mmdp.MMDP(
+        p / p.sum(axis=-1, keepdims=True), rng.normal(size=(M, S, A)), storage=storage,
+        initial=np.full(S, 1 / S), weights=rng.dirichlet(np.ones(M)), discount=0.9,
+    ).problem  # fmt: skip
 
 
-@pytest.mark.parametrize("precision", ["double", "mixed"])
-@pytest.mark.parametrize("name", ["riverswim", "hiv", "inventory", "population_small", "garnet"])
-def test_domains_equal_numpy(name: str, precision: str) -> None:
-    model, _ = mmdp.domains.DOMAINS[name](seed=0)
-    expected = mmdp.solve(model, 8, backend="numpy")
-    found = mmdp.solve(model, 8, backend="jax", precision=precision)
-    assert abs(found.value - expected.value) <= 1e-9 * abs(expected.value)
-    assert abs(mmdp.evaluate(found, model, backend="numpy").mean - found.value) <= 1e-9 * abs(
-        found.value
-    )
+def starts(seed: int) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    return [None, *rng.integers(0, A, (3, T, S)).astype(np.int32)]
 
 
-def test_starts_together_equal_starts_alone() -> None:
-    from mmdp.kernels.jax.kernel import JaxKernel
+@pytest.mark.parametrize("rows", [True, False])
+def test_ascents_equal_numpy(rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With our own kernel in both passes, and with the compiler's."""
+    monkeypatch.setattr(gpu, "PROGRAMS_THAT_FILL", 0)
+    tuning = JaxKernel().tuning
+    assert tuning.rows
+    assert tuning.wide
+    kernel = JaxKernel(tuning=tuning._replace(rows=rows))
+    for seed in range(5):
+        x = instance(seed)
+        same_ends(kernel.ascend(x, T, [None]), NumpyKernel().ascend(x, T, [None]))
 
-    model, _ = mmdp.domains.garnet(seed=1)
-    tables = np.stack([mmdp.MarkovPolicy.random(model, 10, k).table for k in range(8)])
-    together = JaxKernel().cadp(model.problem, 10, tables)
-    for k in range(8):
-        alone = JaxKernel().cadp(model.problem, 10, tables[k : k + 1])
-        assert together.values[k] == pytest.approx(alone.values[0], rel=1e-9)
+
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+def test_starts_together_equal_numpy(storage: str) -> None:
+    for seed in range(3):
+        x = instance(seed, storage)
+        same_ends(JaxKernel().ascend(x, T, starts(seed)), NumpyKernel().ascend(x, T, starts(seed)))
+
+
+def test_mixed_precision_ends_in_a_maximum_in_64_bits() -> None:
+    for seed in range(3):
+        x = instance(seed)
+        end = JaxKernel("mixed").ascend(x, T, [None])[0]
+        again = NumpyKernel().ascend(x, T, [end.policy])[0]
+        assert again.sweeps == 1
+        np.testing.assert_allclose(end.returns, again.returns, rtol=1e-11)
+
+
+def test_domains_equal_numpy() -> None:
+    model, _ = mmdp.domains.riverswim(seed=0)
+    found, expected = (mmdp.solve(model, 8, backend=name) for name in ("jax", "numpy"))
+    assert found.value == pytest.approx(expected.value, rel=1e-9)
 
 
 def test_auto_finds_the_gpu_for_large_solves() -> None:
     from mmdp import kernels
 
-    problem = random_model(3, **SIZES, horizon=0, storage="dense").problem
-    assert kernels.get("auto", kernels.ACCELERATOR_PAYS_FROM, solving=problem).name == "jax"
+    assert kernels.get("auto", instance(0), kernels.ACCELERATOR_PAYS_FROM).name == "jax"

@@ -33,15 +33,6 @@ LINES = (
 # Imports inside a function that may go up, with the reason: (module, room).
 LAZY: dict[tuple[str, str], str] = {}
 
-# Still to be broken; each line goes when its function has moved down.
-KNOWN = {
-    ("mmdp.bounds.front", "mmdp.solve"),  # bound() asks solve() for an incumbent
-    ("mmdp.methods.belief", "mmdp.simulate"),  # finish() simulates the planner
-    ("mmdp.methods.base", "mmdp.methods.mvp"),  # start_policy() asks MVP for a start
-    ("mmdp.kernels.numba_kernel", "mmdp.kernels.climb"),
-    ("mmdp.kernels.numba_kernel", "mmdp.kernels.induction"),
-}
-
 
 class Import(NamedTuple):
     """One module imports another; ``lazy``: inside a function."""
@@ -134,13 +125,7 @@ def _circle(edges: Sequence[tuple[str, str]]) -> list[str]:
 def test_imports_go_down_only() -> None:
     imports = imports_of(Path(mmdp.__file__).parent)
     assert len(imports) > 300
-    assert wrong_imports([x for x in imports if x[:2] not in KNOWN], LINES, LAZY) == []
-
-
-def test_the_exceptions_are_still_needed() -> None:
-    imports = imports_of(Path(mmdp.__file__).parent)
-    assert {x[:2] for x in imports} >= KNOWN
-    assert {(x.source, room_of(x.target)) for x in imports if x.lazy} >= set(LAZY)
+    assert wrong_imports(imports, LINES, LAZY) == []
 
 
 # ---------------------------------------------------------------------- the checker itself

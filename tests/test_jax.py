@@ -1,15 +1,19 @@
-"""The jax kernel against the numpy specification, its compiled solve against mmdp.solve.
+"""The jax kernel against the numpy specification.
 
-A shape compiles for some tenths of a second, so most tests share a few shapes.
+Every compiled shape costs a second on a GPU, so many random instances share a few shapes.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,230 +21,399 @@ import pytest
 import mmdp
 from mmdp import kernels
 from mmdp.errors import InputError
-from mmdp.kernels.jax import kernel as jax_kernel
-from mmdp.kernels.jax.kernel import JaxKernel, Tuning
+from mmdp.kernels import compiling
 from mmdp.kernels.numpy_kernel import NumpyKernel
-from mmdp.testing import _check_passes, check_kernel, random_model
+from mmdp.kernels.problem import Ascent, Problem, Table
+from mmdp.testing import check_kernel
 
 jax = pytest.importorskip("jax", reason="jax is not installed; pip install 'mmdp[jax]'")
 
-SIZES = {"n_models": 5, "n_states": 4, "n_actions": 3}
-WIDE = Tuning(wide=True)
-PAPER = mmdp.CADP(sweeps="paper")  # what JaxKernel.cadp does unasked
+from mmdp.kernels.jax import arrays, ascent, gpu  # noqa: E402
+from mmdp.kernels.jax.kernel import JaxKernel  # noqa: E402
+
+M, S, A, T = 5, 6, 3, 20
+TRUTH = NumpyKernel()
+ALONE, TOGETHER = (
+    JaxKernel(tuning=JaxKernel().tuning._replace(wide=wide)) for wide in (False, True)
+)
+# rows of 4 to 6 next states, which are padded; one long row among short ones, which is split
+PATTERNS = {
+    "padded": np.arange(S) < np.random.default_rng(0).integers(4, S + 1, (S, A, 1)),
+    "split": np.arange(S) < np.where(np.arange(A) == 2, S, 1)[:, None] * np.ones((S, 1, 1)),
+}
 
 
-def skewed_model(seed: int = 0) -> mmdp.MMDP:
-    """One action leads everywhere, the others to one state: rows that are split."""
+def random_model(seed: int, kind: str) -> mmdp.MMDP:
+    """``"dense"`` varies with time, ``"padded"`` and ``"split"`` do not."""
     rng = np.random.default_rng(seed)
-    p = np.zeros((3, 6, 3, 6))
-    p[:, :, :2, 0] = 1.0
-    p[:, :, 2] = rng.dirichlet(np.ones(6), size=(3, 6))
+    steps = (T,) if kind == "dense" else ()
+    p = (rng.gamma(0.5, size=(*steps, M, S, A, S)) + 1e-6) * PATTERNS.get(kind, 1.0)
+    initial = rng.dirichlet(np.ones(S)) * (np.arange(S) != seed % S)  # some states are not reached
     return mmdp.MMDP(
-        p, rng.normal(size=(3, 6, 3)), initial=rng.dirichlet(np.ones(6)), storage="sparse",
-        weights=[0.2, 0.3, 0.5], discount=0.9,
-    )  # fmt: skip
+        p / p.sum(axis=-1, keepdims=True),
+        rng.normal(size=(*steps, M, S, A)) * rng.choice([1.0, 100.0]),
+        initial=initial / initial.sum(),
+        weights=rng.dirichlet(np.full(M, 0.7)),
+        discount=float(rng.choice([0.5, 0.9, 1.0])),
+        terminal=rng.normal(size=(M, S)),
+        storage="dense" if kind == "dense" else "sparse",
+    )
 
 
-def random_starts(model: mmdp.MMDP, horizon: int, count: int) -> np.ndarray:
-    tables = [mmdp.MarkovPolicy.random(model, horizon, seed).table for seed in range(count)]
-    return np.stack(tables)
+def instance(seed: int, kind: str) -> Problem:
+    """Some actions are not allowed: at some times in ``"dense"``, ever in the others."""
+    times = T if kind == "dense" else 1
+    allowed = np.random.default_rng(seed + 1000).random((times, S, A)) < 0.8
+    return random_model(seed, kind).problem.restricted(allowed | (np.arange(A) == seed % A))
+
+
+def tables(seed: int, count: int, soft: bool = False) -> list[Table]:
+    """Random policies; their actions need not be allowed."""
+    rng = np.random.default_rng(seed)
+    if soft:
+        return list(rng.dirichlet(np.ones(A), size=(count, T, S)))
+    return list(rng.integers(0, A, (count, T, S)).astype(np.int32))
+
+
+def close(found: object, expected: object) -> None:
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-9)  # type: ignore[arg-type]
+
+
+def same_ends(found: list[Ascent], expected: list[Ascent]) -> None:
+    for a, b in zip(found, expected, strict=True):
+        assert (a.policy == b.policy).all()
+        assert (a.sweeps, a.end, a.policy.dtype) == (b.sweeps, b.end, b.policy.dtype)
+        assert a.value == a.trace[-1]
+        close(a.trace, b.trace)
+        close(a.returns, b.returns)
+
+
+@contextmanager
+def compilations() -> Iterator[list[str]]:
+    """What jax compiles inside."""
+    found: list[str] = []
+
+    def hear(event: str, seconds: float, **_: object) -> None:
+        if event.endswith("backend_compile_duration"):
+            found.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(hear)
+    try:
+        yield found
+    finally:
+        jax.monitoring.unregister_event_duration_listener(hear)
 
 
 # ------------------------------------------------------------------ passes
-@pytest.mark.parametrize(("storage", "horizon"), [("dense", 0), ("sparse", 4)])
-def test_passes_equal_numpy(storage, horizon):
-    for seed in range(30):
-        model = random_model(seed, **SIZES, horizon=horizon, storage=storage)
-        _check_passes(JaxKernel(), model, 4, seed, 1e-9)
+@pytest.mark.parametrize("kind", ["dense", "padded"])
+def test_passes_equal_numpy(kind):
+    for seed in range(20):
+        x, sharp, soft = instance(seed, kind), *tables(seed, 1), *tables(seed, 1, soft=True)
+        for policy in (sharp, soft):
+            b = TRUTH.forward(x, T, policy)
+            close(JaxKernel().forward(x, T, policy), b)
+            same_backward(x, "given", policy=policy, weights=b, keep_gradient=True, keep_q=True)
+        b = TRUTH.forward(x, T, sharp)
+        same_backward(x, "given", policy=sharp, keep_values=True, keep_actions=True)
+        same_backward(x, "weighted", weights=x.prior_weights(), keep_values=True)
+        same_backward(x, "weighted", weights=b, policy=sharp)
+        same_backward(x, "own", keep_actions=True)
 
 
-def test_passes_equal_numpy_on_the_smallest_size():
-    model = random_model(34, n_models=1, n_states=1, n_actions=1, horizon=0, storage="dense")
-    _check_passes(JaxKernel(), model, 1, 34, 1e-9)
+def same_backward(x: Problem, choice: str, **options: object) -> None:
+    found, expected = (k.backward(x, T, choice, **options) for k in (JaxKernel(), TRUTH))
+    for name, part in expected._asdict().items():
+        assert (part is None) == (getattr(found, name) is None), f"{choice}: {name}"
+        if part is not None:
+            close(getattr(found, name), part)
 
 
 @pytest.mark.slow
-def test_passes_equal_numpy_on_every_shape():
-    check_kernel(JaxKernel(), seeds=range(60))
+def test_every_shape_equals_numpy():
+    check_kernel(JaxKernel(), seeds=range(4))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("tuning", [Tuning(chain=0), Tuning(unroll=3), Tuning(chain=2, unroll=2)])
-def test_tuning_changes_rounding_only(tuning):
-    for seed in range(8):
-        for storage in ("dense", "sparse"):
-            model = random_model(seed, **SIZES, horizon=0, storage=storage)
-            _check_passes(JaxKernel(tuning=tuning), model, 4, seed, 1e-9)
+def test_rows_by_our_own_gpu_kernel(monkeypatch):
+    """The program itself, interpreted if there is no GPU, on more rows than one step takes."""
+    from jax.experimental import pallas
+
+    interpret = jax.devices()[0].platform == "cpu"
+    monkeypatch.setattr(
+        pallas, "pallas_call", functools.partial(pallas.pallas_call, interpret=interpret)
+    )
+    rng, row_sums = np.random.default_rng(0), jax.jit(gpu.row_sums)
+    p, v, w = (rng.random(shape) for shape in ((2, 18, 130), (18, 130), (2, 130)))
+    after, chosen = rng.integers(0, 18, (2, 18), dtype=np.int32), np.array([1, 0], np.int32)
+    with arrays.double():
+        close(row_sums(p, v, None), (p * v).sum(axis=1))
+        close(row_sums(p, v, after), (p * v[after]).sum(axis=1))
+        close(row_sums(p, w, None, chosen), (p[chosen] * w[:, None]).sum(axis=0))
+
+
+# ------------------------------------------------------------------ ascents
+@pytest.mark.parametrize(
+    ("kind", "sweeps"), [("dense", "two-way"), ("padded", "two-way"), ("padded", "paper")]
+)
+def test_ascents_equal_numpy(kind, sweeps):
+    longest = 0
+    for seed in range(25):
+        x, starts = instance(seed, kind), [None, *tables(seed, 1), *tables(seed, 1, soft=True)]
+        found, expected = (k.ascend(x, T, starts, sweeps=sweeps) for k in (JaxKernel(), TRUTH))
+        same_ends(found, expected)
+        longest = max(longest, *(end.sweeps for end in expected))
+    assert longest > 3
+
+
+@pytest.mark.parametrize("kind", ["dense", "split"])
+def test_starts_together_equal_numpy(kind):
+    assert JaxKernel().tuning.wide == (jax.devices()[0].platform != "cpu")
+    for seed in range(20):
+        x, starts = instance(seed, kind), [*tables(seed, 3), None]
+        if kind == "dense":
+            starts.insert(2, *tables(seed, 1, soft=True))  # goes alone
+        same_ends(TOGETHER.ascend(x, T, starts), TRUTH.ascend(x, T, starts))
+
+
+def test_as_many_starts_go_together_as_fit(monkeypatch):
+    from mmdp.kernels.jax import kernel as module
+
+    x, starts = instance(0, "dense"), tables(0, 5)
+    monkeypatch.setattr(module, "TOGETHER", 2 * 8 * T * S * A * M)
+    job = ascent.Job(T, 0.0, 1000, two_way=True, watch=None)
+    groups = lambda kernel, job: [list(group) for group in kernel._groups(x, starts, job)]
+    assert groups(TOGETHER, job) == [[0, 1], [2, 3], [4]]
+    assert groups(TOGETHER, job._replace(two_way=False)) == [[0, 1, 2, 3, 4]]
+    assert groups(ALONE, job) == [[0], [1], [2], [3], [4]]
 
 
 def test_long_rows_are_split():
-    model, kernel, truth = skewed_model(), JaxKernel(), NumpyKernel()
-    x, policy = model.problem, random_starts(skewed_model(), 5, 1)[0]
-    with jax_kernel._double():
-        arrays = kernel.arrays(x)
-    assert arrays.owner is not None
-    assert arrays.p.size <= 2 * x.p.size
-    b = truth.forward(x, 5, policy)
-    np.testing.assert_allclose(kernel.forward(x, 5, policy), b, atol=1e-13)
-    found, expected = (
-        k.backward(x, 5, "weighted", weights=b, policy=policy) for k in (kernel, truth)
-    )
-    assert (found.actions == expected.actions).all()
-    np.testing.assert_allclose(found.first, expected.first, atol=1e-12)
-
-
-# ------------------------------------------------------------------ whole solves
-@pytest.mark.parametrize(("storage", "sweeps"), [("dense", "paper"), ("sparse", "two-way")])
-def test_cadp_equals_solve(storage, sweeps):
-    for seed in range(50):
-        model = random_model(seed, **SIZES, horizon=0, storage=storage)
-        solution = mmdp.solve(model, 6, mmdp.CADP(sweeps=sweeps), backend="numpy")
-        found = JaxKernel().cadp(model.problem, 6, sweeps=sweeps)
-        scale = max(1.0, abs(solution.value))
-        assert abs(found.values[0] - solution.value) <= 1e-9 * scale
-        assert found.sweeps[0] == solution.iterations
-        assert found.converged[0]
-        np.testing.assert_allclose(found.trace[0], solution.trace, atol=1e-9 * scale)
-        np.testing.assert_allclose(found.returns[0], solution.returns, atol=1e-9 * scale)
-
-
-@pytest.mark.parametrize("name", ["riverswim", "hiv", "inventory", "population_small"])
-def test_cadp_on_domains(name):
-    model, _ = mmdp.domains.DOMAINS[name](seed=0)
-    solution = mmdp.solve(model, 8, PAPER, backend="numpy")
-    found = JaxKernel().cadp(model.problem, 8)
-    policy = mmdp.MarkovPolicy.for_model(model, found.policies[0])
-    exact = mmdp.evaluate(policy, model, backend="numpy").mean
-    assert abs(exact - solution.value) <= 1e-9 * abs(solution.value)
-    assert abs(found.values[0] - exact) <= 1e-9 * abs(exact)
-
-
-def test_solve_takes_the_kernel():
-    model = random_model(7, **SIZES, horizon=0, storage="dense")
-    solution = mmdp.solve(model, 4, backend=JaxKernel())
-    assert solution.provenance.backend == "jax"
-    expected = mmdp.solve(model, 4, backend="numpy")
-    assert solution.policy == expected.policy
-    np.testing.assert_allclose(solution.returns, expected.returns, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("storage", "sweeps"), [("dense", "paper"), ("dense", "two-way"), ("sparse", "two-way")]
-)
-def test_starts_together_equal_starts_alone(storage, sweeps):
-    together, alone = JaxKernel(tuning=WIDE), JaxKernel()
+    x = instance(0, "split")
+    with arrays.double():
+        on_device = JaxKernel().place.arrays(x)
+    assert on_device.owner is not None
+    assert on_device.p.size <= 2 * x.p.size
     for seed in range(10):
-        model = random_model(seed, **SIZES, horizon=0, storage=storage)
-        starts = random_starts(model, 6, 4)
-        found = together.cadp(model.problem, 6, starts, sweeps=sweeps)
-        expected = alone.cadp(model.problem, 6, starts, sweeps=sweeps)
-        assert (found.policies == expected.policies).all()
-        assert (found.sweeps == expected.sweeps).all()
-        for name in ("returns", "values", "trace"):
-            a, b = getattr(found, name), getattr(expected, name)
-            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
-        assert np.isfinite(found.trace[np.arange(4), 0]).all()
+        x = instance(seed, "split")
+        same_ends(JaxKernel().ascend(x, T, [None]), TRUTH.ascend(x, T, [None]))
 
 
-def test_starts_together_on_split_rows():
-    model = skewed_model(1)
-    starts = random_starts(model, 6, 3)
-    found = JaxKernel(tuning=WIDE).cadp(model.problem, 6, starts)
-    for start, value in zip(starts, found.values, strict=True):
-        init = mmdp.MarkovPolicy.for_model(model, start)
-        alone = mmdp.solve(model, 6, mmdp.CADP(init=init), backend="numpy")
-        assert value == pytest.approx(alone.value, rel=1e-12)
+def test_tolerance_and_limit_end_an_ascent():
+    ends = set()
+    for seed in range(40):
+        x, starts = instance(seed, "dense"), [None, *tables(seed, 1, soft=True)]
+        for limits in ({"tol": 0.01}, {"max_sweeps": 2}, {"max_sweeps": 1, "tol": 1e9}):
+            found, expected = (k.ascend(x, T, starts, **limits) for k in (JaxKernel(), TRUTH))
+            same_ends(found, expected)
+            ends |= {end.end for end in found}
+    assert ends == {"maximum", "tolerance", "limit"}
 
 
-def test_limits_of_a_solve():
-    model = random_model(0, **SIZES, horizon=0, storage="dense")
-    full = JaxKernel().cadp(model.problem, 6)
-    assert full.sweeps[0] > 3
-    capped = JaxKernel().cadp(model.problem, 6, max_iterations=2)
-    assert capped.sweeps[0] == 2
-    assert not capped.converged[0]
-    assert capped.values[0] == pytest.approx(full.trace[0, 2], rel=1e-12)
-    loose = JaxKernel().cadp(model.problem, 6, tol=1e9)
-    assert loose.sweeps[0] == 1
-    assert loose.values[0] == pytest.approx(full.trace[0, 1], rel=1e-12)
+def test_no_starts_have_no_ends():
+    assert JaxKernel("mixed").ascend(instance(0, "dense"), T, []) == []
 
 
-def test_mixed_precision_is_verified_in_double():
+# ------------------------------------------------------------------ watching
+@functools.cache
+def long_climb() -> tuple[Problem, list[Table], Ascent]:
+    """An instance, its start and its end after many of the paper's sweeps."""
+    x, start = instance(21, "padded"), tables(21, 1)
+    end = TRUTH.ascend(x, T, start, sweeps="paper")[0]
+    assert end.sweeps > 8
+    return x, start, end
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("seconds", [1e-9, 1e9])
+def test_watch_sees_the_climb_and_changes_nothing(seconds, monkeypatch):
+    """With blocks of one sweep, and with blocks that double."""
+    monkeypatch.setattr(ascent, "WATCHED", seconds)
+    x, start, expected = long_climb()
+    seen: list[tuple[Table, float]] = []
+    plain = jax.numpy.ones(1).dtype
+
+    def watch(policy: Table, value: float) -> None:
+        assert jax.numpy.ones(1).dtype == plain  # our settings of jax are not the watcher's
+        seen.append((policy.copy(), value))
+
+    same_ends(JaxKernel().ascend(x, T, start, sweeps="paper", watch=watch), [expected])
+    made = len(expected.trace)
+    after = [0, 1, 3, 7, made - 1] if seconds > 1 else range(made)
+    close([value for _, value in seen], [expected.trace[n] for n in after])
+    for policy, value in seen:
+        first = TRUTH.backward(x, T, "given", policy=policy).first
+        close(x.returns(first) @ x.weights, value)
+
+
+@pytest.mark.parametrize("error", [Stop, KeyboardInterrupt])
+def test_watch_stops_an_ascent(error):
+    x, start, end = long_climb()
+    seen: list[float] = []
+
+    def watch(policy: Table, value: float) -> None:
+        seen.append(value)
+        if len(seen) == 3:
+            raise error
+
+    with pytest.raises(error):
+        JaxKernel().ascend(x, T, start, sweeps="paper", watch=watch)
+    assert seen == sorted(seen)
+    assert len(seen) == 3
+    assert seen[-1] < end.value
+    same_ends(JaxKernel().ascend(x, T, start, sweeps="paper"), [end])  # the kernel works on
+
+
+def test_watch_of_a_randomised_start_begins_with_its_first_sweep():
+    x, start = instance(3, "dense"), tables(3, 1, soft=True)
+    seen: dict[str, list[Table]] = {}
+    for kernel in (JaxKernel(), TRUTH):
+        watch = lambda policy, value, name=kernel.name: seen.setdefault(name, []).append(policy)
+        kernel.ascend(x, T, start, watch=watch)
+    assert (seen["jax"][0] == seen["numpy"][0]).all()
+
+
+def test_watch_of_starts_together_sees_the_best():
+    for seed in range(10):
+        x, starts, seen = instance(seed, "dense"), tables(seed, 4), []
+        ends = TOGETHER.ascend(
+            x, T, starts, watch=lambda policy, value, seen=seen: seen.append(value)
+        )
+        assert np.diff(seen).min() >= -1e-9
+        assert seen[0] == pytest.approx(ends[0].trace[0], rel=1e-12)
+        assert seen[1] == max(end.trace[0] for end in ends)
+        assert seen[-1] == max(end.value for end in ends)
+
+
+def test_a_start_is_seen_before_the_others_are_made():
+    x, found = instance(0, "dense"), {}
+    for kernel in (ALONE, TOGETHER):
+        seen: list[float] = []
+
+        def starts(seen=seen):
+            yield None
+            yield tables(0, 1)[0]
+            assert seen
+            raise Stop
+
+        with pytest.raises(Stop):
+            kernel.ascend(x, T, starts(), watch=lambda policy, value, seen=seen: seen.append(value))
+        found[kernel] = seen[0]
+    assert found[ALONE] == pytest.approx(found[TOGETHER], rel=1e-12)
+
+
+def test_compiling_is_counted_and_announced(monkeypatch):
+    monkeypatch.setattr(arrays, "LARGE", 0.0)
+    heard: list[int] = []
+    before, start = compiling.spent(), tables(0, 1)[0][: T - 1]
+    with compilations() as found, compiling.listening(lambda: heard.append(1)):
+        JaxKernel().forward(instance(0, "padded"), T - 1, start)
+    assert found
+    assert heard
+    assert compiling.spent() > before
+
+
+def test_watching_compiles_nothing_new(monkeypatch):
+    x, start, _ = long_climb()
+    run = functools.partial(JaxKernel().ascend, x, T, start, sweeps="paper")
+    run()
+    with compilations() as found:
+        for seconds in (1e-9, 1e9):
+            monkeypatch.setattr(ascent, "WATCHED", seconds)
+            for limits in ({}, {"max_sweeps": 3}, {"tol": 0.5}, {"tol": 0}):
+                run(watch=lambda policy, value: None, **limits)
+                run(**limits)
+    assert found == []
+    with compilations() as found:
+        jax.jit(lambda y: y + 1.0)(1.0)
+    assert found  # the listener hears
+
+
+# ------------------------------------------------------------------ precision
+def test_mixed_precision_reports_64_bits():
     kernel = JaxKernel("mixed")
     for seed in range(20):
-        model = random_model(seed, **SIZES, horizon=0, storage="dense")
-        with jax_kernel._double():
-            assert kernel.arrays(model.problem).p.dtype == np.float32
-        found = kernel.cadp(model.problem, 6)
-        expected = mmdp.solve(model, 6, PAPER, backend="numpy")
-        policy = mmdp.MarkovPolicy.for_model(model, found.policies[0])
-        exact = mmdp.evaluate(policy, model, backend="numpy")
-        scale = max(1.0, abs(expected.value))
-        np.testing.assert_allclose(found.returns[0], exact.returns, rtol=1e-12, atol=1e-12)
-        assert abs(found.values[0] - expected.value) <= 1e-9 * scale
+        x, starts = instance(seed, "dense"), [None, *tables(seed, 1)]
+        with arrays.double():
+            assert kernel.place.arrays(x, store=np.float32).p.dtype == np.float32
+        seen: list[tuple[Table, float]] = []
+        found = kernel.ascend(x, T, starts, watch=lambda *best, seen=seen: seen.append(best))
+        for end in found:
+            first = TRUTH.backward(x, T, "given", policy=end.policy).first
+            np.testing.assert_allclose(end.returns, x.returns(first), rtol=1e-12, atol=1e-12)
+            again = TRUTH.ascend(x, T, [end.policy])[0]
+            assert again.sweeps == 1  # a maximum in 64 bits
+        for policy, value in seen:
+            first = TRUTH.backward(x, T, "given", policy=policy).first
+            assert value == pytest.approx(x.returns(first) @ x.weights, rel=1e-12)
+        own = kernel.backward(x, T, "own", keep_actions=True).first
+        np.testing.assert_allclose(own, TRUTH.backward(x, T, "own").first, rtol=1e-12, atol=1e-12)
+
+
+def test_mixed_precision_keeps_the_limit():
+    x, starts = instance(16, "dense"), tables(16, 1)
+    assert TRUTH.ascend(x, T, starts)[0].sweeps > 3
+    for most in (1, 2):
+        end = JaxKernel("mixed").ascend(x, T, starts, max_sweeps=most)[0]
+        assert (end.sweeps, end.end) == (most, "limit")
 
 
 # ------------------------------------------------------------------ the device and its settings
 def test_settings_of_jax_stay_as_they_are():
-    before = jax.config.jax_enable_x64
-    ones = jax.numpy.ones(3).dtype
-    model = random_model(3, **SIZES, horizon=0, storage="dense")
-    found = JaxKernel().cadp(model.problem, 6)
+    before, ones = jax.config.jax_enable_x64, jax.numpy.ones(3).dtype
+    found = JaxKernel().ascend(instance(3, "dense"), T, [None])[0]
     assert found.returns.dtype == np.float64
-    assert JaxKernel().forward(model.problem, 4, np.zeros((4, 4), np.int32)).dtype == np.float64
     assert jax.config.jax_enable_x64 == before
     assert jax.numpy.ones(3).dtype == ones
 
 
-def test_p_travels_once_and_goes_with_its_model():
-    kernel = JaxKernel()
-    model = random_model(5, **SIZES, horizon=0, storage="dense")
-    with jax_kernel._double():
-        first = kernel.arrays(model.problem)
-        again = JaxKernel().arrays(model.problem)
-        other = kernel.arrays(model.replace(discount=0.25).problem)
-    assert first.p is again.p
+def test_p_travels_once_and_goes_with_its_problem():
+    x = instance(5, "dense")
+    with arrays.double():
+        place = JaxKernel().place
+        first, again = place.arrays(x), JaxKernel().place.arrays(x)
+        other = place.arrays(x._replace(discount=0.25))
+    assert first.p is again.p is other.p
     assert first.r is again.r
     assert other.discount == 0.25
-    key = id(model.problem.p)
-    assert any(key in held for held in jax_kernel._cache.held)
-    del model, first, again, other
+    key = id(x.p)
+    assert any(key in held for held in arrays.CACHE.held)
+    del x, first, again, other
     gc.collect()
-    assert not any(key in held for held in jax_kernel._cache.held)
+    assert not any(key in held for held in arrays.CACHE.held)
 
 
 def test_an_array_that_may_change_is_sent_anew():
-    problem = random_model(5, **SIZES, horizon=0, storage="dense").problem
-    problem = problem._replace(r=problem.r.copy())
-    policy = np.zeros((4, 4), np.int32)
-    before = JaxKernel().backward(problem, 4, "given", policy=policy).first
-    problem.r[:] += 1.0
-    after = JaxKernel().backward(problem, 4, "given", policy=policy).first
-    discounts = problem.discount ** np.arange(4.0)
-    np.testing.assert_allclose(after - before, discounts.sum(), rtol=1e-9)
+    x, policy = instance(5, "dense"), tables(5, 1)[0]
+    x = x._replace(r=x.r.copy())
+    options = {"policy": policy, "keep_values": True}
+    before = JaxKernel().backward(x, T, "given", **options).first
+    x.r[:] += 1.0
+    after = JaxKernel().backward(x, T, "given", **options).first
+    np.testing.assert_allclose(after - before, (x.discount ** np.arange(T)).sum(), rtol=1e-9)
 
 
+CASES = [("dense", [None]), ("split", tables(2, 3))]
 MESH = """
 import json
-import jax, numpy as np, mmdp
-from mmdp.kernels.jax import kernel as jax_kernel
-from mmdp.kernels.jax.kernel import JaxKernel, Tuning
-from mmdp.testing import random_model
+import jax, numpy as np
+from mmdp.kernels.jax.arrays import double
+from mmdp.kernels.jax.kernel import JaxKernel
+from mmdp.kernels.jax.rows import Tuning
+from tests.test_jax import CASES, T, instance
 
 assert len(jax.devices()) == 2
 kernel = JaxKernel(devices=jax.devices(), tuning=Tuning(wide=True))
 found = []
-for storage in ("dense", "sparse"):
-    model = random_model(2, n_models=5, n_states=4, n_actions=3, horizon=0, storage=storage)
-    with jax_kernel._double():
-        p = kernel.arrays(model.problem).p
+for kind, starts in CASES:
+    x = instance(2, kind)
+    with double():
+        p = kernel.place.arrays(x).p
     assert len(p.sharding.device_set) == 2 and p.addressable_shards[0].data.shape[-1] == 3
-    starts = np.stack([mmdp.MarkovPolicy.random(model, 6, seed).table for seed in range(3)])
-    found.append(kernel.cadp(model.problem, 6).values.tolist())
-    found.append(kernel.cadp(model.problem, 6, starts).values.tolist())
-    b = kernel.forward(model.problem, 6, starts[0])
-    assert b.shape == (6, 4, 5)
-    found.append(b.sum(axis=(0, 1)).tolist())
+    ends = kernel.ascend(x, T, starts)
+    found.append([[end.value, end.sweeps, end.returns.tolist()] for end in ends])
+    found.append(kernel.forward(x, T, ends[0].policy).tolist())
 print(json.dumps(found))
 """
 
@@ -249,57 +422,47 @@ def test_models_spread_over_two_devices():
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
     env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     run = subprocess.run(
-        [sys.executable, "-c", MESH], env=env, capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-c", MESH], env=env, capture_output=True, text=True, check=False,
+        cwd=Path(__file__).parents[1],
+    )  # fmt: skip
     assert run.returncode == 0, run.stderr
     found = iter(json.loads(run.stdout))
-    for storage in ("dense", "sparse"):
-        model = random_model(2, **SIZES, horizon=0, storage=storage)
-        starts = random_starts(model, 6, 3)
-        solutions = [mmdp.solve(model, 6, backend="numpy").value]
-        np.testing.assert_allclose(next(found), solutions, rtol=1e-10)
-        for start, value in zip(starts, next(found), strict=True):
-            init = mmdp.MarkovPolicy.for_model(model, start)
-            expected = mmdp.solve(model, 6, mmdp.CADP(init=init), backend="numpy").value
-            assert value == pytest.approx(expected, rel=1e-10)
-        b = NumpyKernel().forward(model.problem, 6, starts[0])
-        np.testing.assert_allclose(next(found), b.sum(axis=(0, 1)), rtol=1e-10)
+    for kind, starts in CASES:
+        x = instance(2, kind)
+        ends = TRUTH.ascend(x, T, starts)
+        for (value, sweeps, returns), end in zip(next(found), ends, strict=True):
+            close(value, end.value)
+            close(returns, end.returns)
+            assert sweeps == end.sweeps
+        close(next(found), TRUTH.forward(x, T, ends[0].policy))
 
 
-# ------------------------------------------------------------------ errors
+# ------------------------------------------------------------------ the front door
+def test_solve_takes_the_kernel():
+    model = random_model(1, "padded")
+    method = mmdp.CADP(sweeps="paper", starts=1)
+    seen: list[float] = []
+    for backend in ("jax", JaxKernel()):
+        solution = mmdp.solve(
+            model, T, method, backend=backend, time_limit=60,
+            callback=lambda progress: seen.append(progress.best),
+        )  # fmt: skip
+        assert solution.provenance.backend == "jax"
+        expected = mmdp.solve(model, T, method, backend="numpy")
+        close(solution.returns, expected.returns)
+        assert seen
+        assert seen[-1] == pytest.approx(expected.value, rel=1e-9)
+
+
 def test_without_jax_the_remedy_is_named(monkeypatch):
-    monkeypatch.setattr(jax_kernel, "jax", None)
+    for name in list(sys.modules):
+        if name.startswith("mmdp.kernels.jax"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(InputError, match=r"pip install 'mmdp\[jax\]'"):
-        JaxKernel()
+        kernels.get("jax")
 
 
-def test_bad_arguments_are_named():
+def test_an_unknown_precision_is_named():
     with pytest.raises(InputError, match="no precision is called 'half'"):
         JaxKernel("half")  # type: ignore[arg-type]
-    model = random_model(0, **SIZES, horizon=0)
-    with pytest.raises(InputError, match=r"starts must have shape \(K, 6, 4\)"):
-        JaxKernel().cadp(model.problem, 6, np.zeros((6, 4), np.int32))
-    with pytest.raises(InputError, match='"paper" or "two-way"'):
-        JaxKernel().cadp(model.problem, 6, sweeps="three-way")  # type: ignore[arg-type]
-
-
-def test_auto_takes_jax_only_for_large_solves_on_an_accelerator(monkeypatch):
-    problem = random_model(3, **SIZES, horizon=0, storage="dense").problem
-    large = kernels.ACCELERATOR_PAYS_FROM
-    assert not kernels._fits_accelerator(problem) or jax.devices()[0].platform != "cpu"
-    monkeypatch.setattr(kernels, "_fits_accelerator", lambda problem: True)
-    assert kernels.get("auto", large, solving=problem).name == "jax"
-    assert kernels.get("auto", large).name == "numba"  # one pass is not worth compiling for
-    assert kernels.get("auto", large - 1, solving=problem).name == "numba"
-    monkeypatch.setattr(kernels, "_fits_accelerator", lambda problem: False)
-    assert kernels.get("auto", large, solving=problem).name == "numba"
-
-
-def test_mixed_precision_never_makes_a_bound_invalid():
-    for seed in range(10):
-        model = random_model(seed, **SIZES, horizon=0, storage="dense")
-        exact = mmdp.bound(model, 6, "oracle", backend="numpy").value
-        found = mmdp.bound(model, 6, "oracle", backend=JaxKernel("mixed")).value
-        assert found == pytest.approx(exact, rel=1e-12, abs=1e-12)
-        wsu = mmdp.solve(model, 6, "wsu", backend="jax", precision="mixed")
-        assert wsu.value == pytest.approx(mmdp.solve(model, 6, "wsu").value, rel=1e-12, abs=1e-12)

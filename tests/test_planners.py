@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 import mmdp
-from mmdp.kernels.cpu import episodes as rollouts
+from mmdp.kernels.numpy_episodes import keys_of, uniform
 from mmdp.testing import random_model
 
 PLANNERS = {
@@ -220,8 +218,9 @@ def optimal_history_value(model: mmdp.MMDP, horizon: int) -> float:
 
 
 def test_uniform_numbers_are_uniform():
-    keys = [rollouts._key(1, m, e) for m, e in itertools.product(range(50), range(40))]
-    u = np.array([[rollouts._uniform(np.uint64(k), np.uint64(c)) for c in range(5)] for k in keys])
+    models, episodes = np.divmod(np.arange(2000), 40)
+    keys = keys_of(1, models, episodes)
+    u = np.array([uniform(keys, c) for c in range(5)]).T
     assert abs(u.mean() - 0.5) < 0.01
     assert abs(u.var() - 1 / 12) < 0.005
     assert np.abs(np.corrcoef(u.T) - np.eye(5)).max() < 0.08

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import runpy
 
 import numpy as np
 import pytest
 
 import mmdp
+from mmdp.domains._common import DATA
 from mmdp.paper.figures import misprints, paper_figures
 
 # mean return over the test models, computed twice, independently of this package
@@ -32,6 +34,16 @@ def test_published_models_are_those_of_the_csv_files(paper_data, name):
         for field, array in loaded.problem._asdict().items():
             np.testing.assert_array_equal(getattr(model.problem, field), array, field)
         np.testing.assert_array_equal(model.pattern_rewards, loaded.pattern_rewards)
+
+
+@pytest.mark.parametrize("name", ["riverswim", "hiv"])
+def test_the_script_packs_these_files(paper_data, tmp_path, name):
+    pack = runpy.run_path(str(DATA / "make.py"))["pack"]
+    pack(paper_data / name, tmp_path / "again.npz")
+    again, packed = np.load(tmp_path / "again.npz"), np.load(DATA / f"{name}.npz")
+    assert again.files == packed.files
+    for key in packed.files:
+        np.testing.assert_array_equal(again[key], packed[key], key)
 
 
 def test_published_models_carry_words():

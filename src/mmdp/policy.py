@@ -234,6 +234,13 @@ class MarkovPolicy:
                     "load_policy(path, model), which matches names"
                 )
 
+    def table_for(self, model: MMDP) -> npt.NDArray[Any]:
+        """``table`` over all of the model's actions."""
+        missing = model.n_actions - self.n_actions
+        if self.deterministic or missing == 0:
+            return self.table
+        return np.pad(self.table, ((0, 0), (0, 0), (0, missing)))
+
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table: ``time, state, action``, ``probability`` if randomised.
 

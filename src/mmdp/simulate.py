@@ -6,6 +6,7 @@ whose return is known exactly, is the control variate.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +15,10 @@ import numpy.typing as npt
 
 from mmdp import kernels
 from mmdp.errors import InputError
-from mmdp.methods.base import Context, Stop, padded
-from mmdp.methods.belief import BeliefPlanner, tables
+from mmdp.kernels import Kernel
+from mmdp.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
+from mmdp.methods.base import Context, Stop
+from mmdp.methods.belief import EPISODES, BeliefPlanner, passes_of
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner
 from mmdp.solution import Evaluation
@@ -24,9 +27,8 @@ from mmdp.validate import check_seed, check_whole
 
 Array = npt.NDArray[np.float64]
 
-EPISODES_IN_ALL = 20_000  # default number over all models, at least MIN_EPISODES each
 SEARCHES_IN_ALL = 2_000_000  # tree queries in all, the default limit for planners that search
-MIN_EPISODES = 4
+MIN_EPISODES = 4  # per model
 
 
 def simulate(
@@ -37,6 +39,7 @@ def simulate(
     seed: int | None = 0,
     control: bool = True,
     threads: int | None = None,
+    backend: str | Kernel = "auto",
     check_time: Callable[[], None] | None = None,
 ) -> Evaluation:
     """Simulate ``episodes`` per model; returns with standard errors.
@@ -44,7 +47,8 @@ def simulate(
     For a planner, ``details`` of the result hold the paired ``difference`` to CADP (same
     random numbers) with ``difference_stderr``, ``impossible`` (transitions that no model of
     the planner explains) and ``episode_sd`` (over models and episodes). With ``control`` the
-    exactly known return of CADP's policy is used as control variate. ``check_time`` is called
+    exactly known return of CADP's policy is used as control variate. ``backend``: as for
+    :func:`mmdp.solve`; ``threads`` (all by default) are numba's. ``check_time`` is called
     between batches of two episodes per model and may raise ``mmdp.methods.base.Stop`` to end
     early with what is done.
 
@@ -61,8 +65,10 @@ def simulate(
     number = _seed_of(seed)
     if threads is not None:
         check_whole(threads, "threads")
+    passes = math.inf if made.queries else passes_of(made.problem, count, carry=made.carry)
+    kernel = kernels.get(backend, model.problem, horizon, passes=passes, threads=threads)
     batches = _batches(count, number, check_time is not None and not made.carry)
-    returns, impossible = _run(made, model, horizon, batches, threads, check_time)
+    returns, impossible = _run(kernel, made, model, horizon, batches, check_time)
     batches = batches[: _batches_in(returns.shape[1], batches)]
     wanted, count = count, returns.shape[1]
     details: dict[str, Any] = {
@@ -73,7 +79,7 @@ def simulate(
     }
     adjusted = returns
     if isinstance(policy, BeliefPlanner) and control:
-        paired, exact = _baseline(policy.baseline, model, batches, threads)
+        paired, exact = _baseline(kernel, policy.baseline, model, batches)
         difference = returns - paired
         details["difference"] = float(model.weights @ difference.mean(axis=1))
         details["difference_stderr"] = _stderr(difference, model.weights)
@@ -133,16 +139,14 @@ def _one_episode(planner: Planner, model: MMDP, m: int, seed: int, episode: int)
     return total + factor * float(x.terminal[s, m])
 
 
-def _tables_of(policy: MarkovPolicy | Planner, model: MMDP) -> tuple[Any, int]:
-    from mmdp.kernels.cpu import episodes as rollouts
-
+def _tables_of(policy: MarkovPolicy | Planner, model: MMDP) -> tuple[PlannerTables, int]:
     if isinstance(policy, MarkovPolicy):
         policy.check(model)
-        table = padded(policy, model)
+        table = policy.table_for(model)
         if policy.deterministic:
-            made = tables(rollouts.ACTIONS, model.problem, actions=table)
+            made = PlannerTables(ACTIONS, model.problem, actions=table)
         else:
-            made = tables(rollouts.PROBABILITIES, model.problem, probabilities=table)
+            made = PlannerTables(PROBABILITIES, model.problem, probabilities=table)
         return made, policy.horizon
     if not isinstance(policy, BeliefPlanner):
         raise InputError(
@@ -166,7 +170,7 @@ def _tables_of(policy: MarkovPolicy | Planner, model: MMDP) -> tuple[Any, int]:
 
 def _episodes_of(policy: Any, model: MMDP, episodes: int | None) -> int:
     if episodes is None:
-        total = EPISODES_IN_ALL
+        total = EPISODES
         if isinstance(policy, BeliefPlanner) and policy.tables.queries:
             total = SEARCHES_IN_ALL // (policy.tables.queries * policy.horizon)
         return max(MIN_EPISODES, total // model.n_models)
@@ -198,11 +202,9 @@ def _batches_in(episodes: int, batches: list[tuple[int, int]]) -> int:
 
 
 def _run(
-    made: Any, model: MMDP, horizon: int, batches: list[tuple[int, int]], threads: int | None,
-    check_time: Callable[[], None] | None = None,
+    kernel: Kernel, made: PlannerTables, model: MMDP, horizon: int,
+    batches: list[tuple[int, int]], check_time: Callable[[], None] | None = None,
 ) -> tuple[Array, npt.NDArray[np.int64]]:  # fmt: skip
-    from mmdp.kernels.cpu import episodes as rollouts
-
     parts: list[Array] = []
     impossible = np.zeros(model.n_models, dtype=np.int64)
     for episodes, seed in batches:
@@ -211,8 +213,8 @@ def _run(
                 check_time()
             except Stop:
                 break
-        returns, unexplained = rollouts.simulate(
-            model.problem, model.pattern_rewards, made, horizon, episodes, seed, threads
+        returns, unexplained = kernel.simulate(
+            model.problem, model.pattern_rewards, made, horizon, episodes, seed
         )
         parts.append(returns)
         impossible += unexplained
@@ -220,14 +222,13 @@ def _run(
 
 
 def _baseline(
-    baseline: MarkovPolicy, model: MMDP, batches: list[tuple[int, int]], threads: int | None
+    kernel: Kernel, baseline: MarkovPolicy, model: MMDP, batches: list[tuple[int, int]]
 ) -> tuple[Array, Array]:
     """((M, episodes) simulated, (M,) exact) returns of the control variate."""
     made, horizon = _tables_of(baseline, model)
-    paired, _ = _run(made, model, horizon, batches, threads)
-    kernel = kernels.get("auto", model.problem.work(horizon))
+    paired, _ = _run(kernel, made, model, horizon, batches)
     context = Context(model, horizon, kernel, method="evaluate")
-    return paired, context.returns(padded(baseline, model))
+    return paired, context.returns(baseline.table_for(model))
 
 
 def _slope(x: Array, y: Array) -> float:

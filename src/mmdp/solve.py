@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -11,20 +10,20 @@ import numpy.typing as npt
 
 from mmdp import kernels
 from mmdp._version import __version__
-from mmdp.errors import InputError, Remedy
+from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.methods import METHODS, PLANNERS, Callback, Context, Method, Oracle, Outcome
-from mmdp.methods.base import Stop, padded
+from mmdp.methods.base import Stop
+from mmdp.methods.belief import BeliefPlanner
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner
+from mmdp.simulate import simulate
 from mmdp.solution import Evaluation, Provenance, Solution, Status
-from mmdp.support import check_memory
-from mmdp.validate import check_seed
+from mmdp.validate import check_extent, check_horizon, check_seed, check_time_limit
 
 Array = npt.NDArray[np.float64]
 
 PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
-LARGEST = 1e150  # value: variances are squares, and doubles end at 1.8e308
 
 
 def solve(
@@ -79,10 +78,10 @@ def solve(
             f"solve() needs an MMDP, not {type(model).__name__}; use mmdp.load(path) for files"
         )
     chosen = _read_method(method)
-    steps = check_horizon(model, horizon)
+    steps = check_horizon(model.horizon, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
-    _check_memory(chosen.memory(model.problem, steps), steps)
+    check_extent(model.problem, steps, chosen.memory(model.problem, steps))
     kernel = kernels.get(backend, model.problem, steps, passes=chosen.passes(model.problem, steps))
     context = Context(
         model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
@@ -91,7 +90,7 @@ def solve(
     _check_certify(certify, chosen)
     outcome = _run(chosen, context)
     solution = _finish(outcome, chosen, context)
-    return _certified(solution, model, certify) if certify else solution
+    return _certified(solution, model, certify, backend) if certify else solution
 
 
 def evaluate(
@@ -121,19 +120,14 @@ def evaluate(
             f"evaluate() needs a policy, not {type(policy).__name__}; Oracle has one policy per "
             "model and is evaluated by solving the models at hand"
         )
-    _check_scale(model, policy.horizon)
-    simulated = episodes is not None or not isinstance(policy, MarkovPolicy)
-    kernel = kernels.get(
-        backend, model.problem, policy.horizon, passes=math.inf if simulated else 2
-    )
+    check_extent(model.problem, policy.horizon)
+    kernel = kernels.get(backend, model.problem, policy.horizon, passes=2)
     context = Context(model, policy.horizon, kernel, method="evaluate", seed=seed)
     if isinstance(policy, MarkovPolicy) and episodes is None:
         policy.check(model)
-        returns = context.returns(padded(policy, model))
+        returns = context.returns(policy.table_for(model))
         return _evaluation(context, returns, _provenance(context, {}))
-    from mmdp.simulate import simulate
-
-    report = simulate(policy, model, episodes=episodes, seed=seed)
+    report = simulate(policy, model, episodes=episodes, seed=seed, backend=backend)
     outcome = Outcome(policy, Status.COMPLETED, 1, errors=report.errors, details=report.details)
     return _evaluation(context, report.returns, _provenance(context, {}), outcome)
 
@@ -147,7 +141,7 @@ def model_weights(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = 
     [[0.5, 0.5]]
     """
     policy.check(model)
-    kernel, table = _kernel(backend, model, policy), padded(policy, model)
+    kernel, table = _kernel(backend, model, policy), policy.table_for(model)
     b = kernel.forward(model.problem, policy.horizon, table)
     return np.moveaxis(b, 2, 1)
 
@@ -163,7 +157,7 @@ def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto
     [[[3.5, 4.5]], [[1.0, 1.5]]]
     """
     policy.check(model)
-    kernel, table = _kernel(backend, model, policy), padded(policy, model)
+    kernel, table = _kernel(backend, model, policy), policy.table_for(model)
     b = kernel.forward(model.problem, policy.horizon, table)
     found = kernel.backward(
         model.problem, policy.horizon, "given", policy=table, weights=b, keep_gradient=True
@@ -175,54 +169,6 @@ def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto
 
 def _kernel(backend: str | Kernel, model: MMDP, policy: MarkovPolicy) -> Kernel:
     return kernels.get(backend, model.problem, policy.horizon, passes=2)
-
-
-def check_horizon(model: MMDP, horizon: int | None) -> int:
-    """The number of decisions, checked against the model's own where it varies with time."""
-    if horizon is None:
-        if model.horizon is None:
-            raise InputError(
-                "say the horizon: the number of decisions",
-                [Remedy("horizon", 50, do="for example")],
-            )
-        return model.horizon
-    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
-        raise InputError(f"horizon must be a whole number of decisions, not {horizon!r}")
-    if horizon < 1:
-        raise InputError(f"horizon must be at least 1, not {horizon}")
-    if model.horizon is not None and horizon != model.horizon:
-        raise InputError(
-            f"the model varies over {model.horizon} time steps, so the horizon must be "
-            f"{model.horizon}, not {horizon}"
-        )
-    _check_memory(4 * int(horizon) * model.n_states, int(horizon))
-    _check_scale(model, int(horizon))
-    return int(horizon)
-
-
-def _check_memory(size: int, steps: int) -> None:
-    check_memory(size, f"a policy over {steps:,} decisions", [Remedy("horizon", do="shorten")])
-
-
-def _check_scale(model: MMDP, horizon: int) -> None:
-    """Refuse values beyond what doubles carry, by what the rewards can add up to."""
-    x = model.problem
-    largest = max(float(x.r.max()), float(x.r.min()), key=abs)
-    last = float(np.abs(x.terminal).max())
-    steps = horizon if x.discount == 1 else (1 - x.discount**horizon) / (1 - x.discount)
-    if not abs(largest) * min(steps, LARGEST) + last <= LARGEST:
-        raise InputError(
-            f"the largest reward is {largest:g} and the horizon {horizon:,}, so values would "
-            f"pass {LARGEST:g}, too large to compute with; give rewards in a larger unit"
-        )
-
-
-def check_time_limit(time_limit: float | None) -> None:
-    if time_limit is None:
-        return
-    number = isinstance(time_limit, (int, float, np.number)) and not isinstance(time_limit, bool)
-    if not number or not time_limit > 0:
-        raise InputError(f"time_limit must be a positive number of seconds, not {time_limit!r}")
 
 
 def _read_method(method: str | Method) -> Method:
@@ -249,7 +195,23 @@ def _run(method: Method, context: Context) -> Outcome:
         return Outcome(context.best_policy, status, context.iterations)
 
 
+def _simulated(outcome: Outcome, context: Context) -> Outcome:
+    """The planner with its simulated return on the models it was built from."""
+    report = simulate(
+        outcome.policy, context.model, episodes=outcome.episodes, seed=context.seed or 0,
+        backend=context.kernel,
+        check_time=None if context.deadline is None else context.check_time,
+    )  # fmt: skip
+    whole = report.details["episodes"] == report.details["episodes_wanted"]
+    return dataclasses.replace(
+        outcome, returns=report.returns, errors=report.errors, details=report.details,
+        status=outcome.status if whole else Status.TIME_LIMIT,
+    )  # fmt: skip
+
+
 def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
+    if isinstance(outcome.policy, BeliefPlanner):
+        outcome = _simulated(outcome, context)
     returns, policy = outcome.returns, outcome.policy
     if isinstance(policy, np.ndarray):
         table = policy
@@ -292,7 +254,9 @@ def _check_certify(certify: bool | float, method: Method) -> None:
         )
 
 
-def _certified(solution: Solution, model: MMDP, certify: bool | float) -> Solution:
+def _certified(
+    solution: Solution, model: MMDP, certify: bool | float, backend: str | Kernel
+) -> Solution:
     """The solution with a proven bound, the least of its own and a searched one."""
     from mmdp.bounds import bound
 
@@ -301,7 +265,10 @@ def _certified(solution: Solution, model: MMDP, certify: bool | float) -> Soluti
         return dataclasses.replace(solution, bound=known)
     limit = None if certify is True else float(certify)
     try:
-        found = bound(model, solution.provenance.horizon, time_limit=limit, incumbent=solution)
+        found = bound(
+            model, solution.provenance.horizon, time_limit=limit, incumbent=solution,
+            backend=backend,
+        )  # fmt: skip
     except KeyboardInterrupt:  # before any bound was found: the policy is kept
         return dataclasses.replace(solution, status=Status.INTERRUPTED)
     least = found.value if solution.bound is None else min(found.value, solution.bound)

@@ -17,6 +17,15 @@ import numpy.typing as npt
 
 from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.numpy_kernel import NumpyKernel
+from mmdp.kernels.planner import (
+    ACTIONS,
+    PROBABILITIES,
+    SAMPLED,
+    TREE,
+    VALUES,
+    PlannerTables,
+)  # fmt: skip
+from mmdp.kernels.problem import Pairs
 from mmdp.methods import Method, Progress
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
@@ -132,6 +141,8 @@ def check_kernel(kernel: Kernel, *, seeds: Iterable[int] = range(30), rtol: floa
             horizon = model.horizon or 1 + seed % 7
             check_passes(kernel, model, horizon, seed=seed, rtol=rtol)
             check_ascents(kernel, model, horizon, seed=seed, rtol=rtol)
+            check_bounds(kernel, model, horizon, seed=seed, rtol=rtol)
+            check_episodes(kernel, model, horizon, seed=seed, rtol=rtol)
 
 
 def _restored(model: MMDP, storage: Any) -> MMDP:
@@ -245,6 +256,125 @@ def _random_policies(x: Problem, horizon: int, seed: int) -> tuple[npt.NDArray[A
     sharp = p.argmax(axis=2).astype(np.int32)
     p[rng.random(p.shape) < 0.2] *= 1e-3
     return sharp, p / p.sum(axis=2, keepdims=True)
+
+
+def check_bounds(
+    kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
+) -> None:
+    """Compare what upper bounds need with the specification, with prices and without."""
+    truth, x = NumpyKernel(), by_time(model, horizon, seed)
+    where, rng = f"{kernel.name}, seed {seed}, {model!r}", np.random.default_rng(seed + 3)
+    reach = truth.reach(x, horizon)
+    for name, one, other in zip(("L", "B"), kernel.reach(x, horizon), reach, strict=True):
+        _same(one, other, rtol, f"reach: {name} ({where})")
+    shape = (horizon, x.n_states, x.n_actions, x.n_models)
+    y = rng.normal(size=shape) * (rng.random(shape) < rng.choice([0.3, 1.0]))
+    y *= rng.random((*shape[:2], 1, 1)) < 0.7  # some states without prices
+    for prices in (None, y):
+        _same_groups(kernel, truth, x, horizon, _random_pairs(x, rng), prices, rtol, where)
+    h, best = truth.common_prices(x, horizon, y, reach)
+    found, chosen = kernel.common_prices(x, horizon, y, reach)
+    _same(found, h, rtol, f"common_prices: H ({where})")
+    assert (chosen == best).all(), f"common_prices: maximiser ({where})"
+    u, d = np.zeros(shape), rng.normal(size=shape) * _open(x, horizon)[:, :, :, None]
+    truth.own_values(x, horizon, y, u)
+    mine = d.copy()
+    size = kernel.descend(x, horizon, y, u, best, reach, 0.7, mine)
+    expected = truth.descend(x, horizon, y, u, best, reach, 0.7, d)
+    _same(mine, d, rtol, f"descend: direction ({where})")
+    _same(np.array(size), np.array(expected), rtol, f"descend: inner product ({where})")
+
+
+def _same_groups(
+    kernel: Kernel, truth: Kernel, x: Problem, horizon: int, pairs: list[Pairs],
+    y: Array | None, rtol: float, where: str,
+) -> None:  # fmt: skip
+    """Values of single models and of pairs, and their occupancies."""
+    shape = (horizon, x.n_states, x.n_actions, x.n_models)
+    for group in (None, *pairs):
+        name, values, uses = "own_values" if group is None else "pair_values", [], []
+        for one in (kernel, truth):
+            u = np.zeros(shape)
+            if group is None:
+                values.append(one.own_values(x, horizon, y, u))
+            else:
+                values.append(one.pair_values(x, horizon, group, y, u))
+            uses.append(u)
+        _same(values[0], values[1], rtol, f"{name} ({where})")
+        _same(uses[0], uses[1], rtol, f"{name}: occupancy ({where})")
+    bare = kernel.own_values(x, horizon, y)
+    _same(bare, truth.own_values(x, horizon, y), rtol, f"own_values without u ({where})")
+
+
+def _random_pairs(x: Problem, rng: np.random.Generator) -> list[Pairs]:
+    """Pairs on several grids, and every model with itself."""
+    order, half = rng.permutation(x.n_models), x.n_models // 2
+    first, second = order[:half].copy(), order[half : 2 * half].copy()
+    grids = [Pairs(first, second, reach, width) for reach, width in ((3, 0.5), (8, 0.1))]
+    return [*grids, Pairs(order, order, 0, 1.0)]
+
+
+def _open(x: Problem, horizon: int) -> npt.NDArray[np.bool_]:
+    return np.broadcast_to(x.allowed, (horizon, x.n_states, x.n_actions))
+
+
+def check_episodes(
+    kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
+) -> None:
+    """Compare episodes of every kind of planner, one by one, and the decisions of a search.
+
+    They run in the planner's models and in others, of which it can explain some steps only.
+    """
+    truth, x = NumpyKernel(), by_time(model, horizon, seed)
+    others = random_model(
+        seed + 1000, n_states=x.n_states, n_actions=x.n_actions, masks=False,
+        horizon=horizon if len(x.p) > 1 else 0,
+    )  # fmt: skip
+    rng = np.random.default_rng(seed + 4)
+    for name, planner in _planners(truth, x, horizon, seed).items():
+        where = f"{name}, {kernel.name}, seed {seed}, {model!r}"
+        for world in (x, others.problem):
+            seen = rng.normal(size=world.p.shape) if seed % 2 else None
+            episodes = 1 if planner.mode == TREE else 3
+            found, expected = (
+                k.simulate(world, seen, planner, horizon, episodes, seed + 7)
+                for k in (kernel, truth)
+            )
+            _same(found[0], expected[0], rtol, f"simulate: returns ({where})")
+            assert (found[1] == expected[1]).all(), f"simulate: steps unexplained ({where})"
+        if planner.mode == TREE:
+            for s in range(x.n_states):
+                a, b = (
+                    k.search(planner, horizon, horizon // 2, s, x.weights, seed + s)
+                    for k in (kernel, truth)
+                )
+                assert a == b, f"search: action {a} instead of {b} ({where})"
+
+
+def _planners(truth: Kernel, x: Problem, horizon: int, seed: int) -> dict[str, PlannerTables]:
+    """One of every kind, with the options that change what the simulator does."""
+    sharp, soft = _random_policies(x, horizon, seed)
+    own = truth.backward(x, horizon, "own", keep_q=True, keep_actions=True)
+    values = truth.backward(x, horizon, "given", policy=sharp, keep_values=True).values
+    assert own.q is not None
+    assert own.actions is not None
+    assert values is not None
+    sampled = PlannerTables(SAMPLED, x, own=own.actions)
+    spread = max(1.0, float(np.abs(x.r).max()))
+    tree = PlannerTables(TREE, x, queries=6, exploration=np.full(horizon, spread))
+    return {
+        "actions": PlannerTables(ACTIONS, x, actions=sharp),
+        "probabilities": PlannerTables(PROBABILITIES, x, probabilities=soft),
+        "values": PlannerTables(VALUES, x, q=own.q),
+        "sampled": sampled,
+        "sampled each step, by rewards too": sampled._replace(each_step=True, reward_sd=spread),
+        "sampled, carried, by rewards alone": sampled._replace(
+            carry=True, reward_sd=spread, use_transitions=False
+        ),
+        "tree with values": tree._replace(values=values),
+        "tree with rollouts": tree._replace(values=values, by_rollout=True, actions=sharp),
+        "tree at random": tree,
+    }
 
 
 # ------------------------------------------------------------------ methods

@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError, Remedy
-from mmdp.support import Array, Support, float_array
+from mmdp.kernels.problem import Problem
+from mmdp.support import Array, Support, check_memory, float_array
 from mmdp.words import counted
 
 ROW_SUM_TOLERANCE = 1e-8
+LARGEST = 1e150  # value: variances are squares, and doubles end at 1.8e308
 
 # may an action be missing in some models; "partial": rows are a mean over such models
 Missing = bool | Literal["partial"]
@@ -321,3 +323,49 @@ def read_labels(labels: Iterable[object] | None, size: int, what: str) -> tuple[
         twice = next(x for x in result if result.count(x) > 1)
         raise InputError(f"{what} label {twice!r} is used twice; labels must differ")
     return result
+
+
+def check_horizon(own: int | None, horizon: int | None) -> int:
+    """The number of decisions, checked against the model's own if it varies with time."""
+    if horizon is None:
+        if own is None:
+            raise InputError(
+                "say the horizon: the number of decisions",
+                [Remedy("horizon", 50, do="for example")],
+            )
+        return own
+    if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
+        raise InputError(f"horizon must be a whole number of decisions, not {horizon!r}")
+    if horizon < 1:
+        raise InputError(f"horizon must be at least 1, not {horizon}")
+    if own is not None and horizon != own:
+        raise InputError(
+            f"the model varies over {own} time steps, so the horizon must be {own}, not {horizon}"
+        )
+    return int(horizon)
+
+
+def check_extent(problem: Problem, horizon: int, held: int = 0) -> None:
+    """Refuse a horizon whose policy does not fit into memory, or whose values into doubles.
+
+    ``held`` are the bytes that a method needs; values are bounded by sum_t gamma^t max |r|.
+    """
+    x = problem
+    size = max(held, 4 * horizon * x.n_states)
+    check_memory(size, f"a policy over {horizon:,} decisions", [Remedy("horizon", do="shorten")])
+    largest = max(float(x.r.max()), float(x.r.min()), key=abs)
+    last = float(np.abs(x.terminal).max())
+    steps = horizon if x.discount == 1 else (1 - x.discount**horizon) / (1 - x.discount)
+    if not abs(largest) * min(steps, LARGEST) + last <= LARGEST:
+        raise InputError(
+            f"the largest reward is {largest:g} and the horizon {horizon:,}, so values would "
+            f"pass {LARGEST:g}, too large to compute with; give rewards in a larger unit"
+        )
+
+
+def check_time_limit(time_limit: float | None) -> None:
+    if time_limit is None:
+        return
+    number = isinstance(time_limit, (int, float, np.number)) and not isinstance(time_limit, bool)
+    if not number or not time_limit > 0:
+        raise InputError(f"time_limit must be a positive number of seconds, not {time_limit!r}")

@@ -99,7 +99,7 @@ def test_a_place_that_cannot_be_written_is_found_before_the_work(
     assert "cannot be written" in told
 
 
-@pytest.mark.parametrize("command", ["solve", "compare", "report"])
+@pytest.mark.parametrize("command", ["solve", "compare", "report", "bound"])
 def test_a_billion_decisions_are_refused_with_their_size(
     folder: Path, tmp_path: Path, command: str
 ) -> None:
@@ -149,7 +149,7 @@ def huge(folder: Path, reward: float) -> Path:
 
 def test_values_that_doubles_cannot_carry_are_refused(tmp_path: Path) -> None:
     data = huge(tmp_path / "m", -1e308)
-    for command in ("solve", "compare"):
+    for command in ("solve", "compare", "bound"):
         told = refused(command, data, "-T", 50)
         assert "the largest reward is -1e+308 and the horizon 50" in told
         assert "give rewards in a larger unit" in told

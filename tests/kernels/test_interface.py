@@ -114,11 +114,10 @@ def test_compiling_does_not_count_against_a_time_limit(monkeypatch):
 
     def slow(self, *args, **options):
         with compiling.compiling():
-            monkeypatch.setattr(compiling, "_spent", compiling._spent + 30.0)
-        monkeypatch.setattr(mmdp.methods.base.time, "perf_counter", lambda: clock() + 30.0)
+            monkeypatch.setattr(compiling.time, "perf_counter", lambda: real() + 30.0)
         return plain(self, *args, **options)
 
-    clock = mmdp.methods.base.time.perf_counter
+    real = compiling.time.perf_counter
     expected = mmdp.solve(model, 6, backend="numpy")
     monkeypatch.setattr(NumpyKernel, "ascend", slow)
     found = mmdp.solve(model, 6, backend="numpy", time_limit=10.0)

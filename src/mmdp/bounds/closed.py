@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mmdp.bounds.relaxation import EPS, Array
+from mmdp.bounds.relaxation import EPS
 from mmdp.kernels import Kernel, Problem
+from mmdp.kernels.problem import Array
 
 
 def own_optimum(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, Array]:

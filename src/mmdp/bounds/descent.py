@@ -9,13 +9,14 @@ any time. With an incumbent, actions that no better policy can take are closed o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from mmdp.bounds.relaxation import Array, Groups, Mask, Relaxation, reach_bounds
+from mmdp.bounds.relaxation import Mask, Relaxation
+from mmdp.kernels.compiling import clock
+from mmdp.kernels.problem import Array, Pairs
 
 KEEP = 0.7  # share of the last direction in the next
 LEVEL, PATIENCE = 0.5, 12  # first level, a share of the gap; steps without gain before it falls
@@ -24,8 +25,9 @@ FALL = 0.6  # by which factor
 SMALLEST = 1e-4  # level, as a share of the gap, at which the search has converged
 
 SAME = 1e-13  # relative difference that is rounding
+IN_CACHE = 2**15  # numbers that are moved at a time
 
-Watch = Callable[[float, float], object]  # (bound, seconds)
+Watch = Callable[[float], object]  # the best value of D so far
 
 
 @dataclass
@@ -62,22 +64,24 @@ class Descent:
         self, *, deadline: float | None = None, max_steps: int = 100_000,
         enough: float = -np.inf, watch: Watch | None = None,
     ) -> None:  # fmt: skip
-        """Steps until converged, out of time or steps, or the bound is at most ``enough``."""
+        """Steps until converged, out of time or steps, or the bound is at most ``enough``.
+
+        ``deadline`` is by :func:`mmdp.kernels.compiling.clock`.
+        """
         last = self.steps + max_steps
         while self.steps < last and not self.converged and self.best > enough:
             self.step()
             if watch is not None:
-                watch(self.best, time.perf_counter())
-            if deadline is not None and time.perf_counter() > deadline:
+                watch(self.best)
+            if deadline is not None and clock() > deadline:
                 return
 
     def step(self) -> None:
         x = self.relaxation
-        paired = x.groups is not None
-        if self._go is None:
-            value = x.value(self.y)
-        else:
-            value = x.moved_value(*self._go, self.y)
+        paired = x.pairs is not None
+        if self._go is not None:
+            move(*self._go, self.y)
+        value = x.value(self.y)
         self.steps += 1
         if self.delta is None:
             self.delta = (PAIR_LEVEL if paired else LEVEL) * max(value - self.target, 0.0)
@@ -93,7 +97,7 @@ class Descent:
         self._turn(here, value)
 
     def _turn(self, here: Array, value: float) -> None:
-        """Where to go from ``here``: the next step moves there and looks, in one pass."""
+        """Where to go from ``here``: the next step moves there and looks."""
         assert self.delta is not None
         aim = max(self.target, self.best - self.delta)
         self._go = None
@@ -115,9 +119,9 @@ class Descent:
         self.converged = self.delta <= SMALLEST * max(self.best - self.target, 0.0)
         return self.relaxation.value(self.best_y)
 
-    def regroup(self, groups: Groups | None) -> None:
-        """Go on with other groups of models; y is near its best there, so steps begin small."""
-        self.relaxation.group(groups)
+    def regroup(self, pairs: Pairs | None) -> None:
+        """Go on with other pairs of models; y is near its best there, so steps begin small."""
+        self.relaxation.group(pairs)
         self.delta = 0.0
         self.reopen(level=0.03)
 
@@ -150,13 +154,12 @@ class Descent:
         x = self.relaxation
         value = x.value(self.best_y, subgradient=False)
         margin = max(value + x.rounding(self.best_y) - self.target, 0.0)
-        scale = x.problem.discount ** np.arange(x.horizon)
-        top = x.prices.max(axis=2, keepdims=True)
-        short = scale[:, None, None] * (top - np.where(x.mask, x.prices, top))
-        mask = x.mask & ~(short > margin)
+        still, top = x.open, x.prices.max(axis=2, keepdims=True)
+        short = x.scale[:, None, None] * (top - np.where(still, x.prices, top))
+        mask = still & ~(short > margin)
         if probe_until is not None:
             self._probe(mask, short, margin, probe_until)
-        count = int(x.mask.sum() - mask.sum())
+        count = int(still.sum() - mask.sum())
         if count:
             self.restrict(mask)
         self.closed += count
@@ -165,30 +168,32 @@ class Descent:
     def _probe(self, mask: Mask, short: Array, margin: float, until: float) -> None:
         x = self.relaxation
         base = float(x.group_values(self.best_y).sum())
-        reachable = x.hi.max(axis=2) > 0
+        reachable = x.reach.hi.max(axis=2) > 0
         open_ones = np.argwhere(mask & (mask.sum(axis=2) > 1)[:, :, None] & reachable[:, :, None])
         order = np.argsort(-short[tuple(open_ones.T)], kind="stable")
         for t, s, a in open_ones[order]:
-            if time.perf_counter() > until:
+            if clock() > until:
                 return
-            forced = x.mask.copy()
+            forced = x.open
             forced[t, s] = False
             forced[t, s, a] = True
-            loss = base - self._forced_value(forced) + short[t, s, a]
+            value = x.group_values(self.best_y, allowed=forced).sum()
+            loss = base - float(value) + short[t, s, a]
             if loss > margin and mask[t, s].sum() > 1:
                 mask[t, s, a] = False
 
-    def _forced_value(self, mask: Mask) -> float:
-        x = self.relaxation
-        kept, x.mask = x.mask, mask
-        try:
-            return float(x.group_values(self.best_y).sum())
-        finally:
-            x.mask = kept
-
     def restrict(self, mask: Mask) -> None:
-        """Go on with fewer open actions and the reach bounds that they allow."""
-        x = self.relaxation
-        x.mask = mask
-        x.set_reach(*reach_bounds(x.problem, mask, x.threads))
+        """Go on with fewer allowed actions and the reach bounds that they give."""
+        self.relaxation.restrict(self.relaxation.problem.restricted(mask))
         self.reopen()
+
+
+def move(y: Array, d: Array, step: float, out: Array) -> None:
+    """out = y - step d, stopping at 0 where the sign would change (D has its kinks there)."""
+    flat_y, flat_d, flat_out = (x.reshape(-1) for x in (y, d, out))
+    for first in range(0, len(flat_y), IN_CACHE):
+        part = slice(first, first + IN_CACHE)
+        old = flat_y[part]
+        new = old - step * flat_d[part]
+        new *= old * new >= 0.0
+        flat_out[part] = new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -14,12 +15,16 @@ import numpy.typing as npt
 
 from mmdp import kernels
 from mmdp.bounds import closed
-from mmdp.bounds.descent import Descent
+from mmdp.bounds.descent import Descent, Watch
 from mmdp.bounds.matching import COARSE, match
-from mmdp.bounds.relaxation import Array, Groups, Mask, Relaxation, open_actions, reach_bounds
+from mmdp.bounds.relaxation import Relaxation
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel, Problem
-from mmdp.solution import Bound, Optimum
+from mmdp.kernels.compiling import clock
+from mmdp.kernels.problem import Pairs, Reach
+from mmdp.policy import MarkovPolicy
+from mmdp.solution import Bound, Optimum, Solution
+from mmdp.validate import check_extent, check_horizon, check_time_limit
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
@@ -28,7 +33,8 @@ SECONDS = 10.0  # of the searches where no time limit is given
 LP_LIMIT = 200_000  # variables of the linear program
 TIGHT = 1e-9  # relative gap at which a bound meets the incumbent
 FEW = 1000  # steps with pairs of models: where fewer fit the time, models begin one by one
-RATE = 1e9  # multiply-adds a second and thread of the reach bounds
+PASSES = 1000  # of a search that is not a closed form, by which its kernel is chosen
+CLOSED = ("oracle", "qmdp")
 
 
 class BoundProgress(NamedTuple):
@@ -70,7 +76,7 @@ def bound(
         A Solution, a MarkovPolicy or a value: where the searches aim. Without one CADP finds
         it. A wrong value costs tightness only: the bound is never below it.
     backend
-        Kernel of the closed forms; the searches are compiled by numba.
+        As for :func:`mmdp.solve`.
     seed
         Of the order in which pairs of models are tried.
     callback
@@ -83,14 +89,16 @@ def bound(
     >>> bound(one, 3).value >= 5.25
     True
     """
-    from mmdp.solve import check_horizon, check_time_limit
-
-    steps = check_horizon(model, horizon)
+    steps = check_horizon(model.horizon, horizon)
     if method not in BOUNDS:
         raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUNDS)}")
     check_time_limit(time_limit)
+    x = model.problem
+    check_extent(x, steps, 0 if method == "oracle" else 8 * steps * x.n_states * x.n_models)
     started = time.perf_counter()
-    search = Search(model, steps, kernels.get(backend), seed, callback)
+    passes = 2 if method in CLOSED else PASSES
+    kernel = kernels.get(backend, model.problem, steps, passes=passes)
+    search = Search(model, steps, kernel, seed, callback)
     search.start(method, SECONDS if time_limit is None else time_limit, incumbent)
     try:
         getattr(search, "run_" + method.replace("-", "_"))()
@@ -98,6 +106,10 @@ def bound(
         if not search.found:
             raise
     return search.result(time.perf_counter() - started)
+
+
+class _Enough(Exception):
+    """The time for the incumbent is over."""
 
 
 @dataclass
@@ -115,60 +127,59 @@ class Search:
     policy: npt.NDArray[np.int32] | None = None
     deadline: float = math.inf
     started: float = 0.0
-    threads: int = 1
+    pass_seconds: float = 0.0
 
     @property
     def problem(self) -> Problem:
         return self.model.problem
 
     def start(self, method: str, seconds: float, incumbent: Any) -> None:
-        """Read the incumbent, take the closed forms, compile, start the clock."""
-        from mmdp.kernels.cpu.threads import default_threads
-
-        self.threads = default_threads()
+        """Take the closed forms, start the clock, read the incumbent."""
+        started = clock()
         self.q, self.own = closed.own_optimum(self.problem, self.horizon, self.kernel)
+        self.pass_seconds = clock() - started
         slack = closed.rounding(self.problem, self.horizon)
         wanted = {"qmdp": ("qmdp",), "oracle": ("oracle",)}.get(method, ("oracle", "qmdp"))
         if "oracle" in wanted:
             self.note("oracle", closed.oracle_bound(self.own) + slack, "history")
         if "qmdp" in wanted:
             self.note("qmdp", closed.qmdp_bound(self.problem, self.q) + slack, "history")
-        if method in ("oracle", "qmdp"):
+        if method in CLOSED:
             return
-        compile_searches()
-        self.started = time.perf_counter()
+        self.started = clock()
         self.deadline = self.started + seconds
         self._read_incumbent(incumbent, seconds, needed=method != "pairs")
-        self.mask = open_actions(self.problem, self.horizon)
 
     def _read_incumbent(self, incumbent: Any, seconds: float, needed: bool) -> None:
-        from mmdp.policy import MarkovPolicy
-        from mmdp.solution import Solution
-        from mmdp.solve import evaluate, solve
-
         if isinstance(incumbent, Real) and not isinstance(incumbent, bool):
             if not math.isfinite(incumbent):
                 raise InputError(f"the incumbent's value must be finite, not {incumbent}")
             self.target = float(incumbent)
-            return
-        if incumbent is None:
-            if not needed:
-                return
-            incumbent = solve(
-                self.model, self.horizon, backend=self.kernel, time_limit=0.2 * seconds
-            )
-        if isinstance(incumbent, Solution):
+        elif isinstance(incumbent, Solution):
             self.target = incumbent.value
-            incumbent = incumbent.policy
-            if not isinstance(incumbent, MarkovPolicy):
-                return
-        if isinstance(incumbent, MarkovPolicy):
+            if isinstance(incumbent.policy, MarkovPolicy) and incumbent.policy.deterministic:
+                self.policy = incumbent.policy.actions
+        elif isinstance(incumbent, MarkovPolicy):
             incumbent.check(self.model, self.horizon)
-            self.target = evaluate(incumbent, self.model, backend=self.kernel).mean
-        else:
+            x, table = self.problem, incumbent.table_for(self.model)
+            first = self.kernel.backward(x, self.horizon, "given", policy=table).first
+            self.target = float(x.returns(first) @ x.weights)
+            self.policy = incumbent.actions if incumbent.deterministic else None
+        elif incumbent is not None:
             raise InputError("incumbent must be a Solution, a MarkovPolicy or a number")
-        if isinstance(incumbent, MarkovPolicy) and incumbent.deterministic:
-            self.policy = incumbent.actions
+        elif needed:
+            self._find_incumbent(self.started + 0.2 * seconds)
+
+    def _find_incumbent(self, until: float) -> None:
+        """CADP's policy, or the best one so far when its time is over."""
+
+        def watch(policy: Any, value: float) -> None:
+            self.policy, self.target = policy, value
+            if clock() > until:
+                raise _Enough
+
+        with contextlib.suppress(_Enough):
+            self.kernel.ascend(self.problem, self.horizon, [None], sweeps="paper", watch=watch)
 
     # ------------------------------------------------------------ what has been found
     def note(self, name: str, value: float, optimum: Optimum) -> None:
@@ -177,7 +188,7 @@ class Search:
             self.found[name] = (value, optimum)
         if self.callback is not None:
             least = min(x for x, _ in self.found.values())
-            seconds = time.perf_counter() - self.started if self.started else 0.0
+            seconds = clock() - self.started if self.started else 0.0
             self.callback(BoundProgress(name, least, self.target, seconds))
 
     def result(self, seconds: float) -> Bound:
@@ -200,7 +211,7 @@ class Search:
         return TIGHT * closed.scale_of(self.target, self.problem, self.horizon)
 
     def left(self) -> float:
-        return self.deadline - time.perf_counter()
+        return self.deadline - clock()
 
     # ------------------------------------------------------------ the methods
     def run_oracle(self) -> None:
@@ -211,34 +222,34 @@ class Search:
 
     def run_pairs(self) -> None:
         """Match models, then value the pairs on a finer grid."""
-        groups = self._match(0.8)
-        self._value_pairs(groups)
+        pairs = self._match(0.8)
+        self._value_pairs(pairs)
 
     def run_dual(self) -> None:
         self._descend("dual", None)
 
     def run_pair_dual(self) -> None:
-        groups = self._match(0.3)
-        self._value_pairs(groups)
-        self._descend("pair-dual", groups)
+        pairs = self._match(0.3)
+        self._value_pairs(pairs)
+        self._descend("pair-dual", pairs)
 
     def run_lp(self) -> None:
         from mmdp.bounds import lp
 
-        size = lp.variables(self.mask, self.problem.n_models)
+        size = lp.variables(self.problem, self.horizon)
         if size > LP_LIMIT:
             raise InputError(
                 f"the linear program would have {size:,} variables (lp takes at most "
                 f"{LP_LIMIT:,}; pair-dual has no limit)",
                 [Remedy("method", "pair-dual", do="use")],
             )
-        x = Relaxation(self.problem, self.mask, threads=self.threads)
-        program = lp.build(self.problem, self.mask, (x.lo, x.hi))
+        x = Relaxation(self.problem, self.horizon, self.kernel)
+        program = lp.build(self.problem, self.horizon, x.reach)
         result = lp.solve_relaxation(program, self.left())
         if result.status != "optimal":
             self.details["lp_status"] = result.status
             return
-        y = lp.multipliers(program, result, self.mask, self.problem.n_models, x.problem.discount)
+        y = lp.multipliers(program, result, self.problem.n_models, self.problem.discount)
         self.note("lp", x.value(y, subgradient=False) + x.rounding(y), "markov")
 
     def run_best(self) -> None:
@@ -246,24 +257,25 @@ class Search:
         alone = int((self.problem.weights > 0).sum()) == 1
         if self.met or alone or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
             return
-        groups = self._match(0.06)
-        cost = self._value_pairs(groups)
-        if self.met:
+        pairs = self._match(0.06)
+        cost = self._value_pairs(pairs)
+        reach = 2 * self.problem.n_states * self.pass_seconds  # which prices are weighed by
+        if self.met or reach > 0.5 * self.left():
             return
         first = None
         if cost * 2.5 * FEW > self.left():  # few steps: models one by one are faster at first
-            first = self._prices_of_single_models(groups, cost)
+            first = self._prices_of_single_models(pairs, cost)
             if not self.left() > 2 * cost:
                 return
-        self._descend("pair-dual", groups, first)
+        self._descend("pair-dual", pairs, first)
 
-    def _prices_of_single_models(self, groups: Groups, cost: float) -> Descent | None:
+    def _prices_of_single_models(self, pairs: Pairs, cost: float) -> Descent | None:
         """Multipliers of the dual of single models, then of pairs on a coarse grid.
 
         None where a tenth of the time shows that such multipliers do not help pairs.
         """
-        coarse = Groups(groups.first, groups.second, COARSE.reach, COARSE.width)
-        start, left = time.perf_counter(), self.left()
+        coarse = COARSE._replace(first=pairs.first, second=pairs.second)
+        start, left = clock(), self.left()
         first = self._descend("dual", None, until=start + 0.1 * left)
         if cost * 2.5 * 5 >= 0.5 * left:  # pairs could hardly move
             self._descend("dual", None, first)
@@ -280,40 +292,40 @@ class Search:
         return self._descend("pair-dual", coarse, first, until=self.deadline - 2 * cost)
 
     # ------------------------------------------------------------ parts
-    def _match(self, share: float) -> Groups:
-        until = time.perf_counter() + share * max(self.left(), 0.0)
+    def _match(self, share: float) -> Pairs:
+        until = clock() + share * max(self.left(), 0.0)
         coarse, tried = match(
-            self.problem, self.mask, self.own, deadline=until, seed=self.seed, threads=self.threads
+            self.problem, self.horizon, self.kernel, self.own, deadline=until, seed=self.seed
         )
         self.details["pairs_tried"] = tried
-        return Groups(coarse.first, coarse.second)
+        return Pairs(coarse.first, coarse.second)
 
-    def _value_pairs(self, groups: Groups) -> float:
+    def _value_pairs(self, pairs: Pairs) -> float:
         """Note the bound of the pairs without prices; returns the seconds that took."""
-        start = time.perf_counter()
+        start = clock()
         x = Relaxation(
-            self.problem, self.mask, groups, threads=self.threads, reach=_no_reach(self.mask)
+            self.problem, self.horizon, self.kernel, pairs, reach=_no_reach(self.problem)
         )
         self.note("pairs", x.value(subgradient=False) + x.rounding(None), "history")
-        return time.perf_counter() - start
+        return clock() - start
 
     def _descend(
-        self, name: str, groups: Groups | None, first: Descent | None = None,
+        self, name: str, pairs: Pairs | None, first: Descent | None = None,
         until: float = math.inf, while_fast: bool = False,
     ) -> Descent:  # fmt: skip
-        """Minimise D over these groups, from the multipliers of ``first`` where given."""
+        """Minimise D over these pairs, from the multipliers of ``first`` where given."""
         deadline = min(until, self.deadline)
         if first is None:
-            x = Relaxation(self.problem, self.mask, groups, threads=self.threads)
+            x = Relaxation(self.problem, self.horizon, self.kernel, pairs)
             search = Descent(x, self.target)
             self._warm_start(search)
         else:
             search = first
-            if groups is not search.relaxation.groups:
-                search.regroup(groups)
+            if pairs is not search.relaxation.pairs:
+                search.regroup(pairs)
         enough = self.target + self.tolerance
         try:
-            while time.perf_counter() < deadline and not self.met:
+            while clock() < deadline and not self.met:
                 search.run(
                     deadline=deadline, max_steps=100, enough=enough, watch=self._watch(name, search)
                 )
@@ -327,11 +339,11 @@ class Search:
             self.details |= {"steps": search.steps, "closed": search.closed}
         return search
 
-    def _watch(self, name: str, search: Descent) -> Callable[[float, float], object] | None:
+    def _watch(self, name: str, search: Descent) -> Watch | None:
         if self.callback is None:
             return None
 
-        def watch(best: float, now: float) -> None:
+        def watch(best: float) -> None:
             if search.steps % 20 == 0:
                 self.note(name, search.bound, "markov")
 
@@ -343,25 +355,19 @@ class Search:
         if not (search.converged or self._slow(search)):
             return True
         closes = 0
-        if self._reach_seconds() < 0.05 * self.left():
-            spent = time.perf_counter() - self.started
-            until = time.perf_counter() + min(0.3 * spent, 0.5 * max(self.left(), 0.0))
+        if x.reach_seconds < 0.05 * self.left():
+            spent = clock() - self.started
+            until = clock() + min(0.3 * spent, 0.5 * max(self.left(), 0.0))
             closes = search.close_actions(until)
         if closes or not search.converged:
             return True
-        if x.groups is None or x.groups.width < 0.05:
+        if x.pairs is None or x.pairs.width < 0.05:
             return False
-        old = x.groups
-        search.regroup(Groups(old.first, old.second, 2 * old.reach, old.width / 2))
+        search.regroup(x.pairs._replace(reach=2 * x.pairs.reach, width=x.pairs.width / 2))
         return True
 
     def _slow(self, search: Descent, level: float = 0.02) -> bool:
         return search.delta is not None and search.delta < level * (search.best - self.target)
-
-    def _reach_seconds(self) -> float:
-        x = self.problem
-        work = 2 * len(x.indices) * x.n_models * x.n_states * self.horizon**2 / 2
-        return work / (RATE * self.threads)
 
     def _warm_start(self, search: Descent) -> None:
         """Begin at y = theta (q - v) of the incumbent policy where that is better than y = 0.
@@ -380,31 +386,10 @@ class Search:
         search.start_at([theta * advantage for theta in (1.0, 0.3)])
 
 
-def _no_reach(mask: Mask) -> tuple[Array, Array]:
-    nothing = np.zeros((*mask.shape[:2], 1))
-    return nothing, nothing
-
-
-_compiled = False
-
-
-def compile_searches() -> None:
-    """Compile the searches on a tiny problem, once a process, so that no time limit pays for it."""
-    global _compiled
-    if _compiled:
-        return
-    from mmdp.model import MMDP
-
-    p = np.array([[[[0.5, 0.5], [1.0, 0.0]]] * 2] * 3)
-    tiny = MMDP(p, np.arange(12.0).reshape(3, 2, 2)).problem
-    mask = open_actions(tiny, 3)
-    mask[1, 0, 1] = False
-    x = Relaxation(tiny, mask, Groups(np.array([0]), np.array([1]), 2, 0.5))
-    x.set_reach(*reach_bounds(tiny, open_actions(tiny, 3)))
-    for groups in (x.groups, None):
-        x.group(groups)
-        Descent(x, 0.0).run(max_steps=2)
-    _compiled = True
+def _no_reach(problem: Problem) -> Reach:
+    """Reach bounds that nothing is weighed by: there are no prices."""
+    nothing = np.zeros((1, problem.n_states, problem.n_models))
+    return Reach(nothing, nothing)
 
 
 BOUNDS = ("best", "oracle", "qmdp", "pairs", "dual", "pair-dual", "lp")

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.bounds.relaxation import Array, Mask, reach_bounds
+from mmdp.bounds.relaxation import Mask, open_actions
 from mmdp.kernels import Problem
+from mmdp.kernels.problem import Array, Reach
 
 
 @dataclass(frozen=True)
@@ -57,18 +58,18 @@ class Program:
         )  # fmt: skip
 
 
-def variables(mask: Mask, n_models: int) -> int:
+def variables(problem: Problem, horizon: int) -> int:
     """How many variables the program has at most."""
-    return int(mask.sum()) * (n_models + 1)
+    return int(open_actions(problem, horizon).sum()) * (problem.n_models + 1)
 
 
-def build(problem: Problem, mask: Mask, reach: tuple[Array, Array] | None = None) -> Program:
-    """The program over the policies inside ``mask``; ``reach`` are L and B where known."""
-    lo, hi = reach or reach_bounds(problem, mask)
-    used = mask & (hi.max(axis=2) > 0)[:, :, None]
+def build(problem: Problem, horizon: int, reach: Reach) -> Program:
+    """The program over the policies of the allowed actions."""
+    lo, hi = reach
+    used = open_actions(problem, horizon) & (hi.max(axis=2) > 0)[:, :, None]
     t, s, a = np.nonzero(used)
     n_u = len(t) * problem.n_models
-    column = np.full(mask.shape, -1, dtype=np.int64)
+    column = np.full(used.shape, -1, dtype=np.int64)
     column[t, s, a] = n_u + np.arange(len(t))
     flow, flow_to, worth = _flow(problem, used)
     below, lower_cells = _coupling(lo[t, s].reshape(-1), hi[t, s].reshape(-1), problem.n_models)
@@ -234,15 +235,13 @@ def solve_relaxation(program: Program, time_limit: float | None) -> Answer:
     return minimise(*program.rows(), time_limit=time_limit)
 
 
-def multipliers(
-    program: Program, answer: Answer, mask: Mask, n_models: int, discount: float
-) -> Array:
+def multipliers(program: Program, answer: Answer, n_models: int, discount: float) -> Array:
     """y (T, S, A, M) from the prices of the coupling rows: D(y) proves the program's value."""
     price = -answer.prices[len(program.equal_to) :]
     values = price[: program.n_u].copy()
     values[program.lower_cells] -= price[program.n_u :]
     t, s, a = np.nonzero(program.pi >= 0)
     scale = discount ** t.astype(float)
-    y = np.zeros((*mask.shape, n_models))
+    y = np.zeros((*program.pi.shape, n_models))
     y[t, s, a] = values.reshape(-1, n_models) / np.where(scale > 0, scale, 1.0)[:, None]
     return y

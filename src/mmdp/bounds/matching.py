@@ -7,18 +7,18 @@ all rounds together are all pairs. Under a time limit only some rounds are playe
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.bounds.lp import minimise
-from mmdp.bounds.relaxation import Array, Groups, Mask, pair_values
-from mmdp.kernels import Problem
+from mmdp.kernels import Kernel, Problem
+from mmdp.kernels.compiling import clock
+from mmdp.kernels.problem import Array, Pairs
 
 Ints = npt.NDArray[np.int64]
-COARSE = Groups(np.zeros(0, np.int64), np.zeros(0, np.int64), 8, 0.5)
+COARSE = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), 8, 0.5)
 EXACT_UP_TO = 8_000  # pairs among which the best matching is computed exactly
 
 
@@ -40,35 +40,31 @@ def rounds(n: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
 
 
 def match(
-    problem: Problem, mask: Mask, own: Array, *, deadline: float, seed: int = 0, threads: int = 1,
-    grid: Groups = COARSE,
-) -> tuple[Groups, int]:  # fmt: skip
+    problem: Problem, horizon: int, kernel: Kernel, own: Array, *, deadline: float, seed: int = 0,
+    grid: Pairs = COARSE,
+) -> tuple[Pairs, int]:  # fmt: skip
     """Pairs of large total gain among those that could be evaluated, and how many that were.
 
     own (M,): the models' own optimal values times their weights.
     """
     firsts, seconds, gains = [], [], []
-    started = time.perf_counter()
+    started = clock()
     players = np.flatnonzero(problem.weights > 0)
     if len(players) < 2:
-        return _groups(np.zeros((0, 2), np.int64), grid), 0
+        return grid, 0
     for first, second in rounds(len(players), seed):
         i, j = players[first], players[second]
-        value = pair_values(problem, mask, _groups(np.stack([i, j], 1), grid), None, None, threads)
+        value = kernel.pair_values(problem, horizon, grid._replace(first=i, second=j))
         firsts.append(i)
         seconds.append(j)
         gains.append(own[i] + own[j] - value)
-        now = time.perf_counter()
+        now = clock()
         if now + (now - started) / len(firsts) > deadline:
             break
     i, j, gain = np.concatenate(firsts), np.concatenate(seconds), np.concatenate(gains)
     chosen = _best_matching(i, j, gain, problem.n_models)
-    return _groups(chosen, grid), len(i)
-
-
-def _groups(pairs: Ints, grid: Groups) -> Groups:
-    first, second = (np.ascontiguousarray(pairs[:, k]) for k in (0, 1))
-    return Groups(first, second, grid.reach, grid.width)
+    first, second = (np.ascontiguousarray(chosen[:, k]) for k in (0, 1))
+    return grid._replace(first=first, second=second), len(i)
 
 
 def _best_matching(i: Ints, j: Ints, gain: Array, n: int) -> Ints:

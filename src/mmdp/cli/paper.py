@@ -20,8 +20,10 @@ DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
     "mmdp paper --data data/cadp-uai2023 --domain RS --domain HIV",
 )
 @options.out_folder(default="out", show_default=True)
-@option("--data", type=PATH, metavar="FOLDER", help="Published CSV folders, used if present.")
-@option("--full", is_flag=True, help="Every horizon of the appendix (some minutes).")
+@option(
+    "--data", type=PATH, metavar="FOLDER", help="CSV folders to use instead of the models here."
+)
+@option("--full", is_flag=True, help="Every horizon of POP, POPS and INV (some minutes).")
 @option(
     "--domain", "domains", multiple=True, metavar="NAME", type=Words(*DOMAINS),
     help=f"Only {either(DOMAINS)}; may be given several times.",

@@ -32,13 +32,14 @@ def get(
     horizon: int = 1,
     *,
     passes: float = PASSES,
+    threads: int | None = None,
 ) -> Kernel:
     """The kernel of that name.
 
     ``"auto"`` is numba, with two exceptions. Small work (``passes`` over this problem) is left
     to numpy as long as nothing has loaded numba: that takes longer than the work itself. And
     large problems go to jax if it is installed, sees a GPU or TPU and the problem fits there.
-    All kernels agree up to rounding.
+    All kernels agree up to rounding. ``threads`` are numba's.
 
     >>> get("numpy").name
     'numpy'
@@ -59,7 +60,7 @@ def get(
             )
         from mmdp.kernels.cpu.kernel import NumbaKernel
 
-        return NumbaKernel()
+        return NumbaKernel(threads)
     if backend == "numpy":
         from mmdp.kernels.numpy_kernel import NumpyKernel
 

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.ascent import ascend
+from mmdp.kernels.numpy_bounds import NumpyBounds
+from mmdp.kernels.numpy_episodes import NumpyEpisodes
 from mmdp.kernels.problem import (
     TIE,
     Array,
@@ -25,7 +27,7 @@ from mmdp.kernels.problem import (
 FILLED = 0.1  # share of positive probabilities from which rows are multiplied as dense ones
 
 
-class NumpyKernel:
+class NumpyKernel(NumpyBounds, NumpyEpisodes):
     """Plain numpy and scipy; symbols as in :mod:`mmdp.kernels.problem`."""
 
     name = "numpy"

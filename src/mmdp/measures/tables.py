@@ -11,7 +11,6 @@ import pandas as pd
 from mmdp import kernels
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
-from mmdp.methods.base import padded
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Solution
@@ -72,7 +71,7 @@ class Cells:
 def policy_cells(policy: MarkovPolicy, model: MMDP) -> Cells:
     """The columns of :func:`policy_table`, by time and state."""
     policy.check(model)
-    problem, horizon, table = model.problem, policy.horizon, padded(policy, model)
+    problem, horizon, table = model.problem, policy.horizon, policy.table_for(model)
     kernel = kernels.get("auto", problem, horizon, passes=2)
     b = kernel.forward(problem, horizon, table)
     found = kernel.backward(problem, horizon, "given", policy=table, weights=b, keep_gradient=True)

@@ -17,11 +17,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.errors import InputError
-from mmdp.kernels import Kernel, Problem, compiling
+from mmdp.kernels import Kernel, Problem
+from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Table
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 
 Array = npt.NDArray[np.float64]
@@ -61,7 +60,8 @@ class Outcome:
     policies: npt.NDArray[np.int32] | None = None
     returns: Array | None = None
     errors: Array | None = None
-    trace: list[float] | None = None  # where it is not all that was recorded
+    trace: list[float] | None = None  # if it is not all that was recorded
+    episodes: int | None = None  # per model, to value a planner by
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -74,8 +74,9 @@ class Context:
     ) -> None:  # fmt: skip
         self.model, self.horizon, self.kernel, self.method = model, horizon, kernel, method
         self.seed, self.callback = seed, callback
-        self.started, self.time_limit = time.perf_counter(), time_limit
-        self._compiled = compiling.spent()
+        self.started = time.perf_counter()
+        # by a clock that stands still while a kernel compiles
+        self.deadline = None if time_limit is None else clock() + time_limit
         self.trace: list[float] = []
         self.best_value = -np.inf
         self.best_policy: Table | None = None
@@ -88,13 +89,6 @@ class Context:
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self.started
-
-    @property
-    def deadline(self) -> float | None:
-        """When the time is up, by time.perf_counter(); it moves on while a kernel compiles."""
-        if self.time_limit is None:
-            return None
-        return self.started + self.time_limit + compiling.spent() - self._compiled
 
     def record(self, policy: Table, value: float, *, last: bool = False) -> None:
         """Note an iterate; calls back; raises Stop when the time is up and it is not the last."""
@@ -119,13 +113,14 @@ class Context:
         self.check_time()
 
     def check_time(self) -> None:
-        if self.deadline is not None and time.perf_counter() > self.deadline:
+        if self.deadline is not None and clock() > self.deadline:
             raise Stop
 
     def quiet(self) -> Context:
         """The same problem, seed and deadline with a record of its own and no callback."""
-        left = None if self.deadline is None else self.deadline - time.perf_counter()
-        return Context(self.model, self.horizon, self.kernel, seed=self.seed, time_limit=left)
+        inner = Context(self.model, self.horizon, self.kernel, seed=self.seed)
+        inner.deadline = self.deadline
+        return inner
 
     # ------------------------------------------------------------ the passes methods share
     def mean(self, returns: Array) -> float:
@@ -169,33 +164,3 @@ class Method:
     def memory(self, problem: Problem, horizon: int) -> int:
         """Bytes that it holds at least: values or weights by time, state and model."""
         return 8 * horizon * problem.n_states * problem.n_models
-
-
-def start_policy(
-    context: Context, init: str | MarkovPolicy, seed: int | None
-) -> tuple[Table, Array | None]:
-    """The policy table a local search starts from, with its returns where they come free."""
-    from mmdp.methods.mvp import mvp_actions
-
-    if isinstance(init, MarkovPolicy):
-        init.check(context.model, context.horizon)
-        return padded(init, context.model), None
-    if init == "wsu":
-        return context.wsu()
-    if init == "mvp":
-        return mvp_actions(context), None
-    if init == "random":
-        return MarkovPolicy.random(context.model, context.horizon, seed).table, None
-    if init == "uniform":
-        return MarkovPolicy.uniform(context.model, context.horizon).table, None
-    raise InputError(
-        f"no start is called {init!r}; choose wsu, mvp, random, uniform or give a MarkovPolicy"
-    )
-
-
-def padded(policy: MarkovPolicy, model: MMDP) -> Table:
-    """The policy's table over all of the model's actions."""
-    missing = model.n_actions - policy.n_actions
-    if policy.deterministic or missing == 0:
-        return policy.table
-    return np.pad(policy.table, ((0, 0), (0, 0), (0, missing)))

@@ -14,13 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.kernels.problem import Problem
+from mmdp.kernels import Kernel
+from mmdp.kernels.planner import SAMPLED, VALUES, PlannerTables
+from mmdp.kernels.problem import Problem, at
 from mmdp.methods.base import Context, Outcome
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 
 Array = npt.NDArray[np.float64]
+
+EPISODES = 20_000  # simulated over all models unless their number is given
 
 
 @dataclass(frozen=True)
@@ -42,10 +46,11 @@ class BeliefPlanner:
     """
 
     def __init__(
-        self, name: str, model: MMDP, horizon: int, tables: Any, baseline: MarkovPolicy
-    ) -> None:
+        self, name: str, model: MMDP, horizon: int, tables: PlannerTables,
+        baseline: MarkovPolicy, kernel: Kernel,
+    ) -> None:  # fmt: skip
         self.name, self.model, self.horizon = name, model, horizon
-        self.tables, self.baseline = tables, baseline
+        self.tables, self.baseline, self.kernel = tables, baseline, kernel
 
     def start(self, seed: int | None = None) -> Memory:
         """A fresh memory with the prior belief."""
@@ -54,15 +59,14 @@ class BeliefPlanner:
         return Memory(belief, rng, self._sample(belief, rng))
 
     def act(self, memory: Memory, time: int, state: int) -> int:
-        from mmdp.kernels.cpu import episodes as rollouts
-
         x = self.tables
-        if x.mode == rollouts.VALUES:
+        if x.mode == VALUES:
             q = x.q[time, state] @ memory.belief
             return int(np.where(self.model.allowed[state], q, -np.inf).argmax())
-        if x.mode == rollouts.SAMPLED:
+        if x.mode == SAMPLED:
             return int(x.own[time, state, memory.sampled])
-        return rollouts.search_action(x, self.horizon, time, state, memory.belief, memory.rng)
+        seed = int(memory.rng.integers(2**63))
+        return self.kernel.search(x, self.horizon, time, state, memory.belief, seed)
 
     def update(
         self, memory: Memory, time: int, state: int, action: int, next_state: int,
@@ -75,7 +79,7 @@ class BeliefPlanner:
         if x.reward_sd > 0:
             if reward is None:
                 raise InputError("this planner learns from rewards: pass reward= to update()")
-            r = x.problem.r[time if len(x.problem.r) > 1 else 0, state, action]
+            r = at(x.problem.r, time)[state, action]
             z = ((reward - r) / x.reward_sd) ** 2
             alive = memory.belief * likelihood > 0
             if alive.any():
@@ -109,7 +113,7 @@ def _transition_likelihood(
     k = start + np.searchsorted(x.indices[start:stop], next_state)
     if k == stop or x.indices[k] != next_state:
         return np.zeros(x.n_models)
-    result: Array = x.p[time if len(x.p) > 1 else 0, k]
+    result: Array = at(x.p, time)[k]
     return result
 
 
@@ -124,34 +128,20 @@ def cadp_baseline(context: Context, known: MarkovPolicy | None = None) -> npt.ND
     return context.kernel.ascend(x, T, [None], sweeps="paper")[0].policy
 
 
-def tables(mode: int, problem: Problem, **parts: Any) -> Any:
-    """PlannerTables with everything that is not given absent."""
-    from mmdp.kernels.cpu import episodes as rollouts
+def passes_of(problem: Problem, episodes: int | None, *, carry: bool = False) -> float:
+    """What planning, and simulating so many episodes per model, weighs in passes.
 
-    empty: dict[str, Any] = {
-        "actions": rollouts.EMPTY_2, "probabilities": rollouts.EMPTY_3, "q": rollouts.EMPTY_4,
-        "own": rollouts.EMPTY_3I, "values": rollouts.EMPTY_3, "cdf": rollouts.EMPTY_3,
-        "exploration": np.zeros(0), "queries": 0, "by_rollout": False, "each_step": False,
-        "carry": False, "reward_sd": 0.0, "use_transitions": True,
-    }  # fmt: skip
-    return rollouts.PlannerTables(mode, problem, **{**empty, **parts})
+    Beliefs take a number per episode and model; those that are carried on wait for each other.
+    """
+    count = EPISODES if episodes is None else episodes * problem.n_models
+    return 20 + count * problem.n_models / 2**17 + (2 * count / problem.n_models if carry else 0)
 
 
-def finish(
-    context: Context, name: str, made: Any, actions: npt.NDArray[Any], episodes: int | None
-) -> Outcome:
-    """The planner with its simulated return on the models it was built from."""
-    from mmdp.simulate import simulate
-
+def planned(
+    context: Context, name: str, made: PlannerTables, actions: npt.NDArray[Any],
+    episodes: int | None,
+) -> Outcome:  # fmt: skip
+    """The planner, whose return is not known yet, with CADP's actions as its baseline."""
     baseline = MarkovPolicy.for_model(context.model, actions)
-    planner = BeliefPlanner(name, context.model, context.horizon, made, baseline)
-    report = simulate(
-        planner, context.model, episodes=episodes, seed=context.seed or 0,
-        check_time=context.check_time if context.deadline is not None else None,
-    )  # fmt: skip
-    whole = report.details["episodes"] == report.details["episodes_wanted"]
-    status = Status.COMPLETED if whole else Status.TIME_LIMIT
-    return Outcome(
-        planner, status, 1, returns=report.returns, errors=report.errors,
-        details=report.details,
-    )  # fmt: skip
+    planner = BeliefPlanner(name, context.model, context.horizon, made, baseline, context.kernel)
+    return Outcome(planner, Status.COMPLETED, 1, episodes=episodes)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,9 +18,12 @@ import numpy as np
 
 from mmdp.bounds import closed
 from mmdp.bounds.descent import Descent, Watch
-from mmdp.bounds.relaxation import Array, Groups, Mask, Relaxation, open_actions
+from mmdp.bounds.matching import match
+from mmdp.bounds.relaxation import Mask, Relaxation
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
+from mmdp.kernels.compiling import clock
+from mmdp.kernels.problem import Array, Pairs
 from mmdp.methods import starts
 from mmdp.methods.base import Context, Method, Outcome, Stop
 from mmdp.methods.cadp import affordable
@@ -118,7 +120,7 @@ class Tree:
         self.working = math.inf  # bound of the node at work
         self.dropped = -math.inf  # the largest bound among nodes that were given up as good enough
         self.slack = closed.rounding(context.problem, context.horizon)
-        self.groups: Groups | None = None
+        self.pairs: Pairs | None = None
         self.oracle = math.inf
         self.own: Array | None = None
 
@@ -164,19 +166,14 @@ class Tree:
             polish(context, best.policy, seconds=self._share(0.1))
 
     def search(self) -> None:
-        from mmdp.bounds.front import compile_searches
-        from mmdp.bounds.matching import match
-
-        x, horizon = self.problem, self.context.horizon
-        mask = open_actions(x, horizon)
+        context, x, horizon = self.context, self.problem, self.context.horizon
         if self.proven:  # one model, one action or one step: a closed form is exact
             return
-        compile_searches()
-        until = time.perf_counter() + self._share(0.2)
+        until = clock() + self._share(0.2)
         assert self.own is not None
-        coarse, _ = match(x, mask, self.own, deadline=until)
-        self.groups = Groups(coarse.first, coarse.second)
-        self.push(self.oracle, mask, None)
+        coarse, _ = match(x, horizon, context.kernel, self.own, deadline=until)
+        self.pairs = Pairs(coarse.first, coarse.second)
+        self.push(self.oracle, x.allowed, None)
         while self.heap and not self.proven and self.nodes < self.options.max_nodes:
             node = heapq.heappop(self.heap)
             self.working = node.bound
@@ -192,7 +189,8 @@ class Tree:
         """Bound the node; close it, or split it at one (t, s)."""
         self.nodes += 1
         root = self.nodes == 1
-        x = Relaxation(self.problem, node.mask, self.groups, threads=1)
+        inside = self.problem.restricted(node.mask)
+        x = Relaxation(inside, self.context.horizon, self.context.kernel, self.pairs)
         search = Descent(x, self.value)
         if node.y is not None:
             search.y[:] = node.y
@@ -210,7 +208,7 @@ class Tree:
                 return
             closed = search.close_actions(self._probe_until())
             self.closed += closed
-            self.incumbent_inside(x.mask)
+            self.incumbent_inside(x.open)
             search.target = max(search.target, self.value)
             if not closed and before - search.bound < 0.1 * (before - self.value):
                 break
@@ -219,18 +217,17 @@ class Tree:
     def branch(self, x: Relaxation, y: Array, bound: float) -> None:
         """One child for every open action of the (t, s) where the groups disagree most."""
         x.value(y)
-        taken = x.u.sum(axis=3)
-        scale = x.problem.discount ** np.arange(x.horizon)
-        split = (x.mask.sum(axis=2) > 1) & (x.hi.max(axis=2) > 0)
-        score = np.where(split, scale[:, None] * (taken.sum(axis=2) - taken.max(axis=2)), -1.0)
+        taken, still = x.u.sum(axis=3), x.open
+        split = (still.sum(axis=2) > 1) & (x.reach.hi.max(axis=2) > 0)
+        score = np.where(split, x.scale[:, None] * (taken.sum(axis=2) - taken.max(axis=2)), -1.0)
         if not split.any():
             # one policy is left, and its value is known
-            actions = x.mask.argmax(axis=2).astype(np.int32)
-            ascend_inside(self.context, x.mask, actions)
+            actions = still.argmax(axis=2).astype(np.int32)
+            ascend_inside(self.context, still, actions)
             return
         t, s = np.unravel_index(int(score.argmax()), score.shape)
-        for a in np.flatnonzero(x.mask[t, s]):
-            child = x.mask.copy()
+        for a in np.flatnonzero(still[t, s]):
+            child = still.copy()
             child[t, s] = False
             child[t, s, a] = True
             self.push(bound, child, y.copy())
@@ -246,7 +243,7 @@ class Tree:
         ascend_inside(self.context, mask, actions)
 
     def _watch(self, node: Node, search: Descent) -> Watch:
-        def watch(best: float, now: float) -> None:
+        def watch(best: float) -> None:
             if search.steps % 20 == 0:
                 self.working = min(node.bound, search.bound)
                 self.report()
@@ -259,7 +256,7 @@ class Tree:
     def _share(self, share: float) -> float:
         """Seconds: a share of the time limit, or of half a minute where there is none."""
         deadline = self.context.deadline
-        return share * (30.0 if deadline is None else max(deadline - time.perf_counter(), 0.0))
+        return share * (30.0 if deadline is None else max(deadline - clock(), 0.0))
 
     def _probe_until(self) -> float:
-        return time.perf_counter() + max(0.05 * self.context.seconds, self._share(0.02))
+        return clock() + max(0.05 * self.context.seconds, self._share(0.02))

@@ -14,7 +14,8 @@ import numpy as np
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.kernels.problem import Table
-from mmdp.methods.base import Array, Context, Method, Outcome, Stop, start_policy
+from mmdp.methods.base import Array, Context, Method, Outcome, Stop
+from mmdp.methods.initial import start_policy
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 from mmdp.validate import check_whole

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mmdp.bounds import closed, lp
-from mmdp.bounds.relaxation import open_actions
+from mmdp.bounds.relaxation import open_actions, reach_bounds
 from mmdp.errors import InputError, Remedy
-from mmdp.kernels.problem import Table
+from mmdp.kernels.compiling import clock
+from mmdp.kernels.problem import Reach, Table
 from mmdp.methods.base import Context, Method, Outcome, Stop
 from mmdp.solution import Status
 
@@ -50,8 +50,7 @@ class MILP(Method):
 
     def run(self, context: Context) -> Outcome:
         x = context.problem
-        mask = open_actions(x, context.horizon)
-        size = lp.variables(mask, x.n_models)
+        size = lp.variables(x, context.horizon)
         if size > LIMIT:
             raise InputError(
                 f"the program would have {size:,} variables (at most {LIMIT:,}; exact has no "
@@ -62,14 +61,14 @@ class MILP(Method):
         details: dict[str, Any] = {"bound": outer, "nodes": 0, "variables": size}
         try:
             context.kernel.ascend(x, context.horizon, [None], sweeps="paper", watch=context.record)
-            program, answer = self._solve(context, mask)
+            program, answer = self._solve(context)
         except (Stop, KeyboardInterrupt) as stop:
             if context.best_policy is None:
                 raise
             status = Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
             return Outcome(context.best_policy, status, 0, details=details)
         if answer.x is not None:
-            actions = _policy(program, answer.x, mask)
+            actions = _policy(program, answer.x, open_actions(x, context.horizon))
             value = context.mean(context.returns(actions))
             if value > context.best_value:
                 context.trace.append(value)
@@ -85,15 +84,16 @@ class MILP(Method):
             status = Status.OPTIMAL
         return Outcome(context.best_policy, status, answer.nodes, details=details)
 
-    def _solve(self, context: Context, mask: Any) -> tuple[lp.Program, lp.Answer]:
+    def _solve(self, context: Context) -> tuple[lp.Program, lp.Answer]:
         x, best = context.problem, context.best_policy
         assert best is not None
-        plain = None
-        if not self.tight:
-            shape = (*mask.shape[:2], x.n_models)
-            plain = (np.zeros(shape), np.broadcast_to(x.weights, shape).copy())
-        program = lp.build(x, mask, plain)
-        left = None if context.deadline is None else context.deadline - time.perf_counter()
+        if self.tight:
+            reach = reach_bounds(x, context.horizon, context.kernel)
+        else:
+            shape = (context.horizon, x.n_states, x.n_models)
+            reach = Reach(np.zeros(shape), np.broadcast_to(x.weights, shape).copy())
+        program = lp.build(x, context.horizon, reach)
+        left = None if context.deadline is None else context.deadline - clock()
         answer = lp.minimise(
             *program.rows(), integral=np.arange(program.size) >= program.n_u, gap=self.gap,
             time_limit=left, watch=_watch(context),

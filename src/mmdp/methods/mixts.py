@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -10,8 +9,9 @@ import numpy as np
 
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
+from mmdp.kernels.planner import SAMPLED, PlannerTables
 from mmdp.methods.base import Context, Method, Outcome
-from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.methods.belief import cadp_baseline, passes_of, planned
 from mmdp.policy import MarkovPolicy
 
 
@@ -64,21 +64,20 @@ class MixTS(Method):
             raise InputError(f"reward_sd must be positive, not {self.reward_sd}")
 
     def passes(self, problem: Problem, horizon: int) -> float:
-        return math.inf
+        return passes_of(problem, self.episodes, carry=self.carry)
 
     def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.cpu.episodes import SAMPLED
-
         problem = context.problem
         own = context.kernel.backward(problem, context.horizon, "own", keep_actions=True).actions
+        assert own is not None
         reward_sd = 0.0
         if self.likelihood != "transition":
             spread = float(np.sqrt(problem.r.var(axis=-1)[:, problem.allowed[0]].mean()))
             reward_sd = self.reward_sd or max(spread, 1e-12)
-        made = tables(
+        made = PlannerTables(
             SAMPLED, problem, own=own, each_step=self.resample == "step", carry=self.carry,
             reward_sd=reward_sd, use_transitions=self.likelihood != "reward",
         )  # fmt: skip
-        return finish(
+        return planned(
             context, self.name, made, cadp_baseline(context, self.baseline), self.episodes
         )

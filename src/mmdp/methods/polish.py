@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import IntArray, Table
 from mmdp.methods.base import Context
 
@@ -33,15 +32,15 @@ def polish(
     x, horizon = context.problem, context.horizon
     best: IntArray = np.asarray(actions, dtype=np.int32)
     value = context.mean(context.returns(best))
-    until = time.perf_counter() + seconds
+    until = clock() + seconds
     if context.deadline is not None:
         until = min(until, context.deadline)
     everything = np.array(np.broadcast_to(x.allowed, (horizon, x.n_states, x.n_actions)))
     improved = True
-    while improved and time.perf_counter() < until:
+    while improved and clock() < until:
         improved = False
         for t, s, a in _least_losses(context, best, candidates):
-            if time.perf_counter() > until:
+            if clock() > until:
                 break
             mask = everything.copy()
             mask[t, s] = False

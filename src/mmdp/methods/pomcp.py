@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
+from mmdp.kernels.planner import TREE, PlannerTables
 from mmdp.methods.base import Context, Method, Outcome
-from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.methods.belief import cadp_baseline, planned
 from mmdp.policy import MarkovPolicy
 from mmdp.validate import check_whole
 
@@ -64,8 +65,6 @@ class POMCP(Method):
         return math.inf
 
     def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.cpu.episodes import TREE, cumulative_rows
-
         if context.model.has_missing:
             raise InputError(
                 "pomcp needs every allowed action in every model; this model was built with "
@@ -78,7 +77,6 @@ class POMCP(Method):
         )  # fmt: skip
         assert found.q is not None
         parts: dict[str, Any] = {
-            "cdf": cumulative_rows(context.problem),
             "exploration": self.exploration * _spread(found.q),
             "queries": self.queries,
         }
@@ -86,8 +84,8 @@ class POMCP(Method):
             parts |= {"values": found.values, "by_rollout": self.leaf == "rollout"}
         if self.leaf == "rollout":
             parts["actions"] = actions
-        made = tables(TREE, context.problem, **parts)
-        return finish(context, self.name, made, actions, self.episodes)
+        made = PlannerTables(TREE, context.problem, **parts)
+        return planned(context, self.name, made, actions, self.episodes)
 
 
 def _spread(q: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

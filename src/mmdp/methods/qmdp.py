@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from mmdp.kernels import Problem
+from mmdp.kernels.planner import VALUES, PlannerTables
 from mmdp.methods.base import Context, Method, Outcome
-from mmdp.methods.belief import cadp_baseline, finish, tables
+from mmdp.methods.belief import cadp_baseline, passes_of, planned
 from mmdp.policy import MarkovPolicy
 
 
@@ -31,13 +31,12 @@ class QMDP(Method):
     name: ClassVar[str] = "qmdp"
 
     def passes(self, problem: Problem, horizon: int) -> float:
-        return math.inf
+        return passes_of(problem, self.episodes)
 
     def run(self, context: Context) -> Outcome:
-        from mmdp.kernels.cpu.episodes import VALUES
-
         q = context.kernel.backward(context.problem, context.horizon, "own", keep_q=True).q
-        made = tables(VALUES, context.problem, q=q)
-        return finish(
+        assert q is not None
+        made = PlannerTables(VALUES, context.problem, q=q)
+        return planned(
             context, self.name, made, cadp_baseline(context, self.baseline), self.episodes
         )

@@ -9,8 +9,9 @@ import numpy as np
 
 from mmdp.kernels import Problem
 from mmdp.kernels.problem import Ascent, Table
-from mmdp.methods.base import Context, start_policy
+from mmdp.methods.base import Context
 from mmdp.methods.gradient import Gradient, Mirror
+from mmdp.methods.initial import start_policy
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 
@@ -80,7 +81,8 @@ def _rounded_end(context: Context, method: Mirror | Gradient) -> Table:
     found = method.run(context.quiet())
     if found.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    context.check_time()
+    if context.best_policy is not None:
+        context.check_time()
     table: Table = found.policy
     return table
 

@@ -1,4 +1,4 @@
-"""How much one set of POPS models differs from the next: python -m mmdp.paper.scatter"""
+"""How much one set of drawn models differs from the next: python -m mmdp.paper.scatter"""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import mmdp
-from mmdp.paper.cases import CASES, COMPARABLE, method_for
+from mmdp.paper.cases import CASES, COMPARABLE, Case, method_for
 from mmdp.paper.figures import paper_figures
 from mmdp.solution import Evaluation
 
 if TYPE_CHECKING:
     import pandas as pd
 
-CASE = CASES["POPS"]
 SEEDS = range(20)
 
 
-def scatter(seeds: Sequence[int] = SEEDS) -> pd.DataFrame:
-    """Returns on POPS at T = 50 over ``seeds`` of draws, one row per method.
+def scatter(case: Case, seeds: Sequence[int] = SEEDS) -> pd.DataFrame:
+    """Returns at the main horizon over ``seeds`` of draws, one row per method.
 
     ``standard error`` is the standard deviation over seeds of the mean return on the test
     models: the error of a figure from one set of draws, such as the paper's. ``paper sd`` and
@@ -26,10 +25,10 @@ def scatter(seeds: Sequence[int] = SEEDS) -> pd.DataFrame:
     """
     import pandas as pd
 
-    found = [_evaluations(seed) for seed in seeds]
+    found = [_evaluations(case, seed) for seed in seeds]
     rows = {}
     for name in COMPARABLE:
-        key = (CASE.name, CASE.main, name)
+        key = (case.name, case.main, name)
         means = pd.Series([reports[name].mean for reports in found])
         rows[name] = {
             "paper": paper_figures("mean_return")[key],
@@ -42,19 +41,20 @@ def scatter(seeds: Sequence[int] = SEEDS) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def _evaluations(seed: int) -> dict[str, Evaluation]:
+def _evaluations(case: Case, seed: int) -> dict[str, Evaluation]:
     """By method, on the test models that ``seed`` draws."""
-    train, test, _ = CASE.models(seed, None)
+    train, test, _ = case.models(seed, None)
     found = {}
     for name in COMPARABLE:
         method = method_for(name, None)
         if name == "Oracle":
-            found[name] = mmdp.solve(test, CASE.main, method).evaluation
+            found[name] = mmdp.solve(test, case.main, method).evaluation
         else:
-            found[name] = mmdp.evaluate(mmdp.solve(train, CASE.main, method), test)
+            found[name] = mmdp.evaluate(mmdp.solve(train, case.main, method), test)
     return found
 
 
 if __name__ == "__main__":
-    print(f"POPS, T = {CASE.main}: return on the test models, {len(SEEDS)} seeds of draws")
-    print(scatter().round().astype(int).to_string())
+    for name in ("POPS", "INV"):
+        print(f"{name}, T = {CASES[name].main}: return on the test models, {len(SEEDS)} seeds")
+        print(scatter(CASES[name]).round().astype(int).to_string())

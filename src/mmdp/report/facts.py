@@ -26,7 +26,8 @@ from mmdp.methods import Method
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Evaluation, Solution
-from mmdp.solve import check_horizon, evaluate, model_weights, solve
+from mmdp.solve import evaluate, model_weights, solve
+from mmdp.validate import check_horizon
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +95,7 @@ class Facts:
         table = None if policy is None else _table_of(policy)
         if horizon is None and table is not None:
             horizon = table.horizon
-        self.horizon = check_horizon(model, horizon)
+        self.horizon = check_horizon(model.horizon, horizon)
         self.methods = tuple(methods)
         self._bound = bound
         self._resamples, self._information, self._enough = resamples, information, enough

@@ -1,0 +1,193 @@
+"""Problems on the device: layouts, transfers, and what is kept there between calls."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.experimental
+import jax.monitoring
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.kernels import compiling
+from mmdp.kernels.problem import IntArray, Problem
+
+Traced = Any  # an array on the device, or what stands for it while jax compiles
+
+
+class Arrays(NamedTuple):
+    """A problem on the device (see the package's table); p, r and allowed begin with T or 1."""
+
+    p: Traced
+    after: Traced | None  # (R, L) next states; None: every row has all of them, in order
+    owner: Traced | None  # (R,) row s * A + a of each part; None: rows are whole
+    r: Traced  # (S, A, M), wide: (M, S, A, 1)
+    allowed: Traced  # (S, A)
+    initial: Traced  # (S,)
+    weights: Traced  # (M,)
+    discount: Traced
+    terminal: Traced  # (S, M), wide: (M, S, 1)
+
+
+@contextlib.contextmanager
+def double() -> Iterator[None]:
+    """Inside, jax has 64-bit numbers; its settings outside stay as they are."""
+    room: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
+    with room.enable_x64(True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The Pallas Triton backend", DeprecationWarning)
+        yield
+
+
+def _hear(event: str, duration_secs: float, **_: object) -> None:
+    """jax tells how long it has traced, lowered and compiled a function, each when it is done."""
+    if event.startswith("/jax/core/compile/"):
+        compiling.add(duration_secs)
+    if event.endswith("trace_duration") and duration_secs > LARGE:
+        compiling.announce()
+
+
+LARGE = 0.02  # seconds of tracing after which compiling takes long enough to be announced
+jax.monitoring.register_event_duration_secs_listener(_hear)
+
+
+# ------------------------------------------------------------------ what stays on the device
+class Cache:
+    """Device arrays of read-only host arrays, as long as those live; the oldest go first."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.lock = size, threading.Lock()
+        self.held: OrderedDict[Any, tuple[list[weakref.ref[Any]], Any]] = OrderedDict()
+
+    def get(self, role: Any, sources: Sequence[Any], make: Callable[[], Any]) -> Any:
+        """``make()``, or what it gave before for the same source arrays in the same role."""
+        if any(source.flags.writeable for source in sources):
+            return make()
+        key = (role, *map(id, sources))
+        with self.lock:
+            refs, value = self.held.get(key, ([], None))
+            if refs and all(ref() is x for ref, x in zip(refs, sources, strict=True)):
+                self.held.move_to_end(key)
+                return value
+        value = make()
+        # the lock may be held by the very thread in which an array dies: no lock in drop
+        drop = lambda _: self.held.pop(key, None)
+        with self.lock:
+            self.held[key] = ([weakref.ref(x, drop) for x in sources], value)
+            while len(self.held) > self.size:
+                self.held.popitem(last=False)
+        return value
+
+    def clear(self) -> None:
+        with self.lock:
+            self.held.clear()
+
+
+CACHE = Cache(size=24)
+
+
+# ------------------------------------------------------------------ transfers
+class Place(NamedTuple):
+    """The devices that the models are spread over; None: jax's default one."""
+
+    devices: tuple[Any, ...] | None = None
+
+    @property
+    def first(self) -> Any:
+        return self.devices[0] if self.devices else jax.devices()[0]
+
+    def put(self, array: Any, models: int | None = None) -> Any:
+        """On the device; over several, the axis ``models`` is padded with zeros and spread."""
+        if array is None:
+            return None
+        array = np.ascontiguousarray(array)
+        if self.devices is None:
+            return jax.device_put(array)
+        if len(self.devices) == 1:
+            return jax.device_put(array, self.devices[0])
+        spec: list[str | None] = [None] * array.ndim
+        if models is not None:
+            width = [(0, 0)] * array.ndim
+            width[models] = (0, -array.shape[models] % len(self.devices))
+            array = np.pad(array, width) if width[models][1] else array
+            spec[models] = "models"
+        mesh = jax.sharding.Mesh(np.array(self.devices), ("models",))
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
+        return jax.device_put(array, sharding)
+
+    def arrays(self, problem: Problem, wide: bool = False, store: Any = np.float64) -> Arrays:
+        """The problem on the device with p in ``store``, from earlier calls if nothing changed."""
+        x = problem
+
+        def kept(name: str, sources: Sequence[Any], make: Callable[[], Any], *how: Any) -> Any:
+            return CACHE.get((name, self.devices, *how), sources, make)
+
+        def by_model(array: Any, axis: int) -> Any:
+            """With models last, or (wide) at ``axis`` and an axis for the policies last."""
+            if wide:
+                return self.put(np.moveaxis(array, -1, axis)[..., None], axis)
+            return self.put(array, array.ndim - 1)
+
+        def transitions() -> Any:
+            p = x.p.astype(store, copy=False)
+            if entry is None:
+                p = self.put(p.reshape(len(p), -1, length, x.n_models), models=3)
+            else:
+                p = _padded(self.put(p, models=2), entry)
+            return jnp.moveaxis(p, -1, 1) if wide else p
+
+        pattern = [x.indptr, x.indices]
+        entry, after, owner = kept("rows", pattern, lambda: [self.put(y) for y in _pattern(x)])
+        length = x.n_states if after is None else after.shape[1]
+        return Arrays(
+            p=kept("p", [x.p, *pattern], transitions, wide, store),
+            after=after,
+            owner=owner,
+            r=kept("r", [x.r], lambda: by_model(x.r, 1), wide),
+            allowed=kept("allowed", [x.allowed], lambda: self.put(x.allowed)),
+            initial=kept("initial", [x.initial], lambda: self.put(x.initial)),
+            weights=kept("weights", [x.weights], lambda: self.put(x.weights, models=0)),
+            discount=np.float64(x.discount),
+            terminal=kept("terminal", [x.terminal], lambda: by_model(x.terminal, 0), wide),
+        )
+
+
+class _Pattern(NamedTuple):
+    """Rows of one length: entry (R, L) of the pattern, nnz where padded; see Arrays."""
+
+    entry: npt.NDArray[np.int64] | None  # None: entries are in this order already
+    after: IntArray | None
+    owner: IntArray | None
+
+
+def _pattern(problem: Problem) -> _Pattern:
+    """The sparse pattern as padded rows; rows over the mean are split if padding costs."""
+    if problem.dense:
+        return _Pattern(None, None, None)
+    lengths = np.diff(problem.indptr)
+    nnz, length = len(problem.indices), int(lengths.max(initial=1))
+    if len(lengths) * length > 1.5 * nnz:
+        length = max(1, -(-nnz // max(1, len(lengths))))
+    parts = np.maximum(1, -(-lengths // length))
+    owner = np.repeat(np.arange(len(lengths)), parts)
+    nth = np.arange(len(owner)) - np.repeat(np.cumsum(parts) - parts, parts)
+    within = (nth * length)[:, None] + np.arange(length)
+    used = within < lengths[owner][:, None]
+    entry = np.where(used, problem.indptr[owner][:, None] + within, nnz)
+    after = np.append(problem.indices, 0)[entry].astype(np.int32)
+    whole = len(owner) == len(lengths)
+    return _Pattern(None if used.all() else entry, after, None if whole else owner.astype(np.int32))
+
+
+@jax.jit
+def _padded(p: Traced, entry: Traced) -> Traced:
+    """p (T or 1, nnz, M) as rows (T or 1, R, L, M) of one length, zero beyond a row's end."""
+    found = jnp.take(p, entry.reshape(-1), axis=1, mode="fill", fill_value=0.0)
+    return found.reshape(p.shape[0], *entry.shape, p.shape[2])

@@ -1,0 +1,204 @@
+"""CADP in compiled blocks of sweeps; between blocks the host looks at the best so far."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from mmdp.kernels.jax.arrays import Arrays, Traced, double
+from mmdp.kernels.jax.passes import backward, forward
+from mmdp.kernels.jax.rows import Layout, Narrow, Tuning, Wide, is_sharp
+from mmdp.kernels.problem import Ascent, IntArray, Watch
+
+LONGEST = 256  # sweeps per block
+WATCHED = 0.03  # seconds per block that someone watches, once its length has grown
+
+RUNNING, MAXIMUM, TOLERANCE = range(3)
+ENDS: tuple[Literal["limit", "maximum", "tolerance"], ...] = ("limit", "maximum", "tolerance")
+
+
+# ------------------------------------------------------------------ on the device
+class State(NamedTuple):
+    """Where ascents stand: policy (T, S[, K]), returns (M[, K]), the others () or (K,)."""
+
+    policy: Traced
+    returns: Traced
+    value: Traced
+    sweeps: Traced
+    end: Traced
+    q: Traced | None  # of the policy, if forward passes improve too
+
+
+def _layout(x: Arrays, tuning: Tuning, policy: Traced | None) -> Layout:
+    if tuning.wide:
+        assert policy is not None
+        return Wide(x, tuning, policy.shape[-1])
+    return Narrow(x, tuning)
+
+
+@functools.partial(jax.jit, static_argnames=("horizon", "two_way", "tuning"))
+def _open(
+    x: Arrays, start: Traced | None, *, horizon: int, two_way: bool, tuning: Tuning
+) -> tuple[State, Traced]:
+    """The state at the start, and the values that led to it (1 or 2[, K]).
+
+    WSU if there is no start. The first sweep of a randomised one makes it deterministic.
+    """
+    on = _layout(x, tuning, start)
+    keep = ("actions", "q") if two_way else ("actions",)
+    before = []
+    if is_sharp(start):
+        first, _ = backward(on, horizon, "given", None, start)
+        found = {"actions": start}
+        if two_way:  # not looked at before the first sweep's are there, but spread like them
+            shape = (horizon, *first.shape[:-1], on.A, first.shape[-1])
+            found["q"] = jnp.broadcast_to(0.0 * jnp.expand_dims(first, -2), shape)
+    else:
+        weights = x.weights[None, None]
+        if start is not None:
+            first, _ = backward(on, horizon, "given", None, start)
+            before = [x.weights @ on.returns(first)]
+            weights = forward(on, start)[1]
+        first, found = backward(on, horizon, "weighted", weights, None, keep)
+    returns = on.returns(first)
+    value = x.weights @ returns
+    sweeps = jnp.full(value.shape, len(before), jnp.int32)
+    end = jnp.full(value.shape, RUNNING, jnp.int32)
+    state = State(found["actions"], returns, value, sweeps, end, found.get("q"))
+    return state, jnp.stack([*before, value])
+
+
+@functools.partial(jax.jit, static_argnames=("tuning",), donate_argnames=("state",))
+def _block(
+    x: Arrays, state: State, tol: Traced, most: Traced, *, tuning: Tuning
+) -> tuple[State, Traced]:
+    """Up to ``most`` sweeps, and (LONGEST[, K]) the values after them."""
+    on = _layout(x, tuning, state.policy)
+    keep = ("actions",) if state.q is None else ("actions", "q")
+
+    def unfinished(loop: tuple[State, Traced, Traced]) -> Traced:
+        state, _, n = loop
+        return (n < most) & (state.end == RUNNING).any()
+
+    def sweep(loop: tuple[State, Traced, Traced]) -> tuple[State, Traced, Traced]:
+        state, trace, n = loop
+        policy, b = forward(on, state.policy, state.q, fresh=state.sweeps == 0)
+        first, found = backward(on, len(policy), "weighted", b, policy, keep)
+        state = _judged(x, state, found, on.returns(first), tol)
+        return state, trace.at[n].set(state.value), n + 1
+
+    trace = jnp.zeros((LONGEST, *state.value.shape))
+    return lax.while_loop(unfinished, sweep, (state, trace, 0))[:2]
+
+
+def _judged(
+    x: Arrays, state: State, found: dict[str, Traced], returns: Traced, tol: Traced
+) -> State:
+    """The state after a sweep that found these actions: taken only if the value rises."""
+    improved, value = found["actions"], x.weights @ returns
+    gain, running = value - state.value, state.end == RUNNING
+    still = (improved == state.policy).all(axis=(0, 1)) | (gain <= 0)
+    small = gain <= tol * jnp.maximum(1.0, jnp.abs(value))
+    end = jnp.where(still, MAXIMUM, jnp.where(small, TOLERANCE, RUNNING))
+    taken = running & ~still
+    return State(
+        policy=jnp.where(taken, improved, state.policy),
+        returns=jnp.where(taken, returns, state.returns),
+        value=jnp.where(taken, value, state.value),
+        sweeps=state.sweeps + running,
+        end=jnp.where(running, end, state.end),
+        q=found.get("q"),
+    )
+
+
+# ------------------------------------------------------------------ on the host
+class Job(NamedTuple):
+    """What to do from every start."""
+
+    horizon: int
+    tol: float
+    max_sweeps: int
+    two_way: bool
+    watch: Watch | None
+
+
+def ascend(x: Arrays, start: Traced | None, job: Job, tuning: Tuning) -> list[Ascent]:
+    """CADP from one start, or from the K starts (T, S, K) of a wide layout together."""
+    ascents = _Ascents(x, start, job, tuning)
+    watch, most = job.watch, LONGEST if job.watch is None else 1
+    if watch is not None:
+        ascents.climb(job.tol, 0)  # compiles, so that the clock of who watches counts sweeps only
+        watch(*ascents.best())
+    while ascents.running and ascents.made < job.max_sweeps:
+        began = time.perf_counter()
+        improved = ascents.climb(job.tol, min(most, job.max_sweeps - ascents.made))
+        seconds = time.perf_counter() - began
+        if watch is not None:
+            most = max(1, min(2 * most, LONGEST, int(most * WATCHED / seconds)))
+            if improved:
+                watch(*ascents.best())
+    return ascents.results()
+
+
+class _Ascents:
+    """Ascents that go together: their state on the device and what the host knows of it."""
+
+    def __init__(self, x: Arrays, start: Traced | None, job: Job, tuning: Tuning) -> None:
+        self.x, self.tuning = x, tuning
+        with double():
+            self.state, opening = _open(
+                x, start, horizon=job.horizon, two_way=job.two_way, tuning=tuning
+            )
+            opened = np.asarray(opening)
+        self.traces: list[list[float]] = opened.reshape(len(opened), -1).T.tolist()
+        self.sweeps = np.full(len(self.traces), len(opened) - 1)
+        self.ends = np.full(len(self.traces), RUNNING)
+        self.shown: tuple[IntArray, float] | None = None
+
+    @property
+    def running(self) -> bool:
+        return bool((self.ends == RUNNING).any())
+
+    @property
+    def made(self) -> int:
+        """Sweeps of those that are running."""
+        return int(self.sweeps.max())
+
+    def climb(self, tol: float, most: int) -> bool:
+        """Up to ``most`` sweeps; whether one of them improved a policy."""
+        with double():
+            self.state, trace = _block(self.x, self.state, tol, most, tuning=self.tuning)
+            trace, sweeps, ends = jax.device_get((trace, self.state.sweeps, self.state.end))
+        made, self.sweeps = np.atleast_1d(sweeps) - self.sweeps, np.atleast_1d(sweeps)
+        self.ends = np.atleast_1d(ends)
+        taken = np.maximum(made - (self.ends == MAXIMUM), 0)
+        for n, known, new in zip(taken, self.traces, trace.reshape(LONGEST, -1).T, strict=True):
+            known += new[:n].tolist()
+        return bool(taken.any())
+
+    def best(self) -> tuple[IntArray, float]:
+        """The best policy so far and its value; the policy travels only if it is a new one."""
+        values = [trace[-1] for trace in self.traces]
+        k = int(np.argmax(values))
+        if self.shown is None or values[k] > self.shown[1]:
+            self.shown = self._policies()[k], values[k]
+        return self.shown
+
+    def results(self) -> list[Ascent]:
+        returns = np.array(self.state.returns).reshape(len(self.state.returns), -1).T
+        parts = zip(self._policies(), returns, self.traces, self.sweeps, self.ends, strict=True)
+        return [
+            Ascent(policy, own, trace[-1], trace, int(sweeps), ENDS[end])
+            for policy, own, trace, sweeps, end in parts
+        ]
+
+    def _policies(self) -> IntArray:
+        """(K, T, S)."""
+        table = np.asarray(self.state.policy)
+        return np.ascontiguousarray(np.moveaxis(table.reshape(*table.shape[:2], -1), -1, 0))

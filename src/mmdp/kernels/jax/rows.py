@@ -1,0 +1,271 @@
+"""One time step in both layouts: row sums P v, their transpose, and sums over models or actions."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+
+from mmdp.kernels.jax import gpu
+from mmdp.kernels.jax.arrays import Arrays, Place, Traced
+
+WRITTEN_OUT = 64  # terms of a sum that one compiled loop reads with many loads under way
+FEW = 16  # actions over which a reduction is written out, so that it fuses into its reader
+
+
+class Tuning(NamedTuple):
+    """How the work is written for the compiler; results differ by rounding only.
+
+    unroll: time steps per iteration of a loop. rows: the row sums P v of all actions by a GPU
+    kernel of our own, which reads 1.1 to 2.1 times as fast as the compiler's. wide: several
+    starts share each reading of p.
+    """
+
+    unroll: int = 1
+    rows: bool = False
+    wide: bool = False
+
+    @staticmethod
+    def suited(place: Place) -> Tuning:
+        """To these devices; our own kernel cannot be spread over several, and a CPU gains
+        nothing by starts that go together."""
+        cuda = "cuda" in str(place.first).lower()
+        one = place.devices is None or len(place.devices) == 1
+        rows = cuda and one and gpu.available()
+        return Tuning(2 if cuda else 1, rows, place.first.platform != "cpu")
+
+
+def at(array: Traced, t: Traced) -> Traced:
+    """The slice of time t of an array that may not vary with time."""
+    return array[0] if array.shape[0] == 1 else array[t]
+
+
+def take(array: Traced, *where: Any) -> Traced:
+    return array.at[where].get(mode="promise_in_bounds")
+
+
+def fold(combine: Any, x: Traced, axis: int) -> Traced:
+    """``combine`` over the actions."""
+    size = x.shape[axis]
+    if size > FEW:
+        return combine.reduce(x, axis=axis)
+    parts = [lax.index_in_dim(x, a, axis, keepdims=False) for a in range(size)]
+    return functools.reduce(combine, parts)
+
+
+def is_sharp(policy: Traced | None) -> bool:
+    """Whether a policy is a table of actions, not of probabilities."""
+    return policy is not None and jnp.issubdtype(policy.dtype, jnp.integer)
+
+
+def one_hot(action: Traced, n_actions: int) -> Traced:
+    """(S,) -> (S, A), or (S, K) -> (S, A, K)."""
+    a = jnp.arange(n_actions, dtype=action.dtype)
+    return action[:, None] == a.reshape((1, -1) + (1,) * (action.ndim - 1))
+
+
+class Layout:
+    """What the passes do at one time step."""
+
+    models_of_b: int  # axes of the models
+    models_of_q: int
+
+    def __init__(self, x: Arrays, tuning: Tuning) -> None:
+        self.x, self.tuning = x, tuning
+        self.S, self.A = x.allowed.shape[1:]
+
+    def q(self, t: Traced, v: Traced) -> Traced:
+        """q = r + gamma P v of all actions (eq. value of state-action)."""
+        expected = self._expect(at(self.x.p, t), v)
+        shape = (*v.shape[:-2], self.S, self.A, v.shape[-1])
+        return at(self.x.r, t) + self.x.discount * expected.reshape(shape)
+
+    def gradient(self, t: Traced, b: Traced, q: Traced) -> Traced:
+        """G = sum_m b q: the only place in which models meet; -inf if not allowed."""
+        G = (jnp.expand_dims(b, -2) * q).sum(axis=self.models_of_q)
+        allowed = at(self.x.allowed, t)
+        return jnp.where(allowed.reshape(allowed.shape + (1,) * (G.ndim - 2)), G, -jnp.inf)
+
+    def idle(self, b: Traced) -> Traced:
+        """Whether no model has weight, at one or all times."""
+        return b.sum(axis=self.models_of_b) == 0
+
+    def average(self, pi: Traced, q: Traced) -> Traced:
+        """sum_a pi q, pi being actions or probabilities."""
+        weight = self._over_models(one_hot(pi, self.A) if is_sharp(pi) else pi)
+        terms = jnp.where(weight, q, 0.0) if weight.dtype == bool else weight * q
+        return fold(jnp.add, terms, terms.ndim - 2)
+
+    def flow(self, t: Traced, b: Traced, pi: Traced) -> Traced:
+        """b at t + 1 from b at t under actions or probabilities ``pi`` (eq. belief)."""
+        p, rows = at(self.x.p, t), self._rows(pi)
+        if rows is not None:
+            return self._push(p, b, rows)
+        pi = one_hot(pi, self.A).astype(b.dtype) if is_sharp(pi) else pi
+        mass = jnp.expand_dims(b, -2) * self._over_models(pi)  # (.., S, A, ..)
+        return self._push(p, mass.reshape(*b.shape[:-2], -1, b.shape[-1]))
+
+    def along(self, t: Traced, v: Traced, action: Traced) -> Traced:
+        """v = r + gamma P v of the given actions (S,) alone."""
+        rows = self._rows(action)
+        if rows is None:
+            return self.average(action, self.q(t, v))
+        r = take(at(self.x.r, t), jnp.arange(self.S), action)
+        return r + self.x.discount * self._expect(at(self.x.p, t), v, rows)
+
+    def start(self) -> Traced:
+        """b at the first step."""
+        raise NotImplementedError
+
+    def terminal(self) -> Traced:
+        """v after the last step."""
+        raise NotImplementedError
+
+    def returns(self, first: Traced) -> Traced:
+        """Of every model, from the values at the first step."""
+        raise NotImplementedError
+
+    def _over_models(self, pi: Traced) -> Traced:
+        """Probabilities of actions with the axes of q."""
+        raise NotImplementedError
+
+    def _rows(self, pi: Traced) -> Traced | None:
+        """(S,) rows s * A + a if these can be computed alone."""
+        raise NotImplementedError
+
+    def _expect(self, p: Traced, v: Traced, rows: Traced | None = None) -> Traced:
+        """sum_s' p v of every row, or of ``rows``."""
+        raise NotImplementedError
+
+    def _push(self, p: Traced, mass: Traced, rows: Traced | None = None) -> Traced:
+        """sum over all rows, or over ``rows``, of p mass: the next b."""
+        raise NotImplementedError
+
+
+# ------------------------------------------------------------------ one policy
+class Narrow(Layout):
+    """One policy, models last: a deterministic one reads its own rows only."""
+
+    models_of_b = models_of_q = -1
+
+    def start(self) -> Traced:
+        return self.x.initial[:, None] * self.x.weights
+
+    def terminal(self) -> Traced:
+        return self.x.terminal
+
+    def returns(self, first: Traced) -> Traced:
+        return jnp.einsum("s,sm->m", self.x.initial, first)
+
+    def _over_models(self, pi: Traced) -> Traced:
+        return pi[..., None]
+
+    def _rows(self, pi: Traced) -> Traced | None:
+        if not is_sharp(pi) or self.x.owner is not None:
+            return None
+        return jnp.arange(self.S, dtype=jnp.int32) * self.A + pi
+
+    def _expect(self, p: Traced, v: Traced, rows: Traced | None = None) -> Traced:
+        after = self.x.after if self.x.after is None or rows is None else take(self.x.after, rows)
+        if self.tuning.rows and rows is None:
+            return self._merged(gpu.row_sums(p, v, after))
+
+        def term(e: int) -> Traced:
+            p_e = p[:, e] if rows is None else take(p, rows, e)
+            return p_e.astype(v.dtype) * (v[e] if after is None else take(v, after[:, e]))
+
+        if p.shape[1] <= WRITTEN_OUT:
+            return self._merged(functools.reduce(operator.add, map(term, range(p.shape[1]))))
+        p = (p if rows is None else take(p, rows)).astype(v.dtype)
+        return self._merged((p * (v if after is None else take(v, after))).sum(axis=1))
+
+    def _merged(self, parts: Traced) -> Traced:
+        """Sums of whole rows from the sums of their parts."""
+        return parts if self.x.owner is None else merged(parts, self.x.owner, self.S * self.A, 0)
+
+    def _push(self, p: Traced, mass: Traced, rows: Traced | None = None) -> Traced:
+        if self.x.owner is not None:
+            mass = take(mass, self.x.owner)
+        if self.x.after is None:
+            return self._push_dense(p, mass, rows)
+        after = self.x.after if rows is None else take(self.x.after, rows)
+        p = (p if rows is None else take(p, rows)).astype(mass.dtype)
+        b = jnp.zeros((self.S, mass.shape[-1]), mass.dtype)
+        return b.at[after].add(p * mass[:, None], mode="promise_in_bounds")
+
+    def _push_dense(self, p: Traced, mass: Traced, rows: Traced | None) -> Traced:
+        if self.tuning.rows and rows is not None and gpu.filled(p.shape[1], p.shape[2]):
+            return gpu.row_sums(p, mass, None, rows)
+        if len(mass) > WRITTEN_OUT:
+            p = p if rows is None else take(p, rows)
+            return (p.astype(mass.dtype) * mass[:, None]).sum(axis=0)
+
+        def term(i: int) -> Traced:
+            row = p[i] if rows is None else lax.dynamic_index_in_dim(p, rows[i], 0, keepdims=False)
+            return row.astype(mass.dtype) * mass[i]
+
+        return functools.reduce(operator.add, map(term, range(len(mass))))
+
+
+# ------------------------------------------------------------------ several policies
+class Wide(Layout):
+    """K deterministic policies, models first: matrix products that read p once for all of them."""
+
+    models_of_b, models_of_q = -3, -4
+
+    def __init__(self, x: Arrays, tuning: Tuning, policies: int) -> None:
+        super().__init__(x, tuning)
+        self.K = policies
+
+    def start(self) -> Traced:
+        b = (self.x.weights[:, None] * self.x.initial)[..., None]
+        return jnp.broadcast_to(b, (*b.shape[:2], self.K))
+
+    def terminal(self) -> Traced:
+        v = self.x.terminal
+        return jnp.broadcast_to(v, (*v.shape[:2], self.K))
+
+    def returns(self, first: Traced) -> Traced:
+        return jnp.einsum("s,msk->mk", self.x.initial, first)
+
+    def _over_models(self, pi: Traced) -> Traced:
+        return pi
+
+    def _rows(self, pi: Traced) -> None:
+        return None
+
+    def _expect(self, p: Traced, v: Traced, rows: Traced | None = None) -> Traced:
+        after, p = self.x.after, p.astype(v.dtype)
+        if after is None:
+            return p @ v
+
+        def term(e: int) -> Traced:
+            return p[:, :, e, None] * take(v, slice(None), after[:, e])
+
+        if p.shape[2] <= WRITTEN_OUT:
+            parts = functools.reduce(operator.add, map(term, range(p.shape[2])))
+        else:
+            parts = (p[..., None] * take(v, slice(None), after)).sum(axis=2)
+        owner = self.x.owner
+        return parts if owner is None else merged(parts, owner, self.S * self.A, 1)
+
+    def _push(self, p: Traced, mass: Traced, rows: Traced | None = None) -> Traced:
+        p = p.astype(mass.dtype)
+        if self.x.owner is not None:
+            mass = take(mass, slice(None), self.x.owner)
+        if self.x.after is None:
+            return jnp.einsum("mrn,mrk->mnk", p, mass)
+        b = jnp.zeros((p.shape[0], self.S, self.K), mass.dtype)
+        flow = p[..., None] * mass[:, :, None, :]
+        return b.at[:, self.x.after].add(flow, mode="promise_in_bounds")
+
+
+def merged(parts: Traced, owner: Traced, rows: int, axis: int) -> Traced:
+    """Sums of whole rows from the sums of their parts, along ``axis``."""
+    shape = (*parts.shape[:axis], rows, *parts.shape[axis + 1 :])
+    where = (*(slice(None),) * axis, owner)
+    whole = jnp.zeros(shape, parts.dtype)
+    return whole.at[where].add(parts, indices_are_sorted=True, mode="promise_in_bounds")

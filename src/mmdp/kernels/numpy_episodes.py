@@ -1,0 +1,369 @@
+"""Episodes and tree search in plain numpy: many episodes side by side, one step after the other.
+
+Random numbers are a hash of (seed, model, episode, counter), not a stream: the same step of the
+same episode draws the same number whatever the policy, so that policies are compared on common
+random numbers. The world's counters begin at 0, the planner's at ``STREAM``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.kernels.planner import ACTIONS, PROBABILITIES, SAMPLED, TREE, VALUES, PlannerTables
+from mmdp.kernels.problem import Array, Problem, at
+
+Ints = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint64]
+
+STREAM = 1 << 32
+AT_ONCE = 2**18  # numbers of the beliefs of the episodes that run side by side
+_WORD = (1 << 64) - 1
+
+
+def mix(x: Any) -> Any:
+    """splitmix64, a 64-bit hash with good diffusion, of a whole number or an array of uint64."""
+    x = x & _WORD
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _WORD
+    return x ^ (x >> 31)
+
+
+def uniform(key: Any, counter: Any) -> Any:
+    """Uniform in [0, 1) for this key and counter."""
+    return (mix(key + (((counter + 1) * 0x9E3779B97F4A7C15) & _WORD)) >> 11) * 2.0**-53
+
+
+def keys_of(seed: int, models: Ints, episodes: Ints) -> Keys:
+    """(n,) the key of each episode in its model."""
+    keys: Keys = mix(mix(mix(seed) + models.astype(np.uint64)) + episodes.astype(np.uint64) + 1)
+    return keys
+
+
+def cumulative(p: Array, indptr: Ints) -> Array:
+    """(T or 1, M, nnz) probabilities summed up along each row of the pattern."""
+    total = np.moveaxis(p, 2, 1).copy()
+    lengths, entries = np.diff(indptr), indptr[:-1]
+    if len(np.unique(lengths)) == 1:
+        rows = total.reshape(*total.shape[:2], len(lengths), lengths[0])
+        return np.cumsum(rows, axis=3, out=rows).reshape(total.shape)
+    for j in range(1, int(lengths.max(initial=0))):
+        entries, lengths = entries[lengths > j] + 1, lengths[lengths > j]
+        total[:, :, entries] += total[:, :, entries - 1]
+    return total
+
+
+def places(world: Problem, plan: Problem) -> Ints:
+    """(nnz,) entry of the planner's pattern for every entry of the world's, -1 if none."""
+    wanted = world.rows() * world.n_states + world.indices
+    known = plan.rows() * plan.n_states + plan.indices
+    at = np.searchsorted(known, wanted)
+    at[known[np.minimum(at, len(known) - 1)] != wanted] = -1
+    return at
+
+
+class NumpyEpisodes:
+    """The episodes part of a kernel."""
+
+    def tree(self, planner: PlannerTables, horizon: int) -> Tree:
+        """The search of this kernel."""
+        return _Tree(planner, horizon)
+
+    def simulate(
+        self, world: Problem, next_rewards: Array | None, planner: PlannerTables, horizon: int,
+        episodes: int, seed: int,
+    ) -> tuple[Array, Ints]:  # fmt: skip
+        tree = self.tree(planner, horizon) if planner.mode == TREE else None
+        setting = _Setting(world, next_rewards, planner, tree, horizon, episodes, seed)
+        returns = np.empty((world.n_models, episodes))
+        impossible = np.zeros(world.n_models, dtype=np.int64)
+        for some in setting.portions():
+            returns[some.models, some.episodes] = setting.run(some)
+            np.add.at(impossible, some.models, some.impossible)
+        return returns, impossible
+
+    def search(
+        self, planner: PlannerTables, horizon: int, time: int, state: int, belief: Array, seed: int
+    ) -> int:
+        counters = np.full(1, STREAM, dtype=np.uint64)
+        keys, states = np.full(1, seed, dtype=np.uint64), np.full(1, state)
+        tree = self.tree(planner, horizon)
+        return int(tree.decide(time, states, belief[None], keys, counters)[0])
+
+
+class Tree(Protocol):
+    """A search for several episodes side by side."""
+
+    def decide(self, t: int, states: Ints, beliefs: Array, keys: Keys, counters: Keys) -> Ints:
+        """(n,) actions at t; counters (n,) move on by the numbers drawn."""
+        ...
+
+
+@dataclass
+class _Episodes:
+    """Episodes that run side by side, each in a model; arrays of length n."""
+
+    models: Ints
+    episodes: Ints
+    keys: Keys
+    counters: Keys
+    beliefs: Array  # (n, M') sums to 1
+    sampled: Ints
+    impossible: Ints
+
+
+class _Setting:
+    """One simulation: the world, the planner and the tables that both need."""
+
+    def __init__(
+        self, world: Problem, next_rewards: Array | None, planner: PlannerTables,
+        tree: Tree | None, horizon: int, episodes: int, seed: int,
+    ) -> None:  # fmt: skip
+        self.world, self.next_rewards, self.planner = world, next_rewards, planner
+        self.horizon, self.episodes, self.seed = horizon, episodes, seed
+        self.cumulative = cumulative(world.p, world.indptr)
+        self.places = places(world, planner.problem)
+        self.tree = tree
+        self.learns = planner.mode not in (ACTIONS, PROBABILITIES)
+
+    def portions(self) -> Any:
+        """The episodes in portions; beliefs carried from one to the next go one by one."""
+        prior = self.planner.problem.weights / self.planner.problem.weights.sum()
+        if self.planner.carry:
+            models = np.arange(self.world.n_models)
+            beliefs = np.tile(prior, (len(models), 1))
+            for episode in range(self.episodes):
+                some = self._portion(models, np.full(len(models), episode), beliefs)
+                yield some
+                beliefs = some.beliefs
+            return
+        every = np.arange(self.world.n_models * self.episodes)
+        for part in np.array_split(every, -(-len(every) * len(prior) // AT_ONCE)):
+            models, episodes = np.divmod(part, self.episodes)
+            yield self._portion(models, episodes, np.tile(prior, (len(part), 1)))
+
+    def _portion(self, models: Ints, episodes: Ints, beliefs: Array) -> _Episodes:
+        keys, n = keys_of(self.seed, models, episodes), len(models)
+        nothing = np.zeros(n, dtype=np.int64)
+        counters = np.full(n, STREAM, dtype=np.uint64)
+        return _Episodes(models, episodes, keys, counters, beliefs, nothing, nothing.copy())
+
+    def run(self, x: _Episodes) -> Array:
+        """(n,) returns."""
+        world, totals, factor = self.world, np.zeros(len(x.models)), 1.0
+        # the first state is stratified over episodes
+        u = (x.episodes + uniform(x.keys, 0)) / self.episodes
+        start = np.cumsum(world.initial)
+        states = np.searchsorted(start, u * start[-1], side="right")
+        live = np.arange(len(x.models))
+        for t in range(self.horizon):
+            rows = states[live] * world.n_actions + self._actions(x, live, t, states[live])
+            entries = self._next(x, live, rows, t)
+            # an action missing in this model ends the episode with nothing
+            live, rows, entries = (part[entries >= 0] for part in (live, rows, entries))
+            # the mean reward of (s, a) has less noise than that of the drawn next state
+            rewards = _by_row(at(world.r, t))[rows, x.models[live]]
+            totals[live] += factor * rewards
+            if self.learns:
+                if self.next_rewards is not None:
+                    rewards = at(self.next_rewards, t)[entries, x.models[live]]
+                self._observe(x, live, rows, entries, rewards, t)
+            states[live] = world.indices[entries]
+            factor *= world.discount
+        totals[live] += factor * world.terminal[states[live], x.models[live]]
+        return totals
+
+    def _next(self, x: _Episodes, live: Ints, rows: Ints, t: int) -> Ints:
+        """The entry of the pattern that each episode draws, -1 if its model lacks the action."""
+        total, models = at(self.cumulative, t), x.models[live]
+        start, stop = self.world.indptr[rows], self.world.indptr[rows + 1]
+        here = stop > start
+        here[here] &= total[models[here], stop[here] - 1] > 0.0
+        found = np.full(len(rows), -1)
+        u = uniform(x.keys[live], t + 1)
+        target = u[here] * total[models[here], stop[here] - 1]
+        found[here] = _first_above(total, models[here], start[here], stop[here] - 1, target)
+        return found
+
+    def _actions(self, x: _Episodes, live: Ints, t: int, states: Ints) -> Ints:
+        """(n,) what the planner does at t in these states."""
+        plan = self.planner
+        if plan.mode == ACTIONS:
+            return plan.actions[t, states].astype(np.int64)
+        if plan.mode == PROBABILITIES:
+            return _draw(plan.probabilities[t, states], self._random(x, live))
+        if plan.mode == VALUES:
+            return _by_value(x.beliefs[live], plan, t, states)
+        if plan.mode == SAMPLED:
+            if plan.each_step or t == 0:
+                x.sampled[live] = _draw(x.beliefs[live], self._random(x, live))
+            return plan.own[t, states, x.sampled[live]].astype(np.int64)
+        assert self.tree is not None
+        counters = x.counters[live]
+        actions = self.tree.decide(t, states, x.beliefs[live], x.keys[live], counters)
+        x.counters[live] = counters
+        return actions
+
+    def _random(self, x: _Episodes, live: Ints) -> Array:
+        """The planner's next random number in each episode."""
+        u: Array = uniform(x.keys[live], x.counters[live])
+        x.counters[live] += np.uint64(1)
+        return u
+
+    def _observe(
+        self, x: _Episodes, live: Ints, rows: Ints, entries: Ints, rewards: Array, t: int
+    ) -> None:
+        """Bayes' rule; a step that no model explains leaves the belief as it is and is counted."""
+        plan, new = self.planner, x.beliefs[live]
+        if plan.use_transitions:
+            place = self.places[entries]
+            new = new * np.where(place[:, None] >= 0, at(plan.problem.p, t)[place], 0.0)
+        if plan.reward_sd > 0.0:
+            r = _by_row(at(plan.problem.r, t))[rows]
+            distance = np.where(new > 0.0, ((rewards[:, None] - r) / plan.reward_sd) ** 2, np.inf)
+            closest = distance.min(axis=1, keepdims=True)
+            with np.errstate(invalid="ignore"):  # no model is left
+                new = np.where(new > 0.0, new * np.exp(0.5 * (closest - distance)), 0.0)
+        mass = new.sum(axis=1)
+        explained = mass > 0.0
+        x.impossible[live] += ~explained
+        x.beliefs[live[explained]] = new[explained] / mass[explained, None]
+
+
+def _by_row(x: Array) -> Array:
+    """(S, A, M) as (S * A, M): row s * A + a, as in the pattern."""
+    return x.reshape(-1, x.shape[2])
+
+
+def _first_above(total: Array, models: Ints, low: Ints, high: Ints, target: Array) -> Ints:
+    """The first entry in low..high whose cumulative probability is above the target, else high."""
+    while (low < high).any():
+        middle = (low + high) // 2
+        further = (total[models, middle] <= target) & (low < high)
+        low, high = np.where(further, middle + 1, low), np.where(further, high, middle)
+    return low
+
+
+def _draw(chances: Array, u: Array) -> Ints:
+    """(n,) one column of each row (n, k), with these chances up to scale."""
+    total = np.cumsum(chances, axis=1)
+    last = chances.shape[1] - 1 - (chances[:, ::-1] > 0.0).argmax(axis=1)
+    drawn = (total <= (u * total[:, -1])[:, None]).sum(axis=1)
+    return np.minimum(drawn, last)
+
+
+def _by_value(beliefs: Array, plan: PlannerTables, t: int, states: Ints) -> Ints:
+    """(n,) argmax_a sum_m beta_m q(a, m) over the allowed actions, ties to the lowest."""
+    allowed, actions = at(plan.problem.allowed, t), np.empty(len(states), dtype=np.int64)
+    for s in np.unique(states):
+        here, some = states == s, np.flatnonzero(allowed[s])
+        actions[here] = some[(beliefs[here] @ plan.q[t, s, some].T).argmax(axis=1)]
+    return actions
+
+
+class _Node:
+    """A history after the root: how often it was seen, and each action tried, with what sum."""
+
+    def __init__(self, n_actions: int) -> None:
+        self.visits = 0
+        self.tried, self.sums = [0] * n_actions, [0.0] * n_actions
+        self.children: dict[tuple[int, int], _Node] = {}
+
+
+class _Tree:
+    """UCB search with models drawn from the belief at the root (POMCP).
+
+    A node is a history after the root: its children are keyed on (action, next state). Each
+    query adds one node, valued by ``values`` of a policy, or by a rollout. If values are given,
+    a node keeps returns above the value of its state in the drawn model: that difference
+    compares actions as well and does not carry the models' spread.
+    """
+
+    def __init__(self, planner: PlannerTables, horizon: int) -> None:
+        self.planner, self.problem, self.horizon = planner, planner.problem, horizon
+        self.cumulative = cumulative(planner.problem.p, planner.problem.indptr)
+        self.centred = len(planner.values) > 0
+
+    def decide(self, t: int, states: Ints, beliefs: Array, keys: Keys, counters: Keys) -> Ints:
+        actions = np.empty(len(states), dtype=np.int64)
+        for n, s in enumerate(states.tolist()):
+            self.key, self.counter = int(keys[n]), int(counters[n])
+            actions[n] = self._best(t, s, beliefs[n])
+            counters[n] = self.counter
+        return actions
+
+    def _best(self, t: int, s: int, belief: Array) -> int:
+        """The action of the best mean at the root."""
+        total, root = np.cumsum(belief), _Node(self.problem.n_actions)
+        for _ in range(self.planner.queries):
+            m = int(np.searchsorted(total, self._random() * total[-1], side="right"))
+            self._query(root, t, s, m)
+        means = [z / n if n else -math.inf for z, n in zip(root.sums, root.tried, strict=True)]
+        return means.index(max(means))
+
+    def _query(self, node: _Node, t: int, s: int, m: int) -> None:
+        """Down the tree in model m to a new node, and back up with its value."""
+        x, path = self.problem, []
+        while True:
+            a = self._ucb(node, t, s)
+            path.append((node, t, s, a))
+            s, t = self._move(t, s, a, m), t + 1
+            if t == self.horizon:
+                leaf = float(x.terminal[s, m])
+                break
+            child = node.children.get((a, s))
+            if child is None:
+                node.children[a, s] = _Node(x.n_actions)
+                leaf = self._leaf(t, s, m)
+                break
+            node = child
+        for node, t, s, a in reversed(path):
+            leaf = float(at(x.r, t)[s, a, m]) + x.discount * leaf
+            node.visits += 1
+            node.tried[a] += 1
+            node.sums[a] += leaf - (self.planner.values[t, s, m] if self.centred else 0.0)
+
+    def _ucb(self, node: _Node, t: int, s: int) -> int:
+        """The action of the highest upper confidence bound; one not tried comes first."""
+        best, chosen = -math.inf, 0
+        for a in np.flatnonzero(at(self.problem.allowed, t)[s]).tolist():
+            n = node.tried[a]
+            if n == 0:
+                return int(a)
+            bonus = math.sqrt(math.log(node.visits) / n)
+            score = node.sums[a] / n + float(self.planner.exploration[t]) * bonus
+            if score > best:
+                best, chosen = score, a
+        return chosen
+
+    def _leaf(self, t: int, s: int, m: int) -> float:
+        """The value of a new node: known, or by simulating the given policy or random actions."""
+        x, plan = self.problem, self.planner
+        if self.centred and not plan.by_rollout:
+            return float(plan.values[t, s, m])
+        total, factor = 0.0, 1.0
+        for time in range(t, self.horizon):
+            if len(plan.actions):
+                a = int(plan.actions[time, s])
+            else:
+                some = np.flatnonzero(at(x.allowed, time)[s])
+                a = int(some[int(self._random() * len(some))])
+            total += factor * float(at(x.r, time)[s, a, m])
+            factor *= x.discount
+            s = self._move(time, s, a, m)
+        return total + factor * float(x.terminal[s, m])
+
+    def _move(self, t: int, s: int, a: int, m: int) -> int:
+        row = s * self.problem.n_actions + a
+        start, stop = self.problem.indptr[row : row + 2]
+        chances = at(self.cumulative, t)[m, start:stop]
+        k = int(np.searchsorted(chances, self._random() * chances[-1], side="right"))
+        return int(self.problem.indices[start + min(k, len(chances) - 1)])
+
+    def _random(self) -> float:
+        self.counter += 1
+        return float(uniform(self.key, self.counter - 1))
