@@ -111,7 +111,8 @@ class Evaluation:
         """For pickle: the oracle's returns in place of the models they are computed from."""
         if self._oracle is None:
             return self.__dict__
-        return {**self.__dict__, "_oracle": partial(np.asarray, self.oracle)}
+        stored = partial(np.asarray, self.oracle)
+        return {**self.__dict__, "_oracle": stored}
 
     @property
     def mean(self) -> float:
