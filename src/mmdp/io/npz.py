@@ -94,8 +94,10 @@ def _from_arrays(arrays: dict[str, Any]) -> MMDP:
         arrays["r"],
         arrays.get("next_rewards"),
     )
-    floats = all(x.dtype == np.float64 for x in (p, r, per_next) if x is not None)
-    if not floats or allowed.dtype != bool:
+    numbers = (p, r, per_next, arrays["initial"], arrays["weights"], arrays["terminal"])
+    floats = all(x.dtype == np.float64 for x in numbers if x is not None)
+    whole = all(arrays[name].dtype.kind == "i" for name in ("indptr", "indices", "horizon"))
+    if not (floats and whole and allowed.dtype == bool):
         raise TypeError("arrays of another type")
     horizon = int(arrays["horizon"])
     support = Support(
