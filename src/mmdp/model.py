@@ -681,7 +681,7 @@ def _check_pattern(support: Support, rewards: Array | None, next_rewards: Array 
     """Refuse arrays that do not fit together: a kernel would read beyond their ends."""
     n_models, n_states, n_actions = support.shape
     indptr, indices, p = support.indptr, support.indices, support.values
-    times = {1, support.horizon or 1}
+    lengths = {len(x) for x in (p, rewards, next_rewards) if x is not None}
     fits = (
         indptr.shape == (n_states * n_actions + 1,)
         and indptr[0] == 0
@@ -692,7 +692,8 @@ def _check_pattern(support: Support, rewards: Array | None, next_rewards: Array 
         and p.shape[1:] == (len(indices), n_models)
         and (rewards is None or rewards.shape[1:] == (n_states, n_actions, n_models))
         and (next_rewards is None or next_rewards.shape[1:] == p.shape[1:])
-        and {len(x) for x in (p, rewards, next_rewards) if x is not None} <= times
+        and lengths <= {1, support.horizon or 1}
+        and (support.horizon or 1) in lengths
     )
     if fits:
         rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -117,6 +117,13 @@ class Evaluation:
     provenance: Provenance | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     _oracle: Callable[[], Array] | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: the oracle's returns in place of the models they are computed from."""
+        if self._oracle is None:
+            return self.__dict__
+        stored = partial(np.asarray, self.oracle)
+        return {**self.__dict__, "_oracle": stored}
 
     @property
     def mean(self) -> float:

@@ -20,7 +20,7 @@ from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner
 from mmdp.simulate import simulate
 from mmdp.solution import Bound, Evaluation, Provenance, Solution, Status
-from mmdp.validate import check_horizon, check_seed, check_time_limit
+from mmdp.validate import check_extent, check_horizon, check_seed, check_time_limit
 
 Array = npt.NDArray[np.float64]
 
@@ -80,6 +80,7 @@ def solve(
     steps = check_horizon(model.horizon, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
+    check_extent(model.problem, steps, chosen.bytes_held(model.problem, steps))
     kernel = kernels.get(backend, model.problem, steps, passes=chosen.passes(model.problem, steps))
     context = Context(
         model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
@@ -120,6 +121,7 @@ def evaluate(
             f"evaluate() needs a policy, not {type(policy).__name__}; Oracle has one policy per "
             "model and is evaluated by solving the models at hand"
         )
+    check_extent(model.problem, policy.horizon)
     kernel = kernels.get(backend, model.problem, policy.horizon, passes=2)
     context = Context(model, policy.horizon, kernel, method="evaluate", seed=seed)
     if isinstance(policy, MarkovPolicy) and episodes is None:

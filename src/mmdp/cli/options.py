@@ -240,6 +240,17 @@ def _field_names(method: Any) -> set[str]:
     return {field.name for field in dataclasses.fields(method)}
 
 
+def check_out(out: Path | None, data: Path, *others: Path | str | None) -> None:
+    """Refuse to write over what the command reads."""
+    from mmdp.io.folders import is_read_with
+
+    if out is None:
+        return
+    read = [Path(other) for other in others if other is not None]
+    if is_read_with(out, data) or any(out.resolve() == path.resolve() for path in read):
+        raise InputError(f"--out {out}: this is read, not written; choose another name")
+
+
 def write_csv(frame: Any, path: Path) -> None:
     from mmdp.io import write_whole
 

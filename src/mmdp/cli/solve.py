@@ -25,6 +25,7 @@ from mmdp.cli.options import (
     Loading,
     Running,
     build_method,
+    check_out,
     command,
     option,
     takes,
@@ -127,6 +128,7 @@ def solve(
 
     deciding.build()  # what is wrong with the options is said before anything is read
     chosen = METHODS[deciding.method]
+    check_out(out, data, deciding.init)
     if out is not None:
         check_gives_table(chosen, "a policy file holds", "leave out --out")
     if certify is not None:

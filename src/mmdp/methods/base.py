@@ -167,3 +167,7 @@ class Method:
     def passes(self, problem: Problem, horizon: int) -> float:
         """About how many passes over the problem it takes; ``backend="auto"`` wants to know."""
         return self.least_passes
+
+    def bytes_held(self, problem: Problem, horizon: int) -> int:
+        """Bytes that it holds at least: values or weights by time, state and model."""
+        return 8 * horizon * problem.n_states * problem.n_models
