@@ -59,7 +59,7 @@ Row = dict[str, Any]
     "--test/--no-test", default=None,
     help="Evaluate on the test models of the folder; by default if there are any.",
 )  # fmt: skip
-@option("--test-data", type=PATH, metavar="DATA", help="Test models in a place of their own.")
+@option("--test-data", type=PATH, metavar="DATA", help="Test models from another place.")
 @option("--out", "-o", type=OutFile(".csv"), metavar="FILE", help="Write the table: .csv.")
 @options.episodes
 @takes(Running)

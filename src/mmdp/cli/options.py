@@ -103,7 +103,7 @@ split = option(
 )  # fmt: skip
 backend = option(
     "--backend", type=Words("auto", "numpy", "numba", "jax"), default="auto", show_default=True,
-    help="What to compute with.",
+    help="Kernel to compute with.",
 )  # fmt: skip
 as_json = option(
     "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
@@ -207,10 +207,10 @@ class Willingness:
 
     effects: Annotated[Path | None, option(
         "--effects", type=PATH, metavar="FILE",
-        help="Effect and cost apart: a CSV with state,action,effect,cost (and model).",
+        help="Effect and cost of actions: a CSV with state,action,effect,cost (and model).",
     )]  # fmt: skip
     thresholds: Annotated[list[float] | None, option(
-        "--thresholds", type=Numbers(), help="What one unit of effect may be worth.",
+        "--thresholds", type=Numbers(), help="Values of one unit of effect to try.",
     )]  # fmt: skip
 
     def options(self, model: MMDP) -> dict[str, Any]:
