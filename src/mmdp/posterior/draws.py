@@ -206,7 +206,7 @@ def _at_once(table: Draws, count: int, build: Build, insist: bool) -> dict[str, 
         if insist:
             raise InputError(
                 f"build with arrays raised {type(error).__name__}: {error}; pass "
-                "vectorized=False where it takes one draw"
+                "vectorized=False if it takes one draw"
             ) from error
         return None
     if insist:
