@@ -481,7 +481,7 @@ def test_bad_input(tmp_path: Path, small: mmdp.MMDP) -> None:
 
     refused("ends in .html", out="r.txt", horizon=3)
     refused("no folder", out="none/r.html", horizon=3)
-    refused("say the horizon")
+    refused("give the horizon")
     refused("about an MMDP, not int", model=3, horizon=3)
     refused("needs a policy or a method", horizon=3, methods=())
     refused(

@@ -229,7 +229,7 @@ class MarkovPolicy:
             if known and mine is not None and mine != theirs[: len(mine)]:
                 i = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
                 raise InputError(
-                    f"the policy's {what} are named otherwise than the model's (number {i} is "
+                    f"the policy's {what} are named differently from the model's (number {i} is "
                     f"{mine[i]!r} here, {theirs[i]!r} there); save the policy and load it with "
                     "load_policy(path, model), which matches names"
                 )

@@ -330,7 +330,7 @@ def check_horizon(own: int | None, horizon: int | None) -> int:
     if horizon is None:
         if own is None:
             raise InputError(
-                "say the horizon: the number of decisions",
+                "give the horizon: the number of decisions",
                 [Remedy("horizon", 50, do="for example")],
             )
         return own

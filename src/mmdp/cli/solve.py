@@ -82,7 +82,7 @@ class Deciding:
             return self.build()
         if not Path(self.init).exists():
             raise InputError(
-                f"--init {self.init}: no start and no file is called so; "
+                f"--init {self.init}: no start and no file has this name; "
                 f"choose {either([*STARTS, 'a policy file'])}"
             )
         return self.build(init=mmdp.load_policy(self.init, model))
