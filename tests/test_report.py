@@ -106,7 +106,7 @@ def test_the_figures_are_those_of_the_evaluation(tmp_path: Path, small: mmdp.MMD
         f"the worst tenth average {number(found.cvar(0.1))}",
         f"could return {number(oracle)} on average, {number(oracle - solution.value)} more",
         solution.status.value,
-        f"On 30 models that it was not computed from it returns {number(tested.mean)}",
+        f"On 30 models not used to compute it, it returns {number(tested.mean)}",
         "always state 0",
         "6 decisions, at times 0 to 5",
     ):
@@ -189,7 +189,7 @@ def test_were_there_enough_models(tmp_path: Path, small: mmdp.MMDP) -> None:
     assert f"from 60 models instead of 20 returns {number(abs(change), 3)}" in page.text
     assert f"{more} on held-out models" in page.text
     found = stability(small, 4, resamples=20, seed=0)
-    assert f"change {percent(found.share)} of the decisions that come up" in page.text
+    assert f"changes {percent(found.share)} of the decisions that come up" in page.text
     halves = written(tmp_path, small, horizon=4, enough=True)
     assert "from 30 models instead of 10 returns" in halves.text
     assert "on the other half of the models" in halves.text
@@ -204,11 +204,11 @@ def test_what_takes_many_solves_is_left_out_and_said(
         monkeypatch.setattr(facts, name, 1)
     left = written(tmp_path, small, horizon=4, enough=None, resamples=None)
     assert "Solving with fewer models takes many solves of this size and was left out" in left.text
-    assert "Solving again on models drawn anew takes many solves" in left.text
+    assert "Solving again on redrawn models takes many solves" in left.text
     assert "--enough" in left.text
     asked = written(tmp_path, small, horizon=4, enough=True, resamples=3)
     assert "left out" not in asked.text
-    assert "Models drawn anew 3 times" in asked.text
+    assert "Drawing the models again 3 times" in asked.text
     given = written(tmp_path, small, policy=mmdp.MarkovPolicy.uniform(small, 4), resamples=None)
     assert "leave the policy out to see it" in given.text
 
@@ -245,6 +245,36 @@ def test_willingness_to_pay_is_that_of_the_measures(tmp_path: Path, small: mmdp.
         written(tmp_path, small, horizon=3, **given)
 
 
+@pytest.mark.parametrize(
+    ("header", "rows", "told"),
+    [
+        (
+            "state,action,effect,cost,time",
+            "0,0,1,2,0\n0,1,3,4,0",
+            "unknown column 'time' in line 1",
+        ),
+        ("state,action,effect,costs,cost", "0,0,1,2,9\n0,1,3,4,9", "unknown column 'costs' (did"),
+        ("state,action,effect,cost", "0,0,5,2\n0,1,5,4", "line 2: effect is 5 in this and every"),
+        ("state,action,effect,cost", "0,0,5,2\n0,1,6,2", "line 2: cost is 2 in this and every"),
+    ],
+)
+def test_effects_that_would_be_ignored_are_refused(
+    tmp_path: Path, header: str, rows: str, told: str
+) -> None:
+    file = tmp_path / "effects.csv"
+    file.write_text(f"{header}\n{rows}\n")
+    one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 1.0]])
+    with pytest.raises(mmdp.InputError) as caught:
+        report.read_effects(file, one)
+    assert told in str(caught.value)
+
+
+def test_unseen_pairs_of_another_table_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "unseen.csv").write_text("state,count\n0,1\n")
+    with pytest.raises(mmdp.InputError, match="unseen.csv: columns state,count; expected"):
+        report.read_unseen(tmp_path)
+
+
 def test_effects_from_a_table(tmp_path: Path, small: mmdp.MMDP) -> None:
     given, file = cost_and_effect(small), tmp_path / "effects.csv"
     head = "model,state,action,effect,cost\n"
@@ -259,7 +289,7 @@ def test_effects_from_a_table(tmp_path: Path, small: mmdp.MMDP) -> None:
     labelled = small.replace(actions=["wait", "treat", "operate"])
     good = [f"{s},{a},1,2" for s in range(4) for a in ("wait", "treat", "operate")]
     for head, lines, match in (
-        ("state,action,efect,cost", good, "no column 'effect' but 'efect'"),
+        ("state,action,efect,cost", good, "unknown column 'efect'.*no column 'effect'"),
         ("state,action,effect,cost", good[1:], "state '0', action 'wait' is not given"),
         ("state,action,effect,cost", [*good, good[0]], "is given twice"),
         ("state,action,effect,cost", ["0,trat,1,2", *good], "line 2.*did you mean 'treat'"),
@@ -349,7 +379,7 @@ def test_warnings(tmp_path: Path, small: mmdp.MMDP) -> None:
     beaten = written(tmp_path, small, policy=given).text
     assert f"CADP finds one that returns {number(gain)} more" in beaten
     weighted = small.replace(weights=[0.0, *[1 / 59] * 59])
-    assert "1 model of weight 0 had no say" in written(tmp_path, weighted, horizon=3).text
+    assert "1 model of weight 0 did not count" in written(tmp_path, weighted, horizon=3).text
 
 
 def test_unstable_decisions_are_told(tmp_path: Path) -> None:
@@ -451,7 +481,7 @@ def test_bad_input(tmp_path: Path, small: mmdp.MMDP) -> None:
 
     refused("ends in .html", out="r.txt", horizon=3)
     refused("no folder", out="none/r.html", horizon=3)
-    refused("say the horizon")
+    refused("give the horizon")
     refused("about an MMDP, not int", model=3, horizon=3)
     refused("needs a policy or a method", horizon=3, methods=())
     refused(

@@ -71,25 +71,25 @@ class MMDP:
     Parameters
     ----------
     transitions
-        ``(M, S, A, S')`` array, ``(T, M, S, A, S')`` where they vary with time, or
+        ``(M, S, A, S')`` array, ``(T, M, S, A, S')`` if they vary with time, or
         ``(S, A, S')`` for one model; or, for sparse models, a sequence over models of
         sequences over actions of ``(S, S')`` scipy sparse matrices.
     rewards
         ``(S, A)``, ``(M, S, A)`` or ``(T, M, S, A)``; rewards per next state
-        ``(M, S, A, S')`` are recognised when no other reading fits.
+        ``(M, S, A, S')`` are recognised if no other reading fits.
     next_rewards
         Rewards per next state, shaped like ``transitions``; give this or ``rewards``.
     initial
-        ``(S,)`` initial distribution mu; uniform when absent.
+        ``(S,)`` initial distribution mu; uniform by default.
     weights
-        ``(M,)`` model probabilities lambda; uniform when absent.
+        ``(M,)`` model probabilities lambda; uniform by default.
     discount
         gamma, from 0 to 1 inclusive.
     terminal
-        ``(S,)`` or ``(M, S)`` value of ending in each state; 0 when absent.
+        ``(S,)`` or ``(M, S)`` value of ending in each state; 0 by default.
     allowed
-        ``(S, A)`` booleans; when absent, an action is allowed where any model has a
-        transition for it.
+        ``(S, A)`` booleans. By default an action is allowed if any model has a transition
+        for it.
     states, actions, models
         Labels.
     storage
@@ -344,7 +344,7 @@ class MMDP:
 
     @property
     def horizon(self) -> int | None:
-        """The number of time steps where transitions or rewards vary with time, else None."""
+        """The number of time steps if transitions or rewards vary with time, else None."""
         return self._horizon
 
     @property
@@ -362,7 +362,7 @@ class MMDP:
 
     @property
     def initial_given(self) -> bool:
-        """False where the uniform initial distribution was assumed."""
+        """False if the uniform initial distribution was assumed."""
         return self._initial_given
 
     @property
@@ -382,7 +382,7 @@ class MMDP:
 
     @property
     def rewards(self) -> Array:
-        """(M, S, A), or (T, M, S, A): expected reward of an action; 0 where not allowed."""
+        """(M, S, A), or (T, M, S, A): expected reward of an action; 0 if not allowed."""
         return self._over_time(np.moveaxis(self._problem.r, -1, 1))
 
     @property
@@ -397,7 +397,7 @@ class MMDP:
 
     @property
     def pattern_rewards(self) -> Array | None:
-        """(T or 1, nnz, M) rewards per next state on the shared pattern; None where not kept."""
+        """(T or 1, nnz, M) rewards per next state on the shared pattern; None if not kept."""
         return self._next_rewards
 
     @property
@@ -419,7 +419,7 @@ class MMDP:
 
     @property
     def labelled(self) -> dict[str, bool]:
-        """Which of state, action, model carry labels of their own."""
+        """Which of state, action and model have labels of their own."""
         return {
             "state": self._labels.states is not None,
             "action": self._labels.actions is not None,
@@ -446,7 +446,7 @@ class MMDP:
 
     @property
     def next_rewards(self) -> Array | None:
-        """Dense rewards per next state, where they differ between next states; else None."""
+        """Dense rewards per next state if they differ between next states, else None."""
         return None if self._next_rewards is None else self._dense(self._next_rewards)
 
     def matrix(self, model: int, action: int, time: int = 0) -> scipy.sparse.csr_array:
@@ -493,7 +493,7 @@ class MMDP:
         return self._over_time(result)
 
     def _over_time(self, array: Array) -> Array:
-        """With the time axis where anything varies with time (repeated where this does not)."""
+        """With a time axis if anything varies with time (repeated if this array does not)."""
         if self._horizon is None:
             return array[0]
         return np.broadcast_to(array, (self._horizon, *array.shape[1:]))
@@ -572,7 +572,7 @@ class MMDP:
     def mean_model(self) -> MMDP:
         """The one-model problem with averaged transitions and rewards (the paper's MVP).
 
-        Where rewards per next state are kept, p(s'|s,a) and r(s,a,s') are averaged
+        If rewards per next state are kept, p(s'|s,a) and r(s,a,s') are averaged
         separately, as in the published experiments; otherwise r(s,a) is averaged.
         """
         x = self._problem
@@ -678,10 +678,10 @@ class MMDP:
 
 
 def _check_pattern(support: Support, rewards: Array | None, next_rewards: Array | None) -> None:
-    """Refuse arrays that do not fit together: a kernel would read outside of them."""
+    """Refuse arrays that do not fit together: a kernel would read beyond their ends."""
     n_models, n_states, n_actions = support.shape
     indptr, indices, p = support.indptr, support.indices, support.values
-    times = {1, support.horizon or 1}
+    lengths = {len(x) for x in (p, rewards, next_rewards) if x is not None}
     fits = (
         indptr.shape == (n_states * n_actions + 1,)
         and indptr[0] == 0
@@ -692,7 +692,8 @@ def _check_pattern(support: Support, rewards: Array | None, next_rewards: Array 
         and p.shape[1:] == (len(indices), n_models)
         and (rewards is None or rewards.shape[1:] == (n_states, n_actions, n_models))
         and (next_rewards is None or next_rewards.shape[1:] == p.shape[1:])
-        and {len(x) for x in (p, rewards, next_rewards) if x is not None} <= times
+        and lengths <= {1, support.horizon or 1}
+        and (support.horizon or 1) in lengths
     )
     if fits:
         rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))

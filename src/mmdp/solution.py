@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -100,8 +100,8 @@ class Evaluation:
     """Returns of one policy on every model of a problem.
 
     ``returns`` (M,) and ``weights`` (M,); ``errors`` (M,) standard errors of simulated
-    returns, None where they are exact. Risk measures look at the models as a lottery with
-    the given weights: the standard deviation is the population one.
+    returns, None if they are exact. Risk measures treat the models as a lottery with the
+    given weights: the standard deviation is that of a population.
 
     >>> import numpy as np
     >>> from mmdp import Evaluation
@@ -118,6 +118,13 @@ class Evaluation:
     details: Mapping[str, Any] = field(default_factory=dict)
     _oracle: Callable[[], Array] | None = field(default=None, repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: the oracle's returns in place of the models they are computed from."""
+        if self._oracle is None:
+            return self.__dict__
+        stored = partial(np.asarray, self.oracle)
+        return {**self.__dict__, "_oracle": stored}
+
     @property
     def mean(self) -> float:
         """Weighted mean return rho(pi)."""
@@ -130,7 +137,7 @@ class Evaluation:
 
     @property
     def stderr(self) -> float:
-        """Standard error of ``mean`` from simulation; 0 where returns are exact."""
+        """Standard error of ``mean`` from simulation; 0 if returns are exact."""
         if self.errors is None:
             return 0.0
         return float(np.sqrt((self.weights**2) @ (self.errors**2)))
@@ -255,8 +262,8 @@ class Solution:
     def evpi(self) -> float:
         """Oracle's value minus this policy's: at most this much is gained by knowing the model.
 
-        It equals the expected value of perfect information where the policy is optimal, and
-        over-estimates it otherwise.
+        It equals the expected value of perfect information if the policy is optimal, and
+        overestimates it otherwise.
         """
         return self.evaluation.bayes_regret
 

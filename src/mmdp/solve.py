@@ -20,7 +20,7 @@ from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner
 from mmdp.simulate import simulate
 from mmdp.solution import Bound, Evaluation, Provenance, Solution, Status
-from mmdp.validate import check_horizon, check_seed, check_time_limit
+from mmdp.validate import check_extent, check_horizon, check_seed, check_time_limit
 
 Array = npt.NDArray[np.float64]
 
@@ -45,7 +45,7 @@ def solve(
     model
         The multi-model MDP.
     horizon
-        Number of decisions T; may be left out for a time-varying model, which has its own.
+        Number of decisions T; optional for a time-varying model, which has its own.
     method
         A name, or a method with options such as ``mmdp.CADP(init="mvp", starts=16)``.
         :func:`mmdp.methods.capabilities` lists the names and what each method can do.
@@ -54,7 +54,7 @@ def solve(
     seed
         Seed of every random choice.
     time_limit
-        Seconds; the best policy so far is returned when they are over, with its status.
+        Seconds after which the best policy so far is returned, with its status.
     certify
         Compute a proven upper bound too (see :func:`mmdp.bound`): ``True``, or the seconds to
         spend on it. The solution then has ``certificate``, ``bound`` and ``gap``, and status
@@ -62,7 +62,7 @@ def solve(
     callback
         Called with a :class:`mmdp.Progress` after each iteration.
 
-    Ctrl-C returns the best policy so far with status INTERRUPTED (where there is one).
+    Ctrl-C returns the best policy so far, if there is one, with status INTERRUPTED.
 
     >>> import mmdp
     >>> P = [[[[0.9, 0.1], [1.0, 0.0]], [[0.0, 1.0], [0.8, 0.2]]],
@@ -80,6 +80,7 @@ def solve(
     steps = check_horizon(model.horizon, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
+    check_extent(model.problem, steps, chosen.bytes_held(model.problem, steps))
     kernel = kernels.get(backend, model.problem, steps, passes=chosen.passes(model.problem, steps))
     context = Context(
         model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
@@ -103,10 +104,10 @@ def evaluate(
 ) -> Evaluation:
     """The return of a policy on every model of a problem.
 
-    Exact for Markov policies, unless ``episodes`` per model are asked for; simulated with
-    error bars for planners (see :func:`mmdp.simulate`). ``model`` may hold other models than
-    those the policy was computed for (test models, say); regret against each model's own
-    optimum is computed when first asked for.
+    Exact for Markov policies, unless you ask for ``episodes`` per model. Planners are
+    simulated, with error bars (see :func:`mmdp.simulate`). ``model`` may hold other models
+    than those the policy was computed from, such as test models. Regret against each model's
+    own optimum is computed when first asked for.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], discount=0.5)
@@ -120,6 +121,7 @@ def evaluate(
             f"evaluate() needs a policy, not {type(policy).__name__}; Oracle has one policy per "
             "model and is evaluated by solving the models at hand"
         )
+    check_extent(model.problem, policy.horizon)
     kernel = kernels.get(backend, model.problem, policy.horizon, passes=2)
     context = Context(model, policy.horizon, kernel, method="evaluate", seed=seed)
     if isinstance(policy, MarkovPolicy) and episodes is None:
@@ -159,7 +161,7 @@ def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto
     kernel, table = _kernel(backend, model, policy), policy.table_for(model)
     b = kernel.forward(model.problem, policy.horizon, table)
     found = kernel.backward(
-        model.problem, policy.horizon, "given", policy=table, weights=b, keep_gradient=True
+        model.problem, policy.horizon, "given", policy=table, weights=b, keep=("gradient",)
     )
     assert found.gradient is not None
     scale = model.discount ** np.arange(policy.horizon)[:, None, None].astype(float)
@@ -195,7 +197,7 @@ def _run(method: Method, context: Context) -> Outcome:
 
 
 def _simulated(outcome: Outcome, context: Context) -> Outcome:
-    """The planner with its simulated return on the models it was built from."""
+    """The planner with its simulated return on its own models."""
     report = simulate(
         outcome.policy, context.model, episodes=outcome.episodes, seed=context.seed or 0,
         backend=context.kernel,

@@ -1,18 +1,22 @@
 """The shared support: one CSR pattern for all models, their values beside each other.
 
 Row ``s * A + a`` of the pattern owns ``indptr[row]:indptr[row + 1]``; ``indices`` are next
-states and ``values[t, k, m]`` the probabilities, with length 1 on the time axis where they
+states and ``values[t, k, m]`` the probabilities, with length 1 on the time axis if they
 do not vary. The dense storage is the same layout with the full pattern.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.errors import InputError, MemoryLimitError
+from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.kernels.problem import aligned
 from mmdp.words import readable_bytes
 
@@ -33,6 +37,25 @@ def float_array(values: Any, what: str) -> Array:
             "something else"
         ) from None
     return array
+
+
+def memory_here() -> int:
+    """Bytes of memory that this process may use: of the machine, or of its container."""
+    try:
+        sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    except (AttributeError, ValueError, OSError):  # not on this system
+        sizes = [2**40]
+    with suppress(OSError, ValueError):
+        sizes.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(sizes)
+
+
+def check_memory(size: int, what: str, remedies: Iterable[str | Remedy] = ()) -> None:
+    """Refuse arrays that cannot fit before the memory is taken."""
+    here = memory_here()
+    if size > here:
+        has = f"this machine has {readable_bytes(here)}"
+        raise MemoryLimitError(f"{what} would take {readable_bytes(size)}; {has}", remedies)
 
 
 class Coordinates:
@@ -186,7 +209,7 @@ def support_from_coordinates(
 def _unique_with_positions(
     keys: npt.NDArray[np.int64], limit: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Sorted unique keys and the place of every key among them; by table where it is small."""
+    """Sorted unique keys and the place of every key among them; by a table if that is small."""
     if limit <= 8 * len(keys) + 1_000_000:
         seen = np.zeros(limit, dtype=bool)
         seen[keys] = True

@@ -16,15 +16,6 @@ from mmdp.kernels.planner import TREE
 from mmdp.testing import check_bounds, check_episodes, random_model
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("seed", range(40))
-def test_the_cpu_kernel_agrees_with_numpy(seed, threads):
-    model = random_model(seed)
-    horizon = model.horizon or 1 + seed % 7
-    check_bounds(NumbaKernel(threads), model, horizon, seed=seed)
-    check_episodes(NumbaKernel(threads), model, horizon, seed=seed)
-
-
 def test_many_models_and_states_agree_too():
     """Enough for several threads and several blocks of each loop."""
     model = random_model(5, n_models=150, n_states=12, n_actions=3, horizon=0, masks=True)

@@ -94,7 +94,7 @@ def exit_status(call: Callable[[], Any]) -> int:
     except click.UsageError as error:
         complain(_usage(error))
     except BrokenPipeError:
-        # nobody reads any more: keep Python from complaining when it flushes at exit
+        # nobody reads the output any more: keep Python from complaining when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -149,5 +149,5 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     try:
         app(prog_name="mmdp")
-    except KeyboardInterrupt:  # between commands: what they do themselves is caught there
+    except KeyboardInterrupt:  # outside of a command: inside, it is caught there
         sys.exit(INTERRUPTED)

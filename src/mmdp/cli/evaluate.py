@@ -10,7 +10,7 @@ import click
 from mmdp._version import __version__
 from mmdp.cli import options
 from mmdp.cli.console import Working, aligned, introduce, show_facts, show_json
-from mmdp.cli.options import Loading, command, option, takes, write_csv
+from mmdp.cli.options import Loading, check_out, command, option, takes, write_csv
 from mmdp.cli.types import PATH, OutFile
 
 if TYPE_CHECKING:
@@ -43,11 +43,12 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Compute the return of POLICY on every model of DATA.
 
-    DATA may hold other models than those the policy was computed for, such as models kept back
-    for a test. Regret is what the policy loses against each model's own best policy.
+    DATA may hold other models than those the policy was computed from, such as test models.
+    Regret is what the policy loses against each model's own best policy.
     """
     import mmdp
 
+    check_out(out, data, policy)
     model = loading.read(data, split, quiet=as_json)
     followed = mmdp.load_policy(policy, model)
     with Working("evaluating", quiet=as_json):

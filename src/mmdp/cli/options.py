@@ -103,7 +103,7 @@ split = option(
 )  # fmt: skip
 backend = option(
     "--backend", type=Words("auto", "numpy", "numba", "jax"), default="auto", show_default=True,
-    help="What to compute with.",
+    help="Kernel to compute with.",
 )  # fmt: skip
 as_json = option(
     "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
@@ -207,10 +207,10 @@ class Willingness:
 
     effects: Annotated[Path | None, option(
         "--effects", type=PATH, metavar="FILE",
-        help="Effect and cost apart: a CSV with state,action,effect,cost (and model).",
+        help="Effect and cost of actions: a CSV with state,action,effect,cost (and model).",
     )]  # fmt: skip
     thresholds: Annotated[list[float] | None, option(
-        "--thresholds", type=Numbers(), help="What one unit of effect may be worth.",
+        "--thresholds", type=Numbers(), help="Values of one unit of effect to try.",
     )]  # fmt: skip
 
     def options(self, model: MMDP) -> dict[str, Any]:
@@ -238,6 +238,17 @@ def build_method(name: str, options: Mapping[str, Any]) -> Method:
 
 def _field_names(method: Any) -> set[str]:
     return {field.name for field in dataclasses.fields(method)}
+
+
+def check_out(out: Path | None, data: Path, *others: Path | str | None) -> None:
+    """Refuse to write over what the command reads."""
+    from mmdp.io.folders import is_read_with
+
+    if out is None:
+        return
+    read = [Path(other) for other in others if other is not None]
+    if is_read_with(out, data) or any(out.resolve() == path.resolve() for path in read):
+        raise InputError(f"--out {out}: this is read, not written; choose another name")
 
 
 def write_csv(frame: Any, path: Path) -> None:

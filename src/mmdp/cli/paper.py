@@ -1,4 +1,4 @@
-"""mmdp paper: the paper's tables and figure, computed anew."""
+"""mmdp paper: the paper's tables and figure, computed again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from mmdp.cli import options
 from mmdp.cli.console import Steps, complain, show_json, show_table
 from mmdp.cli.options import INTERRUPTED, command, option
 from mmdp.cli.types import PATH, Words
-from mmdp.errors import InputError
 from mmdp.words import either
 
 DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
@@ -22,7 +21,7 @@ DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
 )
 @options.out_folder(default="out", show_default=True)
 @option(
-    "--data", type=PATH, metavar="FOLDER", help="CSV folders to use instead of the models here."
+    "--data", type=PATH, metavar="FOLDER", help="CSV folders to use instead of the packaged models."
 )
 @option("--full", is_flag=True, help="Every horizon of POP, POPS and INV (some minutes).")
 @option(
@@ -30,7 +29,7 @@ DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
     help=f"Only {either(DOMAINS)}; may be given several times.",
 )  # fmt: skip
 @options.seed(None)
-@option("--fresh", is_flag=True, help="Compute again what FOLDER/cells holds.")
+@option("--fresh", is_flag=True, help="Ignore the results kept in FOLDER/cells.")
 @options.as_json
 def paper(
     out: Path, data: Path | None, full: bool, domains: Sequence[str], seed: int | None,
@@ -42,7 +41,7 @@ def paper(
     Programming (UAI 2023). FOLDER gets results.csv, pictures and one page, paper.html, with the
     computed figures beside the printed ones.
 
-    What was computed before with the same options is reused, also after Ctrl-C (exit status
+    Results computed before with the same options are reused, also after Ctrl-C (exit status
     130).
     """
     from mmdp.paper.cases import CASES, SEED
@@ -53,7 +52,7 @@ def paper(
         out, data=data, full=full, domains=tuple(domains or CASES),
         seed=SEED if seed is None else seed, fresh=fresh,
     )  # fmt: skip
-    _make(out)
+    out.mkdir(parents=True, exist_ok=True)
     if data is not None and job.generated and not as_json:
         complain(f"note: {data} has no models of {', '.join(job.generated)}; these are generated")
     try:
@@ -76,11 +75,3 @@ def paper(
     reused = f", {results.reused} of {job.total} results reused" * bool(results.reused)
     print(f"\n{results.seconds:.1f} s{reused}; open {out / 'paper.html'}")
     return 0
-
-
-def _make(folder: Path) -> None:
-    """Make the output folder now, so that a bad path costs no work."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None

@@ -27,8 +27,8 @@ from mmdp.errors import InputError
 )  # fmt: skip
 @options.rivals
 @option("--certify", type=Seconds(), help="Spend S seconds on a proof of how good the policy is.")
-@option("--information", is_flag=True, help="Add what it is worth to learn each parameter.")
-@option("--enough", is_flag=True, help="Test if there were enough models (solves many times).")
+@option("--information", is_flag=True, help="Add the value of knowing each parameter.")
+@option("--enough", is_flag=True, help="Check whether there are enough models (solves many times).")
 @takes(Willingness)
 @options.seed()
 @takes(Loading)

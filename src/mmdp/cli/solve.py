@@ -25,6 +25,7 @@ from mmdp.cli.options import (
     Loading,
     Running,
     build_method,
+    check_out,
     command,
     option,
     takes,
@@ -81,7 +82,7 @@ class Deciding:
             return self.build()
         if not Path(self.init).exists():
             raise InputError(
-                f"--init {self.init}: no start and no file is called so; "
+                f"--init {self.init}: no start and no file has this name; "
                 f"choose {either([*STARTS, 'a policy file'])}"
             )
         return self.build(init=mmdp.load_policy(self.init, model))
@@ -127,6 +128,7 @@ def solve(
 
     deciding.build()  # what is wrong with the options is said before anything is read
     chosen = METHODS[deciding.method]
+    check_out(out, data, deciding.init)
     if out is not None:
         check_gives_table(chosen, "a policy file holds", "leave out --out")
     if certify is not None:

@@ -20,7 +20,7 @@ Array = npt.NDArray[np.float64]
 def to_mdptoolbox(model: MMDP, m: int = 0, *, sparse: bool | None = None) -> tuple[Any, Array]:
     """(P, R) of model ``m``: P[a] is (S, S'), R is (S, A) expected rewards.
 
-    P is an array (A, S, S'), or with ``sparse`` (by default where the model's storage is) a
+    P is an array (A, S, S'), or with ``sparse`` (the default if the model's storage is) a
     list of scipy CSR matrices. An action that is not allowed repeats the lowest allowed one of
     its state, which changes no optimal value.
 
@@ -69,14 +69,15 @@ def from_mdptoolbox(P: Any, R: Any, **fields: Any) -> MMDP:
         raise InputError(f"P of shape {p.shape}; pymdptoolbox has (actions, states, next states)")
     moved = np.moveaxis(p, -3, -2)
     moved = moved if moved.ndim == 4 else moved[None]
+    if p.ndim == 4 and np.ndim(R) == 3:
+        return MMDP(moved, R, **fields)  # (M, S, A) already
     rewards = _mdptoolbox_rewards(R, p if p.ndim == 3 else p[0])
-    if rewards.ndim == 3 and rewards.shape == moved.shape[1:] and p.ndim == 3:
-        return MMDP(moved, next_rewards=rewards[None], **fields)
-    return MMDP(moved, rewards, **fields)
+    by_next = rewards.ndim == 3 and rewards.shape == moved.shape[1:]
+    return MMDP(moved, **{"next_rewards" if by_next else "rewards": rewards}, **fields)
 
 
 def _mdptoolbox_rewards(R: Any, P: Any) -> Any:
-    """(S, A), or (S, A, S') where rewards are given by transition."""
+    """(S, A), or (S, A, S') if rewards are given by transition."""
     n_actions = len(P)
     n_states = P[0].shape[0]
     if isinstance(R, (list, tuple)) and hasattr(R[0], "tocoo"):
@@ -106,9 +107,9 @@ def _expected(P: Sequence[Any], R: Sequence[Any]) -> Array:
 def to_quantecon(model: MMDP, m: int = 0) -> Any:
     """Model ``m`` as ``quantecon.markov.DiscreteDP`` in its form by state-action pairs.
 
-    Actions that are not allowed have no pair; transitions are sparse where the model's are.
+    Actions that are not allowed have no pair; transitions are sparse if the model's are.
 
-    With quantecon there, ``to_quantecon(model, 0).solve().v`` are the optimal values.
+    With quantecon installed, ``to_quantecon(model, 0).solve().v`` are the optimal values.
     """
     try:
         from quantecon.markov import DiscreteDP

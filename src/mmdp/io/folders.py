@@ -17,7 +17,7 @@ from mmdp.io.ids import KINDS, Ids
 from mmdp.io.reading import Source, header, numbers, read_small
 from mmdp.io.rules import Rules
 from mmdp.io.tables import entries
-from mmdp.io.writing import Writer, reason, write_all
+from mmdp.io.writing import Writer, reason, replacing, write_all
 from mmdp.model import MMDP
 from mmdp.support import Array
 from mmdp.validate import read_distribution
@@ -25,6 +25,9 @@ from mmdp.words import counted, suggested
 
 ROWS = 10_000  # written at a time
 PARAMETERS = ("discount", "actions", "allow_missing")
+SIDES = ("initial", "parameters", "weights", "terminal", "labels", "draws")
+TABLES = tuple(f"{x}.{kind}" for x in ("training", "test") for kind in ("csv", "parquet"))
+OF_A_FIT = ("counts.csv", "unseen.csv", "fit.json")
 _TIDY = {"state": "idstate", "model": "idoutcome"}  # accepted in place of the paper's names
 
 
@@ -67,7 +70,7 @@ def _parameter(name: str, text: str, row: int, source: Source) -> float:
 
 
 def read_sides(file: Path, ids: Ids, rules: Rules) -> dict[str, Any]:
-    """The fields that the files beside a table give, but for parameters.csv."""
+    """The fields that the files beside a table give, except parameters.csv."""
     fields: dict[str, Any] = _read_labels(file, ids, rules)
     fields["initial"] = _read_vector(file, "initial", ("idstate", "probability"), ids, rules)
     fields["weights"] = _read_vector(file, "weights", ("idoutcome", "weight"), ids, rules)
@@ -151,7 +154,7 @@ def _read_draws(file: Path, ids: Ids) -> dict[str, Array] | None:
 
 
 def _side_path(file: Path, name: str) -> Path | None:
-    """The file that says ``name`` about ``file``; None where there is none."""
+    """The file that says ``name`` about ``file``; None if there is none."""
     own, shared = file.with_name(f"{file.stem}_{name}.csv"), file.with_name(f"{name}.csv")
     if own.is_file() and file.stem != "training":
         return own
@@ -166,9 +169,9 @@ def _side_path(file: Path, name: str) -> Path | None:
 def _beside(
     file: Path, name: str, expected: Sequence[str], rules: Rules | None
 ) -> tuple[pd.DataFrame, Source] | None:
-    """A small CSV as text with the expected columns; None where there is none or no row.
+    """A small CSV as text with the expected columns; None if there is none, or no row in it.
 
-    Without ``rules`` any other columns may stand in it.
+    Without ``rules`` it may have other columns too.
     """
     path = _side_path(file, name)
     if path is None:
@@ -193,6 +196,17 @@ def _refuse_repeats(places: npt.NDArray[Any] | pd.Series, what: str, source: Sou
 
 
 # ---------------------------------------------------------------------- writing
+def is_read_with(file: Path, data: Path) -> bool:
+    """Whether ``file`` is, or would be, read when models are loaded from ``data``."""
+    folder, place = (data if data.is_dir() else data.parent), file.resolve()
+    if place == data.resolve() or place.parent != folder.resolve():
+        return place == data.resolve()
+    if not data.is_dir() and data.stem not in ("training", "test"):
+        return place.stem in (*SIDES, *(f"{data.stem}_{side}" for side in SIDES))
+    plain = place.stem.removeprefix("test_").removeprefix("true_")
+    return plain in (*SIDES, "training", "test", "true", "model")
+
+
 def save_csv(model: MMDP, file: Path) -> None:
     """The table and, beside it, what it does not say."""
     table = entries(model)
@@ -247,10 +261,27 @@ def save_folder(model: MMDP, folder: Path, name: str) -> None:
         raise
 
 
+def replace_folder(
+    folder: Path, train: MMDP, test: MMDP | None = None, more: Mapping[str, Writer] | None = None
+) -> None:
+    """Write models, and ``more`` files by name, in place of those in the folder: all or none.
+
+    Everything that earlier models had there goes, for it would be read with the new ones; no
+    other file is touched.
+    """
+    sides = [f"{prefix}{side}.csv" for prefix in ("", "test_") for side in SIDES]
+    with replacing(folder, [*TABLES, "model.npz", *sides, *OF_A_FIT]) as place:
+        save_csv(train, place / "training.csv")
+        if test is not None:
+            save_csv(test, place / "test.csv")
+        if more:
+            write_all({place / name: writer for name, writer in more.items()})
+
+
 def _side_frames(
     model: MMDP, table: Mapping[str, npt.NDArray[Any]]
 ) -> dict[str, pd.DataFrame]:  # fmt: skip
-    """Every file that may stand beside a table; without rows where there is nothing to say."""
+    """Every file that may stand beside a table; without rows if there is nothing to say."""
     uniform = np.array_equal(model.weights, np.full(model.n_models, 1.0 / model.n_models))
     parameters: dict[str, Any] = {"discount": model.discount}
     if len(np.unique(table["action"])) < model.n_actions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,7 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
         frame = policy.to_frame()
     elif file.suffix == ".csv":
         frame = read_csv(file, header(file))
+        _check_end(file, len(frame))
     elif file.suffix == ".parquet":
         frame, stored = read_parquet(file)
     else:
@@ -153,7 +155,7 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
 def _from_json(path: Path) -> MarkovPolicy:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise InputError(f"{path}: not a JSON file ({reason(error)})") from None
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
         raise InputError(f"{path}: not a policy saved by mmdp (no format {FORMAT!r})")
@@ -195,6 +197,9 @@ def _from_table(
     if not len(frame):
         source.fail("a header but no rows; expected one row per time and state")
     frame = frame.reset_index(drop=True)
+    empty = (frame.astype(str) == "").any(axis=1).to_numpy()
+    if empty.any():
+        source.fail("an empty cell; is the line cut?", int(np.argmax(empty)))
     time = whole(numbers(frame["time"], "time", source), "time", source)
     s, states = _ids_of(frame, "state", source, model, stored)
     a, actions = _ids_of(frame, "action", source, model, stored)
@@ -217,6 +222,18 @@ def _from_table(
         return MarkovPolicy(probabilities=probabilities, **labels)
 
 
+def _check_end(file: Path, rows: int) -> None:
+    """Refuse a file whose last line has no end: its last number may be cut."""
+    with file.open("rb") as opened:
+        opened.seek(-1, os.SEEK_END)
+        if rows and opened.read() not in b"\r\n":
+            Source(file).fail(
+                "the last line does not end, so the file may be cut; write it again, or end it "
+                "with a line break if it is whole",
+                rows - 1,
+            )
+
+
 def _check_columns(names: list[str], source: Source) -> None:
     told = [f"unknown column {suggested(x, COLUMNS)}" for x in names if x not in COLUMNS][:1]
     told += [f"no column {x!r}" for x in COLUMNS[:3] if x not in names][:1]
@@ -228,10 +245,12 @@ def _ids_of(
     frame: pd.DataFrame, kind: str, source: Source, model: MMDP | None, stored: Mapping[str, Any]
 ) -> tuple[Ints, Labels | None]:
     """Ids and labels of the states or actions of a policy's table."""
-    text = frame[kind].astype(str).str.strip()
+    text, id_column = frame[kind].astype(str).str.strip(), f"id{kind}"
+    if id_column in frame.columns:
+        beside = whole(numbers(frame[id_column], id_column, source), kind, source)
+        _check_pairs(text, beside, kind, source)
     if model is not None and model.labelled[kind]:
         return _ids_by_label(text, kind, source, model)
-    id_column = f"id{kind}"
     if id_column not in frame.columns and not is_number(text).all():
         row = int(np.argmin(is_number(text)))
         label = text.iloc[row]
@@ -268,6 +287,21 @@ def _ids_by_label(text: pd.Series, kind: str, source: Source, model: MMDP) -> tu
         row = int(np.argmax(ids < 0))
         source.fail(f"the model has no {kind} {text.iloc[row]!r}", row)
     return by_number, labels
+
+
+def _check_pairs(text: pd.Series, ids: Ints, kind: str, source: Source) -> None:
+    """A label has one id and an id one label throughout (they may be those of another model)."""
+    table = pd.DataFrame({"text": text, "id": ids})
+    other_id = table.groupby("text")["id"].transform("first") != table["id"]
+    other_text = table.groupby("id")["text"].transform("first") != table["text"]
+    wrong = (other_id | other_text).to_numpy()
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        source.fail(
+            f"id{kind} is {ids[row]} beside {kind} {text.iloc[row]!r}, otherwise than in an "
+            "earlier line; correct one of them",
+            row,
+        )
 
 
 def _check_places(

@@ -1,4 +1,4 @@
-"""The algorithms, one a file; METHODS maps the names that solve() accepts."""
+"""The algorithms, one per file; METHODS maps the names that solve() accepts."""
 
 from __future__ import annotations
 

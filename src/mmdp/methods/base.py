@@ -34,8 +34,8 @@ class Progress(NamedTuple):
     value: float
     best: float
     seconds: float
-    bound: float = math.nan  # proven upper bound so far, of the exact methods
-    nodes: int = 0  # of their tree
+    bound: float = math.nan  # exact methods: the proven upper bound so far
+    nodes: int = 0  # exact methods: the size of the tree
 
     @property
     def gap(self) -> float:
@@ -60,8 +60,8 @@ class Outcome:
     policies: npt.NDArray[np.int32] | None = None
     returns: Array | None = None
     errors: Array | None = None
-    trace: list[float] | None = None  # if it is not all that was recorded
-    episodes: int | None = None  # per model, to value a planner by
+    trace: list[float] | None = None  # if not everything that was recorded
+    episodes: int | None = None  # per model, to simulate a planner
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -91,7 +91,7 @@ class Context:
         return time.perf_counter() - self.started
 
     def record(self, policy: Table, value: float, *, last: bool = False) -> None:
-        """Note an iterate; calls back; raises Stop when the time is up and it is not the last."""
+        """Note an iterate and call back; raises Stop if the time is up, unless it is the last."""
         self.trace.append(value)
         self.iterations = len(self.trace) - 1
         if value > self.best_value or self.best_policy is None:
@@ -104,7 +104,7 @@ class Context:
             self.check_time()
 
     def tell(self, bound: float, nodes: int) -> None:
-        """Call back with a proven bound and the nodes of a tree; raises Stop out of time."""
+        """Call back with a proven bound and the nodes of a tree; raises Stop if the time is up."""
         if self.callback is not None:
             value, seconds = self.best_value, self.seconds
             self.callback(
@@ -167,3 +167,7 @@ class Method:
     def passes(self, problem: Problem, horizon: int) -> float:
         """About how many passes over the problem it takes; ``backend="auto"`` wants to know."""
         return self.least_passes
+
+    def bytes_held(self, problem: Problem, horizon: int) -> int:
+        """Bytes that it holds at least: values or weights by time, state and model."""
+        return 8 * horizon * problem.n_states * problem.n_models

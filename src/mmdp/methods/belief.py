@@ -1,8 +1,8 @@
-"""Planners that remember: an exact belief over the models, updated at every step.
+"""Planners with memory: an exact belief over the models, updated at every step.
 
 The state is seen, the model is latent. The belief beta_m is proportional to lambda_m times
-the likelihood of what was seen; with M models it is exact at O(M) a step, no particles. A
-transition that no model explains leaves the belief as it is and is counted.
+the likelihood of what was seen; with M models it is exact and costs O(M) per step, without
+particles. A transition that no model explains leaves the belief unchanged and is counted.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from mmdp.solution import Status
 
 Array = npt.NDArray[np.float64]
 
-EPISODES = 20_000  # simulated over all models unless their number is given
+EPISODES = 20_000  # simulated over all models, unless a number per model is given
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What one deployment remembers: the belief (M,), the sampled model, the unexplained."""
+    """What a deployment remembers: belief (M,), sampled model, unexplained steps."""
 
     belief: Array
     rng: np.random.Generator = field(repr=False)
@@ -162,9 +162,9 @@ class Planning(Method):
 
 
 def passes_of(problem: Problem, episodes: int | None, *, carry: bool = False) -> float:
-    """What planning, and simulating so many episodes per model, weighs in passes.
+    """The cost, in passes, of planning and of simulating so many episodes per model.
 
-    Beliefs take a number per episode and model; those that are carried on wait for each other.
+    Every episode holds a belief over all models; episodes that carry it on run one by one.
     """
     count = EPISODES if episodes is None else episodes * problem.n_models
     return 20 + count * problem.n_models / 2**17 + (2 * count / problem.n_models if carry else 0)

@@ -1,9 +1,9 @@
 """Exact: branch and bound over the actions of single states and times, with a proven gap.
 
 A node is a set of open actions. Its bound is the Lagrangian dual over pairs of models (see
-:mod:`mmdp.bounds`), with reach bounds L and B of the open actions alone; actions that no
+:mod:`mmdp.bounds`), with reach bounds L and B of the open actions only. Actions that no
 better policy can take are closed by reduced cost and by probing, which often proves the
-optimum without a branch. Its incumbent is CADP inside the node.
+optimum without branching. CADP inside the node finds its incumbent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mmdp.solution import Status
 from mmdp.validate import check_whole
 
 ROOT_STEPS, NODE_STEPS = 400, 60
-KEEP_BYTES = 512 * 1024**2  # of multipliers kept for open nodes
+KEEP_BYTES = 512 * 1024**2  # that the multipliers of open nodes may take
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Exact(Method):
     """Prove how good the best Markov policy is, and find it.
 
     Stops when the bound is within ``gap`` of the value (status OPTIMAL), at the time limit or
-    after ``max_nodes``; then ``details["bound"]`` still is a proven upper bound.
+    after ``max_nodes``. The solution's ``bound`` is proven in every case.
 
     Parameters
     ----------
     gap
-        Gap at which the answer counts as optimal, relative to |value| (where that is near
+        Gap at which the answer counts as optimal, relative to |value| (or, if that is near
         zero, to a thousandth of the largest possible return).
     starts
         CADP starts for the first incumbent.
@@ -133,7 +133,7 @@ class Tree:
 
     @property
     def bound(self) -> float:
-        """Proven: no Markov policy is worth more."""
+        """Proven: no Markov policy is better than this."""
         waiting = self.heap[0].bound if self.heap else -math.inf
         left = min(self.oracle, max(waiting, self.working, self.dropped))
         return max(self.value + self.slack, left)
@@ -174,7 +174,7 @@ class Tree:
             return
         until = clock() + self._share(0.2)
         assert self.own is not None
-        coarse, _ = match(x, horizon, context.kernel, self.own, deadline=until)
+        coarse = match(x, horizon, context.kernel, self.own, deadline=until).pairs
         self.pairs = Pairs(coarse.first, coarse.second)
         self.push(self.oracle, x.allowed, None)
         while self.heap and not self.proven and self.nodes < self.options.max_nodes:
@@ -257,7 +257,7 @@ class Tree:
         self.context.tell(self.bound, self.nodes)
 
     def _share(self, share: float) -> float:
-        """Seconds: a share of the time limit, or of half a minute where there is none."""
+        """Seconds: a share of the time limit, or of half a minute if there is none."""
         deadline = self.context.deadline
         return share * (30.0 if deadline is None else max(deadline - clock(), 0.0))
 

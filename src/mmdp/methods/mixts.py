@@ -24,7 +24,7 @@ class MixTS(Planning):
         ``"episode"``: one draw for a whole episode, as in the paper; ``"step"``: a draw at
         every step.
     likelihood
-        What the belief learns from: ``"transition"`` (the next state), ``"reward"`` (as the
+        What the belief learns from: ``"transition"`` (the next state), ``"reward"`` (as in the
         published adaptation) or ``"both"``.
     carry
         Keep the belief from one simulated episode to the next, as the published adaptation
@@ -64,7 +64,7 @@ class MixTS(Planning):
 
     def run(self, context: Context) -> Outcome:
         problem = context.problem
-        own = context.kernel.backward(problem, context.horizon, "own", keep_actions=True).actions
+        own = context.kernel.backward(problem, context.horizon, "own", keep=("actions",)).actions
         assert own is not None
         reward_sd = 0.0
         if self.likelihood != "transition":

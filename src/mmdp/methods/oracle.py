@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from mmdp.kernels.problem import Problem
 from mmdp.methods.base import Context, Method, Outcome
 from mmdp.solution import Status
 
@@ -33,9 +34,12 @@ class Oracle(Method):
     proves: ClassVar[Status | None] = Status.OPTIMAL
     policies: ClassVar[tuple[str, ...]] = ()  # not one policy but one per model
 
+    def bytes_held(self, problem: Problem, horizon: int) -> int:
+        return 4 * horizon * problem.n_states * problem.n_models * self.keep_policies
+
     def run(self, context: Context) -> Outcome:
         found = context.kernel.backward(
-            context.problem, context.horizon, "own", keep_actions=self.keep_policies
+            context.problem, context.horizon, "own", keep=("actions",) if self.keep_policies else ()
         )
         returns = context.problem.returns(found.first)
         policies = None

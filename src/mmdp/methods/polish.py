@@ -32,10 +32,10 @@ def check_polish(seconds: float) -> None:
 def polish(
     context: Context, actions: Table, *, seconds: float = 10.0, candidates: int = 200
 ) -> tuple[IntArray, float]:
-    """Try to leave a local maximum: force one other action, ascend around it, let it go.
+    """Try to leave a local maximum: force one other action, ascend around it, release it.
 
-    Candidates are the (t, s, a) of the least loss G(chosen) - G(a), ``candidates`` of them per
-    round; a better local maximum starts a new round. Never worse than ``actions``.
+    Candidates are the (t, s, a) with the least loss G(chosen) - G(a), ``candidates`` of them
+    per round; a better local maximum starts a new round. Never worse than ``actions``.
     """
     x, horizon = context.problem, context.horizon
     best: IntArray = np.asarray(actions, dtype=np.int32)
@@ -68,7 +68,7 @@ def _least_losses(context: Context, actions: IntArray, most: int) -> npt.NDArray
     x, horizon = context.problem, context.horizon
     b = context.kernel.forward(x, horizon, actions)
     found = context.kernel.backward(
-        x, horizon, "given", policy=actions, weights=b, keep_gradient=True
+        x, horizon, "given", policy=actions, weights=b, keep=("gradient",)
     )
     assert found.gradient is not None
     known = np.isfinite(found.gradient)

@@ -65,8 +65,7 @@ class POMCP(Planning):
             )
         actions = self.baseline_actions(context)
         found = context.kernel.backward(
-            context.problem, context.horizon, "given", policy=actions, keep_values=True,
-            keep_q=True,
+            context.problem, context.horizon, "given", policy=actions, keep=("values", "q"),
         )  # fmt: skip
         assert found.q is not None
         parts: dict[str, Any] = {

@@ -27,7 +27,7 @@ class QMDP(Planning):
     title: ClassVar[str] = "as if the model were known after one step"
 
     def run(self, context: Context) -> Outcome:
-        q = context.kernel.backward(context.problem, context.horizon, "own", keep_q=True).q
+        q = context.kernel.backward(context.problem, context.horizon, "own", keep=("q",)).q
         assert q is not None
         made = PlannerTables(VALUES, context.problem, q=q)
         return self.planned(context, made, self.baseline_actions(context))

@@ -14,9 +14,9 @@ from mmdp.methods.belief import Planning
 class Rollout(Planning):
     """argmax_a sum_m beta_m q^pi_{t,m}(s, a) with pi from CADP.
 
-    A policy improvement step on the belief MDP: on the models it was built from it is never
-    worse than CADP. ``episodes`` and ``baseline``: as in :class:`mmdp.QMDP`; another policy than
-    CADP's may be given as ``baseline`` and is improved on.
+    A policy improvement step on the belief MDP: on its own models it is never worse than CADP.
+    ``episodes`` and ``baseline``: as in :class:`mmdp.QMDP`. If ``baseline`` is another policy
+    than CADP's, that one is improved.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
@@ -30,7 +30,7 @@ class Rollout(Planning):
     def run(self, context: Context) -> Outcome:
         actions = self.baseline_actions(context)
         q = context.kernel.backward(
-            context.problem, context.horizon, "given", policy=actions, keep_q=True
+            context.problem, context.horizon, "given", policy=actions, keep=("q",)
         ).q
         assert q is not None
         made = PlannerTables(VALUES, context.problem, q=q)

@@ -21,7 +21,7 @@ POMCP_QUERIES = 50
 SEED = 0
 EPISODES_IN_ALL = 20_000
 QUERIES_IN_ALL = 2_000_000
-# What a kept result depends on beside its method's options.
+# What a kept result depends on besides its method's options.
 SIMULATION = {
     "episodes_in_all": EPISODES_IN_ALL, "queries_in_all": QUERIES_IN_ALL,
     "pomcp_queries": POMCP_QUERIES,
@@ -30,7 +30,7 @@ SIMULATION = {
 
 @dataclass(frozen=True)
 class Case:
-    """One of the paper's domains: where its models come from and the horizons of its tables."""
+    """One of the paper's domains: the source of its models and the horizons of its tables."""
 
     name: str
     folder: str

@@ -125,9 +125,9 @@ class Facts:
     # -------------------------------------------------------------- the policy
     @cached_property
     def solution(self) -> Solution | None:
-        """How the policy was found; None where it was given without that, or for other models."""
+        """How the policy was found; None if that is not known, or if it is for other models."""
         if self.given is None:
-            _table_of(self.solved(0))  # refuse one without a table before more work
+            _table_of(self.solved(0))  # refuse a policy without a table before more work
             return self.solved(0)
         if not isinstance(self.given, Solution):
             return None
@@ -147,7 +147,7 @@ class Facts:
 
     @property
     def action_names(self) -> list[str]:
-        """Labels of the actions; ``action 0`` where they have none."""
+        """Labels of the actions; ``action 0`` and so on if they have none."""
         labels = self.model.action_labels
         return list(labels) if self.model.labelled["action"] else [f"action {x}" for x in labels]
 
@@ -186,7 +186,7 @@ class Facts:
 
     @cached_property
     def bound(self) -> Bound | None:
-        """The proven upper bound where one was given."""
+        """The proven upper bound, if one was given."""
         given = self._bound
         if given is None:
             given = None if self.solution is None else self.solution.certificate
@@ -302,13 +302,13 @@ class Facts:
     # -------------------------------------------------------------- times and states
     @cached_property
     def weights(self) -> Array | None:
-        """(T, M, S) b_{t,m}(s) under the policy; None where they would take too much memory."""
+        """(T, M, S) b_{t,m}(s) under the policy; None if they would take too much memory."""
         size = self.horizon * self.model.n_models * self.model.n_states
         return None if size > LARGEST_WEIGHTS else model_weights(self.policy, self.model)
 
     @cached_property
     def telling_state(self) -> int:
-        """The state that moves the weights most over all times: where the state tells the model."""
+        """The state that moves the weights most: the one that says most about the model."""
         assert self.weights is not None
         # |b_{t,m}(s) - lambda_m P(s at t)|, summed over times and models
         expected = self.weights.sum(axis=1, keepdims=True) * self.model.weights[None, :, None]
@@ -316,7 +316,7 @@ class Facts:
 
     @property
     def models_in_play(self) -> float:
-        """How many equally likely models are as uncertain as those left at the last decision."""
+        """How many equally likely models would be as uncertain as at the last decision."""
         assert self.weights is not None
         return float(plots.informed(self.weights)[-1, 0])
 
@@ -333,7 +333,7 @@ class Facts:
     # -------------------------------------------------------------- knowing more
     @cached_property
     def best(self) -> Solution | None:
-        """The best Markov solution at hand; None where only a policy was given."""
+        """The best Markov solution at hand; None if only a policy was given."""
         found = [self.solved(i) for i in range(len(self.methods))]
         found += [] if self.solution is None or self.given is None else [self.solution]
         markov = [x for x in found if isinstance(x.policy, MarkovPolicy)]
@@ -347,7 +347,7 @@ class Facts:
 
     @cached_property
     def information(self) -> pd.DataFrame | None:
-        """EVPI and EVPPI (:func:`mmdp.measures.information_table`); None where not computed."""
+        """EVPI and EVPPI (:func:`mmdp.measures.information_table`); None if not computed."""
         names = self.model.parameters
         wanted = self._information
         if wanted is None:
@@ -359,7 +359,7 @@ class Facts:
 
     @cached_property
     def stability(self) -> Stability | None:
-        """What changes when the models are drawn again; None where not computed."""
+        """What changes when the models are drawn again; None if not computed."""
         count = self._resamples
         if count is None:
             count = RESAMPLES if self.work <= QUICK_RESAMPLES and self.model.n_models > 1 else 0
@@ -377,7 +377,7 @@ class Facts:
 
     @cached_property
     def sizes(self) -> pd.DataFrame | None:
-        """Return on held-out models by the number of models solved; None where not computed."""
+        """Return on held-out models by the number of models solved; None if not computed."""
         available = self.model.n_models if self.test is not None else -(-self.model.n_models // 2)
         wanted = self.work <= QUICK_SIZES if self._enough is None else self._enough
         if not wanted or available <= FEWEST or not self.methods:
@@ -409,7 +409,7 @@ class Facts:
     # -------------------------------------------------------------- cost and effect
     @cached_property
     def willingness(self) -> WillingnessToPay | None:
-        """The sweep of the willingness to pay; None where cost and effect are not known apart."""
+        """The willingness-to-pay sweep; None if cost and effect are not given separately."""
         if self._effects is None or self._costs is None:
             return None
         self._say("willingness to pay")

@@ -20,8 +20,6 @@ from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.numpy_bounds import NumpyBounds, changed
 from mmdp.kernels.problem import Array, IntArray, Kernel, Problem, Reach
 
-THREADS_PAY_FROM = 500_000  # numbers of y from which a second thread is worth waking
-
 # Indices are unsigned: numba then drops its test for negative ones, and loops become SIMD.
 _U = np.uint64
 
@@ -76,7 +74,7 @@ def _prices(t_from, t_to, y, lo, hi, allowed, h, best):  # type: ignore[no-untyp
 
 
 class _Place(NamedTuple):
-    """Where a descent stands (see :meth:`mmdp.kernels.problem.Kernel.descend`)."""
+    """The position of a descent (see :meth:`mmdp.kernels.problem.Kernel.descend`)."""
 
     y: Array
     u: Array
@@ -127,50 +125,48 @@ def _descend(t_from, t_to, place, keep, d, sizes, share, per_hi):  # type: ignor
 
 
 class _CpuKernel(Kernel, Protocol):
-    """What the parts below are part of."""
+    """What the part below is part of."""
 
-    threads: int
+    def _team(self, work: int) -> Team: ...
 
 
 class CpuBounds(CpuPairs, NumpyBounds):
     """The bounds part of the CPU kernel."""
-
-    threads: int
 
     def own_values(
         self: _CpuKernel, problem: Problem, horizon: int, y: Array | None = None,
         u: Array | None = None,
     ) -> Array:  # fmt: skip
         x = problem if y is None else changed(problem, r=problem.r - y)
-        found = self.backward(x, horizon, "own", keep_actions=u is not None)
+        found = self.backward(x, horizon, "own", keep=("actions",) if u is not None else ())
         if u is not None:
             assert found.actions is not None
             own, places = found.actions, u
             n = np.stack([x.start()] * 2)
-            over(
-                x.n_models, self.threads if u.size >= THREADS_PAY_FROM else 1,
+            _over(
+                x.n_models, self._team(len(x.indices) * x.n_models),
                 lambda *m: _occupy(*m, x.indptr, x.indices, x.p, own, n, places),
             )  # fmt: skip
         return x.weights * x.returns(found.first)
 
     def common_prices(
-        self, problem: Problem, horizon: int, y: Array, reach: Reach
+        self: _CpuKernel, problem: Problem, horizon: int, y: Array, reach: Reach
     ) -> tuple[Array, IntArray]:
         prices, best = np.empty(y.shape[:3]), np.empty(y.shape[:2], dtype=np.int32)
-        over(
-            horizon, self.threads if y.size >= THREADS_PAY_FROM else 1,
+        _over(
+            horizon, self._team(y[0].size),
             lambda *t: _prices(*t, y, reach.lo, reach.hi, problem.allowed, prices, best),
         )  # fmt: skip
         return prices, best
 
     def descend(
-        self, problem: Problem, horizon: int, y: Array, u: Array, best: IntArray, reach: Reach,
-        keep: float, d: Array,
+        self: _CpuKernel, problem: Problem, horizon: int, y: Array, u: Array, best: IntArray,
+        reach: Reach, keep: float, d: Array,
     ) -> float:  # fmt: skip
         place = _Place(y, u, best, reach.lo, reach.hi, problem.allowed)
         sizes = np.empty(horizon)
-        over(
-            horizon, self.threads if y.size >= THREADS_PAY_FROM else 1,
+        _over(
+            horizon, self._team(y[0].size),
             lambda *t: _descend(
                 *t, place, keep, d, sizes, np.empty(y.shape[2]), np.empty(y.shape[3])
             ),
@@ -178,7 +174,7 @@ class CpuBounds(CpuPairs, NumpyBounds):
         return float(problem.discount ** np.arange(horizon) @ sizes)
 
 
-def over(size: int, threads: int, work: Callable[[int, int], None]) -> None:
-    """``work(from, to)`` on so many ranges that cover 0..size, side by side."""
-    ends = edges(size, min(size, threads)).tolist()
-    Team.of(threads).each(lambda part: work(*part), list(pairwise(ends)))
+def _over(size: int, team: Team, work: Callable[[int, int], None]) -> None:
+    """``work(from, to)`` on ranges that cover 0..size, one per thread."""
+    ends = edges(size, min(size, len(team))).tolist()
+    team.each(lambda part: work(*part), list(pairwise(ends)))

@@ -2,17 +2,18 @@
 
 Unnormalised beliefs (lambda_i c, lambda_j) with c = exp(h g), g = -K..K-1, make a Bayes update a
 shift of g by log(p_i / p_j) / h: the same shift, and the same weights of the two points around
-it, for every g. So that a shift is one read, w has three times the grid's length: its middle is
+it, for every g. To make a shift a single read, w has three times the grid's length: its middle is
 the grid, and the outer thirds continue it along the line to the value of model j alone (below)
-and along the ray that rises as model i alone does (above). W is convex, so both lie above it.
+and along the ray that rises like model i alone (above). W is convex, so both lie above it.
 
-The occupancy comes by the transpose of all of this: masses are pushed to shifted places, and
-what falls into the outer thirds is folded back onto the ends of the lines.
+The occupancy is the transpose of all of this: masses are pushed to shifted places, and what falls
+into the outer thirds is folded back onto the ends of the lines.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from itertools import pairwise
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +23,7 @@ from mmdp.kernels.cpu.steps import edges
 from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.problem import Array, IntArray, Pairs, Problem
 
-THREADS_PAY_FROM = 1_000_000  # multiply-adds from which a second thread is worth waking
-PIECES = 4  # of a thread: pairs that lead apart cost more than others
+PIECES = 4  # per thread: pairs of very different models cost more than others
 
 # Indices are unsigned: numba then drops its test for negative ones, and loops become SIMD.
 _U = np.uint64
@@ -241,13 +241,17 @@ def _forward(x, z, i, j, u):  # type: ignore[no-untyped-def]
                 start = stop
 
 
+class _HasTeam(Protocol):
+    """The kernel that the part below is part of."""
+
+    def _team(self, work: int) -> Team: ...
+
+
 class CpuPairs:
     """The pairs part of the CPU kernel."""
 
-    threads: int
-
     def pair_values(
-        self, problem: Problem, horizon: int, pairs: Pairs, y: Array | None = None,
+        self: _HasTeam, problem: Problem, horizon: int, pairs: Pairs, y: Array | None = None,
         u: Array | None = None,
     ) -> Array:  # fmt: skip
         x, count = problem, len(pairs.first)
@@ -270,9 +274,8 @@ class CpuPairs:
                     z.w[0, :, middle] = x.initial
                     _forward(ground, z, i, j, u)
 
-        pays = x.work(horizon) // x.n_models * len(pairs.grid) * count >= THREADS_PAY_FROM
-        threads = self.threads if pays else 1
-        ends = edges(count, min(count, PIECES * threads) if threads > 1 else 1).tolist()
-        parts = [range(*ends[n : n + 2]) for n in range(len(ends) - 1)]
-        Team.of(threads).each(run, parts)
+        team = self._team(len(x.indices) * len(pairs.grid) * count)
+        pieces = PIECES * len(team) if len(team) > 1 else 1
+        ends = edges(count, max(1, min(count, pieces))).tolist()
+        team.each(run, [range(*part) for part in pairwise(ends)])
         return values
