@@ -15,7 +15,7 @@ from mmdp.methods.milp import MILP
 from mmdp.methods.polish import ascend_inside, polish
 from mmdp.solution import Status
 from mmdp.testing import check_method, random_model
-from tests.test_bounds import NO_TIME, SEEDS, at_least, best_markov, policies, returns, tiny
+from tests.bounds.test_bounds import NO_TIME, SEEDS, at_least, best_markov, policies, returns, tiny
 
 
 @settings(max_examples=at_least(250), **NO_TIME)

@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +24,7 @@ from mmdp.kernels import compiling
 from mmdp.kernels.numpy_kernel import NumpyKernel
 from mmdp.kernels.problem import Ascent, Problem, Table
 from mmdp.testing import check_kernel
+from tests.conftest import ROOT
 
 jax = pytest.importorskip("jax", reason="jax is not installed; pip install 'mmdp[jax]'")
 
@@ -401,7 +401,7 @@ import jax, numpy as np
 from mmdp.kernels.jax.arrays import double
 from mmdp.kernels.jax.kernel import JaxKernel
 from mmdp.kernels.jax.rows import Tuning
-from tests.test_jax import CASES, T, instance
+from tests.kernels.test_jax import CASES, T, instance
 
 assert len(jax.devices()) == 2
 kernel = JaxKernel(devices=jax.devices(), tuning=Tuning(wide=True))
@@ -423,7 +423,7 @@ def test_models_spread_over_two_devices():
     env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     run = subprocess.run(
         [sys.executable, "-c", MESH], env=env, capture_output=True, text=True, check=False,
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     found = iter(json.loads(run.stdout))
