@@ -135,15 +135,13 @@ def test_starts_together_equal_numpy(kind):
         same_ends(TOGETHER.ascend(x, T, starts), TRUTH.ascend(x, T, starts))
 
 
-def test_as_many_starts_go_together_as_fit(monkeypatch):
-    from mmdp.kernels.jax import kernel as module
-
+def test_as_many_starts_go_together_as_fit():
     x, starts = instance(0, "dense"), tables(0, 5)
-    monkeypatch.setattr(module, "TOGETHER", 2 * 8 * T * S * A * M)
+    two = JaxKernel(tuning=TOGETHER.tuning._replace(together=2 * 8 * T * S * A * M))
     job = ascent.Job(T, 0.0, 1000, two_way=True, watch=None)
     groups = lambda kernel, job: [list(group) for group in kernel._groups(x, starts, job)]
-    assert groups(TOGETHER, job) == [[0, 1], [2, 3], [4]]
-    assert groups(TOGETHER, job._replace(two_way=False)) == [[0, 1, 2, 3, 4]]
+    assert groups(two, job) == [[0, 1], [2, 3], [4]]
+    assert groups(two, job._replace(two_way=False)) == [[0, 1, 2, 3, 4]]
     assert groups(ALONE, job) == [[0], [1], [2], [3], [4]]
 
 
