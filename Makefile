@@ -22,10 +22,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-browser: $(VENV)/.dev  ## Chromium for the tests of the report, where apt can install it
+browser: $(VENV)/.dev  ## Chromium for the tests of the report, if apt can install it
 	$(BIN)/python -m tests.chromium
 
-bench: $(VENV)/.dev  ## speed against peers, in one run
+bench: $(VENV)/.dev  ## speed against peers; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.suite $(ARGS)
 
 docs: $(VENV)/.docs  ## the site, into site/ (open site/index.html)

@@ -6,7 +6,7 @@ mmdp.solve with all it does besides (evaluations of the policy, the Solution). T
 default" beside it is mmdp.solve as it comes, with two-way sweeps to its own local maximum.
 Building a model and laying out arrays is not timed, for anybody. The loops take minutes at
 POP size: there one sweep over some of the time steps is timed and multiplied ("scaled"), since
-a step costs the same each time.
+every step costs the same.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def forget_peak() -> None:
 
 
 def measure(what: str, form: str, rows: int, models: int, path: str) -> dict[str, float]:
-    """Fit in this process; ``path`` has the log, and is empty where the form is a frame."""
+    """Fit in this process; ``path`` has the log, and is empty if the form is a frame."""
     from mmdp.posterior import fit, fit_folder
 
     log = path or make_log(rows, False)

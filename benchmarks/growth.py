@@ -52,7 +52,7 @@ def slope_row(axis: str, shapes: tuple[Shape, ...], rounds: int) -> Row:
     return Row(
         f"log-log slope in {axis}", slope(work, best), "", THREADS, GOAL,
         timing.spread(each), min(each), max(each),
-        note=f"{work[0]:.1e} to {work[-1]:.1e} multiply-adds a pass, {1e3 * best[0]:.3g} ms to "
+        note=f"{work[0]:.1e} to {work[-1]:.1e} multiply-adds per pass, {1e3 * best[0]:.3g} ms to "
         f"{best[-1]:.3g} s; slope of plain reading {reading:.2f}",
         details={
             "axis": axis, "size": sizes.tolist(), "seconds": best.tolist(), "reading": reading,

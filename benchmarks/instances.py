@@ -1,7 +1,7 @@
 """Instances to time: the sizes of the paper's domains, with a known share of non-zeros.
 
 Times depend on the sizes and on the pattern of non-zeros, not on the numbers, so the
-population instances are synthetic: a band of 22 of 51 next states a row, as in the true
+population instances are synthetic: a band of 22 of 51 next states per row, as in the true
 population model, or rows without any zero.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
-BAND = 22  # non-zeros a row of the true population model, of 51
+BAND = 22  # non-zeros per row of the true population model, of 51
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Instance:
 
     @property
     def per_row(self) -> float:
-        """Mean number of next states a row, counted over the union of the models."""
+        """Mean number of next states per row, counted over the union of the models."""
         return float((self.transitions > 0).any(axis=0).sum(axis=-1).mean())
 
     @cached_property
@@ -94,7 +94,7 @@ def population(
 ) -> Instance:
     """Growth and control of a population: normal weights around a mean that differs by model.
 
-    ``band`` next states a row are kept, the same in all models (None: all of them).
+    ``band`` next states per row are kept, the same in all models (None: all of them).
     """
     rng = np.random.default_rng(seed)
     s = np.arange(states)
@@ -180,7 +180,7 @@ def one_dense(states: int, actions: int, seed: int = 0) -> OneModel:
 
 
 def one_sparse(states: int, actions: int, successors: int, seed: int = 0) -> OneModel:
-    """A few random next states a row."""
+    """A few random next states per row."""
     import scipy.sparse
 
     rng = np.random.default_rng(seed)

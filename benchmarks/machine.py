@@ -80,7 +80,7 @@ def _shares(sizes: Sizes, kind: str, goals: dict[int, Goal]) -> Iterator[Row]:
         row = ratio_row(
             f"POP {kind}: backward step, share of reading", read, step_times, goals.get(threads),
             unit="%", threads=threads, details={"read_gb_s": rate, "bytes": x.p.nbytes},
-            note=f"{1e3 * step_times.best:.2f} ms a step; {x.p.nbytes / 1e6:.0f} MB read "
+            note=f"{1e3 * step_times.best:.2f} ms per step; {x.p.nbytes / 1e6:.0f} MB read "
             f"at {rate:.1f} GB/s",
         )  # fmt: skip
         yield row
@@ -209,7 +209,7 @@ def _best(run: Callable[[], object], rounds: int = 3) -> float:
 
 # ------------------------------------------------------------------ rollouts
 def rollouts(sizes: Sizes) -> Iterator[Row]:
-    """Simulated episodes with exact beliefs, in steps a second."""
+    """Simulated episodes with exact beliefs, in steps per second."""
     instance = sized(sizes, "POPS")
     model, T = instance.model, sizes.horizon
     policy = mmdp.solve(model, T).policy

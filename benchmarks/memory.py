@@ -81,7 +81,7 @@ def large(sizes: Sizes) -> Iterator[Row]:
     shape = sizes.large
     name = f"{shape.nonzeros / 1e6:.3g} million non-zeros"
     found = _fresh("large", sizes, "two-way")
-    facts = f"M {shape.models}, S {shape.states}, A {shape.actions}, {shape.successors} a row"
+    facts = f"M {shape.models}, S {shape.states}, A {shape.actions}, {shape.successors} per row"
     yield Row(
         f"{name}: peak memory", found["peak"] / 1e9, "GB", 2, details=found,
         note=f"{facts}, T = {shape.horizon}; transitions {found['stored'] / 1e9:.2f} GB, "
@@ -98,7 +98,7 @@ def large(sizes: Sizes) -> Iterator[Row]:
     read, step = found["stored"] / found["read"] / 1e9, found["step"]
     yield Row(
         f"{name}: step, share of reading", found["read"] / step, "%", 2,
-        note=f"{1e3 * step:.0f} ms a step; read at {read:.1f} GB/s",
+        note=f"{1e3 * step:.0f} ms per step; read at {read:.1f} GB/s",
     )  # fmt: skip
     yield from planned(step / found["stored"])
 
@@ -106,7 +106,7 @@ def large(sizes: Sizes) -> Iterator[Row]:
 PLAN = Shape(models=1000, states=5000, actions=10, successors=40, horizon=50)
 
 
-def planned(seconds_a_byte: float) -> Iterator[Row]:
+def planned(seconds_per_byte: float) -> Iterator[Row]:
     """The case that is planned on paper: its bytes, and a sweep at the speed just measured."""
     x, name = PLAN, f"{PLAN.nonzeros / 1e9:.0f} billion non-zeros, planned"
     p, b = 8 * x.nonzeros, 8 * x.horizon * x.models * x.states
@@ -114,11 +114,11 @@ def planned(seconds_a_byte: float) -> Iterator[Row]:
     yield Row(
         f"{name}: memory", (p + b + r) / 1e9, "GB", 2,
         note=f"transitions {p / 1e9:.0f} GB, b {b / 1e9:.1f} GB, rewards {r / 1e9:.1f} GB; M "
-        f"{x.models}, S {x.states}, A {x.actions}, {x.successors} a row, T = {x.horizon}",
+        f"{x.models}, S {x.states}, A {x.actions}, {x.successors} per row, T = {x.horizon}",
     )  # fmt: skip
     read = p * x.horizon * (1 + 1 / x.actions)  # forward: the chosen rows alone
     yield Row(
-        f"{name}: one sweep", read * seconds_a_byte, "s", 2,
+        f"{name}: one sweep", read * seconds_per_byte, "s", 2,
         note="computed from the step above, not run; the paper's sweeps, since q would be "
         f"{8 * x.horizon * x.models * x.states * x.actions / 1e9:.0f} GB",
     )  # fmt: skip
@@ -139,7 +139,7 @@ def _fresh(what: str, sizes: Sizes, sweeps: str) -> dict[str, float]:
 
 
 def measure(what: str, sizes: Sizes, sweeps: Any) -> dict[str, float]:
-    """Bytes in this process: what the transitions take, what is kept a step, the peak."""
+    """Bytes in this process: what the transitions take, what is kept per step, the peak."""
     kernel = NumbaKernel(2)
     method = mmdp.CADP(starts=1, sweeps=sweeps)
     small = sparse_model(Shape(200, 30, 3, 6, 3))

@@ -42,7 +42,7 @@ def growth_curves(ax: Any, rows: Sequence[Row]) -> None:
 
 
 def floor_bars(ax: Any, rows: Sequence[Row]) -> None:
-    """A bar a figure in units of its floor, a tick at its aim; longer is better."""
+    """One bar per figure in units of its floor, a tick at its aim; longer is better."""
     names = []
     for i, row in enumerate(rows):
         assert row.goal is not None

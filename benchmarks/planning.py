@@ -1,4 +1,4 @@
-"""Speed of planning: tree search and episodes with exact beliefs, in simulator steps a second.
+"""Speed of planning: tree search and episodes with exact beliefs, in simulator steps per second.
 
     python benchmarks/planning.py [--quick] [--json FILE]
 
@@ -70,7 +70,7 @@ TINY = Sizes(
 
 @dataclass(frozen=True)
 class Goal:
-    """A floor and an aim, for the ratio to the peer or for steps a second."""
+    """A floor and an aim, for the ratio to the peer or for steps per second."""
 
     floor: float
     aim: float | None
@@ -93,7 +93,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Check:
-    """Steps a second, and how many times the peer's, beside the floor and the aim."""
+    """Steps per second, and how many times the peer's, beside the floor and the aim."""
 
     check: str
     threads: int
@@ -120,7 +120,7 @@ def search_steps(queries: int, horizon: int) -> int:
 
 
 def solved(instance: Instance, queries: int | None) -> dict[str, Any]:
-    """Planners by name (POMCP where queries are given), and the Markov policy they start from."""
+    """Planners by name (POMCP if queries are given), and the Markov policy they start from."""
     model, horizon = instance.model, instance.horizon
     policy = mmdp.solve(model, horizon).policy
     methods: dict[str, Any] = {
@@ -404,8 +404,8 @@ def heading(sizes: Sizes) -> str:
     return "\n".join(
         [
             *machine_lines(),
-            f"{counts}; horizon {sizes.horizon}; {sizes.queries} queries a decision; float64",
-            f"ratio: steps a second / those of {PEER} on the same instance; kind: / {KIND}",
+            f"{counts}; horizon {sizes.horizon}; {sizes.queries} queries per decision; float64",
+            f"ratio: steps per second / those of {PEER} on the same instance; kind: / {KIND}",
             "",
             COLUMNS.head(),
         ]

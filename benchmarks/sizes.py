@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Shape(NamedTuple):
-    """A sparse problem: ``successors`` next states a row, in every model."""
+    """A sparse problem: ``successors`` next states per row, in every model."""
 
     models: int
     states: int

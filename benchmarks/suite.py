@@ -3,9 +3,10 @@
     python -m benchmarks.suite [--quick] [--only A,B,...]
 
 ``make bench`` runs it: five minutes on a quiet machine. It writes bench.json, bench.md and
-bench.png. A section is a function of the sizes that yields rows as they are measured; one that
-fails becomes a row too, the next one runs, and the exit status is 1. A missed floor is shown and
-is no error. A quick trial prints figures without verdicts.
+bench.png; a run of all sections also writes benchmarks/RESULTS.md. A section is a function that
+takes the sizes and yields rows as they are measured. If one fails, that becomes a row too, the
+next one runs, and the exit status is 1. A missed floor is shown and is no error. A quick trial
+prints figures without verdicts.
 """
 
 from __future__ import annotations
@@ -38,16 +39,20 @@ from mmdp.cli.console import Steps, complain, show_json
 from mmdp.io import write_all
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "performance.md"
-BEGIN, END = "<!-- bench -->", "<!-- end -->"
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+HEAD = """# Results of the benchmark
+
+Written by `make bench`. [How the figures are made](README.md) says what each row compares.
+
+"""
 
 
 @dataclass(frozen=True)
 class Section:
-    """Rows that belong together; ``asked``: run only where it is asked for.
+    """Rows that belong together; ``asked``: run only on request.
 
-    ``floors``: the (threads, goal) of the rows that are held against one, which are shown as
-    not run where the section fails.
+    ``floors``: the (threads, goal) of the rows that have a goal. If the section fails, they are
+    shown as not run.
     """
 
     title: str
@@ -64,6 +69,11 @@ class Options:
     large: bool = False
     only: tuple[str, ...] = ()
     gpu_json: Path | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether this is a full run, whose table is worth keeping."""
+        return not self.quick and not self.only
 
     def chosen(self) -> dict[str, Section]:
         unknown = [name for name in self.only if name not in SECTIONS]
@@ -165,7 +175,7 @@ class Report:
         write_all(
             {
                 files["json"]: json.dumps(document, indent=1) + "\n",
-                files["md"]: page_part(document),
+                files["md"]: page(document),
                 files["png"]: lambda path: picture.draw(self.rows, path, self.verdicts),
             }
         )
@@ -223,14 +233,14 @@ def heading(report: Report) -> list[str]:
 
 
 # ------------------------------------------------------------------ the page
-def page_part(document: dict[str, Any]) -> str:
-    """The machine and the table of a run, in Markdown."""
+def page(document: dict[str, Any]) -> str:
+    """The machine and the table of a run as a Markdown page."""
     rows = [table.from_document(row) for row in document["rows"]]
     first, second = table.machine_lines(document["machine"])
     load = " and ".join(str(x) for x in document["load"])
     verdicts = not document["quick"]
     trial = [] if verdicts else ["**A quick trial on tiny sizes: no measure of speed.**", ""]
-    return "\n".join(
+    return HEAD + "\n".join(
         [
             *trial,
             f"{first}, {document['machine']['memory_gb']} GB. {second[0].upper()}{second[1:]}, "
@@ -241,16 +251,6 @@ def page_part(document: dict[str, Any]) -> str:
             table.markdown(rows, verdicts),
         ]
     )
-
-
-def fill_page(document: dict[str, Any], page: Path = PAGE) -> None:
-    """Put the results of a run between the markers of the page."""
-    text = page.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise InputError(f"{page}: the lines {BEGIN} and {END} are missing; put them back")
-    write_all({page: f"{before}{BEGIN}\n{page_part(document)}{END}{after}"})
 
 
 # ------------------------------------------------------------------ the command
@@ -273,7 +273,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", default="", metavar="A,B,...", help=f"only some of {', '.join(SECTIONS)}")
     add("--large", action="store_true", help="also a case of 200 million non-zeros (3 GB)")
     add("--gpu-json", type=Path, metavar="FILE", help="figures that benchmarks.gpu wrote elsewhere")
-    add("--docs", action="store_true", help="put the table into docs/performance.md")
     add("--json", action="store_true", help="print one JSON document and nothing else")
     return parser
 
@@ -296,8 +295,8 @@ def _measure(given: argparse.Namespace) -> int:
         complain(f"interrupted; what was measured is in {given.out}")
         return 130
     files = report.write(given.out)
-    if given.docs:
-        fill_page(report.document())
+    if report.options.whole:
+        write_all({RESULTS: page(report.document())})
     if given.json:
         show_json({**report.document(), "files": list(files.values())})
     else:

@@ -44,7 +44,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Row:
-    """One figure. ``value`` is None where it could not be measured; ``note`` says why.
+    """One figure. ``value`` is None if it could not be measured; ``note`` says why.
 
     ``spread``: the middle half of the rounds' figures, relative to their median. ``low`` and
     ``high``: the extreme rounds. ``details``: what the figure was made of.

@@ -13,12 +13,12 @@ from mmdp import measures
 out = Path(sys.argv[1] if len(sys.argv) > 1 else "out/inventory")
 out.mkdir(parents=True, exist_ok=True)
 
-# Demand is Poisson; its rate has a Gamma posterior after these weeks. One model a draw of it.
+# Demand is Poisson; its rate has a Gamma posterior given these weeks. One model per draw.
 sold = [6, 9, 7, 8, 5, 9]
 train, test = mmdp.domains.inventory(n_train=100, n_test=200, seed=0, demands=sold)
 rate = train.parameters["rate"]
 print(train)
-print(f"demand a week: {rate.mean():.1f} on average, {rate.min():.1f} to {rate.max():.1f}")
+print(f"demand per week: {rate.mean():.1f} on average, {rate.min():.1f} to {rate.max():.1f}")
 
 # %% policy
 T = 50

@@ -1,4 +1,4 @@
-"""A method of one's own in 40 lines: several starts of WSU with perturbed weights, the best kept.
+"""A method of your own in 40 lines: WSU with several perturbed weights; the best policy wins.
 
 python examples/new_method.py
 """
@@ -10,13 +10,13 @@ from typing import ClassVar
 import numpy as np
 
 import mmdp
-from mmdp.methods.base import Context, Outcome
+from mmdp.methods import Context, Method, Outcome
 from mmdp.testing import check_method
 
 
 @dataclass(frozen=True)
-class Perturbed:
-    """WSU with the model weights, then with ``tries`` random weights; the best policy is kept."""
+class Perturbed(Method):
+    """WSU with the model weights, then with ``tries`` random ones; keeps the best policy."""
 
     tries: int = 20
     name: ClassVar[str] = "perturbed"

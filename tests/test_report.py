@@ -106,7 +106,7 @@ def test_the_figures_are_those_of_the_evaluation(tmp_path: Path, small: mmdp.MMD
         f"the worst tenth average {number(found.cvar(0.1))}",
         f"could return {number(oracle)} on average, {number(oracle - solution.value)} more",
         solution.status.value,
-        f"On 30 models that it was not computed from it returns {number(tested.mean)}",
+        f"On 30 models not used to compute it, it returns {number(tested.mean)}",
         "always state 0",
         "6 decisions, at times 0 to 5",
     ):
@@ -189,7 +189,7 @@ def test_were_there_enough_models(tmp_path: Path, small: mmdp.MMDP) -> None:
     assert f"from 60 models instead of 20 returns {number(abs(change), 3)}" in page.text
     assert f"{more} on held-out models" in page.text
     found = stability(small, 4, resamples=20, seed=0)
-    assert f"change {percent(found.share)} of the decisions that come up" in page.text
+    assert f"changes {percent(found.share)} of the decisions that come up" in page.text
     halves = written(tmp_path, small, horizon=4, enough=True)
     assert "from 30 models instead of 10 returns" in halves.text
     assert "on the other half of the models" in halves.text
@@ -204,11 +204,11 @@ def test_what_takes_many_solves_is_left_out_and_said(
         monkeypatch.setattr(facts, name, 1)
     left = written(tmp_path, small, horizon=4, enough=None, resamples=None)
     assert "Solving with fewer models takes many solves of this size and was left out" in left.text
-    assert "Solving again on models drawn anew takes many solves" in left.text
+    assert "Solving again on redrawn models takes many solves" in left.text
     assert "--enough" in left.text
     asked = written(tmp_path, small, horizon=4, enough=True, resamples=3)
     assert "left out" not in asked.text
-    assert "Models drawn anew 3 times" in asked.text
+    assert "Drawing the models again 3 times" in asked.text
     given = written(tmp_path, small, policy=mmdp.MarkovPolicy.uniform(small, 4), resamples=None)
     assert "leave the policy out to see it" in given.text
 
@@ -379,7 +379,7 @@ def test_warnings(tmp_path: Path, small: mmdp.MMDP) -> None:
     beaten = written(tmp_path, small, policy=given).text
     assert f"CADP finds one that returns {number(gain)} more" in beaten
     weighted = small.replace(weights=[0.0, *[1 / 59] * 59])
-    assert "1 model of weight 0 had no say" in written(tmp_path, weighted, horizon=3).text
+    assert "1 model of weight 0 did not count" in written(tmp_path, weighted, horizon=3).text
 
 
 def test_unstable_decisions_are_told(tmp_path: Path) -> None:
@@ -481,10 +481,14 @@ def test_bad_input(tmp_path: Path, small: mmdp.MMDP) -> None:
 
     refused("ends in .html", out="r.txt", horizon=3)
     refused("no folder", out="none/r.html", horizon=3)
-    refused("say the horizon")
+    refused("give the horizon")
     refused("about an MMDP, not int", model=3, horizon=3)
     refused("needs a policy or a method", horizon=3, methods=())
-    refused("oracle has none; name cadp", horizon=3, methods=("oracle", "cadp"))
+    refused(
+        "oracle has one policy per model; choose methods='cadp'",
+        horizon=3,
+        methods=("oracle", "cadp"),
+    )
     refused("not str", horizon=3, policy="policy.csv")
     refused("the policy covers 2 time steps", horizon=3,
             policy=mmdp.MarkovPolicy.uniform(small, 2))  # fmt: skip

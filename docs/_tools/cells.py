@@ -1,7 +1,7 @@
 """The scripts of examples/ in the pages: their code, cell by cell, with what it prints.
 
     python docs/_tools/cells.py            # run the scripts and put code and output into the pages
-    python docs/_tools/cells.py --check    # say where a page differs from its script
+    python docs/_tools/cells.py --check    # report pages that differ from their script
 
 A script is cut at lines ``# %% name``. A page holds ``<!-- cell examples/hiv.py: name -->``, then
 what this tool writes, then ``<!-- end -->``.

@@ -45,7 +45,7 @@ def _with_lists(text: str) -> str:
 
 
 def _items(body: str) -> str:
-    r"""A line at the margin is a name where an indented line follows it.
+    r"""A line at the margin is a name if an indented line follows it.
 
     >>> _items("a, b\n    Numbers.\n\nAfter.")
     '- `a, b`: Numbers.\n\nAfter.'

@@ -28,7 +28,7 @@ def table(text: str, first: str) -> list[dict[str, str]]:
 
 
 def bounds_svg(page: str) -> bytes:
-    """One panel a case: the value, the bound after some seconds, Oracle above."""
+    """One panel per case: the value, the bound after some seconds, Oracle above."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -11,8 +11,8 @@ from mmdp.words import clipped, either
 class Remedy:
     """An argument that helps, with the values it may take and the verb in front of it.
 
-    Python reads it as below; the command line names its own option, or leaves the remedy out if
-    the command has none.
+    Python words it as below. The command line names its own option, or leaves the remedy out
+    if the command has none.
 
     >>> print(Remedy("normalize", True, do="load with"))
     load with normalize=True
@@ -41,7 +41,7 @@ class InputError(ValueError):
         self.problem, self.remedies = problem, tuple(remedies)
 
     def told(self, phrase: Callable[[Remedy], str | None] = str) -> str:
-        """The message; ``phrase`` words an argument that helps, None leaves it out."""
+        """The message; ``phrase`` words a remedy, or returns None to leave it out."""
         found = [x if isinstance(x, str) else phrase(x) for x in self.remedies]
         remedies = either(filter(None, found), ", or ")
         return "; ".join(filter(None, [clipped(self.problem), clipped(remedies)]))

@@ -1,4 +1,4 @@
-"""Knowing that Ctrl-C came, even if the library answered it with its best so far."""
+"""Notice Ctrl-C, even if the library answers it with the best result so far."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Interrupts:
-    """Whether Ctrl-C came inside the block; it is handled as it would be without it.
+    """Whether Ctrl-C was pressed inside the block; it is handled as usual.
 
     >>> with Interrupts() as interrupts:
     ...     pass
@@ -22,7 +22,7 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         before = signal.getsignal(signal.SIGINT)
-        # only the main thread may set a handler; one that is ignored (nohup) stays so
+        # only the main thread may set a handler; if Ctrl-C is ignored (nohup), that stays so
         if threading.current_thread() is threading.main_thread() and callable(before):
             self._before = before
             signal.signal(signal.SIGINT, self._note)

@@ -22,6 +22,7 @@ read these arrays (:class:`mmdp.kernels.Problem`); users see the axes t, m, s, a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -70,25 +71,25 @@ class MMDP:
     Parameters
     ----------
     transitions
-        ``(M, S, A, S')`` array, ``(T, M, S, A, S')`` where they vary with time, or
+        ``(M, S, A, S')`` array, ``(T, M, S, A, S')`` if they vary with time, or
         ``(S, A, S')`` for one model; or, for sparse models, a sequence over models of
         sequences over actions of ``(S, S')`` scipy sparse matrices.
     rewards
         ``(S, A)``, ``(M, S, A)`` or ``(T, M, S, A)``; rewards per next state
-        ``(M, S, A, S')`` are recognised when no other reading fits.
+        ``(M, S, A, S')`` are recognised if no other reading fits.
     next_rewards
         Rewards per next state, shaped like ``transitions``; give this or ``rewards``.
     initial
-        ``(S,)`` initial distribution mu; uniform when absent.
+        ``(S,)`` initial distribution mu; uniform by default.
     weights
-        ``(M,)`` model probabilities lambda; uniform when absent.
+        ``(M,)`` model probabilities lambda; uniform by default.
     discount
         gamma, from 0 to 1 inclusive.
     terminal
-        ``(S,)`` or ``(M, S)`` value of ending in each state; 0 when absent.
+        ``(S,)`` or ``(M, S)`` value of ending in each state; 0 by default.
     allowed
-        ``(S, A)`` booleans; when absent, an action is allowed where any model has a
-        transition for it.
+        ``(S, A)`` booleans. By default an action is allowed if any model has a transition
+        for it.
     states, actions, models
         Labels.
     storage
@@ -343,7 +344,7 @@ class MMDP:
 
     @property
     def horizon(self) -> int | None:
-        """The number of time steps where transitions or rewards vary with time, else None."""
+        """The number of time steps if transitions or rewards vary with time, else None."""
         return self._horizon
 
     @property
@@ -361,7 +362,7 @@ class MMDP:
 
     @property
     def initial_given(self) -> bool:
-        """False where the uniform initial distribution was assumed."""
+        """False if the uniform initial distribution was assumed."""
         return self._initial_given
 
     @property
@@ -381,7 +382,7 @@ class MMDP:
 
     @property
     def rewards(self) -> Array:
-        """(M, S, A), or (T, M, S, A): expected reward of an action; 0 where not allowed."""
+        """(M, S, A), or (T, M, S, A): expected reward of an action; 0 if not allowed."""
         return self._over_time(np.moveaxis(self._problem.r, -1, 1))
 
     @property
@@ -396,7 +397,7 @@ class MMDP:
 
     @property
     def pattern_rewards(self) -> Array | None:
-        """(T or 1, nnz, M) rewards per next state on the shared pattern; None where not kept."""
+        """(T or 1, nnz, M) rewards per next state on the shared pattern; None if not kept."""
         return self._next_rewards
 
     @property
@@ -418,7 +419,7 @@ class MMDP:
 
     @property
     def labelled(self) -> dict[str, bool]:
-        """Which of state, action, model carry labels of their own."""
+        """Which of state, action and model have labels of their own."""
         return {
             "state": self._labels.states is not None,
             "action": self._labels.actions is not None,
@@ -445,7 +446,7 @@ class MMDP:
 
     @property
     def next_rewards(self) -> Array | None:
-        """Dense rewards per next state, where they differ between next states; else None."""
+        """Dense rewards per next state if they differ between next states, else None."""
         return None if self._next_rewards is None else self._dense(self._next_rewards)
 
     def matrix(self, model: int, action: int, time: int = 0) -> scipy.sparse.csr_array:
@@ -492,7 +493,7 @@ class MMDP:
         return self._over_time(result)
 
     def _over_time(self, array: Array) -> Array:
-        """With the time axis where anything varies with time (repeated where this does not)."""
+        """With a time axis if anything varies with time (repeated if this array does not)."""
         if self._horizon is None:
             return array[0]
         return np.broadcast_to(array, (self._horizon, *array.shape[1:]))
@@ -571,7 +572,7 @@ class MMDP:
     def mean_model(self) -> MMDP:
         """The one-model problem with averaged transitions and rewards (the paper's MVP).
 
-        Where rewards per next state are kept, p(s'|s,a) and r(s,a,s') are averaged
+        If rewards per next state are kept, p(s'|s,a) and r(s,a,s') are averaged
         separately, as in the published experiments; otherwise r(s,a) is averaged.
         """
         x = self._problem
@@ -607,6 +608,29 @@ class MMDP:
             "models": self._labels.models, "allow_missing": self._missing,
             "parameters": self._parameters, "name": self.name, "citation": self.citation,
         }  # fmt: skip
+
+    def fingerprint(self) -> str:
+        """A digest of the numbers that returns depend on, to tell whether two problems are one.
+
+        Labels, names and the storage do not count.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]])
+        >>> same = one.replace(name="renamed").fingerprint() == one.fingerprint()
+        >>> same, one.replace(discount=0.9).fingerprint() == one.fingerprint()
+        (True, False)
+        """
+        x = self._problem
+        found = np.asarray(x.p.any(axis=(0, 2)))  # dense storage also holds what no model can take
+        places = (x.rows() * x.n_states + x.indices)[found]
+        rewards = np.where(x.allowed[..., None], x.r, 0.0) + 0.0
+        digest = hashlib.sha256(repr((x.p.shape[::2], x.discount)).encode())
+        for part in (x.allowed, x.initial, x.weights, x.terminal, rewards, places):
+            digest.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
+        for p in x.p:
+            for i in range(0, len(p), 4096):  # a copy of all would be large
+                digest.update(p[i : i + 4096][found[i : i + 4096]].tobytes())
+        return digest.hexdigest()
 
     def _model_indices(self, models: Any) -> npt.NDArray[np.int64]:
         if isinstance(models, slice):
@@ -654,7 +678,7 @@ class MMDP:
 
 
 def _check_pattern(support: Support, rewards: Array | None, next_rewards: Array | None) -> None:
-    """Refuse arrays that do not fit together: a kernel would read outside of them."""
+    """Refuse arrays that do not fit together: a kernel would read beyond their ends."""
     n_models, n_states, n_actions = support.shape
     indptr, indices, p = support.indptr, support.indices, support.values
     lengths = {len(x) for x in (p, rewards, next_rewards) if x is not None}

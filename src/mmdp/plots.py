@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
-# Okabe and Ito's colours: told apart by most colour-blind readers; markers do without colour.
+# Okabe and Ito's colours, which most colour-blind readers can tell apart; markers help too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 INK = "#010203"  # of text and axes: a page replaces it by its own colour
@@ -50,7 +50,7 @@ def new_axes(count: int, width: float = 9.0, height: float = 3.8) -> list[Axes]:
 
 
 def label(text: str, longest: int = LONGEST) -> str:
-    """A label as matplotlib shall show it: on one line, not too long, dollars not as formulas.
+    """A label for matplotlib: on one line, not too long, dollar signs not read as formulas.
 
     >>> label("a$b$"), label("x" * 80, 10)
     ('a\\\\$b\\\\$', 'xxxxxxxxx…')
@@ -61,7 +61,7 @@ def label(text: str, longest: int = LONGEST) -> str:
 def traces(
     values: Mapping[str, npt.ArrayLike], axis: Axes | None = None, *, ylabel: str = "mean return"
 ) -> Axes:
-    """Return by iteration of several runs, one line each; the last point is held to the right."""
+    """Return by iteration of several runs, one line each; shorter runs hold their last value."""
     axis = axis or new_axis()
     arrays = {name: np.asarray(y, dtype=float) for name, y in values.items()}
     longest = max(len(y) for y in arrays.values())
@@ -108,7 +108,7 @@ def errors_by(
 
 # ------------------------------------------------------------------ a policy
 def action_colours(count: int) -> list[str]:
-    """One colour per action: told apart where they are few, from dark to light where many.
+    """One colour per action: distinct ones for a few actions, from dark to light for many.
 
     >>> action_colours(2), len(action_colours(11))
     (['#0072B2', '#E69F00'], 11)
@@ -129,10 +129,10 @@ def policy_heatmap(
     states: Sequence[str] | None = None,
     actions: Sequence[str] | None = None,
 ) -> Axes:
-    """The action by time (across) and state (down); letters in the cells where they fit.
+    """The action by time (across) and state (down), with letters in the cells if they fit.
 
-    Of a randomised policy the most probable action is shown. ``states`` and ``actions`` are
-    labels; those of the policy, else the ids, where they are left out.
+    For a randomised policy it shows the most probable action. ``states`` and ``actions`` are
+    labels; by default those of the policy, or the ids if it has none.
 
     >>> import mmdp
     >>> axis = policy_heatmap(mmdp.MarkovPolicy([[0, 1], [1, 1]], action_labels=["run", "fix"]))
@@ -165,7 +165,7 @@ def policy_heatmap(
 
 
 def letters(count: int) -> list[str]:
-    """A short mark per action: a letter, or a number where they are more than the letters.
+    """A short mark per action: a letter, or a number if there are not enough letters.
 
     >>> letters(3), letters(53)[-1]
     (['A', 'B', 'C'], '53')
@@ -288,9 +288,9 @@ def informed(weights: Array) -> Array:
     """(T, 2) how many models are still in play, given the state: on average, and at least.
 
     ``weights`` (T, M, S) are b_{t,m}(s) of :func:`mmdp.model_weights`. The number in play is
-    exp of the entropy of the models given the state: M where the state says nothing about the
-    model, 1 where it gives it away. The first column is exp of the mean entropy over the
-    states, the second the least over states that are reached with probability 1% or more.
+    exp of the entropy of the models given the state: M if the state says nothing about the
+    model, 1 if it determines it. The first column is exp of the mean entropy over states, the
+    second the least over states that are reached with probability 1% or more.
 
     >>> import numpy as np
     >>> informed(np.array([[[0.5, 0.0], [0.0, 0.5]]])).tolist()
@@ -316,7 +316,7 @@ def weights_over_time(
     models: Sequence[str] | None = None,
     top: int = 5,
 ) -> Axes:
-    """How the weight moves between models as time goes by.
+    """How weight moves between models over time.
 
     ``weights`` (T, M, S) are b_{t,m}(s). Without ``state``: the number of models in play, see
     :func:`informed`. With it: the weights of the ``top`` models that gain most in that state,
@@ -373,8 +373,8 @@ def methods_comparison(
 ) -> Axes:
     """One line per method: a point for its mean return, a bar for its range.
 
-    ``errors`` are standard errors of simulated means (drawn twice as long), ``lows`` (from, to)
-    of a range over the models, say the 10% and 90% quantiles.
+    ``errors`` are standard errors of simulated means (drawn twice as long). ``lows`` are
+    (from, to) ranges over the models, such as the 10% and 90% quantiles.
 
     >>> axis = methods_comparison({"cadp": 2.0, "wsu": 1.0})
     >>> [text.get_text() for text in axis.get_yticklabels()]
@@ -429,7 +429,7 @@ def save(axis: Axes, path: str | Path) -> Path:
 
 
 def check_ending(path: Path) -> None:
-    """Refuse a name that is no picture's, before the work and not after it."""
+    """Refuse a name that is not a picture's before the work begins."""
     if path.suffix.lower() not in (".png", ".svg"):
         raise InputError(f"{path}: choose a name that ends in .png or .svg")
 
@@ -457,7 +457,7 @@ def _drawn(axis: Axes, form: Literal["png", "svg"], **options: Any) -> bytes:
     if form == "svg":
         options["metadata"] = {"Date": None, "Creator": None}
     with rc_context(fixed), warnings.catch_warnings():
-        # a label in a script that the font lacks is shown as boxes; no reason to complain
+        # if the font lacks a script, labels are shown as boxes: no reason to warn
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(buffer, format=form, **options)  # type: ignore[union-attr]
     return buffer.getvalue()

@@ -32,8 +32,8 @@ class Planner(Protocol):
     name: str
     horizon: int
 
-    def start(self, seed: int | None = None) -> Any:
-        """A fresh memory, seeded."""
+    def start(self, seed: int | None = 0) -> Any:
+        """A fresh memory, seeded; give each episode a seed of its own."""
         ...
 
     def act(self, memory: Any, time: int, state: int) -> int:
@@ -58,7 +58,7 @@ class MarkovPolicy:
     probabilities
         ``(T, S, A)`` probabilities pi_t(s, a), for a randomised one.
     n_actions
-        Number of actions; needed only where it exceeds the largest action used.
+        Number of actions; needed only if it exceeds the largest action used.
     state_labels, action_labels
         Labels, kept for tables and files.
 
@@ -136,7 +136,7 @@ class MarkovPolicy:
         return cls.for_model(model, probabilities=np.repeat(row[None], horizon, axis=0))
 
     @classmethod
-    def random(cls, model: MMDP, horizon: int, seed: int | None = None) -> MarkovPolicy:
+    def random(cls, model: MMDP, horizon: int, seed: int | None = 0) -> MarkovPolicy:
         """A deterministic policy drawn uniformly from the allowed actions.
 
         >>> import mmdp
@@ -220,7 +220,7 @@ class MarkovPolicy:
             )
 
     def _check_labels(self, model: MMDP) -> None:
-        """Refuse a model whose states or actions are named, but otherwise than the policy's."""
+        """Refuse a model whose states or actions have other names than the policy's."""
         for what, mine, theirs in (
             ("states", self.state_labels, model.state_labels),
             ("actions", self.action_labels, model.action_labels),
@@ -229,7 +229,7 @@ class MarkovPolicy:
             if known and mine is not None and mine != theirs[: len(mine)]:
                 i = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
                 raise InputError(
-                    f"the policy's {what} are named otherwise than the model's (number {i} is "
+                    f"the policy's {what} are named differently from the model's (number {i} is "
                     f"{mine[i]!r} here, {theirs[i]!r} there); save the policy and load it with "
                     "load_policy(path, model), which matches names"
                 )
@@ -244,8 +244,8 @@ class MarkovPolicy:
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table: ``time, state, action``, ``probability`` if randomised.
 
-        States and actions are labels if the policy has them, and then the ids stand beside
-        them as ``idstate, idaction``. A randomised policy lists the actions it may take.
+        States and actions are labels if the policy has them; the ids are then in
+        ``idstate, idaction``. A randomised policy lists the actions it may take.
 
         >>> policy = MarkovPolicy([[0, 1]], state_labels=["up", "down"])
         >>> print(policy.to_frame().to_string(index=False))

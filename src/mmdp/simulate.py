@@ -27,8 +27,8 @@ from mmdp.validate import check_seed, check_whole
 
 Array = npt.NDArray[np.float64]
 
-SEARCHES_IN_ALL = 2_000_000  # tree queries in all, the default limit for planners that search
-MIN_EPISODES = 4  # per model
+SEARCHES_IN_ALL = 2_000_000  # tree queries that a simulation makes by default, over all episodes
+MIN_EPISODES = 4  # per model, however many queries they take
 
 
 def simulate(
@@ -44,10 +44,10 @@ def simulate(
 ) -> Evaluation:
     """Simulate ``episodes`` per model; returns with standard errors.
 
-    For a planner, ``details`` of the result hold the paired ``difference`` to CADP (same
-    random numbers) with ``difference_stderr``, ``impossible`` (transitions that no model of
+    For a planner, ``details`` holds the paired ``difference`` to CADP (with the same random
+    numbers) and its ``difference_stderr``, ``impossible`` (the transitions that no model of
     the planner explains) and ``episode_sd`` (over models and episodes). With ``control`` the
-    exactly known return of CADP's policy is used as control variate. ``backend``: as for
+    return of CADP's policy, which is known exactly, is a control variate. ``backend``: as for
     :func:`mmdp.solve`; ``threads`` (all by default) are numba's. ``check_time`` is called
     between batches of two episodes per model and may raise ``mmdp.methods.base.Stop`` to end
     early with what is done.
@@ -188,7 +188,7 @@ def _seed_of(seed: int | None) -> int:
 
 
 def _batches(episodes: int, seed: int, small: bool) -> list[tuple[int, int]]:
-    """(episodes, seed) of each batch: one, or many small ones with a clock to look at between."""
+    """(episodes, seed) of each batch: one, or many small ones to look at the clock between."""
     if not small:
         return [(episodes, seed)]
     sizes = [2] * (episodes // 2 - 1) + [2 + episodes % 2]
@@ -232,7 +232,7 @@ def _baseline(
 
 
 def _slope(x: Array, y: Array) -> float:
-    """Regression slope of x on y within models; 0 where y does not vary."""
+    """Regression slope of x on y within models; 0 if y does not vary."""
     dx, dy = (z - z.mean(axis=1, keepdims=True) for z in (x, y))
     variance = float((dy * dy).sum())
     return float((dx * dy).sum()) / variance if variance > 0 else 0.0

@@ -1,7 +1,7 @@
 """The shared support: one CSR pattern for all models, their values beside each other.
 
 Row ``s * A + a`` of the pattern owns ``indptr[row]:indptr[row + 1]``; ``indices`` are next
-states and ``values[t, k, m]`` the probabilities, with length 1 on the time axis where they
+states and ``values[t, k, m]`` the probabilities, with length 1 on the time axis if they
 do not vary. The dense storage is the same layout with the full pattern.
 """
 
@@ -209,7 +209,7 @@ def support_from_coordinates(
 def _unique_with_positions(
     keys: npt.NDArray[np.int64], limit: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Sorted unique keys and the place of every key among them; by table where it is small."""
+    """Sorted unique keys and the place of every key among them; by a table if that is small."""
     if limit <= 8 * len(keys) + 1_000_000:
         seen = np.zeros(limit, dtype=bool)
         seen[keys] = True

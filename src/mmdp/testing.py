@@ -1,9 +1,9 @@
 """Conformance kits: what every kernel and every method must pass, ours and yours.
 
 ``check_kernel(kernel)`` compares a kernel with the numpy specification on every storage and
-shape; ``check_method(method)`` checks what a Solution promises. Both raise AssertionError
-with a sentence. ``random_model`` makes the tiny instances, ``plain_returns`` and
-``best_by_enumeration`` are slow and independent of the kernels.
+shape; ``check_method(method)`` checks what a Solution promises. Both raise an
+AssertionError that says what differs. ``random_model`` makes tiny instances;
+``plain_returns`` and ``best_by_enumeration`` are slow and independent of the kernels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels import Kernel, Problem
+from mmdp.kernels import Kernel, Problem, get
 from mmdp.kernels.numpy_kernel import NumpyKernel
 from mmdp.kernels.planner import (
     ACTIONS,
@@ -82,7 +82,7 @@ def random_model(
     )
 
 
-def plain_returns(model: MMDP, policy: MarkovPolicy) -> Array:
+def plain_returns(policy: MarkovPolicy, model: MMDP) -> Array:
     """(M,) returns by pushing the state distribution forward with plain loops."""
     P, r = model.transitions, model.rewards
     varies_p, varies_r = P.ndim == 5, r.ndim == 4
@@ -122,7 +122,7 @@ def best_by_enumeration(model: MMDP, horizon: int) -> float:
     6.0
     """
     return max(
-        float(plain_returns(model, policy) @ model.weights)
+        float(plain_returns(policy, model) @ model.weights)
         for policy in all_policies(model, horizon)
     )
 
@@ -154,7 +154,7 @@ def _restored(model: MMDP, storage: Any) -> MMDP:
 
 
 def by_time(model: MMDP, horizon: int, seed: int) -> Problem:
-    """The model's problem with actions allowed by time, at random; half of the seeds as it is."""
+    """The model's problem, for half of the seeds with actions allowed at random by time."""
     x, rng = model.problem, np.random.default_rng(seed + 2)
     if seed % 2:
         return x
@@ -176,15 +176,15 @@ def check_passes(
         _same(kernel.forward(x, horizon, policy), b, rtol, f"model weights b ({where})")
         for weights in (None, b):
             options: dict[str, Any] = {
-                "policy": policy, "weights": weights, "keep_values": True, "keep_q": True,
-                "keep_gradient": weights is not None,
+                "policy": policy, "weights": weights, 
+                "keep": ("values", "q") + (() if weights is None else ("gradient",)),
             }  # fmt: skip
             _same_backward(kernel, truth, x, horizon, "given", options, rtol, where)
     b = truth.forward(x, horizon, sharp)
     for weights, incumbent in ((x.prior_weights(), None), (b, sharp), (b, None)):
-        options = {"weights": weights, "policy": incumbent, "keep_values": True}
+        options = {"weights": weights, "policy": incumbent, "keep": ("values",)}
         _same_backward(kernel, truth, x, horizon, "weighted", options, rtol, where)
-    _same_backward(kernel, truth, x, horizon, "own", {"keep_actions": True}, rtol, where)
+    _same_backward(kernel, truth, x, horizon, "own", {"keep": ("actions",)}, rtol, where)
     lean = kernel.backward(x, horizon, "own")
     assert lean.actions is None, f"actions kept unasked ({where})"
     assert lean.values is None, f"values kept unasked ({where})"
@@ -323,7 +323,7 @@ def check_episodes(
 ) -> None:
     """Compare episodes of every kind of planner, one by one, and the decisions of a search.
 
-    They run in the planner's models and in others, of which it can explain some steps only.
+    They run in the planner's models and in others, where it can explain some steps only.
     """
     truth, x = NumpyKernel(), by_time(model, horizon, seed)
     others = random_model(
@@ -354,8 +354,8 @@ def check_episodes(
 def _planners(truth: Kernel, x: Problem, horizon: int, seed: int) -> dict[str, PlannerTables]:
     """One of every kind, with the options that change what the simulator does."""
     sharp, soft = _random_policies(x, horizon, seed)
-    own = truth.backward(x, horizon, "own", keep_q=True, keep_actions=True)
-    values = truth.backward(x, horizon, "given", policy=sharp, keep_values=True).values
+    own = truth.backward(x, horizon, "own", keep=("q", "actions"))
+    values = truth.backward(x, horizon, "given", policy=sharp, keep=("values",)).values
     assert own.q is not None
     assert own.actions is not None
     assert values is not None
@@ -386,22 +386,23 @@ def check_method(
     seeds: Iterable[int] = range(10),
     backend: str | Kernel = "auto",
 ) -> None:
-    """Check what a Solution promises: exact value, legal policy, seeded, limits honoured.
+    """Check what a Solution promises: an exact value, a legal policy, seeds and limits respected.
 
-    Runs on ``model`` where given, else on random ones.
+    Runs on ``model``, or on random models if there is none.
 
     >>> check_method("wsu", seeds=[0, 1])
     """
     cases = [(model, horizon)] if model is not None else [(random_model(s), None) for s in seeds]
     for case, steps in cases:
         steps = steps or case.horizon or 4
-        solution = solve(case, steps, method, seed=1, backend=backend)
+        kernel = get(backend, case.problem, steps)  # "auto" may change to numba in between
+        solution = solve(case, steps, method, seed=1, backend=kernel)
         _check_solution(solution, case, steps)
-        again = solve(case, steps, method, seed=1, backend=backend)
+        again = solve(case, steps, method, seed=1, backend=kernel)
         assert again.value == solution.value, f"{solution.method} is not reproducible by seed"
         seen: list[Progress] = []
         stopped = solve(
-            case, steps, method, seed=1, backend=backend, time_limit=1e-9, callback=seen.append
+            case, steps, method, seed=1, backend=kernel, time_limit=1e-9, callback=seen.append
         )
         _check_solution(stopped, case, steps)
         best = [progress.best for progress in seen]
@@ -421,7 +422,7 @@ def _check_solution(solution: Solution, model: MMDP, horizon: int) -> None:
         assert solution.value <= solution.bound + tolerance, f"{name}: value above its bound"
     if isinstance(solution.policy, MarkovPolicy):
         solution.policy.check(model, horizon)
-        exact = plain_returns(model, solution.policy)
+        exact = plain_returns(solution.policy, model)
         worst = float(np.abs(solution.returns - exact).max())
         assert worst <= tolerance, f"{name}: returns differ from plain evaluation by {worst:g}"
         assert max(solution.trace) <= solution.value + tolerance, f"{name}: a better iterate lost"

@@ -121,7 +121,7 @@ def expected_rewards(
 
 
 def per_next_worth_keeping(per_next: Array | None, support: Support) -> Array | None:
-    """None where the reward of a row is the same for every next state that can happen."""
+    """None if the reward of a row is the same for every possible next state."""
     assert per_next is not None
     filled = np.flatnonzero(np.diff(support.indptr))
     starts = support.indptr[filled]
@@ -330,7 +330,7 @@ def check_horizon(own: int | None, horizon: int | None) -> int:
     if horizon is None:
         if own is None:
             raise InputError(
-                "say the horizon: the number of decisions",
+                "give the horizon: the number of decisions",
                 [Remedy("horizon", 50, do="for example")],
             )
         return own

@@ -97,7 +97,7 @@ def at_most(value: float, digits: int = 4) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in per cent, two digits.
+    """A share in percent, two digits.
 
     >>> percent(0.0345), percent(0.5), percent(0.0000012)
     ('3.5%', '50%', 'less than 0.01%')
@@ -112,7 +112,7 @@ def percent(share: float) -> str:
 
 
 def at_most_percent(share: float) -> str:
-    """A share in per cent, two digits, rounded up: for what was proven.
+    """A share in percent, two digits, rounded up: for what was proven.
 
     >>> at_most_percent(0.00872), at_most_percent(0.1125), at_most_percent(1.234)
     ('0.88%', '12%', '124%')
@@ -145,7 +145,7 @@ def figures(values: Sequence[float | None], *, up: Collection[int] = ()) -> list
 
 
 def errors(values: Sequence[float | None]) -> list[str]:
-    """Standard errors to two digits, nothing where a figure is exact.
+    """Standard errors to two digits; nothing if a figure is exact.
 
     >>> errors([0.0312, None])
     ['0.031', '']
@@ -192,7 +192,7 @@ def readable_bytes(count: int) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Seconds without their unit; milliseconds where they matter.
+    """Seconds without their unit; with milliseconds if they are few.
 
     >>> clock(0.0123), clock(4180.2)
     ('0.012', '4,180')

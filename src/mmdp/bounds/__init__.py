@@ -6,14 +6,14 @@ method      bounds      what it is
 oracle      history     every model plays its own optimal policy
 qmdp        history     the model is revealed after the first decision
 pairs       history     pairs of models play together, a belief between the two
-dual        Markov      models play alone and pay prices for not acting alike
+dual        Markov      models play alone and pay prices for acting differently
 pair-dual   Markov      pairs play together and pay prices; the tightest
 lp          Markov      the best prices for ``dual``, by HiGHS (small models)
 best        the least   a portfolio under a time limit
 ==========  ==========  =============================================================
 
-"History" bounds every policy, also those that learn; "Markov" bounds policies of time and
-state, such as CADP's.
+"History" bounds every policy, including those that learn; "Markov" bounds policies of time
+and state, such as CADP's.
 
 >>> import mmdp
 >>> from mmdp.bounds import bound

@@ -10,9 +10,9 @@ from mmdp.kernels.problem import Array
 
 
 def own_optimum(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, Array]:
-    """(S, A, M) q* at the first step, -inf where not allowed, and (M,) lambda_m v*_{1,m}(mu)."""
+    """(S, A, M) q* at the first step, -inf if not allowed, and (M,) lambda_m v*_{1,m}(mu)."""
     x = problem
-    values = kernel.backward(x, horizon, "own", keep_values=True).values
+    values = kernel.backward(x, horizon, "own", keep=("values",)).values
     assert values is not None
     after = x.p[0] * values[1][x.indices]
     expected = np.zeros((len(x.indptr) - 1, x.n_models))
@@ -36,7 +36,7 @@ def scale_of(value: float, problem: Problem, horizon: int) -> float:
 
 
 def rounding(problem: Problem, horizon: int) -> float:
-    """What floating point can have taken from either bound."""
+    """The most by which floating-point error can have lowered either bound."""
     x, total = problem, magnitude(problem, horizon)
     row = int(np.diff(x.indptr).max(initial=1))
     return 4 * EPS * total * ((horizon + 1) * (row + 4) + x.n_models + x.n_states)

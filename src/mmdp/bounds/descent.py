@@ -1,8 +1,8 @@
 """Minimise D(y): preconditioned, deflected Polyak steps with a falling level.
 
-The target of a step is the best bound so far less ``delta``, but never below the value of the
+A step aims at the best bound so far minus ``delta``, but never below the value of the
 incumbent policy, which no bound can pass. After steps without progress the search returns to
-its best y and asks for less. Every y on the way is a valid bound, so the search can stop at
+its best y and aims at less. Every y on the way is a valid bound, so the search can stop at
 any time. With an incumbent, actions that no better policy can take are closed on the way
 (reduced-cost fixing), which narrows L and B.
 """
@@ -18,9 +18,9 @@ from mmdp.bounds.relaxation import Mask, Relaxation
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Pairs
 
-KEEP = 0.7  # share of the last direction in the next
+KEEP = 0.7  # share of the last direction in the next one
 LEVEL, PATIENCE = 0.5, 12  # first level, a share of the gap; steps without gain before it falls
-PAIR_LEVEL, PAIR_PATIENCE = 0.15, 6  # the same for pairs of models, whose steps are dear
+PAIR_LEVEL, PAIR_PATIENCE = 0.15, 6  # the same for pairs of models, whose steps cost more
 FALL = 0.6  # by which factor
 SMALLEST = 1e-4  # level, as a share of the gap, at which the search has converged
 
@@ -53,9 +53,9 @@ class Descent:
 
     @property
     def bound(self) -> float:
-        """The best value of D so far, rounded outwards; never below the target.
+        """The best value of D so far, rounded up; never below the target.
 
-        Policies that closing actions has cut off are worth at most the target.
+        Policies that were cut off by closing actions are worth at most the target.
         """
         x = self.relaxation
         return max(self.best + x.rounding(self.best_y), self.target + x.rounding(None))
@@ -66,7 +66,7 @@ class Descent:
     ) -> None:  # fmt: skip
         """Steps until converged, out of time or steps, or the bound is at most ``enough``.
 
-        ``deadline`` is by :func:`mmdp.kernels.compiling.clock`.
+        ``deadline`` is a time of :func:`mmdp.kernels.compiling.clock`.
         """
         last = self.steps + max_steps
         while self.steps < last and not self.converged and self.best > enough:
@@ -102,7 +102,7 @@ class Descent:
         aim = max(self.target, self.best - self.delta)
         self._go = None
         if self.best - self.target <= SAME * max(1.0, abs(self.target)):
-            self.converged = True  # what is left is rounding; steps would only blow up y
+            self.converged = True  # only rounding is left; more steps would only inflate y
         else:
             size = self.relaxation.direction(here, self.d, KEEP)
             self.converged |= not size > 0
@@ -120,7 +120,7 @@ class Descent:
         return self.relaxation.value(self.best_y)
 
     def regroup(self, pairs: Pairs | None) -> None:
-        """Go on with other pairs of models; y is near its best there, so steps begin small."""
+        """Continue with other pairs of models; y is nearly optimal there, so steps begin small."""
         self.relaxation.group(pairs)
         self.delta = 0.0
         self.reopen(level=0.03)
@@ -135,7 +135,7 @@ class Descent:
                 self.y[:] = y
 
     def reopen(self, level: float = 0.1) -> None:
-        """Go on from the best y after the relaxation has changed; ``level``: share of the gap."""
+        """Continue from the best y after the relaxation has changed; ``level``: of the gap."""
         self.best = min(self.best, self.relaxation.value(self.best_y))
         self.y[:] = self.best_y
         self.d[:] = 0.0
@@ -183,13 +183,13 @@ class Descent:
                 mask[t, s, a] = False
 
     def restrict(self, mask: Mask) -> None:
-        """Go on with fewer allowed actions and the reach bounds that they give."""
+        """Continue with fewer allowed actions and the reach bounds that they give."""
         self.relaxation.restrict(self.relaxation.problem.restricted(mask))
         self.reopen()
 
 
 def move(y: Array, d: Array, step: float, out: Array) -> None:
-    """out = y - step d, stopping at 0 where the sign would change (D has its kinks there)."""
+    """out = y - step d, stopping at 0 if the sign would change (D has its kinks there)."""
     flat_y, flat_d, flat_out = (x.reshape(-1) for x in (y, d, out))
     for first in range(0, len(flat_y), IN_CACHE):
         part = slice(first, first + IN_CACHE)

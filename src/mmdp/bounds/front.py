@@ -29,10 +29,11 @@ from mmdp.validate import check_extent, check_horizon, check_time_limit
 if TYPE_CHECKING:
     from mmdp.model import MMDP
 
-SECONDS = 10.0  # of the searches where no time limit is given
+SECONDS = 10.0  # for a search without a time limit
 LP_LIMIT = 200_000  # variables of the linear program
 TIGHT = 1e-9  # relative gap at which a bound meets the incumbent
 FEW = 1000  # steps with pairs of models: where fewer fit the time, models begin one by one
+FEW_PASSES = 20  # of the closed forms and one ascent
 PASSES = 1000  # of a search that is not a closed form, by which its kernel is chosen
 CLOSED = ("oracle", "qmdp")
 
@@ -42,7 +43,7 @@ class BoundProgress(NamedTuple):
 
     method: str
     value: float  # the best bound so far
-    incumbent: float  # the value it cannot pass; -inf where there is none
+    incumbent: float  # the value it cannot pass; -inf if there is none
     seconds: float
 
 
@@ -70,15 +71,15 @@ def bound(
         One of ``BOUNDS``.
     time_limit
         Seconds for the searches (``pairs``, ``dual``, ``pair-dual``, ``lp``, ``best``); 10
-        where not given. Compilation on first use is not counted. A short limit gives a
+        by default. Compilation on first use is not counted. A short limit gives a
         weaker bound, never an invalid one.
     incumbent
-        A Solution, a MarkovPolicy or a value: where the searches aim. Without one CADP finds
-        it. A wrong value costs tightness only: the bound is never below it.
+        A Solution, a MarkovPolicy or a value for the searches to aim at; found by CADP by
+        default. A wrong value only makes the bound less tight: it is never below it.
     backend
         As for :func:`mmdp.solve`.
     seed
-        Of the order in which pairs of models are tried.
+        Seed of the order in which pairs of models are tried.
     callback
         Called with a :class:`BoundProgress` while a search runs. Ctrl-C returns the best
         bound so far.
@@ -96,10 +97,12 @@ def bound(
     x = model.problem
     check_extent(x, steps, 0 if method == "oracle" else 8 * steps * x.n_states * x.n_models)
     started = time.perf_counter()
-    passes = 2 if method in CLOSED else PASSES
-    kernel = kernels.get(backend, model.problem, steps, passes=passes)
-    search = Search(model, steps, kernel, seed, callback)
+    # the closed forms and CADP's policy need no compiler, the searches often do
+    quick = kernels.get(backend, model.problem, steps, passes=FEW_PASSES)
+    search = Search(model, steps, quick, seed, callback)
     search.start(method, SECONDS if time_limit is None else time_limit, incumbent)
+    if method not in CLOSED:
+        search.kernel = kernels.get(backend, model.problem, steps, passes=PASSES)
     try:
         getattr(search, "run_" + method.replace("-", "_"))()
     except KeyboardInterrupt:
@@ -109,7 +112,7 @@ def bound(
 
 
 class _Enough(Exception):
-    """The time for the incumbent is over."""
+    """The time for the incumbent is up."""
 
 
 @dataclass
@@ -127,7 +130,7 @@ class Search:
     policy: npt.NDArray[np.int32] | None = None
     deadline: float = math.inf
     started: float = 0.0
-    pass_seconds: float = 0.0
+    pairs_seconds: float = 0.0  # that the pairs take on the fine grid
 
     @property
     def problem(self) -> Problem:
@@ -135,9 +138,7 @@ class Search:
 
     def start(self, method: str, seconds: float, incumbent: Any) -> None:
         """Take the closed forms, start the clock, read the incumbent."""
-        started = clock()
         self.q, self.own = closed.own_optimum(self.problem, self.horizon, self.kernel)
-        self.pass_seconds = clock() - started
         slack = closed.rounding(self.problem, self.horizon)
         wanted = {"qmdp": ("qmdp",), "oracle": ("oracle",)}.get(method, ("oracle", "qmdp"))
         if "oracle" in wanted:
@@ -151,27 +152,26 @@ class Search:
         self._read_incumbent(incumbent, seconds, needed=method != "pairs")
 
     def _read_incumbent(self, incumbent: Any, seconds: float, needed: bool) -> None:
-        if isinstance(incumbent, Real) and not isinstance(incumbent, bool):
-            if not math.isfinite(incumbent):
-                raise InputError(f"the incumbent's value must be finite, not {incumbent}")
-            self.target = float(incumbent)
-        elif isinstance(incumbent, Solution):
-            self.target = incumbent.value
-            if isinstance(incumbent.policy, MarkovPolicy) and incumbent.policy.deterministic:
-                self.policy = incumbent.policy.actions
-        elif isinstance(incumbent, MarkovPolicy):
+        if isinstance(incumbent, Solution):
+            known = isinstance(incumbent.policy, MarkovPolicy)
+            incumbent = incumbent.policy if known else incumbent.value
+        if isinstance(incumbent, MarkovPolicy):
             incumbent.check(self.model, self.horizon)
             x, table = self.problem, incumbent.table_for(self.model)
             first = self.kernel.backward(x, self.horizon, "given", policy=table).first
             self.target = float(x.returns(first) @ x.weights)
             self.policy = incumbent.actions if incumbent.deterministic else None
+        elif isinstance(incumbent, Real) and not isinstance(incumbent, bool):
+            if not math.isfinite(incumbent):
+                raise InputError(f"the incumbent's value must be finite, not {incumbent}")
+            self.target = float(incumbent)
         elif incumbent is not None:
             raise InputError("incumbent must be a Solution, a MarkovPolicy or a number")
         elif needed:
             self._find_incumbent(self.started + 0.2 * seconds)
 
     def _find_incumbent(self, until: float) -> None:
-        """CADP's policy, or the best one so far when its time is over."""
+        """CADP's policy, or the best one so far when its time is up."""
 
         def watch(policy: Any, value: float) -> None:
             self.policy, self.target = policy, value
@@ -207,7 +207,7 @@ class Search:
 
     @property
     def tolerance(self) -> float:
-        """How near a bound must come to the incumbent to meet it."""
+        """How close a bound must come to the incumbent to meet it."""
         return TIGHT * closed.scale_of(self.target, self.problem, self.horizon)
 
     def left(self) -> float:
@@ -253,14 +253,16 @@ class Search:
         self.note("lp", x.value(y, subgradient=False) + x.rounding(y), "markov")
 
     def run_best(self) -> None:
-        """The closed forms where they are exact; else pairs, then the dual that fits the time."""
+        """The closed forms if they are exact; else pairs, then the dual that fits the time."""
         alone = int((self.problem.weights > 0).sum()) == 1
         if self.met or alone or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
             return
         pairs = self._match(0.06)
+        if self._reach_seconds() > 0.5 * self.left():  # no time for prices
+            self._value_pairs(self._match(0.6))
+            return
         cost = self._value_pairs(pairs)
-        reach = 2 * self.problem.n_states * self.pass_seconds  # which prices are weighed by
-        if self.met or reach > 0.5 * self.left():
+        if self.met:
             return
         first = None
         if cost * 2.5 * FEW > self.left():  # few steps: models one by one are faster at first
@@ -272,7 +274,7 @@ class Search:
     def _prices_of_single_models(self, pairs: Pairs, cost: float) -> Descent | None:
         """Multipliers of the dual of single models, then of pairs on a coarse grid.
 
-        None where a tenth of the time shows that such multipliers do not help pairs.
+        None if a tenth of the time shows that such multipliers do not help pairs.
         """
         coarse = COARSE._replace(first=pairs.first, second=pairs.second)
         start, left = clock(), self.left()
@@ -293,15 +295,23 @@ class Search:
 
     # ------------------------------------------------------------ parts
     def _match(self, share: float) -> Pairs:
-        until = clock() + share * max(self.left(), 0.0)
-        coarse, tried = match(
-            self.problem, self.horizon, self.kernel, self.own, deadline=until, seed=self.seed
-        )
-        self.details["pairs_tried"] = tried
-        return Pairs(coarse.first, coarse.second)
+        """Pairs for this share of the time; notes their bound on the coarse grid."""
+        found = match(
+            self.problem, self.horizon, self.kernel, self.own, seed=self.seed,
+            deadline=clock() + share * max(self.left(), 0.0),
+        )  # fmt: skip
+        self.details["pairs_tried"] = found.tried
+        slack = 8 * closed.rounding(self.problem, self.horizon)  # beliefs take more operations
+        self.note("pairs", float(self.own.sum()) - found.gain + slack, "history")
+        pairs = Pairs(found.pairs.first, found.pairs.second)
+        finer = len(pairs.grid) / len(found.pairs.grid)
+        self.pairs_seconds = finer * found.seconds * len(pairs.first)
+        return pairs
 
     def _value_pairs(self, pairs: Pairs) -> float:
-        """Note the bound of the pairs without prices; returns the seconds that took."""
+        """Note the bound of the pairs without prices if there is time; the seconds it takes."""
+        if self.pairs_seconds > self.left():
+            return self.pairs_seconds
         start = clock()
         x = Relaxation(
             self.problem, self.horizon, self.kernel, pairs, reach=_no_reach(self.problem)
@@ -309,11 +319,17 @@ class Search:
         self.note("pairs", x.value(subgradient=False) + x.rounding(None), "history")
         return clock() - start
 
+    def _reach_seconds(self) -> float:
+        """What the reach bounds take, which prices are weighed by: two passes per state."""
+        start = clock()
+        self.kernel.own_values(self.problem, self.horizon)
+        return 2 * self.problem.n_states * (clock() - start)
+
     def _descend(
         self, name: str, pairs: Pairs | None, first: Descent | None = None,
         until: float = math.inf, while_fast: bool = False,
     ) -> Descent:  # fmt: skip
-        """Minimise D over these pairs, from the multipliers of ``first`` where given."""
+        """Minimise D over these pairs, from the multipliers of ``first`` if given."""
         deadline = min(until, self.deadline)
         if first is None:
             x = Relaxation(self.problem, self.horizon, self.kernel, pairs)
@@ -370,15 +386,15 @@ class Search:
         return search.delta is not None and search.delta < level * (search.best - self.target)
 
     def _warm_start(self, search: Descent) -> None:
-        """Begin at y = theta (q - v) of the incumbent policy where that is better than y = 0.
+        """Begin at y = theta (q - v) of the incumbent policy if that is better than y = 0.
 
-        With these prices every policy is worth the incumbent to each model, so that
+        With these prices every policy is worth as much as the incumbent to each model, so
         D = value + sum_{t,s} gamma^t max_a H(a): a certificate in closed form at theta = 1.
         """
         if self.policy is None:
             return
         found = self.kernel.backward(
-            self.problem, self.horizon, "given", policy=self.policy, keep_q=True, keep_values=True
+            self.problem, self.horizon, "given", policy=self.policy, keep=("q", "values")
         )
         assert found.q is not None
         assert found.values is not None

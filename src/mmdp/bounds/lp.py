@@ -30,7 +30,7 @@ class Program:
     equal: Any
     equal_to: Array
     below: Any
-    pi: npt.NDArray[np.int64]  # (T, S, A) column of pi, -1 where it has none
+    pi: npt.NDArray[np.int64]  # (T, S, A) column of pi, -1 if it has none
     lower_cells: npt.NDArray[np.int64]  # u columns of the rows L pi <= u, which come last
     n_u: int
     upper: Array
@@ -118,7 +118,7 @@ def _flow(problem: Problem, used: Mask) -> tuple[Any, Array, Array]:
 
 
 def _coupling(lower: Array, upper: Array, n_models: int) -> tuple[Any, npt.NDArray[np.int64]]:
-    """Rows u - B pi <= 0 for every u, then L pi - u <= 0 where L > 0; and the u of the latter."""
+    """Rows u - B pi <= 0 for every u, then L pi - u <= 0 if L > 0; and the u of the latter."""
     n_u = len(upper)
     cells = np.arange(n_u)
     owner = n_u + cells // n_models
@@ -159,7 +159,7 @@ class Answer:
     nodes: int
 
 
-Watch = Callable[[float, int], bool]  # (bound, nodes) -> whether to go on
+Watch = Callable[[float, int], bool]  # (bound, nodes) -> whether to continue
 
 
 def minimise(
@@ -169,7 +169,7 @@ def minimise(
 ) -> Answer:  # fmt: skip
     """min cost x with row_lower <= rows x <= row_upper, 0 <= x <= upper, some x integral.
 
-    HiGHS has absolute tolerances, so that it sees the cost in units of its largest entry.
+    HiGHS has absolute tolerances, so the cost is scaled by its largest entry.
     """
     import highspy
 
@@ -231,7 +231,7 @@ def _follow(solver: Any, watch: Watch, unit: float) -> None:
 
 
 def solve_relaxation(program: Program, time_limit: float | None) -> Answer:
-    """The program without whole numbers, with the prices of its rows."""
+    """The program without integrality, with the prices of its rows."""
     return minimise(*program.rows(), time_limit=time_limit)
 
 

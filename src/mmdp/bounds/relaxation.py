@@ -53,7 +53,7 @@ class Relaxation:
         self.scale = problem.discount ** np.arange(horizon)
         self.u = np.zeros((horizon, problem.n_states, problem.n_actions, problem.n_models))
         self.prices, self.best = np.zeros(self.u.shape[:3]), np.zeros(self.u.shape[:2], np.int32)
-        self.reach_seconds = 0.0  # what the bounds of actions allowed by time would take
+        self.reach_seconds = 0.0  # to find reach bounds if allowed actions vary with time
         self.group(pairs)
         if reach is None:
             self.restrict(problem)
@@ -114,7 +114,7 @@ class Relaxation:
     def direction(self, y: Array, d: Array, keep: float) -> float:
         """d = keep d + the subgradient over B at y; <subgradient, d>, at most 0 at an end.
 
-        Falls back on the subgradient alone where the old direction no longer falls.
+        Falls back to the subgradient alone if the old direction no longer descends.
         """
         for share in (keep, 0.0):
             size = self.kernel.descend(
@@ -125,7 +125,7 @@ class Relaxation:
         return 0.0
 
     def rounding(self, y: Array | None) -> float:
-        """What floating point can have taken from D(y): added to every reported bound."""
+        """The most by which floating-point error can have lowered D(y); added to every bound."""
         x = self.problem
         own, common = float(np.abs(x.r).max(initial=0.0)), 0.0
         if y is not None:

@@ -20,6 +20,7 @@ from mmdp.cli import (
     evaluate,
     fit,
     info,
+    methods,
     paper,
     plot,
     report,
@@ -32,8 +33,8 @@ from mmdp.kernels.compiling import listening
 from mmdp.words import either
 
 COMMANDS = (  # as the help lists them
-    solve.solve, evaluate.evaluate, compare.compare, bound.bound, info.info, domain.domain,
-    fit.fit, report.report, plot.plot, paper.paper, completion.completion,
+    solve.solve, evaluate.evaluate, compare.compare, methods.methods, bound.bound, info.info,
+    domain.domain, fit.fit, report.report, plot.plot, paper.paper, completion.completion,
 )  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def exit_status(call: Callable[[], Any]) -> int:
     except click.UsageError as error:
         complain(_usage(error))
     except BrokenPipeError:
-        # nobody reads any more: keep Python from complaining when it flushes at exit
+        # nobody reads the output any more: keep Python from complaining when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -148,5 +149,5 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     try:
         app(prog_name="mmdp")
-    except KeyboardInterrupt:  # between commands: what they do themselves is caught there
+    except KeyboardInterrupt:  # outside of a command: inside, it is caught there
         sys.exit(INTERRUPTED)

@@ -47,11 +47,11 @@ def bound(
 ) -> int:  # fmt: skip
     """Prove how much a policy for DATA can be worth at most.
 
-    The bounds oracle, qmdp and pairs hold for every policy, also with memory; dual, pair-dual
-    and lp hold for Markov policies, which see the time and the state. best takes the least of
-    them.
+    The bounds oracle, qmdp and pairs hold for every policy, including those with memory; dual,
+    pair-dual and lp hold for Markov policies, which see the time and the state. best is the
+    least of them.
 
-    After Ctrl-C: the least so far, and exit status 130.
+    Ctrl-C gives the least bound so far; the exit status is then 130.
     """
     import mmdp
 

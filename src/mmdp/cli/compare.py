@@ -32,7 +32,7 @@ from mmdp.cli.options import (
 from mmdp.cli.types import PATH, Names, OutFile
 from mmdp.errors import InputError
 from mmdp.interrupts import Interrupts
-from mmdp.methods import MARKOV_METHODS, METHODS, PLANNERS
+from mmdp.methods.table import METHODS, able
 from mmdp.words import clock, counted, errors, figures
 
 if TYPE_CHECKING:
@@ -52,13 +52,14 @@ Row = dict[str, Any]
 @options.horizon
 @option(
     "--methods", "-m", type=Names("method", METHODS), metavar="A,B,...", heading=DECIDING,
-    default=",".join(MARKOV_METHODS), show_default=True, help="Methods, in this order.",
+    default=",".join(able(policy="markov", optimal=False)), show_default=True,
+    help="Methods, in this order; see mmdp methods.",
 )  # fmt: skip
 @option(
     "--test/--no-test", default=None,
     help="Evaluate on the test models of the folder; by default if there are any.",
 )  # fmt: skip
-@option("--test-data", type=PATH, metavar="DATA", help="Test models in a place of their own.")
+@option("--test-data", type=PATH, metavar="DATA", help="Test models from another place.")
 @option("--out", "-o", type=OutFile(".csv"), metavar="FILE", help="Write the table: .csv.")
 @options.episodes
 @takes(Running)
@@ -108,7 +109,7 @@ def _chosen(names: Sequence[str], episodes: int | None) -> list[Method]:
     """The methods asked for, oracle moved to the end."""
     from mmdp import Oracle
 
-    simulated = [name for name in names if name in PLANNERS]
+    simulated = [name for name in names if METHODS[name].memory != "none"]
     if episodes is not None and not simulated:
         raise InputError("--episodes is for methods with memory, and none of these has any")
     chosen = [

@@ -181,7 +181,7 @@ class Working:
 
 
 class Steps:
-    """A bar for work of many known steps; plain lines if stderr is no terminal.
+    """A bar for work of many known steps; plain lines if stderr is not a terminal.
 
     ``say(text, done, total)`` moves it.
     """

@@ -43,8 +43,8 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Compute the return of POLICY on every model of DATA.
 
-    DATA may hold other models than those the policy was computed for, such as models kept back
-    for a test. Regret is what the policy loses against each model's own best policy.
+    DATA may hold other models than those the policy was computed from, such as test models.
+    Regret is what the policy loses against each model's own best policy.
     """
     import mmdp
 

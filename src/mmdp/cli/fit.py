@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 @option("--models", type=int, metavar="N", default=200, show_default=True, help="Models to draw.")
 @option(
     "--test-models", type=int, metavar="N", default=0, show_default=True,
-    help="Models to draw and keep back for a test.",
+    help="Test models to draw.",
 )  # fmt: skip
 @option(
     "--concentration", type=float, metavar="X", default=1.0, show_default=True,
-    help="How many transitions to each next state the prior is worth.",
+    help="Pseudo-count of each next state in the prior.",
 )  # fmt: skip
 @option(
     "--support", type=Words("all", "seen"), default="all", show_default=True,
-    help="Next states that may happen.",
+    help="Which next states are possible.",
 )  # fmt: skip
 @option(
     "--unseen", type=Words("prior", "error", "absorb", "forbid"), default="prior",
-    show_default=True, help="What to do with state-action pairs that the log never has.",
+    show_default=True, help="What to do with state-action pairs that are not in the log.",
 )  # fmt: skip
 @option(
     "--absorbing", multiple=True, metavar="STATE",
@@ -48,18 +48,18 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @option(
     "--rewards", metavar="average|normal|FILE", default="average", show_default=True,
-    help="Average of the log, drawn from their posterior, or known from a file.",
+    help="Average of the log, drawn from the posterior, or read from a file.",
 )  # fmt: skip
 @option(
     "--discount", type=float, metavar="G", default=1.0, show_default=True,
-    help="What a reward one step later is worth: 0 to 1.",
+    help="Discount factor per step: 0 to 1.",
 )  # fmt: skip
 @option(
     "--column", "columns", multiple=True, metavar="ROLE=NAME",
-    help="A column of another name; may be given several times.",
+    help="Another name for a column; may be given several times.",
 )  # fmt: skip
 @options.seed()
-@option("--overwrite", is_flag=True, help="Replace models that are there.")
+@option("--overwrite", is_flag=True, help="Replace existing models.")
 @options.as_json
 def fit(log: Path, out: Path, columns: Sequence[str], as_json: bool, **options: Any) -> None:
     """Draw plausible models from logged transitions.

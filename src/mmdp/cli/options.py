@@ -14,7 +14,7 @@ import click
 from mmdp.cli.console import Working
 from mmdp.cli.types import PATH, Names, Numbers, OutFolder, Seconds, Words
 from mmdp.errors import InputError
-from mmdp.methods import METHODS
+from mmdp.methods.table import COMPARED, METHODS
 from mmdp.validate import check_seed
 
 if TYPE_CHECKING:
@@ -103,15 +103,15 @@ split = option(
 )  # fmt: skip
 backend = option(
     "--backend", type=Words("auto", "numpy", "numba", "jax"), default="auto", show_default=True,
-    help="What to compute with.",
+    help="Kernel to compute with.",
 )  # fmt: skip
 as_json = option(
     "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
 )
 policy = option("--policy", type=PATH, metavar="FILE", help="A policy that mmdp solve wrote.")
 rivals = option(
-    "--methods", type=Names("method", METHODS), metavar="A,B,...", default="cadp,wsu,mvp",
-    show_default=True, help="Methods to compare.",
+    "--methods", type=Names("method", METHODS), metavar="A,B,...", default=",".join(COMPARED),
+    show_default=True, help="Methods to compare; see mmdp methods.",
 )  # fmt: skip
 episodes = option(
     "--episodes", type=int, metavar="N", heading=DECIDING,
@@ -207,10 +207,10 @@ class Willingness:
 
     effects: Annotated[Path | None, option(
         "--effects", type=PATH, metavar="FILE",
-        help="Effect and cost apart: a CSV with state,action,effect,cost (and model).",
+        help="Effect and cost of actions: a CSV with state,action,effect,cost (and model).",
     )]  # fmt: skip
     thresholds: Annotated[list[float] | None, option(
-        "--thresholds", type=Numbers(), help="What one unit of effect may be worth.",
+        "--thresholds", type=Numbers(), help="Values of one unit of effect to try.",
     )]  # fmt: skip
 
     def options(self, model: MMDP) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""mmdp paper: the paper's tables and figure, computed anew."""
+"""mmdp paper: the paper's tables and figure, computed again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
 )
 @options.out_folder(default="out", show_default=True)
 @option(
-    "--data", type=PATH, metavar="FOLDER", help="CSV folders to use instead of the models here."
+    "--data", type=PATH, metavar="FOLDER", help="CSV folders to use instead of the packaged models."
 )
 @option("--full", is_flag=True, help="Every horizon of POP, POPS and INV (some minutes).")
 @option(
@@ -29,7 +29,7 @@ DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
     help=f"Only {either(DOMAINS)}; may be given several times.",
 )  # fmt: skip
 @options.seed(None)
-@option("--fresh", is_flag=True, help="Compute again what FOLDER/cells holds.")
+@option("--fresh", is_flag=True, help="Ignore the results kept in FOLDER/cells.")
 @options.as_json
 def paper(
     out: Path, data: Path | None, full: bool, domains: Sequence[str], seed: int | None,
@@ -41,7 +41,7 @@ def paper(
     Programming (UAI 2023). FOLDER gets results.csv, pictures and one page, paper.html, with the
     computed figures beside the printed ones.
 
-    What was computed before with the same options is reused, also after Ctrl-C (exit status
+    Results computed before with the same options are reused, also after Ctrl-C (exit status
     130).
     """
     from mmdp.paper.cases import CASES, SEED

@@ -1,9 +1,8 @@
 """Benchmark domains: seeded generators of train and test models.
 
 Every function returns a :class:`Domain`, which unpacks as ``train, test``. :func:`published`
-gives the models published with the paper, the others draw new ones. ``DOMAINS`` lists these by
-the name that the command ``mmdp domain NAME`` takes, ``DESCRIPTIONS`` says what each is in one
-line.
+gives the models published with the paper; the others draw new ones. ``DOMAINS`` lists those by
+the name for the command ``mmdp domain NAME``, and ``DESCRIPTIONS`` describes each in one line.
 
 >>> import mmdp
 >>> sorted(mmdp.domains.DOMAINS)

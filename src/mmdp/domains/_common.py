@@ -25,8 +25,8 @@ CADP_PAPER = (
 class Domain:
     """Models to compute a policy from and models to test it on; unpacks as that pair.
 
-    ``true`` is the model that the data was logged from, as a one-model MMDP, where the
-    domain has one.
+    ``true`` is the model that the data was logged from, as a one-model MMDP, if the domain
+    has one.
 
     >>> import mmdp
     >>> domain = mmdp.domains.two_models()
@@ -77,8 +77,8 @@ def check_choice(value: str, what: str, choices: tuple[str, ...]) -> str:
 def generators(seed: int | np.integer[Any] | None, count: int) -> list[np.random.Generator]:
     """Independent generators from one seed.
 
-    Train, test and log have a stream each, so that the size of one set does not change the
-    other.
+    Train, test and log have separate streams, so that the size of one set does not change the
+    others.
     """
     if seed is not None:
         check_count(seed, "seed", 0)

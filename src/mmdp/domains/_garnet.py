@@ -34,7 +34,7 @@ def garnet(
     Parameters
     ----------
     n_models, n_test
-        Numbers of train and test models; as many of both where ``n_test`` is left out.
+        Numbers of train and test models; by default as many of both.
     n_states, n_actions
         Sizes S and A.
     branching
@@ -49,8 +49,8 @@ def garnet(
         Rewards are standard normal, shared by the models, plus this many standard normals
         of each model's own.
 
-    ``Domain.true`` is the base model. The transitions are built on the shared support, in
-    memory of order S A b M; no dense array is made.
+    ``Domain.true`` is the base model. Transitions take memory of order S A b M; no dense array
+    is made.
 
     >>> import mmdp
     >>> train, test = mmdp.domains.garnet(n_models=3, n_states=6, n_actions=2, branching=2)
@@ -89,7 +89,7 @@ def garnet(
 def choose_successors(
     rows: int, n_states: int, branching: int, rng: np.random.Generator
 ) -> npt.NDArray[np.int32]:
-    """(rows, b) distinct next states a row, sorted; Floyd's algorithm on all rows at once.
+    """(rows, b) distinct next states per row, sorted; Floyd's algorithm on all rows at once.
 
     >>> choose_successors(2, 3, 3, np.random.default_rng(0)).tolist()
     [[0, 1, 2], [0, 1, 2]]

@@ -47,18 +47,18 @@ def inventory(
     """Inventory (INV): stock 0..20, orders 0..10, discount 0.95, start with no stock.
 
     Reward: 4.99 sold - 2.49 ordered - 0.49 (ordered > 0) - 0.05 (stock left), kept per next
-    state. What is ordered is clipped to the free capacity; there is no backlog.
+    state. Orders are clipped to the free capacity; there is no backlog.
 
     Parameters
     ----------
     n_train, n_test
         Numbers of models.
     seed
-        Seed of the models, and of the log where ``log_seed`` is not given.
+        Seed of the models, and of the log if ``log_seed`` is not given.
     preset
-        ``"paper"`` draws the rates from Gamma(48, scale 6/37). The published models are not
-        at hand; this posterior is calibrated to the paper's table (323 with standard
-        deviation 47 at T = 50), and would follow from 6 demands that sum to 44.
+        ``"paper"`` draws the rates from Gamma(48, scale 6/37). The paper's models were not
+        published; this posterior is calibrated to its table (323 with standard deviation 47
+        at T = 50), and would follow from 6 demands that sum to 44.
     demands
         Without a preset: the number of demands to log from the true model (rate 10), or the
         observed demands themselves.
@@ -124,7 +124,7 @@ def models(rates: Array) -> MMDP:
     ordered = np.minimum(np.arange(MAX_ORDER + 1), (CAPACITY - stock)[:, None])
     level = stock[:, None] + ordered
     left = np.arange(CAPACITY + 1)
-    demand = level[:, :, None] - left  # the demand that leaves so much; all of it or more: 0
+    demand = level[:, :, None] - left  # that leaves so much stock; for 0 any larger one too
     demanded = demand_distribution(rates)
     at_least = np.cumsum(demanded[:, ::-1], axis=1)[:, ::-1]
     possible = np.clip(demand, 0, MAX_DEMAND)

@@ -1,4 +1,4 @@
-"""The log that a posterior is drawn from: published, simulated from a seed, or one's own."""
+"""The log that a posterior is drawn from: published, simulated from a seed, or your own."""
 
 from __future__ import annotations
 

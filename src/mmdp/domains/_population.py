@@ -36,7 +36,7 @@ DISCOUNT = 0.9
 LOG_START, LOG_STEPS = 10, 300
 NEGLIGIBLE = 1e-12
 FAR = 9.0  # Phi(-9) is 1e-19; ndtr is slow on what lies further out
-BLOCK = 100  # models at a time: fits the cache, and BLAS starts no threads for so little
+BLOCK = 100  # models at a time: they fit the cache, and BLAS starts no threads for so little work
 DESCRIPTION = "pest control: 51 states, 5 actions, 1000 train and 1000 test models"
 SMALL_DESCRIPTION = "pest control with fewer models: 51 states, 5 actions, 100 train and 100 test"
 CITATION = (
@@ -73,7 +73,7 @@ def population(
     log
         The logged steps that the posterior learns from. ``"published"`` is the published
         log, 300 steps from population 10. A seed simulates another of that length, with the
-        true model's optimal policy. Logged steps of one's own are a DataFrame with the
+        true model's optimal policy. Your own logged steps are a DataFrame with the
         columns ``state, action, next_state``, or an (n, 3) array of them.
 
     Transitions are exact, from the two normal distribution functions and one convolution;
@@ -219,7 +219,7 @@ def true_kernel() -> Array:
         x = (c + CAPACITY * (k + 0.5 - s)) / c  # exact integers or halves over c
         phi = ndtr((x - rates[s][:, None]) / GROWTH_SD[:, None])
         below[s] = np.where(x > 0, phi, 0.0)
-    below[0] = 1.0  # none stay none; a full population stays full
+    below[0] = 1.0  # an empty population stays empty, a full one full
     cdf = np.concatenate([below, np.ones((N_STATES, N_ACTIONS, 1))], axis=2)
     kernel = np.diff(cdf, axis=2, prepend=0.0) @ supply_matrix()
     kernel[kernel < NEGLIGIBLE] = 0.0

@@ -1,4 +1,4 @@
-"""The posterior of the population domain's growth, by a Gibbs sampler of its own.
+"""The posterior of the population domain's growth, by a Gibbs sampler made for it.
 
 The model of a logged step i, with population x, action a and next population y:
 
@@ -47,7 +47,7 @@ CHAINS, BURN_IN, THIN = 50, 200, 10
 
 
 class Sums(NamedTuple):
-    """What the sampler needs of a log, per action (A, ...).
+    """What the sampler needs from a log, per action (A, ...).
 
     ``n`` steps; ``yy`` = sum y^2; ``y1`` = sum y; ``fy`` = sum f y, ``f1`` = sum f and
     ``ff`` = sum f f' with features f = (x, x^2, x^3), scaled.
@@ -86,7 +86,7 @@ def sums_of(log: Log) -> Sums:
 
 
 def sample_posterior(log: Log, n: int, rng: np.random.Generator) -> dict[str, Array]:
-    """n posterior draws of ``mu, mu0, mu1, mu2, ext_mu``, each (n,), near independent.
+    """n posterior draws of ``mu, mu0, mu1, mu2, ext_mu``, each (n,), nearly independent.
 
     The draws of :func:`sample_chains`, mixed over chains so that any part of them is alike.
 
@@ -201,7 +201,7 @@ def _draw_ext(
     if xx > 0:
         known -= precision[:, 0] * sums.f1[0, 0] ** 2 / xx
         pull -= precision[:, 0] * sums.f1[0, 0] * sums.fy[0, 0] / xx
-    flat = known <= 1e-12 * (precision @ sums.n)  # the log says nothing: rounding is left
+    flat = known <= 1e-12 * (precision @ sums.n)  # the log says nothing; only rounding is left
     safe = np.where(flat, 1.0, known)
     scale = np.where(flat, np.inf, 1.0 / np.sqrt(safe))
     new = _cut_normal(np.where(flat, 0.0, pull / safe), scale, EXT_RANGE, rng)
@@ -298,7 +298,7 @@ def _draw_precisions(
 def _tail(
     mean: Array, scale: Array, bounds: tuple[float, float]
 ) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """Standardised bounds, mirrored where that puts them in the lower tail of ndtr."""
+    """Standardised bounds, mirrored if that puts them in the lower tail of ndtr."""
     low, high = bounds
     flip = mean < (low + high) / 2
     a = np.where(flip, mean - high, low - mean) / scale
@@ -327,13 +327,13 @@ def _cut_normal(
 
 
 def _cut_gamma(shape: Array, rate: Array, top: Array, rng: np.random.Generator) -> Array:
-    """Gamma(shape, rate) cut to (0, top): a plain draw where it falls inside, else inversion."""
+    """Gamma(shape, rate) cut to (0, top): a plain draw if it falls inside, else inversion."""
     safe = np.maximum(rate, 1e-300)
     drawn = rng.standard_gamma(shape) / safe
     over = ~(drawn < top)
     u = rng.random(drawn.shape)[over]
     k, r, most = shape[over], safe[over], top[over]
     mass = gammainc(k, most * r)
-    power = most * u ** (1.0 / k)  # the limit of small rates, where the mass underflows
+    power = most * u ** (1.0 / k)  # the limit for small rates, if the mass underflows
     drawn[over] = np.where(mass > 1e-280, gammaincinv(k, u * mass) / r, power)
     return np.clip(drawn, 1e-12, top)

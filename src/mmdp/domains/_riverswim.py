@@ -56,7 +56,7 @@ def riverswim(
     log
         The logged steps that the posterior learns from. ``"published"`` is the published
         log, 15 steps of the uniform random policy from state 0. A seed simulates another.
-        Logged steps of one's own are a DataFrame with the columns ``state, action,
+        Your own logged steps are a DataFrame with the columns ``state, action,
         next_state``, or an (n, 3) array of them.
 
     Rewards. Action 0 earns 5. Action 1 earns 100 in state 19 when the swimmer stays there.

@@ -1,4 +1,4 @@
-"""The Gymnasium environment of one model; of use only where Gymnasium is there."""
+"""The Gymnasium environment of one model; usable only if Gymnasium is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mmdp.model import MMDP
 
 try:
     import gymnasium
-except ImportError:  # to_gymnasium() says what to install; the module can still be looked at
+except ImportError:  # to_gymnasium() says what to install; the module can still be imported
     gymnasium = None  # type: ignore[assignment]
 
 Env: Any = object if gymnasium is None else gymnasium.Env

@@ -43,7 +43,7 @@ def check_stationary(model: MMDP, what: str) -> None:
 
 
 def stand_in(model: MMDP) -> Ints:
-    """(S, A) the action itself where allowed, else the lowest allowed one of the state.
+    """(S, A) the action itself if allowed, else the lowest allowed one of the state.
 
     Tools without forbidden actions get a copy of an allowed one, which changes no optimum.
     """

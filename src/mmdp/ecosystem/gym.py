@@ -23,17 +23,17 @@ Ints = npt.NDArray[np.int64]
 
 
 def to_gymnasium(
-    model: MMDP, m: int = 0, horizon: int | None = None, seed: int | None = None
+    model: MMDP, m: int = 0, horizon: int | None = None, seed: int | None = 0
 ) -> gymnasium.Env[Any, Any]:
     """Model ``m`` as a Gymnasium environment with Discrete spaces; needs ``mmdp[gym]``.
 
-    The observation is the state. After ``horizon`` steps (of a model that varies with time:
-    its own number) the episode is truncated, and the last reward holds the discounted terminal
-    value; without a horizon it never ends. An action that is not allowed counts as the lowest
-    allowed one; ``info["action_mask"]`` says which are, ``info["taken"]`` what was done and
-    ``info["time"]`` the time. ``seed`` is that of the first ``reset()`` without one.
+    The observation is the state. After ``horizon`` steps (or the model's own number, if it
+    varies with time) the episode is truncated, and the last reward includes the discounted
+    terminal value; without a horizon it never ends. An action that is not allowed counts as
+    the lowest allowed one; ``info["action_mask"]`` says which are, ``info["taken"]`` what was
+    done and ``info["time"]`` the time. ``seed`` is that of the first ``reset()`` without one.
 
-    With Gymnasium there::
+    With Gymnasium installed::
 
         train, _ = mmdp.domains.riverswim(seed=0)
         env = mmdp.ecosystem.to_gymnasium(train, 3, horizon=50, seed=1)
@@ -76,7 +76,7 @@ def from_gymnasium(
         state, so that a deterministic table (Taxi, CliffWalking) becomes uncertain too.
 
     A transition that terminates earns its reward, and then nothing: its next state absorbs, or
-    a state ``end`` is added where the next state can also be entered without terminating.
+    a state ``end`` is added if the next state can also be entered without terminating.
 
     >>> class Coin:                                   # flip until heads
     ...     P = {0: {0: [(0.5, 0, -1.0, False), (0.5, 1, 0.0, True)]}, 1: {0: [(1.0, 1, 0, True)]}}

@@ -1,10 +1,10 @@
 """The equivalent POMDP as a file for other solvers.
 
 The hidden state is (model, state), the model never changes, and the observation is the state.
-A solver of that POMDP finds the best policy that may remember; no Markov policy is better.
+A solver of that POMDP finds the best policy with memory; no Markov policy is better.
 
 - ``.pomdp``: Cassandra's format. Its first decision is taken before any observation, while
-  here the first state is seen. Where the initial distribution is not a single state, one step
+  here the first state is seen. If the initial distribution is not a single state, one step
   without reward from a state ``start`` comes first, so the value found is the discount times
   that of the problem.
 - ``.pomdpx``: the XML format of APPL, with the state fully observed (a mixed-observability
@@ -35,7 +35,7 @@ BYTES_A_LINE = 90
 def save_pomdp(model: MMDP, path: PathLike) -> None:
     """Write the equivalent POMDP as ``.pomdp`` or ``.pomdpx``, whole or not at all.
 
-    States, actions and models are named ``s0``, ``a0``, ``m0`` and so on; labels stand in
+    States, actions and models are named ``s0``, ``a0``, ``m0`` and so on; labels are in
     comments. An action that is not allowed repeats the lowest allowed one of its state. Models
     of weight 0 are left out.
 
@@ -77,7 +77,7 @@ def _kept(model: MMDP) -> list[int]:
 
 
 def _comments(model: MMDP) -> Iterator[str]:
-    """Labels, one a line, with line breaks and dashes that would end a comment made harmless."""
+    """Labels, one per line, with line breaks and dashes that would end a comment made harmless."""
     yield "written by mmdp: the hidden state is (model, state), the observation is the state"
     for kind, letter in (("state", "s"), ("action", "a"), ("model", "m")):
         if model.labelled[kind]:

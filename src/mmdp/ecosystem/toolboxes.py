@@ -20,7 +20,7 @@ Array = npt.NDArray[np.float64]
 def to_mdptoolbox(model: MMDP, m: int = 0, *, sparse: bool | None = None) -> tuple[Any, Array]:
     """(P, R) of model ``m``: P[a] is (S, S'), R is (S, A) expected rewards.
 
-    P is an array (A, S, S'), or with ``sparse`` (by default where the model's storage is) a
+    P is an array (A, S, S'), or with ``sparse`` (the default if the model's storage is) a
     list of scipy CSR matrices. An action that is not allowed repeats the lowest allowed one of
     its state, which changes no optimal value.
 
@@ -77,7 +77,7 @@ def from_mdptoolbox(P: Any, R: Any, **fields: Any) -> MMDP:
 
 
 def _mdptoolbox_rewards(R: Any, P: Any) -> Any:
-    """(S, A), or (S, A, S') where rewards are given by transition."""
+    """(S, A), or (S, A, S') if rewards are given by transition."""
     n_actions = len(P)
     n_states = P[0].shape[0]
     if isinstance(R, (list, tuple)) and hasattr(R[0], "tocoo"):
@@ -107,9 +107,9 @@ def _expected(P: Sequence[Any], R: Sequence[Any]) -> Array:
 def to_quantecon(model: MMDP, m: int = 0) -> Any:
     """Model ``m`` as ``quantecon.markov.DiscreteDP`` in its form by state-action pairs.
 
-    Actions that are not allowed have no pair; transitions are sparse where the model's are.
+    Actions that are not allowed have no pair; transitions are sparse if the model's are.
 
-    With quantecon there, ``to_quantecon(model, 0).solve().v`` are the optimal values.
+    With quantecon installed, ``to_quantecon(model, 0).solve().v`` are the optimal values.
     """
     try:
         from quantecon.markov import DiscreteDP

@@ -16,14 +16,14 @@ r            reward           reward
 ===========  ===============  ==============================================
 
 Ids and times count from 0. Files read beside a table ``NAME.csv`` or ``NAME.parquet``, each as
-``NAME_x.csv`` where that exists, else as ``x.csv``:
+``NAME_x.csv`` if that exists, else as ``x.csv``:
 
 - ``initial.csv``: ``idstate,probability``; states left out have probability 0.
 - ``parameters.csv``: ``parameter,value``. Known are ``discount``; ``actions``, the number of
-  actions where some are allowed nowhere; ``allow_missing`` (1: an action may be missing in
+  actions if some are allowed nowhere; ``allow_missing`` (1: an action may be missing in
   some models).
 - ``weights.csv``: ``idoutcome,weight``.
-- ``terminal.csv``: ``idstate,value`` or ``idoutcome,idstate,value``; 0 where left out.
+- ``terminal.csv``: ``idstate,value`` or ``idoutcome,idstate,value``; 0 if left out.
 - ``labels.csv``: ``kind,id,label`` with kind ``state``, ``action`` or ``model``.
 - ``draws.csv``: ``idoutcome`` and one column per uncertain parameter.
 
@@ -38,11 +38,11 @@ column: in the order of its categories), in the ``state`` column before ``next_s
 
 from mmdp.io.columns import PAPER
 from mmdp.io.models import load, save
-from mmdp.io.policies import load_policy, save_policy
+from mmdp.io.policies import load_certificate, load_policy, save_policy
 from mmdp.io.tables import from_frame, to_frame
 from mmdp.io.writing import write_all, write_whole
 
 __all__ = [
-    "PAPER", "from_frame", "load", "load_policy", "save", "save_policy",
+    "PAPER", "from_frame", "load", "load_certificate", "load_policy", "save", "save_policy",
     "to_frame", "write_all", "write_whole",
 ]  # fmt: skip

@@ -33,7 +33,7 @@ def columns_of_frame(frame: pd.DataFrame, source: Source, rules: Rules) -> dict[
 
 
 def columns_of_csv(path: Path, rules: Rules) -> dict[str, Any]:
-    """The known columns of a file, by role: numbers where they are numbers, else text."""
+    """The known columns of a file, by role: as numbers if they are, else as text."""
     source, names = Source(path), header(path)
     roles = _roles(names, source, rules)
     # 64 bits: older pandas wraps a larger number silently when asked for 32
@@ -72,7 +72,7 @@ def _numbers_or_labels(column: pd.Series, source: Source) -> Any:
 
 
 def _roles(names: Sequence[str], source: Source, rules: Rules) -> dict[str, str]:
-    """Column name to role; unknown, missing and doubled columns are errors."""
+    """Column name to role; unknown, missing and duplicate columns are errors."""
     roles = {name: KNOWN.get(name, name) for name in names}
     played = [roles[name] for name in names]
     twice = next((role for role in played if played.count(role) > 1), None)

@@ -70,7 +70,7 @@ def _parameter(name: str, text: str, row: int, source: Source) -> float:
 
 
 def read_sides(file: Path, ids: Ids, rules: Rules) -> dict[str, Any]:
-    """The fields that the files beside a table give, but for parameters.csv."""
+    """The fields that the files beside a table give, except parameters.csv."""
     fields: dict[str, Any] = _read_labels(file, ids, rules)
     fields["initial"] = _read_vector(file, "initial", ("idstate", "probability"), ids, rules)
     fields["weights"] = _read_vector(file, "weights", ("idoutcome", "weight"), ids, rules)
@@ -154,7 +154,7 @@ def _read_draws(file: Path, ids: Ids) -> dict[str, Array] | None:
 
 
 def _side_path(file: Path, name: str) -> Path | None:
-    """The file that says ``name`` about ``file``; None where there is none."""
+    """The file that says ``name`` about ``file``; None if there is none."""
     own, shared = file.with_name(f"{file.stem}_{name}.csv"), file.with_name(f"{name}.csv")
     if own.is_file() and file.stem != "training":
         return own
@@ -169,9 +169,9 @@ def _side_path(file: Path, name: str) -> Path | None:
 def _beside(
     file: Path, name: str, expected: Sequence[str], rules: Rules | None
 ) -> tuple[pd.DataFrame, Source] | None:
-    """A small CSV as text with the expected columns; None where there is none or no row.
+    """A small CSV as text with the expected columns; None if there is none, or no row in it.
 
-    Without ``rules`` any other columns may stand in it.
+    Without ``rules`` it may have other columns too.
     """
     path = _side_path(file, name)
     if path is None:
@@ -281,7 +281,7 @@ def replace_folder(
 def _side_frames(
     model: MMDP, table: Mapping[str, npt.NDArray[Any]]
 ) -> dict[str, pd.DataFrame]:  # fmt: skip
-    """Every file that may stand beside a table; without rows where there is nothing to say."""
+    """Every file that may stand beside a table; without rows if there is nothing to say."""
     uniform = np.array_equal(model.weights, np.full(model.n_models, 1.0 / model.n_models))
     parameters: dict[str, Any] = {"discount": model.discount}
     if len(np.unique(table["action"])) < model.n_actions:

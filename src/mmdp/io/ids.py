@@ -63,7 +63,7 @@ def encode(
     """Ids of every row.
 
     ``labels`` may give the order of the labels (or names for ids) by ``states``, ``actions``
-    and ``models``, ``sizes`` the number of a kind where some do not occur.
+    and ``models``, ``sizes`` the number of a kind if some do not occur.
     """
     ids = Ids()
     columns = {"model": np.zeros(len(raw["state"]), dtype=np.int64), **raw}
@@ -192,7 +192,7 @@ def _among(labels: Labels, kind: str, column: Coded, source: Source) -> Ints:
 def _finite(values: Any, role: str, source: Source) -> Array:
     array = numbers(pd.Series(values).reset_index(drop=True), role, source)
     with np.errstate(all="ignore"):
-        suspicious = not np.isfinite(array.sum())  # one pass less where all is well
+        suspicious = not np.isfinite(array.sum())  # one pass less if all is well
     if suspicious and not np.isfinite(array).all():
         row = int(np.argmin(np.isfinite(array)))
         source.fail(f"{role} is {array[row]}; give a finite number", row)

@@ -52,13 +52,13 @@ class Coded:
         return np.array([int(float(x)) for x in self.texts], dtype=np.int64)[self.codes]
 
     def blank(self, texts: Collection[str] = ("",)) -> npt.NDArray[np.bool_]:
-        """(rows,) where nothing stands, or one of ``texts``, which mean nothing."""
+        """(rows,) whether a cell is empty, or one of ``texts``, which mean the same."""
         empty = [i for i, text in enumerate(self.texts or ()) if text.strip() in texts]
         missing = self.codes < 0
         return missing | np.isin(self.codes, empty) if empty else missing
 
     def ids(self, labels: Sequence[str]) -> Ints:
-        """(rows,) the place of each text among the labels; -1 where it is none of them."""
+        """(rows,) the place of each text among the labels; -1 if it is none of them."""
         places = pd.Index(labels).get_indexer(pd.Index(self._texts)).astype(np.int64)
         return np.append(places, -1)[self.codes]
 
@@ -68,7 +68,7 @@ class Coded:
     def used(self) -> list[str]:
         """The texts that occur: in their own order, or as they first appear."""
         texts, rows = self._texts, len(self.codes)
-        first = np.full(len(texts) + 1, rows)  # the last place is for what is missing
+        first = np.full(len(texts) + 1, rows)  # the last place is for missing values
         first[self.codes[::-1]] = np.arange(rows - 1, -1, -1)
         there = np.flatnonzero(first[:-1] < rows)
         order = there if self.ordered else there[np.argsort(first[there])]
@@ -117,7 +117,7 @@ class Names:
         return index if self.labels is None else self.labels[index]
 
     def find(self, values: pd.Series | Iterable[object]) -> Ints:
-        """(rows,) the ids of labels, or of ids if there are no labels; -1 where there is none."""
+        """(rows,) the ids of labels, or of ids if there are no labels; -1 if unknown."""
         column = coded(values)
         if self.labels is not None:
             return column.ids(self.labels)

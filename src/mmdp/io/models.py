@@ -52,7 +52,7 @@ def load(
         ``"test"`` reads ``test.csv`` (or ``test.parquet``) of a folder, ``"true"`` its
         ``true.csv``. Only for folders: with a file it is an error.
     compat
-        ``"cadp"`` behaves as the code published with the paper: the last duplicate wins, any
+        ``"cadp"`` behaves like the code published with the paper: the last duplicate wins, any
         positive row is normalised, an action missing in some model contributes 0 there, a
         state without actions contributes 0, extra columns are ignored.
     duplicates
@@ -61,13 +61,13 @@ def load(
     normalize
         Divide every row of positive sum by its sum.
     missing_actions
-        ``"zero"``: an action missing in some models ends there with nothing.
+        ``"zero"``: an action that some models lack ends the episode there with nothing.
     dead_ends
-        ``"absorb"``: a state without any action gets action 0, which stays there for nothing.
+        ``"absorb"``: a state without any action gets action 0, which stays there and earns 0.
     id_gaps
         ``"relabel"``: number the ids that occur from 0, and keep the old ids as labels.
     extra_columns
-        ``"ignore"``: skip columns and parameters that are not known.
+        ``"ignore"``: skip unknown columns and parameters.
     storage
         ``"auto"`` (by density), ``"dense"`` or ``"sparse"``.
     discount, initial, weights, name
@@ -144,10 +144,9 @@ def save(model: MMDP, path: PathLike, *, split: str = "train") -> None:
     table with the other fields in its metadata; ``.csv`` or a folder is the paper's format:
     ``training.csv`` (``test.csv`` with ``split="test"``) with ``initial.csv`` and
     ``parameters.csv``, and ``weights.csv``, ``terminal.csv``, ``labels.csv`` and ``draws.csv``
-    only where the model has such (labels that repeat the ids are none). Files about a table of
-    another name carry its name (``test_weights.csv``); one that would repeat a plain file is
-    not written. Numbers are written with all their digits. Either every file is written or
-    none.
+    only if the model has them (labels that repeat the ids do not count). Files about a table
+    of another name carry its name (``test_weights.csv``); one that would repeat a plain file
+    is not written. Numbers keep all their digits. Either all files are written or none.
 
     >>> import tempfile, pathlib, mmdp
     >>> folder = pathlib.Path(tempfile.mkdtemp())

@@ -52,7 +52,7 @@ def load_npz(path: Path, storage: Storage) -> MMDP:
     except MemoryLimitError:
         raise
     except (OSError, ValueError, EOFError, LookupError, TypeError, zipfile.BadZipFile) as error:
-        # whatever save() wrote was a model: one that fails its checks was changed since
+        # save() wrote a valid model: one that fails its checks has been changed since
         detail = str(error) if isinstance(error, InputError) else reason(error)
         source.fail(f"damaged npz file ({detail})")
     if model is None:

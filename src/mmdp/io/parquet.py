@@ -35,7 +35,7 @@ def read_parquet(path: Path) -> tuple[pd.DataFrame, Any]:
 class ParquetColumns:
     """The columns of a Parquet file, read one at a time: the whole table is never held twice.
 
-    Text comes as categories in the order of first appearance, as a code of a few bytes a row.
+    Text comes as categories in the order of first appearance, at a few bytes per row.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +45,7 @@ class ParquetColumns:
         with self._named():
             self._file = parquet.ParquetFile(path, pre_buffer=False)
             names = [str(name) for name in self._file.schema_arrow.names]
-            # an index without a name that pandas stored is no column
+            # an unnamed index that pandas stored is not a column
             self.names = [x for x in names if not re.fullmatch(r"__index_level_\d+__", x)]
 
     def read(self, name: str) -> pd.Series:
@@ -58,7 +58,7 @@ class ParquetColumns:
                 column = column.dictionary_encode()
             series: pd.Series = column.to_pandas(self_destruct=True)
             del column
-        # what was freed goes back to the system, so that the next column may use it
+        # give freed memory back to the system, so that the next column can use it
         self._pyarrow.default_memory_pool().release_unused()
         return series.rename(name)
 
@@ -89,7 +89,7 @@ def load_parquet(path: Path) -> tuple[pd.DataFrame, tuple[dict[str, Any], dict[s
 
 def save_parquet(model: MMDP, path: Path) -> None:
     fields = model.fields()
-    del fields["allowed"]  # an action is allowed where the table has a row for it
+    del fields["allowed"]  # an action is allowed if the table has a row for it
     fields["parameters"] = {name: values.tolist() for name, values in model.parameters.items()}
     fields["terminal"] = model.terminal if model.terminal.any() else None
     for name, value in fields.items():

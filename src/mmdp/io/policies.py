@@ -12,25 +12,30 @@ import numpy as np
 import pandas as pd
 
 from mmdp.errors import InputError
+from mmdp.io import certificates
 from mmdp.io.ids import whole
 from mmdp.io.labels import Ints, Labels, coded
 from mmdp.io.parquet import read_parquet, write_parquet
 from mmdp.io.reading import Source, header, is_number, numbers, read_csv
-from mmdp.io.writing import PathLike, reason, write_whole
+from mmdp.io.writing import PathLike, Writer, reason, write_all
+from mmdp.methods.table import markov_policy
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
+from mmdp.solution import Bound, Solution
 from mmdp.words import counted, suggested
 
 FORMAT = "mmdp-policy-1"
 COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
 
 
-def save_policy(policy: MarkovPolicy, path: PathLike) -> None:
+def save_policy(policy: MarkovPolicy | Solution, path: PathLike) -> None:
     """Write a policy as ``.csv``, ``.parquet`` (the table of
     :meth:`MarkovPolicy.to_frame`) or ``.json``.
 
-    A solution is accepted in place of its policy. JSON keeps everything; a table keeps what
-    its rows say (labels of actions that are never taken need the model when loading).
+    A solution is accepted in place of its policy; its certificate is kept too (see
+    :func:`load_certificate`): inside a ``.parquet`` or ``.json`` file, and beside ``policy.csv``
+    as ``policy.certificate.json``. JSON keeps everything; a table keeps what its rows say
+    (labels of actions that are never taken need the model when loading).
 
     >>> import tempfile, pathlib, mmdp
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
@@ -38,22 +43,76 @@ def save_policy(policy: MarkovPolicy, path: PathLike) -> None:
     >>> mmdp.load_policy(file).actions.tolist()
     [[0, 1], [1, 1]]
     """
-    policy, target = _policy_of(policy), Path(path)
+    proven, target = certificates.as_document(policy), Path(path)
+    policy = markov_policy(policy, "a policy file holds")
     stored: dict[str, Any] = {
         "format": FORMAT, "horizon": policy.horizon, "n_actions": policy.n_actions,
-        "states": policy.state_labels, "actions": policy.action_labels,
+        "states": policy.state_labels, "actions": policy.action_labels, "certificate": proven,
     }  # fmt: skip
+    files: dict[Path, Writer] = {}
     if target.suffix == ".csv":
-        write_whole(target, policy.to_frame().to_csv(index=False, lineterminator="\n"))
+        files[target] = policy.to_frame().to_csv(index=False, lineterminator="\n")
+        if proven is not None:
+            files[certificate_beside(target)] = json.dumps(proven, indent=1) + "\n"
     elif target.suffix == ".json":
         stored["policy" if policy.deterministic else "probabilities"] = policy.table.tolist()
-        write_whole(target, json.dumps(stored, indent=1) + "\n")
+        files[target] = json.dumps(stored, indent=1) + "\n"
     elif target.suffix == ".parquet":
-        write_whole(target, lambda file: write_parquet(policy.to_frame(), stored, file))
+        frame = policy.to_frame()
+        files[target] = lambda file: write_parquet(frame, stored, file)
     else:
         raise InputError(
             f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
         )
+    write_all(files)
+    if target.suffix == ".csv" and proven is None:  # one of an earlier policy says nothing here
+        certificate_beside(target).unlink(missing_ok=True)
+
+
+def certificate_beside(table: PathLike) -> Path:
+    """The file that keeps the certificate of a policy in a CSV.
+
+    >>> certificate_beside("policy.csv").name
+    'policy.certificate.json'
+    """
+    return Path(table).with_suffix(".certificate.json")
+
+
+def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
+    """What was proven about a saved policy; None if nothing was.
+
+    It is refused if the policy was changed since, or if ``model`` holds other models than those
+    it was proven for.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
+    >>> mmdp.save_policy(mmdp.solve(two, 2, certify=1), file)
+    >>> round(mmdp.io.load_certificate(file, two).value, 6)
+    7.0
+    """
+    file, policy = Path(path), load_policy(path, model)
+    if file.suffix == ".parquet":
+        stored = (read_parquet(file)[1] or {}).get("certificate")
+    elif file.suffix == ".json":
+        stored = json.loads(file.read_text(encoding="utf-8")).get("certificate")
+    else:
+        stored = _beside(file)
+    with Source(file).named():
+        return None if stored is None else certificates.from_document(stored, policy, model)
+
+
+def _beside(table: Path) -> Any:
+    """What the file beside a CSV says; None if there is none."""
+    place = certificate_beside(table)
+    if not place.is_file():
+        return None
+    try:
+        return json.loads(place.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        raise InputError(
+            f"{place}: not a JSON file ({reason(error)})", [certificates.AGAIN]
+        ) from None
 
 
 def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
@@ -91,13 +150,6 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
         with source.named():
             policy.check(model)
     return policy
-
-
-def _policy_of(policy: Any) -> MarkovPolicy:
-    found = policy if isinstance(policy, MarkovPolicy) else getattr(policy, "policy", None)
-    if not isinstance(found, MarkovPolicy):
-        raise InputError(f"expected a MarkovPolicy, not {type(policy).__name__} without one policy")
-    return found
 
 
 def _from_json(path: Path) -> MarkovPolicy:

@@ -37,7 +37,7 @@ _STARTS = {
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows came from, so that an error can name the place."""
+    """The origin of rows, so that an error can name the place."""
 
     place: Path | str
 
@@ -153,7 +153,7 @@ def read_csv(path: Path, names: list[str], dtype: Any = str) -> pd.DataFrame:
 
 
 def read_small(path: Path, names: list[str]) -> pd.DataFrame:
-    """The same, of text, for a file of a few lines: pandas takes a millisecond to begin."""
+    """The same as text, for a file of a few lines: pandas takes a millisecond to start."""
     if path.stat().st_size > SMALL:
         return read_csv(path, names)
     rows = [cells for _, cells in _lines(path)][1:]
@@ -171,7 +171,7 @@ def is_number(text: pd.Series) -> Any:
 def numbers(
     column: pd.Series, name: str, source: Source, remedy: str = "give a finite number"
 ) -> Array:
-    """A column, of text or of numbers, as floats; a cell that is no number is an error."""
+    """A column of text or numbers as floats; a cell that is not a number is an error."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
         return column.to_numpy(np.float64)
     text = column.astype(str).str.strip()

@@ -77,7 +77,7 @@ def to_frame(model: MMDP) -> pd.DataFrame:
     """The model as a tidy table: one row per transition that can happen.
 
     Columns ``[time,] model, state, action, next_state, probability, reward``: labels as
-    categoricals where the model has them, else ids.
+    categoricals if the model has them, else ids.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[3.0], [0.0]], states=["a", "b"])
@@ -136,7 +136,7 @@ def by_label(values: Any, labels: Sequence[object], what: str) -> Any:
 
 
 def _settled(ids: Ids, source: Source, rules: Rules) -> tuple[Columns, Array | None]:
-    """The columns after the rules were applied, and r(s, a) where no reward depends on s'."""
+    """The columns after the rules were applied, and r(s, a) if no reward depends on s'."""
     rows = _row_keys(ids.columns, ids.shape)
     columns = _settle_duplicates(ids, rows, source, rules)
     if rules.dead_ends == "absorb":
@@ -176,7 +176,7 @@ def _row_keys(columns: Columns, shape: Shape) -> Ints:
 
 
 def _settle_duplicates(ids: Ids, rows: Ints, source: Source, rules: Rules) -> Columns:
-    """Refuse duplicates or keep the last; "sum" leaves them, for the storage adds them up."""
+    """Refuse duplicates or keep the last; "sum" leaves them, and the storage adds them up."""
     n_models, n_states, n_actions = ids.shape
     space = (ids.horizon or 1) * n_models * n_states * n_actions * n_states
     keys = rows * n_states
@@ -219,14 +219,14 @@ def _fail_duplicate(ids: Ids, keys: Ints, source: Source) -> NoReturn:
 
 
 def _present_actions(columns: Columns, shape: Shape) -> npt.NDArray[np.bool_]:
-    """(S, A): an action is there where any row names it."""
+    """(S, A): an action is there if any row names it."""
     seen = np.zeros(shape[1] * shape[2], dtype=bool)
     seen[columns["state"] * shape[2] + columns["action"]] = True
     return seen.reshape(shape[1:])
 
 
 def _absorb_dead_ends(columns: Columns, shape: Shape, horizon: int | None) -> Columns:
-    """Action 0 that stays, for nothing, in every state without actions."""
+    """Give every state without actions an action 0 that stays there and earns 0."""
     dead = np.flatnonzero(~_present_actions(columns, shape).any(axis=1))
     if not len(dead):
         return columns
@@ -247,7 +247,7 @@ def _normalised(probability: Array, rows: Ints) -> Array:
 
 
 def _constant_rewards(reward: Array, rows: Ints, shape: tuple[int, ...]) -> Array | None:
-    """(T, S, A, M) r(s, a) where no row's reward depends on s', so that it stays exact."""
+    """(T, S, A, M) r(s, a) if no row's reward depends on s', so that it stays exact."""
     table = np.zeros(int(np.prod(shape)))
     table[rows] = reward
     return table.reshape(shape) if bool((table[rows] == reward).all()) else None
@@ -257,8 +257,8 @@ def _constant_rewards(reward: Array, rows: Ints, shape: tuple[int, ...]) -> Arra
 def entries(model: MMDP) -> Columns:
     """Parallel arrays [time,] model, state, action, next_state, probability, reward.
 
-    Entries of probability 0 appear only where they carry something: a reward per next state,
-    or an action that is allowed though no model (or not this one) has transitions for it.
+    Entries of probability 0 appear only if they carry something: a reward per next state, or
+    an action that is allowed although no model (or not this one) has transitions for it.
     """
     x, next_rewards, rows = model.problem, model.pattern_rewards, model.problem.rows()
     keep = x.p != 0

@@ -1,4 +1,4 @@
-"""Kernels: the only numerical hot code, pure array functions behind one interface."""
+"""Kernels: all numerical hot code, pure array functions behind one interface."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["BACKENDS", "Backward", "Kernel", "Problem", "get"]
 
 BACKENDS = ("numpy", "numba", "jax")
 
-PASSES = 20  # of a solve, unless a method says otherwise
+PASSES = 20  # that a solve takes, unless its method says otherwise
 
-# Loading and compiling the numba kernel takes about five seconds once, loading it half a second.
-# numpy does this many seconds of work before that is worth it.
+# The numba kernel takes about five seconds to compile, once, and half a second to load. Up to
+# this many seconds of work in all are done by numpy instead.
 PATIENCE = 2.0
-STEP, RATE = 1.5e-4, 5e8  # seconds per time step, and multiply-adds per second, of numpy
+STEP, RATE = 1.5e-4, 5e8  # numpy: seconds per time step, multiply-adds per second
 
-# On an H200 a first solve costs about 5 s (loading jax, compiling) and then 1/5 to 1/20 of the
-# time of 16 CPU threads, which take 0.8 s for a solve of 2e9 multiply-adds per pass: below this
-# much work per pass the CPU is done first.
+# On an H200 a first solve costs about 5 s for loading jax and compiling, and then takes 1/5 to
+# 1/20 of the time of 16 CPU threads. These take 0.8 s for a solve of 2e9 multiply-adds per
+# pass, so with less work per pass than this the CPU finishes first.
 ACCELERATOR_PAYS_FROM = 12_000_000_000
 
 
@@ -36,10 +36,10 @@ def get(
 ) -> Kernel:
     """The kernel of that name.
 
-    ``"auto"`` is numba, with two exceptions. Small work (``passes`` over this problem) is left
-    to numpy as long as nothing has loaded numba: that takes longer than the work itself. And
-    large problems go to jax if it is installed, sees a GPU or TPU and the problem fits there.
-    All kernels agree up to rounding. ``threads`` are numba's.
+    ``"auto"`` is numba, with two exceptions. Small work (``passes`` over this problem) goes to
+    numpy as long as numba is not loaded, because loading takes longer than the work. Large
+    problems go to jax if it is installed and sees a GPU or TPU that can hold them. All kernels
+    agree up to rounding. ``threads`` is for numba only.
 
     >>> get("numpy").name
     'numpy'
@@ -73,12 +73,12 @@ def get(
 
 
 def _numba_is_off() -> bool:
-    """Whether the environment switches numba's compiler off: the kernels need it."""
+    """Whether the environment switches off numba's compiler, which the kernels need."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
 def _pays_on_accelerator(problem: Problem, horizon: int) -> bool:
-    """Whether jax is here with an accelerator whose memory holds the transitions twice."""
+    """Whether jax is installed and has an accelerator that can hold the transitions twice."""
     if problem.work(horizon) < ACCELERATOR_PAYS_FROM or importlib.util.find_spec("jax") is None:
         return False
     import jax
@@ -86,7 +86,7 @@ def _pays_on_accelerator(problem: Problem, horizon: int) -> bool:
     try:
         device = jax.devices()[0]
         free = (device.memory_stats() or {}).get("bytes_limit", 0)
-    except Exception:  # a broken driver is no reason to fail: the CPU is here
+    except Exception:  # a broken driver is no reason to fail: there is the CPU
         return False
     return device.platform != "cpu" and 2 * problem.p.nbytes < free
 
@@ -95,7 +95,7 @@ _done_by_numpy = 0.0  # seconds, by the rates above
 
 
 def _left_to_numpy(problem: Problem, horizon: int, passes: float) -> bool:
-    """Whether numpy is done before numba is ready, work done in this process so far included."""
+    """Whether numpy finishes before numba is ready, counting all its work in this process."""
     global _done_by_numpy
     if "mmdp.kernels.cpu.kernel" in sys.modules:
         return False

@@ -8,7 +8,7 @@ from mmdp.kernels.problem import Array, Ascent, IntArray, Problem, Table, Watch
 
 
 class Climber(Protocol):
-    """What the loop needs of a kernel; numpy_kernel.Sweeper is the plain one."""
+    """What the loop needs from a kernel; numpy_kernel.Sweeper is the plain one."""
 
     problem: Problem
 
@@ -27,7 +27,7 @@ class Climber(Protocol):
 def ascend(
     climber: Climber, start: Table | None, tol: float, max_sweeps: int, watch: Watch | None
 ) -> Ascent:
-    """Sweeps until the policy repeats; see :meth:`mmdp.kernels.problem.Kernel.ascend`."""
+    """Sweep until the policy repeats; see :meth:`mmdp.kernels.problem.Kernel.ascend`."""
     weights, watch = climber.problem.weights, watch or (lambda policy, value: None)
     policy, returns = climber.open(start)
     trace = [float(returns @ weights)]

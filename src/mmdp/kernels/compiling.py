@@ -1,4 +1,4 @@
-"""The time that compiling takes: no time limit pays for it, and whoever waits may be told.
+"""The time spent compiling: it counts against no time limit, and listeners are told of it.
 
 >>> before = spent()
 >>> with compiling():
@@ -32,7 +32,7 @@ def clock() -> float:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Inside, a kernel compiles or loads what it compiled before; nested calls count once."""
+    """Count this block as compiling (or loading compiled code); nested blocks count once."""
     global _spent, _depth
     with _lock:
         _depth += 1
@@ -46,21 +46,21 @@ def compiling() -> Iterator[None]:
 
 
 def add(seconds: float) -> None:
-    """A compiler that keeps its own time has taken so long."""
+    """Add seconds measured by a compiler that keeps its own time."""
     global _spent
     with _lock:
         _spent += seconds
 
 
 def announce() -> None:
-    """A kernel begins to compile something that no cache holds."""
+    """Tell the listeners that a kernel begins to compile something that no cache holds."""
     for listener in _listeners:
         listener()
 
 
 @contextmanager
 def listening(listener: Callable[[], object]) -> Iterator[None]:
-    """Call ``listener`` whenever a kernel compiles something, and not if a cache has it."""
+    """Call ``listener`` whenever a kernel compiles something that no cache holds."""
     _listeners.append(listener)
     try:
         yield

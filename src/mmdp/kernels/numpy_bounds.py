@@ -1,7 +1,7 @@
-"""What upper bounds need of a kernel, in plain numpy (see :mod:`mmdp.bounds.relaxation`).
+"""What upper bounds need from a kernel, in plain numpy (see :mod:`mmdp.bounds.relaxation`).
 
-The chances to reach a state and the optimum of single models are ordinary backward passes of a
-changed problem. They are written on ``backward`` alone, so that any kernel can inherit them.
+Reach probabilities and the optima of single models are ordinary backward passes of a changed
+problem. They use ``backward`` only, so any kernel can inherit them.
 
 =========  =========================================================  ============
 symbol     meaning                                                    shape
@@ -23,14 +23,14 @@ import numpy.typing as npt
 
 from mmdp.kernels.problem import Array, IntArray, Kernel, Pairs, Problem, Reach, at
 
-ROOM = 2**17  # numbers of p up to which several states are aimed at in one pass
+ROOM = 2**17  # numbers of p up to which one pass aims at several states
 
 
 class NumpyBounds:
     """The bounds part of a kernel that has a backward pass."""
 
     def reach(self: Kernel, problem: Problem, horizon: int) -> Reach:
-        """B is the optimum if being in s at t is all that counts; L the same with a minus."""
+        """B is the optimum if the only reward is for being in s at t; L the same with a minus."""
         x, n_models, goals = problem, problem.n_models, 2 * problem.n_states
         steady = len(x.p) == len(x.allowed) == 1
         chance = np.empty((horizon, goals, n_models))
@@ -43,7 +43,7 @@ class NumpyBounds:
             many = changed(many, terminal=prize.reshape(x.n_states, -1))
             found = np.empty((horizon, at_once * n_models))
             if steady and horizon > 1:  # the values of a longer way hold those of every shorter one
-                values = self.backward(many, horizon - 1, "own", keep_values=True).values
+                values = self.backward(many, horizon - 1, "own", keep=("values",)).values
                 assert values is not None
                 found[:] = np.tensordot(values[::-1], x.initial, (1, 0))
             else:
@@ -59,7 +59,7 @@ class NumpyBounds:
         u: Array | None = None,
     ) -> Array:  # fmt: skip
         x = problem if y is None else changed(problem, r=problem.r - y)
-        found = self.backward(x, horizon, "own", keep_actions=u is not None)
+        found = self.backward(x, horizon, "own", keep=("actions",) if u is not None else ())
         if u is not None:
             assert found.actions is not None
             occupancy(problem, found.actions, u)
@@ -86,10 +86,10 @@ class NumpyBounds:
         self, problem: Problem, horizon: int, y: Array, u: Array, best: IntArray, reach: Reach,
         keep: float, d: Array,
     ) -> float:  # fmt: skip
-        """Without prices at (t, s) every mixture of actions maximises H: that of the models' u.
+        """Without prices at (t, s) every mixture of actions maximises H; that of u is taken.
 
-        Otherwise ``best`` is the maximiser. Where y is 0, g may lie anywhere between its values
-        on both sides: the one nearest to 0 is taken.
+        Otherwise ``best`` is the maximiser. At y = 0, g may lie anywhere between its values on
+        both sides; the one nearest to 0 is taken.
         """
         free = ~(y != 0.0).any(axis=(2, 3))
         used = u.sum(axis=3)
@@ -123,7 +123,7 @@ def changed(problem: Problem, **parts: Any) -> Problem:
 
 
 def _copies(problem: Problem, count: int) -> Problem:
-    """Every model so many times, without rewards or discount; models last in (count, M)."""
+    """Every model ``count`` times, without rewards or discount; models last, (count, M)."""
     x, n_models = problem, count * problem.n_models
     return changed(
         x, p=np.tile(x.p, count), r=np.zeros((1, x.n_states, x.n_actions, n_models)),
@@ -135,9 +135,9 @@ class _Pair:
     """Two models as one decision process, whose state is (s, z) with z the belief between them.
 
     z = 1..G are the points of the grid, with unnormalised weights (lambda_i c_z, lambda_j);
-    z = 0 is model j alone and z = G + 1 model i alone. A Bayes update falls between two points;
-    the value is convex in c, so that the line between them (beyond the last point: the ray that
-    rises as model i alone does) lies above it.
+    z = 0 is model j alone and z = G + 1 model i alone. A Bayes update falls between two points.
+    The value is convex in c, so the line between them (beyond the last point: the ray that
+    rises like model i alone) lies above it.
     """
 
     def __init__(self, problem: Problem, horizon: int, i: int, j: int, grid: Array) -> None:

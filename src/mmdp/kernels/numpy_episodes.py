@@ -1,8 +1,8 @@
-"""Episodes and tree search in plain numpy: many episodes side by side, one step after the other.
+"""Episodes and tree search in plain numpy: many episodes side by side, step by step.
 
-Random numbers are a hash of (seed, model, episode, counter), not a stream: the same step of the
-same episode draws the same number whatever the policy, so that policies are compared on common
-random numbers. The world's counters begin at 0, the planner's at ``STREAM``.
+Random numbers are a hash of (seed, model, episode, counter), not a stream. The same step of the
+same episode draws the same number under every policy, so policies are compared on common random
+numbers. The world's counters begin at 0, the planner's at ``STREAM``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
 STREAM = 1 << 32
-AT_ONCE = 2**18  # numbers of the beliefs of the episodes that run side by side
+AT_ONCE = 2**18  # numbers that the beliefs of episodes run side by side may take
 _WORD = (1 << 64) - 1
 
 
@@ -131,7 +131,7 @@ class _Setting:
         self.learns = planner.mode not in (ACTIONS, PROBABILITIES)
 
     def portions(self) -> Any:
-        """The episodes in portions; beliefs carried from one to the next go one by one."""
+        """The episodes in portions; if they carry their beliefs on, one per model at a time."""
         prior = self.planner.problem.weights / self.planner.problem.weights.sum()
         if self.planner.carry:
             models = np.arange(self.world.n_models)
@@ -163,7 +163,7 @@ class _Setting:
         for t in range(self.horizon):
             rows = states[live] * world.n_actions + self._actions(x, live, t, states[live])
             entries = self._next(x, live, rows, t)
-            # an action missing in this model ends the episode with nothing
+            # an action that this model lacks ends the episode with nothing
             live, rows, entries = (part[entries >= 0] for part in (live, rows, entries))
             # the mean reward of (s, a) has less noise than that of the drawn next state
             rewards = _by_row(at(world.r, t))[rows, x.models[live]]
@@ -217,7 +217,7 @@ class _Setting:
     def _observe(
         self, x: _Episodes, live: Ints, rows: Ints, entries: Ints, rewards: Array, t: int
     ) -> None:
-        """Bayes' rule; a step that no model explains leaves the belief as it is and is counted."""
+        """Bayes' rule; a step that no model explains leaves the belief unchanged and is counted."""
         plan, new = self.planner, x.beliefs[live]
         if plan.use_transitions:
             place = self.places[entries]
@@ -249,7 +249,7 @@ def _first_above(total: Array, models: Ints, low: Ints, high: Ints, target: Arra
 
 
 def _draw(chances: Array, u: Array) -> Ints:
-    """(n,) one column of each row (n, k), with these chances up to scale."""
+    """(n,) one column of each row (n, k), with probabilities proportional to it."""
     total = np.cumsum(chances, axis=1)
     last = chances.shape[1] - 1 - (chances[:, ::-1] > 0.0).argmax(axis=1)
     drawn = (total <= (u * total[:, -1])[:, None]).sum(axis=1)
@@ -266,7 +266,7 @@ def _by_value(beliefs: Array, plan: PlannerTables, t: int, states: Ints) -> Ints
 
 
 class _Node:
-    """A history after the root: how often it was seen, and each action tried, with what sum."""
+    """A history after the root: its visits, and the tries and sums of each action."""
 
     def __init__(self, n_actions: int) -> None:
         self.visits = 0
@@ -279,8 +279,8 @@ class _Tree:
 
     A node is a history after the root: its children are keyed on (action, next state). Each
     query adds one node, valued by ``values`` of a policy, or by a rollout. If values are given,
-    a node keeps returns above the value of its state in the drawn model: that difference
-    compares actions as well and does not carry the models' spread.
+    a node keeps returns minus the value of its state in the drawn model: that difference
+    compares actions just as well, without the spread between models.
     """
 
     def __init__(self, planner: PlannerTables, horizon: int) -> None:
@@ -297,7 +297,7 @@ class _Tree:
         return actions
 
     def _best(self, t: int, s: int, belief: Array) -> int:
-        """The action of the best mean at the root."""
+        """The action with the best mean at the root."""
         total, root = np.cumsum(belief), _Node(self.problem.n_actions)
         for _ in range(self.planner.queries):
             m = int(np.searchsorted(total, self._random() * total[-1], side="right"))
@@ -328,7 +328,7 @@ class _Tree:
             node.sums[a] += leaf - (self.planner.values[t, s, m] if self.centred else 0.0)
 
     def _ucb(self, node: _Node, t: int, s: int) -> int:
-        """The action of the highest upper confidence bound; one not tried comes first."""
+        """The action with the highest upper confidence bound; untried ones come first."""
         best, chosen = -math.inf, 0
         for a in np.flatnonzero(at(self.problem.allowed, t)[s]).tolist():
             n = node.tried[a]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from mmdp.kernels.problem import (
     at,
 )
 
-FILLED = 0.1  # share of positive probabilities from which rows are multiplied as dense ones
+FILLED = 0.1  # share of non-zero probabilities from which rows are treated as dense
 
 
 class NumpyKernel(NumpyBounds, NumpyEpisodes):
@@ -40,15 +40,9 @@ class NumpyKernel(NumpyBounds, NumpyEpisodes):
         *,
         weights: Array | None = None,
         policy: Table | None = None,
-        keep_actions: bool = False,
-        keep_values: bool = False,
-        keep_gradient: bool = False,
-        keep_q: bool = False,
+        keep: Collection[str] = (),
     ) -> Backward:
-        return _Passes(problem, horizon).backward(
-            choice, weights, policy, keep_actions=keep_actions, keep_values=keep_values,
-            keep_gradient=keep_gradient, keep_q=keep_q,
-        )  # fmt: skip
+        return _Passes(problem, horizon).backward(choice, weights, policy, keep)
 
     def forward(self, problem: Problem, horizon: int, policy: Table) -> Array:
         return _Passes(problem, horizon).forward(policy)[1]
@@ -81,8 +75,8 @@ class _Passes:
     def forward(self, policy: Table, q: Array | None = None) -> tuple[Table, Array]:
         """The policy and (T, S, M) model weights b under it.
 
-        With q (T, S, A, M) of this policy, each time's actions are first improved for the b
-        that arrives there; the policy returned is the improved one.
+        With q (T, S, A, M) of this policy, the actions of each time are first improved for the b
+        that arrives there, and the improved policy is returned.
         """
         x, T = self.problem, self.horizon
         b = np.empty((T, x.n_states, x.n_models))
@@ -100,20 +94,16 @@ class _Passes:
         choice: Choice,
         weights: Array | None = None,
         policy: Table | None = None,
-        *,
-        keep_actions: bool = False,
-        keep_values: bool = False,
-        keep_gradient: bool = False,
-        keep_q: bool = False,
+        keep: Collection[str] = (),
     ) -> Backward:
         """See :meth:`mmdp.kernels.problem.Kernel.backward`."""
         x, T = self.problem, self.horizon
         S, A, M = x.n_states, x.n_actions, x.n_models
         v = x.terminal
         actions = np.zeros((T, S, M) if choice == "own" else (T, S), dtype=np.int32)
-        values = np.empty((T + 1, S, M)) if keep_values else None
-        gradient = np.empty((T, S, A)) if keep_gradient else None
-        all_q = np.empty((T, S, A, M)) if keep_q else None
+        values = np.empty((T + 1, S, M)) if "values" in keep else None
+        gradient = np.empty((T, S, A)) if "gradient" in keep else None
+        all_q = np.empty((T, S, A, M)) if "q" in keep else None
         if values is not None:
             values[T] = v
         for t in reversed(range(T)):
@@ -141,7 +131,7 @@ class _Passes:
                 values[t] = v
             if all_q is not None:
                 all_q[t] = np.where(allowed[:, :, None], q, -np.inf)
-        chosen = actions if keep_actions or choice == "weighted" else None
+        chosen = actions if "actions" in keep or choice == "weighted" else None
         return Backward(v, chosen, values, gradient, all_q)
 
 
@@ -157,21 +147,21 @@ class Sweeper(_Passes):
         self.q = None
         if start is not None:
             return start, self.problem.returns(self.backward("given", policy=start).first)
-        wsu = self.backward("weighted", self.problem.prior_weights())  # these in place of b
+        wsu = self.backward("weighted", self.problem.prior_weights())
         assert wsu.actions is not None
         return wsu.actions, self.problem.returns(wsu.first)
 
     def sweep(self, policy: Table) -> tuple[IntArray, Array]:
         policy, b = self.forward(policy, self.q)
         incumbent = policy if policy.ndim == 2 else None
-        found = self.backward("weighted", b, incumbent, keep_q=self.two_way)
+        found = self.backward("weighted", b, incumbent, keep=("q",) if self.two_way else ())
         assert found.actions is not None
         self.q = found.q
         return found.actions, self.problem.returns(found.first)
 
 
 def _weighed(b: Array, q: Array, allowed: npt.NDArray[np.bool_]) -> Array:
-    """(S, A) G = sum_m b q, -inf where not allowed."""
+    """(S, A) G = sum_m b q, -inf if not allowed."""
     finite = np.where(allowed[:, :, None], q, 0.0)
     G: Array = np.matmul(finite, b[:, :, None])[:, :, 0]
     G[~allowed] = -np.inf
@@ -192,7 +182,7 @@ def choose(G: Array, b: Array, incumbent: npt.NDArray[np.generic] | None) -> Int
 
 
 class _Dense:
-    """Products with whole rows, models first: one matrix product per model, by BLAS."""
+    """Products with whole rows, models first: BLAS multiplies one matrix per model."""
 
     def __init__(self, problem: Problem) -> None:
         x = problem
@@ -217,7 +207,7 @@ class _Dense:
 
 
 class _Sparse:
-    """Products with the entries of the pattern alone; same methods as :class:`_Dense`."""
+    """Products with the entries of the pattern only; same methods as :class:`_Dense`."""
 
     def __init__(self, problem: Problem) -> None:
         import scipy.sparse

@@ -16,8 +16,8 @@ class PlannerTables(NamedTuple):
 
     ``mode``: ACTIONS or PROBABILITIES (Markov), VALUES (argmax of sum_m beta q),
     SAMPLED (act by the optimal policy of a model drawn from beta), TREE (search).
-    beta (M',) is the belief over the M' models that the planner was built from, which need
-    not be the models it is simulated in.
+    beta (M',) is the belief over the planner's own M' models, which need not be the models it
+    is simulated in.
     """
 
     mode: int

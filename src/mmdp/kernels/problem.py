@@ -21,7 +21,7 @@ states are ``indices``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -40,7 +40,7 @@ TIE = 1e-12  # two actions whose G differ by less, relative to their size, are t
 
 
 def aligned(*shape: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-    """An empty array that begins where a cache line does: vectors of its rows cross none.
+    """An empty array that begins at a cache line, so that vectors do not cross one.
 
     >>> aligned(3, 8).ctypes.data % LINE
     0
@@ -105,7 +105,7 @@ class Problem(NamedTuple):
 
 
 def at(array: npt.NDArray[Any], t: int) -> npt.NDArray[Any]:
-    """The slice of time t of an array that may not vary with time (length 1)."""
+    """The slice at time t of an array whose time axis may have length 1 (the same at all times)."""
     result: npt.NDArray[Any] = array[t if len(array) > 1 else 0]
     return result
 
@@ -116,11 +116,13 @@ Watch = Callable[[Table, float], object]  # an improved policy and its value
 
 
 class Backward(NamedTuple):
-    """What a backward pass found; parts that were not asked for are None.
+    """What a backward pass found; parts that ``keep`` does not name are None.
+
+    Actions come unasked if the pass chose them for all models together.
 
     first: (S, M) values at the first step. actions: (T, S), or (T, S, M) each model's own.
     values: (T + 1, S, M). gradient: (T, S, A) G, without the factor gamma^t; entries of
-    actions that are not allowed are -inf. q: (T, S, A, M), -inf where not allowed.
+    actions that are not allowed are -inf. q: (T, S, A, M), -inf if not allowed.
     """
 
     first: Array
@@ -131,13 +133,13 @@ class Backward(NamedTuple):
 
 
 class Ascent(NamedTuple):
-    """Where one ascent ended: the last policy that was better than the one before."""
+    """The end of one ascent: the last policy that was better than the one before."""
 
     policy: IntArray  # (T, S)
     returns: Array  # (M,)
     value: float
     trace: list[float]  # the value of the start and after every sweep that improved it
-    sweeps: int  # the one that confirms a maximum included
+    sweeps: int  # including the one that confirms a maximum
     end: Literal["maximum", "tolerance", "limit"]
 
 
@@ -167,7 +169,7 @@ class Reach(NamedTuple):
 
 
 class Kernel(Protocol):
-    """The numerical work behind every method: all of it, there is no other way in.
+    """All the numerical work behind the methods, and the only way to it.
 
     :class:`mmdp.kernels.numpy_kernel.NumpyKernel` is the specification in plain numpy, and
     :func:`mmdp.testing.check_kernel` compares any other kernel with it.
@@ -184,10 +186,7 @@ class Kernel(Protocol):
         *,
         weights: Array | None = None,
         policy: Table | None = None,
-        keep_actions: bool = False,
-        keep_values: bool = False,
-        keep_gradient: bool = False,
-        keep_q: bool = False,
+        keep: Collection[str] = (),
     ) -> Backward:
         """One pass t = T..1 of q = r + gamma P v and v = q at the chosen action.
 
@@ -195,7 +194,8 @@ class Kernel(Protocol):
         (T or 1, S or 1, M); a tie goes to the incumbent ``policy`` (T, S) if there is one, else
         to the lowest action, and a state of zero weight keeps its incumbent. ``"own"``: each
         model its own maximum. ``"given"``: ``policy`` (T, S) actions or (T, S, A)
-        probabilities; with ``weights`` the gradient G can be kept.
+        probabilities; with ``weights`` the gradient G can be kept. ``keep``: which of actions,
+        values, gradient and q to return beside the values at the first step.
         """
         ...
 
@@ -224,7 +224,7 @@ class Kernel(Protocol):
         ``tol * max(1, |value|)``, or after ``max_sweeps``.
 
         ``watch(policy, value)`` is called with the start and with improved policies, after every
-        sweep or every few; what it raises ends the ascent.
+        sweep or every few. An exception raised by it ends the ascent.
         """
         ...
 

@@ -31,7 +31,7 @@ from mmdp.words import suggested
 
 Array = npt.NDArray[np.float64]
 Estimator = Literal["auto", "exact", "bins", "regression"]
-FEW = 12  # distinct values up to which "auto" conditions on each of them
+FEW = 12  # distinct values up to which "auto" conditions on each one
 POOL_BINS = 5  # groups of models whose policies are the decisions of the regression
 
 
@@ -71,7 +71,7 @@ def evppi(
         ``"exact"``: models with the same value form a group, and each group is solved:
         sum over groups of weight times best value, minus the best value of all. ``"bins"``:
         the same with groups of similar values (quantiles, ``bins`` for each parameter), which
-        is what knowing the bin is worth in these models; with few models in a bin it is too
+        is the value of knowing the bin in these models; with few models per bin it is too
         large. ``"regression"``: the single-loop estimator of Strong, Oakley and Brennan
         (Medical Decision Making 34(3), 2014): the returns of several policies (the best one,
         those of groups along the parameter) are regressed on the parameter by a polynomial of
@@ -228,8 +228,8 @@ def _solve_group(part: MMDP, best: Solution, method: Any) -> Solution:
 def _pool(model: MMDP, best: Solution, values: Array, method: Any) -> Array:
     """(M, D) returns of the decisions: the best policy, and those of groups of models.
 
-    A finite set of policies makes the estimate smaller, never larger; groups along the
-    parameter are where other policies pay.
+    A finite set of policies makes the estimate smaller, never larger. Groups along the
+    parameter find the policies that pay at some of its values.
     """
     per_column = POOL_BINS if values.shape[1] == 1 else 2
     groups = _groups(_binned(values[:, :4], per_column))

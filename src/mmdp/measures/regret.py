@@ -21,7 +21,7 @@ def regret_by_horizon(
     """Bayes regret against Oracle by horizon and method: columns horizon, method, regret, stderr.
 
     On :func:`mmdp.domains.two_models` every Markov policy's regret grows linearly (the paper's
-    third theorem) while a policy that remembers stops paying after it has learnt the model.
+    third theorem) while a policy with memory loses nothing more once it has learnt the model.
 
     >>> import mmdp, mmdp.measures
     >>> model, _ = mmdp.domains.two_models()

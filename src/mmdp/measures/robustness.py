@@ -1,4 +1,4 @@
-"""Did I draw enough models? Stability over resamples, and the train/test gap by their number."""
+"""Are there enough models? Stability over resamples, and the train/test gap by number."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def stability(
 ) -> Stability:
     """Solve again on bootstrap resamples of the models and count the decisions that change.
 
-    Each resample draws M models with replacement by their weights. A decision at (t, s) weighs
-    as much as the full problem's policy is likely to meet it; the times weigh the same.
+    Each resample draws M models with replacement by their weights. A decision at (t, s) is
+    weighted by the probability that the full problem's policy meets it; all times count alike.
 
     >>> import mmdp, mmdp.measures
     >>> sure = mmdp.MMDP([[[[1.0], [1.0]]]] * 4, [[2.0, 3.0]])
@@ -99,7 +99,7 @@ def stability(
 def _resampled(
     model: MMDP, full: Solution, rng: np.random.Generator, method: str | Method, seed: int | None
 ) -> MarkovPolicy:
-    """The policy of one resample; where it cannot tell, the decision of the full problem."""
+    """The policy of one resample; where it is indifferent, the full problem's decision."""
     counts = rng.multinomial(model.n_models, model.weights)
     drawn = np.flatnonzero(counts)
     part = model.subset(drawn).replace(weights=counts[drawn] / counts.sum())
@@ -123,16 +123,16 @@ def enough_models(
 
     For each size, ``repeats`` subsets of the models are drawn and solved. Columns: ``models``,
     ``train`` (mean value on the models solved), ``test`` (mean value on test models), ``gap``
-    (train - test: what the policy owes to knowing its models), ``gap_sd`` over repeats,
+    (train - test: how much the policy fits its own models), ``gap_sd`` over repeats,
     ``best_test``, the highest test value of a repeat, and ``test_sd`` over repeats. When
     ``test`` no longer grows with ``models``, there are enough.
 
     A subset may happen to hold good models. The policy of all models is the control variate:
-    ``train`` is the value on the subset, plus what that policy gets on all models and less what
+    ``train`` is the value on the subset, plus what that policy gets on all models, minus what
     it gets on the subset.
 
     Without ``test``, half of the models are held out for testing. ``sizes`` are by default
-    1, 2, 5, 10, 20, 50 ... up to all that there are.
+    1, 2, 5, 10, 20, 50 ... up to all of them.
 
     >>> import mmdp, mmdp.measures
     >>> train, test = mmdp.domains.riverswim(seed=0)

@@ -1,4 +1,4 @@
-"""The policy as a table: what to do, by how much it is better, and who would agree."""
+"""The policy as a table: what to do, how clear the choice is, and which models agree."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import kernels
-from mmdp.errors import InputError
 from mmdp.kernels import Problem
+from mmdp.methods.table import markov_policy
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Solution
@@ -28,7 +28,7 @@ def policy_table(solution: Solution | MarkovPolicy, model: MMDP) -> pd.DataFrame
       q_{t,m}(s, a), G_t(s, a) = sum_m b_{t,m}(s) q_{t,m}(s, a), and the margin is
       (G_t(s, action) - G_t(s, runner_up)) / sum_m b_{t,m}(s): the loss when only this
       decision is changed. A negative margin says that the runner-up is better. Missing
-      where there is no other action or the state cannot be reached at that time;
+      if there is no other action or the state cannot be reached at that time;
     - ``visited``: the probability of being in the state at that time;
     - ``agree``: the weight of the models whose own optimal policy may take this action there.
 
@@ -39,7 +39,7 @@ def policy_table(solution: Solution | MarkovPolicy, model: MMDP) -> pd.DataFrame
      time state action runner_up  margin  visited  agree
         0     0   wait     treat     2.0      1.0    0.5
     """
-    policy = _policy(solution)
+    policy = markov_policy(solution, "a policy table shows")
     cells = policy_cells(policy, model)
     labels = np.array([*model.action_labels, None], dtype=object)
     return pd.DataFrame(
@@ -59,7 +59,7 @@ def policy_table(solution: Solution | MarkovPolicy, model: MMDP) -> pd.DataFrame
 class Cells:
     """What the table says about each time and state, as arrays (T, S).
 
-    ``runner_up`` holds action ids, -1 where there is none; ``margin`` is NaN there.
+    ``runner_up`` holds action ids, -1 if there is none; ``margin`` is NaN then.
     """
 
     visited: Array
@@ -74,27 +74,17 @@ def policy_cells(policy: MarkovPolicy, model: MMDP) -> Cells:
     problem, horizon, table = model.problem, policy.horizon, policy.table_for(model)
     kernel = kernels.get("auto", problem, horizon, passes=2)
     b = kernel.forward(problem, horizon, table)
-    found = kernel.backward(problem, horizon, "given", policy=table, weights=b, keep_gradient=True)
+    found = kernel.backward(problem, horizon, "given", policy=table, weights=b, keep=("gradient",))
     assert found.gradient is not None
     actions, visited = policy.actions.astype(np.int64), b.sum(axis=2)
     margin, runner_up = _margins(found.gradient, actions, visited)
     return Cells(visited, margin, runner_up, _agreement(model, actions))
 
 
-def _policy(solution: Solution | MarkovPolicy) -> MarkovPolicy:
-    policy = solution.policy if isinstance(solution, Solution) else solution
-    if not isinstance(policy, MarkovPolicy):
-        raise InputError(
-            f"a policy table needs one Markov policy, not {type(policy).__name__}; solve with "
-            "cadp, wsu, mvp, gradient or mirror"
-        )
-    return policy
-
-
 def _margins(
     gradient: Array, actions: npt.NDArray[np.int64], visited: Array
 ) -> tuple[Array, npt.NDArray[np.int64]]:
-    """((T, S) margins, (T, S) runners-up; -1 and NaN where there is none)."""
+    """((T, S) margins, (T, S) runners-up; -1 and NaN if there is none)."""
     chosen = np.take_along_axis(gradient, actions[:, :, None], axis=2)[:, :, 0]
     others = gradient.copy()
     np.put_along_axis(others, actions[:, :, None], -np.inf, axis=2)
@@ -109,7 +99,7 @@ def _agreement(model: MMDP, actions: npt.NDArray[np.int64]) -> Array:
     """(T, S) weight of the models for which the action is as good as any, from there on."""
     problem, horizon = model.problem, len(actions)
     kernel = kernels.get("auto", problem, horizon, passes=2)
-    values = kernel.backward(problem, horizon, "own", keep_values=True).values
+    values = kernel.backward(problem, horizon, "own", keep=("values",)).values
     assert values is not None
     agree = np.empty(actions.shape)
     states = np.arange(model.n_states)
@@ -122,7 +112,7 @@ def _agreement(model: MMDP, actions: npt.NDArray[np.int64]) -> Array:
 
 
 def _action_values(problem: Problem, t: int, v: Array) -> Array:
-    """(S, A, M) q = r + gamma P v at time t; -inf where the action is not allowed."""
+    """(S, A, M) q = r + gamma P v at time t; -inf if the action is not allowed."""
     p = problem.p[t if len(problem.p) > 1 else 0]
     r = problem.r[t if len(problem.r) > 1 else 0]
     filled = np.flatnonzero(np.diff(problem.indptr))

@@ -33,8 +33,8 @@ class WillingnessToPay:
 
     ``policies`` by name; ``effects`` and ``costs`` (D, M) of each policy in each model;
     ``frontier``: one row per threshold with ``threshold, policy, effect, cost, nmb,
-    probability`` (the acceptability frontier) and ``icer`` (added cost by added effect against
-    the policy of the next lower part of the frontier; missing where the policy does not
+    probability`` (the acceptability frontier) and ``icer`` (added cost per added effect against
+    the policy of the next lower part of the frontier; missing if the policy does not
     change); ``acceptability``: threshold, policy, probability, nmb for every policy.
     """
 
@@ -55,7 +55,7 @@ def willingness_to_pay(
     method: str | Method = "cadp",
     policies: Mapping[str, MarkovPolicy] | None = None,
 ) -> WillingnessToPay:
-    """Sweep the willingness to pay: the best policy at each threshold and how sure it is.
+    """Sweep the willingness to pay: the best policy at each threshold, and how certain it is.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def willingness_to_pay(
     thresholds
         Willingness to pay for one unit of effect.
     policies
-        Other policies to consider, by name (the current practice, say).
+        Other policies to consider, by name, such as current practice.
 
     A policy found at one threshold is considered at all others, so the frontier's effect never
     falls as the threshold grows.

@@ -13,12 +13,13 @@ from mmdp.errors import InputError
 from mmdp.kernels.problem import Ascent, Problem, Sweeps
 from mmdp.methods import starts as start
 from mmdp.methods.base import Context, Method, Outcome
+from mmdp.methods.polish import check_polish, polish
 from mmdp.methods.wsu import WSU
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 from mmdp.validate import check_whole
 
-KEEP_BYTES = 2**31  # of q kept by two-way sweeps; if it takes more, a solve takes the paper's
+KEEP_BYTES = 2**31  # the most that q may take; beyond that a solve uses the paper's sweeps
 
 _STATUS = {
     "maximum": Status.LOCAL_OPTIMUM,
@@ -31,8 +32,8 @@ _STATUS = {
 class CADP(Method):
     """Alternate the model weights b of the current policy and a backward pass with them.
 
-    The return never falls, and the result is a local maximum: no change of the action in a
-    single state and time improves it.
+    The return never falls. The result is a local maximum: changing the action in a single
+    state at a single time does not improve it.
 
     Parameters
     ----------
@@ -42,26 +43,27 @@ class CADP(Method):
         or a :class:`mmdp.MarkovPolicy`.
     starts
         Number of starts; the best result is returned. In this order: ``init``, WSU, MVP,
-        mirror, gradient (as above), then by turns a single model's optimum (models drawn by
-        weight, each once) and a random policy. ``"auto"``: as many as take about a tenth of a
-        second together, at most 16, by the size of the problem alone; one if another ``init``
-        or the paper's sweeps are asked for. ``details`` has ``start_values``, ``starts``
-        (their names), ``best_start`` and ``spread`` (min, mean, max).
+        mirror, gradient (as above), then in turn a single model's optimum (models drawn by
+        weight, each once) and a random policy. ``"auto"`` takes up to 16, as many as take
+        about a tenth of a second together. It goes by the size of the problem, not by the
+        clock. With another ``init`` or the paper's sweeps it takes one. ``details`` has
+        ``start_values``, ``starts`` (their names), ``best_start`` and ``spread`` (min, mean,
+        max).
     tol
-        Stop when an iteration gains no more than ``tol * max(1, |value|)``; 0 goes on to a
+        Stop when an iteration gains no more than ``tol * max(1, |value|)``; 0 continues to a
         local maximum.
     max_iterations
         Cap on the iterations of one start.
     sweeps
         ``"paper"``: an iteration is the forward pass for b and the improving backward pass of
         the paper. ``"two-way"``: from the second iteration on the forward pass improves the
-        policy too, with q kept from the backward pass. That takes fewer iterations to
-        another, equally exact local maximum. The kept q are T * S * A * M numbers: if they
-        take over 2 GiB, the paper's sweeps are taken. ``details["sweeps_taken"]`` says which.
+        policy too, with q kept from the backward pass. That takes fewer iterations and may end
+        in another local maximum. q has T * S * A * M numbers: if they take over 2 GiB, the
+        paper's sweeps are used. ``details["sweeps_taken"]`` says which were.
     polish
-        Seconds to spend on leaving the local maximum at the end: other actions are forced in
-        one state and time, CADP climbs around them, and lets go. Never worse;
-        ``details["polished"]`` is what it gained, often nothing.
+        Seconds to spend at the end on leaving the local maximum: force another action in one
+        state and time, run CADP around it, and release it. The result is never worse;
+        ``details["polished"]`` is the gain, often 0.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
@@ -77,6 +79,8 @@ class CADP(Method):
     polish: float = 0.0
 
     name: ClassVar[str] = "cadp"
+    title: ClassVar[str] = "coordinate ascent and dynamic programming"
+    proves: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
 
     def __post_init__(self) -> None:
         if self.starts != "auto":
@@ -86,11 +90,10 @@ class CADP(Method):
             raise InputError(f'sweeps must be "paper" or "two-way", not {self.sweeps!r}')
         if not self.tol >= 0:
             raise InputError(f"tol must be at least 0, not {self.tol}")
-        if not (isinstance(self.polish, (int, float)) and self.polish >= 0):
-            raise InputError(f"polish must be seconds, at least 0, not {self.polish!r}")
+        check_polish(self.polish)
 
     def n_starts(self, problem: Problem, horizon: int) -> int:
-        """How many starts are taken for a problem of this size."""
+        """How many starts a problem of this size gets."""
         if self.starts != "auto":
             return self.starts
         alone = problem.n_models == 1 or self.init != "wsu" or self.sweeps == "paper"
@@ -123,8 +126,6 @@ class CADP(Method):
         return self._polished(context, outcome, best) if self.polish else outcome
 
     def _polished(self, context: Context, outcome: Outcome, best: Ascent) -> Outcome:
-        from mmdp.methods.polish import polish
-
         policy, value = polish(context, best.policy, seconds=self.polish)
         details = {**outcome.details, "polished": max(value - best.value, 0.0)}
         if not value > best.value:
@@ -141,7 +142,7 @@ def _alone(context: Context) -> Outcome:
 
 
 def affordable(problem: Problem, horizon: int, sweeps: Sweeps = "two-way") -> Sweeps:
-    """The sweeps that are taken: the paper's if q would be too large to keep."""
+    """The sweeps to use: the paper's if q would be too large to keep."""
     x = problem
     q_bytes = 8 * horizon * x.n_states * x.n_actions * x.n_models
     return sweeps if q_bytes <= KEEP_BYTES else "paper"

@@ -1,9 +1,9 @@
 """Exact: branch and bound over the actions of single states and times, with a proven gap.
 
 A node is a set of open actions. Its bound is the Lagrangian dual over pairs of models (see
-:mod:`mmdp.bounds`), with reach bounds L and B of the open actions alone; actions that no
+:mod:`mmdp.bounds`), with reach bounds L and B of the open actions only. Actions that no
 better policy can take are closed by reduced cost and by probing, which often proves the
-optimum without a branch. Its incumbent is CADP inside the node.
+optimum without branching. CADP inside the node finds its incumbent.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from mmdp.bounds.descent import Descent, Watch
 from mmdp.bounds.matching import match
 from mmdp.bounds.relaxation import Mask, Relaxation
 from mmdp.errors import InputError
-from mmdp.kernels import Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Pairs
 from mmdp.methods import starts
 from mmdp.methods.base import Context, Method, Outcome, Stop
 from mmdp.methods.cadp import affordable
-from mmdp.methods.polish import ascend_inside, polish
+from mmdp.methods.polish import ascend_inside, check_polish, polish
 from mmdp.solution import Status
 from mmdp.validate import check_whole
 
 ROOT_STEPS, NODE_STEPS = 400, 60
-KEEP_BYTES = 512 * 1024**2  # of multipliers kept for open nodes
+KEEP_BYTES = 512 * 1024**2  # that the multipliers of open nodes may take
 
 
 @dataclass(frozen=True)
@@ -40,17 +39,18 @@ class Exact(Method):
     """Prove how good the best Markov policy is, and find it.
 
     Stops when the bound is within ``gap`` of the value (status OPTIMAL), at the time limit or
-    after ``max_nodes``; then ``details["bound"]`` still is a proven upper bound.
+    after ``max_nodes``. The solution's ``bound`` is proven in every case.
 
     Parameters
     ----------
     gap
-        Gap at which the answer counts as optimal, relative to |value| (where that is near
+        Gap at which the answer counts as optimal, relative to |value| (or, if that is near
         zero, to a thousandth of the largest possible return).
     starts
         CADP starts for the first incumbent.
     polish
-        Whether to improve incumbents by :func:`polish`.
+        Seconds to spend on leaving the local maximum of the first incumbent, as in
+        :class:`mmdp.CADP`. None: a tenth of the time limit, or 3 without one.
     max_nodes
         Cap on the nodes of the tree.
 
@@ -64,19 +64,21 @@ class Exact(Method):
 
     gap: float = 1e-8
     starts: int = 8
-    polish: bool = True
+    polish: float | None = None
     max_nodes: int = 100_000
 
     name: ClassVar[str] = "exact"
+    title: ClassVar[str] = "branch and bound over single actions"
+    proves: ClassVar[Status | None] = Status.OPTIMAL
+    least_passes: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
         if not self.gap >= 0:
             raise InputError(f"gap must be at least 0, not {self.gap}")
         check_whole(self.starts, "starts")
         check_whole(self.max_nodes, "max_nodes")
-
-    def passes(self, problem: Problem, horizon: int) -> float:
-        return math.inf
+        if self.polish is not None:
+            check_polish(self.polish)
 
     def run(self, context: Context) -> Outcome:
         tree = Tree(context, self)
@@ -131,7 +133,7 @@ class Tree:
 
     @property
     def bound(self) -> float:
-        """Proven: no Markov policy is worth more."""
+        """Proven: no Markov policy is better than this."""
         waiting = self.heap[0].bound if self.heap else -math.inf
         left = min(self.oracle, max(waiting, self.working, self.dropped))
         return max(self.value + self.slack, left)
@@ -161,9 +163,10 @@ class Tree:
         x, T = context.problem, context.horizon
         tables = (each.table for each in starts.in_order(context, "wsu", self.options.starts))
         ends = context.kernel.ascend(x, T, tables, sweeps=affordable(x, T), watch=context.record)
-        if self.options.polish:
+        seconds = self._share(0.1) if self.options.polish is None else self.options.polish
+        if seconds:
             best = max(ends, key=lambda end: end.value)
-            polish(context, best.policy, seconds=self._share(0.1))
+            polish(context, best.policy, seconds=seconds)
 
     def search(self) -> None:
         context, x, horizon = self.context, self.problem, self.context.horizon
@@ -171,7 +174,7 @@ class Tree:
             return
         until = clock() + self._share(0.2)
         assert self.own is not None
-        coarse, _ = match(x, horizon, context.kernel, self.own, deadline=until)
+        coarse = match(x, horizon, context.kernel, self.own, deadline=until).pairs
         self.pairs = Pairs(coarse.first, coarse.second)
         self.push(self.oracle, x.allowed, None)
         while self.heap and not self.proven and self.nodes < self.options.max_nodes:
@@ -254,7 +257,7 @@ class Tree:
         self.context.tell(self.bound, self.nodes)
 
     def _share(self, share: float) -> float:
-        """Seconds: a share of the time limit, or of half a minute where there is none."""
+        """Seconds: a share of the time limit, or of half a minute if there is none."""
         deadline = self.context.deadline
         return share * (30.0 if deadline is None else max(deadline - clock(), 0.0))
 

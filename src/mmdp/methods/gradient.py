@@ -12,7 +12,6 @@ from typing import ClassVar
 import numpy as np
 
 from mmdp.errors import InputError
-from mmdp.kernels import Problem
 from mmdp.kernels.problem import Table
 from mmdp.methods.base import Array, Context, Method, Outcome, Stop
 from mmdp.methods.initial import start_policy
@@ -44,7 +43,7 @@ class _Ascent(Method):
     tol: float = 1e-6
     round: bool = True
 
-    name: ClassVar[str] = ""
+    least_passes: ClassVar[float] = 600  # about three for each step of its line search
 
     def __post_init__(self) -> None:
         check_whole(self.max_iterations, "max_iterations")
@@ -53,9 +52,6 @@ class _Ascent(Method):
 
     def direction(self, point: _Point, discounts: Array) -> Array:
         raise NotImplementedError
-
-    def passes(self, problem: Problem, horizon: int) -> float:
-        return 3 * self.max_iterations
 
     def run(self, context: Context) -> Outcome:
         discounts = _discounts(context)
@@ -84,7 +80,7 @@ class _Ascent(Method):
                 d = self.direction(point, discounts)
                 size = size or 1.0 / max(float(np.abs(d).max()), 1e-300)
                 found, size = _line_search(context, point, d, size)
-                if found is None:  # no step rises any more: as far as rounding allows
+                if found is None:  # no step improves any more: this is as far as rounding allows
                     return point, step, Status.COMPLETED
                 point = found
                 context.record(point.policy, point.value)
@@ -108,6 +104,7 @@ class Gradient(_Ascent):
     """
 
     name: ClassVar[str] = "gradient"
+    title: ClassVar[str] = "natural policy gradient, exact line search"
 
     def direction(self, point: _Point, discounts: Array) -> Array:
         mass = point.b.sum(axis=2)[:, :, None]
@@ -118,7 +115,7 @@ class Gradient(_Ascent):
 class Mirror(_Ascent):
     """Mirror ascent with the entropy map: pi proportional to pi * exp(eta * d rho / d pi).
 
-    Without the division by the state's probability it crawls where states are rare.
+    Without dividing by the state's probability it moves slowly in rarely visited states.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
@@ -127,6 +124,7 @@ class Mirror(_Ascent):
     """
 
     name: ClassVar[str] = "mirror"
+    title: ClassVar[str] = "mirror ascent, exact line search"
 
     def direction(self, point: _Point, discounts: Array) -> Array:
         result: Array = discounts * point.advantage
@@ -137,7 +135,7 @@ class Mirror(_Ascent):
 class _Point:
     """A randomised policy with its value, weights b (T, S, M) and advantage (T, S, A).
 
-    advantage = G - sum_a pi G, 0 where not allowed; subtracting the state's mean from the
+    advantage = G - sum_a pi G, 0 if not allowed; subtracting the state's mean from the
     gradient changes neither the exponentiated step nor the optimum.
     """
 
@@ -152,7 +150,7 @@ class _Point:
         policy = softmax(logits)
         b = context.kernel.forward(context.problem, context.horizon, policy)
         found = context.kernel.backward(
-            context.problem, context.horizon, "given", policy=policy, weights=b, keep_gradient=True
+            context.problem, context.horizon, "given", policy=policy, weights=b, keep=("gradient",)
         )
         assert found.gradient is not None
         G = np.where(context.model.allowed, found.gradient, 0.0)

@@ -12,7 +12,7 @@ from mmdp.policy import MarkovPolicy
 def start_policy(
     context: Context, init: str | MarkovPolicy, seed: int | None
 ) -> tuple[Table, Array | None]:
-    """The policy table a local search starts from, with its returns where they come free."""
+    """The policy table a local search starts from, with its returns if they come for free."""
     if isinstance(init, MarkovPolicy):
         init.check(context.model, context.horizon)
         return init.table_for(context.model), None

@@ -17,20 +17,20 @@ from mmdp.methods.base import Context, Method, Outcome, Stop
 from mmdp.solution import Status
 
 LIMIT = 400_000  # variables
-FEASIBLE = 1e-6  # HiGHS's own tolerance: its bound is trusted up to this, relatively
+FEASIBLE = 1e-6  # HiGHS's own tolerance: the relative error allowed for in its bound
 
 
 @dataclass(frozen=True)
 class MILP(Method):
-    """Mixed-integer program in occupancy form; CADP gives the value that it must beat.
+    """Mixed-integer program in occupancy form; CADP gives the value to beat.
 
     Parameters
     ----------
     gap
         Relative gap at which HiGHS stops.
     tight
-        Whether L and B are the reach bounds (else 0 and the weight of the model: the plain
-        program, for comparison).
+        Whether L and B are the reach bounds; otherwise they are 0 and the weight of the model
+        (the plain program, for comparison).
 
     >>> import mmdp
     >>> from mmdp.methods.milp import MILP
@@ -43,6 +43,8 @@ class MILP(Method):
     tight: bool = True
 
     name: ClassVar[str] = "milp"
+    title: ClassVar[str] = "a mixed-integer program, solved by HiGHS"
+    proves: ClassVar[Status | None] = Status.OPTIMAL
 
     def __post_init__(self) -> None:
         if not self.gap >= 0:
@@ -116,7 +118,7 @@ def _watch(context: Context) -> lp.Watch:
 
 
 def _policy(program: lp.Program, solution: Any, mask: Any) -> Table:
-    """(T, S) actions; where nobody comes, the lowest allowed action."""
+    """(T, S) actions; the lowest allowed action in states that are never reached."""
     chance = np.where(program.pi >= 0, solution[np.maximum(program.pi, 0)], -1.0)
     chance = np.where(mask, chance, -2.0)
     actions: Table = chance.argmax(axis=2).astype(np.int32)

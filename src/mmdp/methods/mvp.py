@@ -21,8 +21,9 @@ class MVP(Method):
     """
 
     name: ClassVar[str] = "mvp"
+    title: ClassVar[str] = "the optimal policy of the average model"
 
-    def memory(self, problem: Problem, horizon: int) -> int:
+    def bytes_held(self, problem: Problem, horizon: int) -> int:
         return 4 * horizon * problem.n_states
 
     def run(self, context: Context) -> Outcome:

@@ -1,4 +1,4 @@
-"""Where a local search starts from: how many starts, which, in which order."""
+"""The starts of a local search: how many, which, and in which order."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mmdp.methods.initial import start_policy
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 
-MOST = 16  # starts of ``"auto"``
-BUDGET = 0.12  # seconds that all of them together may take about, by the rates below
-RATE, STEP = 1e9, 1e-5  # multiply-adds per second; seconds that a time step takes beside them
-PASSES = 12  # of one ascent
-GRADIENT_STEPS = 40  # of the short gradient ascents
-GRADIENT_PASSES = 3  # of one such step, its line search included
+MOST = 16  # starts that ``"auto"`` takes at most
+BUDGET = 0.12  # seconds that they may take together, estimated by the rates below
+RATE, STEP = 1e9, 1e-5  # multiply-adds per second, and the overhead of a time step in seconds
+PASSES = 12  # that one ascent takes
+GRADIENT_STEPS = 40  # of a short gradient ascent
+GRADIENT_PASSES = 3  # that one such step takes, line search included
 
 
 class Start(NamedTuple):
@@ -48,11 +48,11 @@ def passes(count: int) -> int:
 
 
 def in_order(context: Context, init: str | MarkovPolicy, count: int) -> Iterator[Start]:
-    """``init``, then WSU, MVP, short mirror and gradient ascents, then others by turns.
+    """``init``, then WSU, MVP, short mirror and gradient ascents, then others in turn.
 
     The others are the optimum of a single model and a random policy. Models are drawn by
-    weight, each once; when all have been, random policies remain. A start is computed when it
-    is asked for.
+    weight, each once; after the last one only random policies follow. A start is computed
+    when it is needed.
     """
     names = ("wsu", "mvp", "mirror", "gradient")
     kinds = [init, *(name for name in names if name != init)][:count]
@@ -97,7 +97,7 @@ def _optima(context: Context, most: int) -> Iterator[Start]:
     for first in range(0, len(chosen), 8):  # their policies are T * S numbers per model
         some = chosen[first : first + 8]
         part = context.model.subset(some).problem
-        own = context.kernel.backward(part, context.horizon, "own", keep_actions=True).actions
+        own = context.kernel.backward(part, context.horizon, "own", keep=("actions",)).actions
         assert own is not None
         for i, m in enumerate(some):
             yield Start(f"model {context.model.model_labels[m]}", own[:, :, i].copy())

@@ -21,8 +21,9 @@ class WSU(Method):
     """
 
     name: ClassVar[str] = "wsu"
+    title: ClassVar[str] = "one backward pass with the initial weights"
 
-    def memory(self, problem: Problem, horizon: int) -> int:
+    def bytes_held(self, problem: Problem, horizon: int) -> int:
         return 4 * horizon * problem.n_states
 
     def run(self, context: Context) -> Outcome:

@@ -1,7 +1,7 @@
 """Pages: one HTML frame for the report and the paper, filled by Jinja2 with escaping on.
 
-A page needs nothing else: style, script and pictures are inside it, and its own security policy
-refuses all that comes from elsewhere. A template extends ``pages/frame.html.j2`` and takes its
+A page is self-contained: style, script and pictures are inside it, and its content security
+policy refuses everything from elsewhere. A template extends ``pages/frame.html.j2`` and takes its
 small parts (labels, lists, tables of facts) from ``pages/parts.html.j2``.
 """
 
@@ -49,7 +49,7 @@ def _environment() -> Environment:
 
 @functools.cache
 def _asset(name: str) -> Markup:
-    """A style sheet or script of ours, to stand in the page as it is."""
+    """One of our style sheets or scripts, to be put into the page unchanged."""
     loader = _environment().loader
     assert loader is not None
     return Markup(loader.get_source(_environment(), name)[0])

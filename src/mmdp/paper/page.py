@@ -37,7 +37,7 @@ def write(results: Results, out: Path) -> list[Path]:
 
 
 def _figure(results: Results) -> list[Axes]:
-    """Left the returns as in the paper, right how far each start still has to go."""
+    """Left: returns as in the paper. Right: how far each start is from the best end."""
     left, right = plots.new_axes(2, width=9.5)
     plots.traces(results.figure, left, ylabel="mean return over the training models")
     left.set_title("CADP by iteration on POPS, T = 50", loc="left")
@@ -45,7 +45,7 @@ def _figure(results: Results) -> list[Axes]:
     missing = {name: [max(best - v, NOTHING) for v in y] for name, y in results.figure.items()}
     plots.traces(missing, right, ylabel="return still missing (log scale)")
     right.set_yscale("log")
-    right.set_ylim(bottom=NOTHING / 2)  # so that what has arrived is drawn at the bottom
+    right.set_ylim(bottom=NOTHING / 2)  # so that starts that have arrived are drawn at the bottom
     right.set_title("The same, below the best end", loc="left")
     return [left, right]
 
@@ -89,7 +89,7 @@ def by_key(results: Results) -> dict[tuple[str, int, str], Cell]:
 def terminal_tables(results: Results) -> list[tuple[str, list[str], list[list[str]]]]:
     """(title, columns, rows) of the tables for a terminal of 80 columns.
 
-    ``204 =`` is ours and the paper's; otherwise ours stands before the paper's in brackets.
+    ``204 =`` is ours and the paper's; otherwise the paper's follows ours in brackets.
     """
     cells, groups = by_key(results), _groups(columns_of(results))
     tables = []

@@ -1,4 +1,4 @@
-"""The main job: every cell of the paper's tables, resumed where it was computed before."""
+"""The main job: every cell of the paper's tables; cells computed before are reused."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ Report = Callable[[str, int, int], None]
 
 
 class Job:
-    """The whole experiment; ``report(text, done, total)`` hears of every step."""
+    """The whole experiment; ``report(text, done, total)`` is called at every step."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class Job:
         self, kind: str, key: dict[str, Any], compute: Callable[[], Any],
         read: Callable[[Any], Any] = lambda answer: answer,
     ) -> Any:  # fmt: skip
-        """Read from out/cells where the same question was answered before, else compute."""
+        """Read from out/cells if the same question was answered before, else compute."""
         question = {
             "kind": kind, **key, "seed": self.seed, "version": mmdp.__version__, "format": FORMAT,
         }  # fmt: skip
@@ -306,7 +306,7 @@ class Job:
 
 
 def _stored(path: Path, question: dict[str, Any], read: Callable[[Any], Any]) -> Any:
-    """The answer that was kept; None where there is none, or where the file is damaged."""
+    """The answer that was kept; None if there is none or the file is damaged."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         return read(kept["answer"]) if kept["question"] == question else None
@@ -315,7 +315,7 @@ def _stored(path: Path, question: dict[str, Any], read: Callable[[Any], Any]) ->
 
 
 def _whole(compute: Callable[[], Any]) -> Any:
-    """The answer, unless Ctrl-C came: solve() then returns its best so far, which is no result."""
+    """The answer, unless Ctrl-C came: the best so far of solve() is no result then."""
     with Interrupts() as interrupts:
         answer = compute()
     if interrupts.seen:
@@ -334,7 +334,7 @@ def _check_data(data: Path) -> None:
 
 
 def _warm_up() -> None:
-    """Compile before the clock of any cell runs."""
+    """Compile before any cell is timed."""
     from mmdp.testing import random_model
 
     model = random_model(1, n_models=8, n_states=3, n_actions=2, horizon=0)

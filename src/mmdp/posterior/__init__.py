@@ -1,8 +1,8 @@
 """Models from data: logged transitions, or draws of uncertain parameters.
 
-:func:`fit` goes from a table of logged transitions to models drawn from a Dirichlet posterior;
-:func:`from_draws` maps draws of parameters (a probabilistic sensitivity analysis, the posterior
-of a Bayesian model) through a function to models, and keeps the parameters.
+:func:`fit` draws models from the Dirichlet posterior of a table of logged transitions.
+:func:`from_draws` turns draws of parameters (from a probabilistic sensitivity analysis or a
+Bayesian posterior) into models by a function of yours, and keeps the parameters.
 """
 
 from mmdp.posterior.dirichlet import Fit, fit, fit_folder

@@ -42,10 +42,10 @@ BLOCK = 1_000_000  # draws normalised at a time, so that no second array of thei
 class Fit:
     """Models of the posterior; unpacks as the pair (train, test).
 
-    ``train`` and ``test`` (None where none were asked for) hold models from the same posterior.
-    ``counts`` is a table (state, action, next_state, count) of what the log holds, ``visits``
-    (S, A) how often each pair was seen, ``unseen`` the pairs that the log never has as
-    (state, action) labels or ids, and ``warnings`` sentences about what to mind.
+    ``train`` and ``test`` (None if not asked for) hold models from the same posterior.
+    ``counts`` is a table (state, action, next_state, count) of the log, ``visits`` (S, A) how
+    often each pair was seen, ``unseen`` the pairs that are not in the log as (state, action)
+    labels or ids, and ``warnings`` sentences about what to watch out for.
     """
 
     train: MMDP
@@ -111,15 +111,15 @@ def fit(
     ----------
     log
         Path of a ``.csv`` or ``.parquet`` file, a DataFrame or a mapping of columns, one row
-        per transition: ``state``, ``action``, ``next_state`` and, where known, ``reward``,
+        per transition: ``state``, ``action``, ``next_state`` and, if known, ``reward``,
         ``episode``, ``time`` (orders the rows of an episode). Labels or ids from 0.
     models, test_models
-        Number of models to compute a policy from, and held-out ones from the same posterior.
+        Number of models to compute a policy from, and of test models from the same posterior.
     prior
         ``"symmetric"``: the same pseudo-count for every next state of the support; or an array
         (S, S') or one that broadcasts to (S, A, S'), 0 for what cannot happen.
     concentration
-        The pseudo-count (symmetric), or the factor of the array.
+        The pseudo-count (symmetric), or a factor for the array.
     support
         Next states that may happen: ``"all"``, ``"seen"`` (those in the log), or a mask (S, S')
         or one that broadcasts to (S, A, S').
@@ -132,20 +132,20 @@ def fit(
         (mean, kappa, a, b) of the Normal-inverse-gamma prior. By default the overall mean and
         variance of the log's rewards count as one observation: (mean, 1, 2, variance).
     unseen
-        What to do with a pair (s, a) that the log never has: draw it from the ``"prior"``
-        (its reward is then the overall average); ``"error"``; ``"absorb"``: stay there for
-        nothing; ``"forbid"`` the action there (a state never left stays for nothing).
+        What to do with a pair (s, a) that is not in the log. ``"prior"``: draw it from the prior
+        (its reward is then the overall average). ``"error"``: refuse. ``"absorb"``: stay there
+        and earn 0. ``"forbid"``: do not allow it (a state that is never left stays and earns 0).
     absorbing
-        States that end an episode: they stay for nothing, whatever the log has.
+        States that end an episode: they stay and earn 0, whatever the log says.
     states, actions
         Their number, or their labels in order; by default those that occur.
     initial
         Initial distribution, (S,) or by label; by default the share of episodes that start in
-        each state where the log has episodes, else uniform.
+        each state if the log has episodes, else uniform.
     columns
         Role to name, for other column names: ``{"state": "from", "next_state": "to"}``.
     seed
-        Seed of the draws; train and test have a stream each.
+        Seed of the draws; train and test have separate streams.
 
     >>> import mmdp.posterior
     >>> log = {"state": ["up", "up", "up", "down"], "action": ["run", "run", "run", "fix"],
@@ -183,7 +183,7 @@ def fit(
 def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options: Any) -> Fit:
     """:func:`fit`, written as a folder that :func:`mmdp.load` reads; takes its options.
 
-    ``out`` gets ``training.csv``, ``test.csv`` where test models are asked for, the files that
+    ``out`` gets ``training.csv``, ``test.csv`` if test models are asked for, the files that
     :func:`mmdp.save` writes beside them, and ``counts.csv``, ``unseen.csv`` and ``fit.json``
     (warnings and sizes). A folder that holds models already is refused, unless ``overwrite``
     is set: then the files of an earlier fit are replaced, all at once, and no other is touched.
@@ -472,7 +472,7 @@ def dirichlet_rows(alpha: Array, indptr: Ints, count: int, rng: np.random.Genera
 def _choose_vertex(
     part: Array, sums: Array, alpha: Array, starts: Ints, rng: np.random.Generator
 ) -> None:
-    """Where all gammas of a row underflow, the largest one is all that is left: choose it."""
+    """If all gammas of a row underflow, only the largest one matters: choose it."""
     ends = np.append(starts[1:], len(alpha))
     for row, m in np.argwhere(sums <= 0):
         own = alpha[starts[row] : ends[row]]

@@ -31,12 +31,12 @@ def from_draws(
     weights: npt.ArrayLike | None = None,
     **fields: Any,
 ) -> MMDP:
-    """Map draws of parameters to models, one model a draw.
+    """Map draws of parameters to models, one model per draw.
 
     Parameters
     ----------
     draws
-        One row or entry per draw: a DataFrame (a probabilistic sensitivity analysis, say), the
+        One row or entry per draw: a DataFrame (such as a probabilistic sensitivity analysis), the
         path of one as ``.csv`` or ``.parquet``, a mapping of name to array (n,) or (n, ...),
         or an ArviZ InferenceData, whose chains and draws are joined.
     build

@@ -99,7 +99,7 @@ def _columns(
 def _read_csv(
     path: Path, renamed: Mapping[str, str]
 ) -> tuple[pd.DataFrame, dict[str, str], list[str]]:
-    """Text as categories: a label is held once, a row costs a code of a few bytes."""
+    """Text as categories: each label is held once, and a row costs a few bytes."""
     names = header(path)
     roles, notes = _roles(names, renamed, Source(path))
     category: dict[str, Any] = dict.fromkeys(names, "category")
@@ -110,7 +110,7 @@ def _read_csv(
             return read_csv(path, names, dtype), roles, notes
         except InputError:  # the file itself is malformed
             raise
-        except (ValueError, OverflowError):  # a time is a date, or a reward is no number
+        except (ValueError, OverflowError):  # a time is a date, or a reward is not a number
             continue
     return read_csv(path, names, category | dict.fromkeys(reward, str)), roles, notes
 
@@ -265,7 +265,7 @@ def _first_states(table: Mapping[str, pd.Series], state: Ints, source: Source) -
 
 
 def _times(column: pd.Series, source: Source) -> Array:
-    """Times as numbers that keep their order; dates are welcome."""
+    """Times as numbers that keep their order; dates are accepted."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iuf":
         times = column.to_numpy(np.float64)
     else:

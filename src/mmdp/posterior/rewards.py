@@ -52,7 +52,7 @@ class Rewards:
 def read_rewards(
     rewards: Any, prior: Sequence[float] | None, log: Log, keys: Ints, still: Bools, visits: Ints
 ) -> Rewards:
-    """What ``rewards=`` of fit() means; a row that stays for nothing earns 0."""
+    """What ``rewards=`` of fit() means; a row that only stays in its state earns 0."""
     shape = (log.states.size, log.actions.size)
     if isinstance(rewards, str) and rewards in ("average", "normal"):
         if log.reward is None:

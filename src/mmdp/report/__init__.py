@@ -13,7 +13,8 @@ from mmdp.bounds import Bound
 from mmdp.errors import InputError
 from mmdp.io.reading import header, read_csv
 from mmdp.io.writing import PathLike, check_writable, write_whole
-from mmdp.methods import Method
+from mmdp.methods.base import Method
+from mmdp.methods.table import COMPARED
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.report.effects import read_effects
@@ -33,7 +34,7 @@ def write(
     horizon: int | None = None,
     policy: MarkovPolicy | Solution | None = None,
     test: MMDP | None = None,
-    methods: Sequence[str | Method] = ("cadp", "wsu", "mvp"),
+    methods: Sequence[str | Method] = COMPARED,
     bound: Bound | float | None = None,
     title: str | None = None,
     seed: int | None = 0,
@@ -52,14 +53,14 @@ def write(
     Parameters
     ----------
     model, horizon
-        The problem, as for :func:`mmdp.solve`; a policy that is given has its own horizon.
+        The problem, as for :func:`mmdp.solve`; a given policy has its own horizon.
     out
         A name that ends in ``.html``; written whole or not at all.
     policy
         The policy to report about, or the solution it comes from. Without one the first of
         ``methods`` computes it.
     test
-        Held-out models, for a second look at every policy.
+        Test models, on which every policy is evaluated too.
     methods
         Methods to compare; Oracle is always the last line.
     bound
@@ -70,19 +71,19 @@ def write(
     seed
         Seed of every random choice.
     resamples
-        How often models are drawn again to see which decisions change; 0 for never. Left out:
-        20 where the problem is small.
+        How often models are drawn again to see which decisions change; 0 for never. By
+        default 20 if the problem is small.
     information
-        Whether to compute what each parameter is worth knowing (EVPPI); left out: where the
+        Whether to compute the value of knowing each parameter (EVPPI); by default if the
         problem is small.
     enough
-        Whether to solve with fewer models too, to see if there are enough; left out: where the
+        Whether to solve with fewer models too, to see if there are enough; by default if the
         problem is small.
     effects, costs, thresholds
-        Effect and cost of an action apart, shaped like rewards, and what one unit of effect may
-        be worth: the page then has the willingness-to-pay sweep. See :func:`read_effects`.
+        Effect and cost of each action, shaped like rewards, and possible values of one unit of
+        effect. The page then has a willingness-to-pay sweep. See :func:`read_effects`.
     unseen
-        (state, action) pairs, as labels or ids, that the data never had; see
+        (state, action) pairs, as labels or ids, that the data lacks; see
         :func:`read_unseen`.
     notes
         Other warnings, as plain text.
@@ -133,7 +134,7 @@ def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
 
 
 def _check_folder(target: Path) -> None:
-    """Refuse a place that cannot be written before the work, not after it."""
+    """Refuse a place that cannot be written before the work begins."""
     if not target.parent.is_dir():
         raise InputError(f"{target}: no folder {target.parent}; make it first")
     check_writable(target)
@@ -153,9 +154,9 @@ def _kinds() -> str:
 
 
 def read_unseen(folder: PathLike) -> list[tuple[str, str]]:
-    """The state-action pairs that the log of a fitted folder never had (``unseen.csv``).
+    """The state-action pairs that the log of a fitted folder lacks (``unseen.csv``).
 
-    Empty where the folder has no such file.
+    Empty if the folder has no such file.
 
     >>> read_unseen("no such folder")
     []

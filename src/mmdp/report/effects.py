@@ -20,7 +20,7 @@ NEEDED = ("state", "action", "effect", "cost")
 
 
 def read_effects(file: PathLike, model: MMDP) -> tuple[Array, Array]:
-    """Effects and costs, each (S, A), or (M, S, A) where the table has a column ``model``.
+    """Effects and costs, each (S, A), or (M, S, A) if the table has a column ``model``.
 
     The CSV has the columns ``state, action, effect, cost``, with the labels or ids of the model,
     and one row for every action that is allowed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +22,8 @@ from mmdp.measures import (
     willingness_to_pay,
 )
 from mmdp.measures.tables import Cells, policy_cells
-from mmdp.methods import Method
+from mmdp.methods.base import Method
+from mmdp.methods.table import COMPARED, markov_policy, title_of
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Evaluation, Solution
@@ -74,7 +75,7 @@ class Facts:
         horizon: int | None = None,
         policy: MarkovPolicy | Solution | None = None,
         test: MMDP | None = None,
-        methods: Sequence[str | Method] = ("cadp", "wsu", "mvp"),
+        methods: Sequence[str | Method] = COMPARED,
         bound: Bound | float | None = None,
         resamples: int | None = None,
         information: bool | None = None,
@@ -124,9 +125,9 @@ class Facts:
     # -------------------------------------------------------------- the policy
     @cached_property
     def solution(self) -> Solution | None:
-        """How the policy was found; None where it was given without that, or for other models."""
+        """How the policy was found; None if that is not known, or if it is for other models."""
         if self.given is None:
-            _table_of(self.solved(0))  # refuse one without a table before more work
+            _table_of(self.solved(0))  # refuse a policy without a table before more work
             return self.solved(0)
         if not isinstance(self.given, Solution):
             return None
@@ -146,7 +147,7 @@ class Facts:
 
     @property
     def action_names(self) -> list[str]:
-        """Labels of the actions; ``action 0`` where they have none."""
+        """Labels of the actions; ``action 0`` and so on if they have none."""
         labels = self.model.action_labels
         return list(labels) if self.model.labelled["action"] else [f"action {x}" for x in labels]
 
@@ -185,13 +186,18 @@ class Facts:
 
     @cached_property
     def bound(self) -> Bound | None:
-        """The proven upper bound where one was given."""
+        """The proven upper bound, if one was given."""
         given = self._bound
         if given is None:
-            given = None if self.solution is None else self.solution.bound
+            given = None if self.solution is None else self.solution.certificate
         if given is None:
             return None
         bound = given if isinstance(given, Bound) else Bound(float(given), "given", "markov")
+        if bound.model and bound.model != self.model.fingerprint():
+            raise InputError(
+                "the bound was proven for other models; compute it for these, or give the policy "
+                "alone"
+            )
         value = self.evaluation.mean
         if not bound.value >= value - 1e-6 * max(1.0, abs(value)):
             raise InputError(
@@ -296,13 +302,13 @@ class Facts:
     # -------------------------------------------------------------- times and states
     @cached_property
     def weights(self) -> Array | None:
-        """(T, M, S) b_{t,m}(s) under the policy; None where they would take too much memory."""
+        """(T, M, S) b_{t,m}(s) under the policy; None if they would take too much memory."""
         size = self.horizon * self.model.n_models * self.model.n_states
         return None if size > LARGEST_WEIGHTS else model_weights(self.policy, self.model)
 
     @cached_property
     def telling_state(self) -> int:
-        """The state that moves the weights most over all times: where the state tells the model."""
+        """The state that moves the weights most: the one that says most about the model."""
         assert self.weights is not None
         # |b_{t,m}(s) - lambda_m P(s at t)|, summed over times and models
         expected = self.weights.sum(axis=1, keepdims=True) * self.model.weights[None, :, None]
@@ -310,7 +316,7 @@ class Facts:
 
     @property
     def models_in_play(self) -> float:
-        """How many equally likely models are as uncertain as those left at the last decision."""
+        """How many equally likely models would be as uncertain as at the last decision."""
         assert self.weights is not None
         return float(plots.informed(self.weights)[-1, 0])
 
@@ -327,7 +333,7 @@ class Facts:
     # -------------------------------------------------------------- knowing more
     @cached_property
     def best(self) -> Solution | None:
-        """The best Markov solution at hand; None where only a policy was given."""
+        """The best Markov solution at hand; None if only a policy was given."""
         found = [self.solved(i) for i in range(len(self.methods))]
         found += [] if self.solution is None or self.given is None else [self.solution]
         markov = [x for x in found if isinstance(x.policy, MarkovPolicy)]
@@ -341,7 +347,7 @@ class Facts:
 
     @cached_property
     def information(self) -> pd.DataFrame | None:
-        """EVPI and EVPPI (:func:`mmdp.measures.information_table`); None where not computed."""
+        """EVPI and EVPPI (:func:`mmdp.measures.information_table`); None if not computed."""
         names = self.model.parameters
         wanted = self._information
         if wanted is None:
@@ -353,7 +359,7 @@ class Facts:
 
     @cached_property
     def stability(self) -> Stability | None:
-        """What changes when the models are drawn again; None where not computed."""
+        """What changes when the models are drawn again; None if not computed."""
         count = self._resamples
         if count is None:
             count = RESAMPLES if self.work <= QUICK_RESAMPLES and self.model.n_models > 1 else 0
@@ -371,7 +377,7 @@ class Facts:
 
     @cached_property
     def sizes(self) -> pd.DataFrame | None:
-        """Return on held-out models by the number of models solved; None where not computed."""
+        """Return on held-out models by the number of models solved; None if not computed."""
         available = self.model.n_models if self.test is not None else -(-self.model.n_models // 2)
         wanted = self.work <= QUICK_SIZES if self._enough is None else self._enough
         if not wanted or available <= FEWEST or not self.methods:
@@ -403,7 +409,7 @@ class Facts:
     # -------------------------------------------------------------- cost and effect
     @cached_property
     def willingness(self) -> WillingnessToPay | None:
-        """The sweep of the willingness to pay; None where cost and effect are not known apart."""
+        """The willingness-to-pay sweep; None if cost and effect are not given separately."""
         if self._effects is None or self._costs is None:
             return None
         self._say("willingness to pay")
@@ -416,28 +422,8 @@ class Facts:
 
 def _table_of(found: Any) -> MarkovPolicy:
     """The Markov policy of what was given or computed."""
-    if isinstance(found, MarkovPolicy):
-        return found
-    if not isinstance(found, Solution):
-        raise InputError(f"policy must be a MarkovPolicy or a Solution, not {type(found).__name__}")
-    if not isinstance(found.policy, MarkovPolicy):
-        raise InputError(
-            f"a report shows a policy of time and state, and {found.method} has none; name cadp, "
-            "wsu, mvp, gradient or mirror first"
-        )
-    return found.policy
+    return markov_policy(found, "a report shows", argument="methods")
 
 
 def _is_cadp(method: Any) -> bool:
     return method == "cadp" or getattr(method, "name", None) == "cadp"
-
-
-NAMES: Mapping[str, str] = {
-    "cadp": "CADP", "wsu": "WSU", "mvp": "MVP", "gradient": "Gradient", "mirror": "Mirror",
-    "qmdp": "QMDP", "mixts": "MixTS", "pomcp": "POMCP", "rollout": "Rollout", "oracle": "Oracle",
-}  # fmt: skip
-
-
-def title_of(method: str) -> str:
-    """A method's name as people write it."""
-    return NAMES.get(method, method)

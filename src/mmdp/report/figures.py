@@ -12,7 +12,7 @@ from mmdp.report.pictures import PICTURES
 
 
 def drawing(facts: Facts, kind: str) -> Markup | None:
-    """A picture as SVG that can stand in the page; None if there is nothing to show."""
+    """A picture as SVG for the page; None if there is nothing to show."""
     picture = PICTURES[kind]
     with plots.ink(plots.INK):
         axis = picture.draw(facts)

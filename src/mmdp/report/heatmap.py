@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mmdp import plots
 from mmdp.report.facts import Facts
 
-MOST_CELLS = 400_000  # of the heat map: more states are left out, the least visited first
+MOST_CELLS = 400_000  # of the heat map; beyond that the least visited states are left out
 MOST_ROWS = 60  # of the table in words
 MANY_STATES = 80  # the heat map begins with the most visited ones
 
@@ -31,7 +31,7 @@ class HeatMap:
 
     @cached_property
     def states(self) -> list[int]:
-        """The states of the map in their order; all of them unless the page grew too large."""
+        """The states of the map in their order; all of them unless the page would be too large."""
         most = max(1, MOST_CELLS // self.facts.horizon)
         return np.sort(self.facts.most_visited[:most]).tolist()
 
@@ -56,7 +56,7 @@ class HeatMap:
 
     @property
     def share(self) -> float:
-        """Of the time, spent in the states of the table."""
+        """Share of the time spent in the states of the table."""
         return float(self.visits[self.rows].sum()) / max(float(self.visits.sum()), 1e-300)
 
     def runs(self, state: int) -> list[tuple[int, int, str]]:

@@ -17,7 +17,7 @@ MOST_CURVES = 7  # of the acceptability picture
 
 @dataclass(frozen=True)
 class Picture:
-    """``draw`` gives axes of one figure, or None where there is nothing to show."""
+    """``draw`` gives axes of one figure, or None if there is nothing to show."""
 
     title: str
     draw: Callable[[Facts], Axes | None]
@@ -77,7 +77,7 @@ def _trace(facts: Facts) -> Axes | None:
 
 def _information(facts: Facts) -> Axes | None:
     table = facts.information
-    if table is None or len(table) < 3:  # the whole and one parameter need no picture
+    if table is None or len(table) < 3:  # a single parameter needs no picture
         return None
     rows = table.iloc[1:16]
     axis = plots.new_axis(6.0, 1.3 + 0.32 * len(rows))

@@ -60,7 +60,7 @@ class Cautions:
 
     @cached_property
     def drop(self) -> float | None:
-        """What the policy loses on held-out models, if that is more than chance."""
+        """What the policy loses on test models, if that is more than chance."""
         tested, found = self.facts.held_out, self.facts.evaluation
         if tested is None:
             return None
@@ -89,7 +89,7 @@ class Cautions:
 
     @cached_property
     def gain(self) -> float | None:
-        """What a method of the table returns more than a policy that was given."""
+        """How much more a method of the table returns than the given policy."""
         best = self.facts.best
         if self.facts.given is None or best is None:
             return None

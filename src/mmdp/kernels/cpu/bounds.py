@@ -74,7 +74,7 @@ def _prices(t_from, t_to, y, lo, hi, allowed, h, best):  # type: ignore[no-untyp
 
 
 class _Place(NamedTuple):
-    """Where a descent stands (see :meth:`mmdp.kernels.problem.Kernel.descend`)."""
+    """The position of a descent (see :meth:`mmdp.kernels.problem.Kernel.descend`)."""
 
     y: Array
     u: Array
@@ -138,7 +138,7 @@ class CpuBounds(CpuPairs, NumpyBounds):
         u: Array | None = None,
     ) -> Array:  # fmt: skip
         x = problem if y is None else changed(problem, r=problem.r - y)
-        found = self.backward(x, horizon, "own", keep_actions=u is not None)
+        found = self.backward(x, horizon, "own", keep=("actions",) if u is not None else ())
         if u is not None:
             assert found.actions is not None
             own, places = found.actions, u

@@ -1,11 +1,11 @@
 """CADP's sweeps on the CPU, without the work that cannot matter.
 
-A two-way sweep improves the policy in both passes, with q of all steps kept in between. The
-forward pass begins where the last backward pass first changed an action, the backward pass
-where the forward pass last changed one: before and after, weights, values and choices are as
-they were. In between a row of q is computed again only if it leads to a value that has moved.
-If the forward pass changes nothing, the policy is a local maximum and no backward pass is
-needed to say so.
+A two-way sweep improves the policy in both passes and keeps q of all steps in between. The
+forward pass begins at the first step whose action the last backward pass changed; the backward
+pass begins at the last step whose action the forward pass changed. Outside of that range
+weights, values and choices are unchanged. Inside it, a row of q is computed again only if one of
+its next values has changed. If the forward pass changes nothing, the policy is a local maximum,
+and no backward pass is needed to confirm it.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from mmdp.kernels.numpy_episodes import (
 from mmdp.kernels.planner import SAMPLED, TREE, VALUES, PlannerTables
 from mmdp.kernels.problem import Array, IntArray, Problem
 
-MODELS_AT_ONCE = 8  # models of a piece of work: one cache line of p
-IN_CACHE = 2**12  # numbers of the beliefs of the episodes that move step by step together
+MODELS_AT_ONCE = 8  # models per piece of work: one cache line of p
+IN_CACHE = 2**12  # numbers that the beliefs of episodes moving together may take
 
 # Indices are unsigned: numba then drops its test for negative ones.
 _U = np.uint64
@@ -103,7 +103,7 @@ def _markov(m, horizon, n_states, world, cdf, actions, probabilities, lanes):  #
                         a = _U(b)
             row = s * n_actions + a
             k = _move(cdf_t, world.indptr, row, lanes.keys[e], t)
-            if k == _U(len(cdf_t)):  # an action missing in this model ends the episode
+            if k == _U(len(cdf_t)):  # an action that this model lacks ends the episode
                 lanes.states[e] = n_states
                 continue
             # the mean reward of (s, a) has less noise than that of the drawn next state
@@ -122,9 +122,9 @@ def _dot(x, y):  # type: ignore[no-untyped-def]
 
 @jit(**SUMS, helper=True)
 def _learn(belief, use_transitions, p, reward_sd, r, reward):  # type: ignore[no-untyped-def]
-    """Bayes' rule in place for the likelihoods p (M') of the step, and of the reward.
+    """Bayes' rule in place, for the likelihoods p (M') of the step and that of the reward.
 
-    Whether any model explains the step; if none does, the belief stays.
+    Returns whether any model explains the step; if none does, the belief stays.
     """
     n_models = _U(len(belief))
     if use_transitions:

@@ -21,9 +21,9 @@ from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.problem import TIE, Array, IntArray, Problem
 
 _U = np.uint64
-EPS = 2.0**-50  # of rounding, per step and relative to the values
+EPS = 2.0**-50  # rounding error per step, relative to the values
 LONG = 32  # mean number of next states per row from which actions are eliminated
-MOST_TERMINAL = 1e6  # times the largest reward up to which that is done
+MOST_TERMINAL = 1e6  # terminal values, in units of the largest reward, up to which that is done
 
 
 class State(NamedTuple):

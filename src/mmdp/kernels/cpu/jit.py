@@ -1,9 +1,9 @@
-"""Compilation of the CPU kernels: numba.njit and all that we ask of numba beyond its manual.
+"""Compilation of the CPU kernels: numba.njit, and what we use of numba beyond its manual.
 
-numba's own manual knows neither ``_nrt`` (no code to count references: the kernels allocate
-nothing, and the counts are atomic) nor ``no_cpython_wrapper`` (no code to call a helper from
-Python), nor where it looks whether cached code is up to date, nor how it begins to compile.
-If a version of numba lacks one of these, the kernels do without.
+The manual mentions neither ``_nrt`` (no code to count references: the kernels allocate nothing,
+and the counts are atomic) nor ``no_cpython_wrapper`` (no code to call a helper from Python), nor
+how numba finds out whether cached code is up to date, nor how it begins to compile. If a version
+of numba lacks one of these, the kernels do without.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FUSED: dict[str, Any] = {**FAST, "fastmath": {"contract"}}
 
 
 class _Announcer(event.Listener):  # type: ignore[misc]
-    """numba tells when it compiles, which it does not if its cache has the code."""
+    """numba reports when it compiles; it does not if its cache has the code."""
 
     def on_start(self, event: Any) -> None:
         announce()
@@ -65,9 +65,9 @@ def _known(option: str) -> bool:
 
 
 def _stamp(compiled: Any) -> None:
-    """Let a cached function depend on all kernels: it holds code of others that it calls.
+    """Let a cached function depend on all kernel files: it contains code that it calls.
 
-    numba looks at the function's own file alone.
+    numba checks only the function's own file.
     """
     index: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if hasattr(index, "_source_stamp"):
@@ -84,9 +84,9 @@ _SOURCES = _sources()
 
 
 def _shielded(compiled: Any) -> Any:
-    """Compile in a thread of its own: Ctrl-C in the middle of LLVM's work can crash Python.
+    """Compile in a separate thread: Ctrl-C in the middle of LLVM's work can crash Python.
 
-    Python hands Ctrl-C to the main thread only; it waits for the compiler and raises then.
+    Only the main thread receives Ctrl-C; it waits for the compiler and raises afterwards.
     """
     plain = getattr(compiled, "_compile_for_args", None)
     if plain is None:
@@ -103,7 +103,7 @@ def _shielded(compiled: Any) -> Any:
 
 
 def _in_a_thread(work: Callable[[], Any]) -> Any:
-    """Run elsewhere to the end; an interruption meanwhile is raised afterwards."""
+    """Run to the end in another thread; an interruption meanwhile is raised afterwards."""
     result: list[Any] = []
     error: list[BaseException] = []
 

@@ -2,12 +2,12 @@
 
 Unnormalised beliefs (lambda_i c, lambda_j) with c = exp(h g), g = -K..K-1, make a Bayes update a
 shift of g by log(p_i / p_j) / h: the same shift, and the same weights of the two points around
-it, for every g. So that a shift is one read, w has three times the grid's length: its middle is
+it, for every g. To make a shift a single read, w has three times the grid's length: its middle is
 the grid, and the outer thirds continue it along the line to the value of model j alone (below)
-and along the ray that rises as model i alone does (above). W is convex, so both lie above it.
+and along the ray that rises like model i alone (above). W is convex, so both lie above it.
 
-The occupancy comes by the transpose of all of this: masses are pushed to shifted places, and
-what falls into the outer thirds is folded back onto the ends of the lines.
+The occupancy is the transpose of all of this: masses are pushed to shifted places, and what falls
+into the outer thirds is folded back onto the ends of the lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mmdp.kernels.cpu.steps import edges
 from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.problem import Array, IntArray, Pairs, Problem
 
-PIECES = 4  # of a thread: pairs that lead apart cost more than others
+PIECES = 4  # per thread: pairs of very different models cost more than others
 
 # Indices are unsigned: numba then drops its test for negative ones, and loops become SIMD.
 _U = np.uint64

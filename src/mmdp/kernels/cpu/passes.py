@@ -4,8 +4,8 @@ A backward pass streams p once per time step and is bound by memory bandwidth. A
 pattern is finished before the next begins, so q of one state stays in the cache. One thread
 finishes a state, so results do not depend on the number of threads.
 
-numba optimises a helper again inside each of its callers, which is what compiling takes its
-time for: there are two passes and few helpers.
+numba optimises a helper again inside each of its callers, and that takes most of the compile
+time. Hence two passes and few helpers.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.cpu.jit import FAST, SUMS, jit
-from mmdp.kernels.cpu.rows import WIDTH, row_sum
+from mmdp.kernels.cpu.rows import row_sum
 from mmdp.kernels.cpu.steps import done, take
 from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned
 
 # Indices are unsigned: numba then drops its test for negative ones, which halves the code.
 _U = np.uint64
 
-WEIGHTED, OWN, ACTIONS, PROBABILITIES = range(4)  # what a backward pass takes in each state
+WEIGHTED, OWN, ACTIONS, PROBABILITIES = range(4)  # how a backward pass decides in each state
 
 
 class Ground(NamedTuple):
@@ -63,7 +63,7 @@ class Orders(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a pass reads and writes; what is not wanted has length 0, or 1 along time."""
+    """What a pass reads and writes; unused parts have length 0, or 1 along time."""
 
     actions: IntArray  # (T, S)
     probabilities: Array  # (T, S, A)
@@ -125,16 +125,6 @@ def _mass(x, lo, hi):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit(**SUMS, helper=True)
-def _few_models(p, v, indices, start, stop, r, gamma, out):  # type: ignore[no-untyped-def]
-    """What row_sum does, with the loop over entries inside: for less than a vector of models."""
-    for m in range(_U(p.shape[1])):
-        total = 0.0
-        for k in range(start, stop):
-            total += p[k, m] * v[_U(indices[k]), m]
-        out[m] = r[m] + gamma * total
-
-
 @jit(**FAST, helper=True)
 def _choose(G, incumbent):  # type: ignore[no-untyped-def]
     """The maximiser of G (-inf: not allowed): ties to the incumbent, else the lowest action."""
@@ -163,7 +153,7 @@ def _any_moved(moved, indices, start, stop):  # type: ignore[no-untyped-def]
 @jit(**FAST)
 def back(marks, rank, edges, lo, hi, do, x, c, w):  # type: ignore[no-untyped-def]
     """The steps do.top..0 over the models lo..hi; threads share the states of each step."""
-    n_actions, wide = x.allowed.shape[2], x.p.shape[2] >= WIDTH
+    n_actions = x.allowed.shape[2]
     first, last = np.int64(lo), np.int64(hi)
     lo, hi = _U(lo), _U(hi)
     all_rows = do.mode != ACTIONS or do.keep_q or do.keep_gradient
@@ -189,13 +179,9 @@ def back(marks, rank, edges, lo, hi, do, x, c, w):  # type: ignore[no-untyped-de
                 if do.lazy and not _any_moved(c.moved[t + 1], x.indices, _U(start), _U(stop)):
                     continue
                 fresh = True
-                if wide:
-                    row_sum(
-                        p, v_next, None, x.indices, start, stop, first, last, r[s, a], x.gamma,
-                        q[a],
-                    )  # fmt: skip
-                else:
-                    _few_models(p, v_next, x.indices, _U(start), _U(stop), r[s, a], x.gamma, q[a])
+                row_sum(
+                    p, v_next, None, x.indices, start, stop, first, last, r[s, a], x.gamma, q[a]
+                )
             if do.lazy and not do.everywhere and not fresh and c.held[t, s] == old:
                 c.moved[t, s] = False
                 continue
@@ -273,7 +259,7 @@ def fore(marks, rank, edges, models, since, choosing, x, c, w):  # type: ignore[
     """b under the actions, from b at step ``since`` on (-1: from the first).
 
     If ``choosing``, the actions after ``since`` are improved on the way by the q that is kept:
-    by turns, the states of a step choose and the models move on.
+    in turn, the states of a step choose and the models move on.
     """
     n_actions, horizon, lowest = x.allowed.shape[2], len(c.actions), max(since, 0)
     zero, width = _U(0), _U(x.p.shape[2])

@@ -1,10 +1,10 @@
 """Sums over the entries of a row for many models at once, as vector code.
 
-A block of models is summed in registers over all entries of the row: p and v are read, and
-nothing is written but the result. (A loop over models for every few entries, which is what
-numba's compiler makes vectors of, reads and writes its sums each time, and is bound by that.)
-A model's terms are added in the order of the entries whatever the block it falls in, so a
-result does not depend on how the models are split among threads.
+A block of models is summed in registers over all entries of the row: p and v are read, and only
+the result is written. (numba by itself vectorises a loop over models for a few entries at a time,
+which reads and writes the sums each time and is limited by that.) The terms of a model are added
+in the order of the entries, whatever block it is in, so results do not depend on how the models
+are split among threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from mmdp.kernels.cpu.jit import FAST, jit
 
-# Numbers of a vector: a register holds them.
+# Numbers in a vector register.
 WIDTH = 8 if llvmlite.binding.get_host_cpu_features().get("avx512f") else 4
 MANY, SOME = 8, 4  # vectors of a block
 _INT, _REAL = ir.IntType(64), ir.DoubleType()
@@ -48,7 +48,7 @@ def _block(vectors: int, width: int) -> Any:
         return builder.shuffle_vector(first, empty, lanes)
 
     def add_product(builder: Any, total: Any, x: Any, y: Any) -> Any:
-        # left to itself the compiler fuses in blocks of one size and not in those of another
+        # by itself the compiler fuses in blocks of one size and not in those of another
         kind = ir.FunctionType(vector, [vector] * 3)
         name = f"llvm.fmuladd.v{width}f64" if width > 1 else "llvm.fmuladd.f64"
         function = cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]

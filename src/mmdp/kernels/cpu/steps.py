@@ -1,17 +1,17 @@
 """Threads that walk through the steps of a pass together, inside compiled code.
 
-A pass is a number of steps, each of a number of pieces; a step may begin when the one before
-is done. ``take`` hands out pieces in order to whoever asks, and waits where a piece belongs
-to a step that may not begin yet; ``done`` counts a finished piece. Nobody waits for a thread,
-only for pieces that a running thread has taken: a helper that comes late or never costs
-nothing, and one thread alone walks through all of it.
+A pass has steps, and a step has pieces; a step may begin when the one before is done. ``take``
+hands out pieces in order to whoever asks, and waits if a piece belongs to a step that may not
+begin yet; ``done`` counts a finished piece. Nobody waits for a thread, only for pieces that a
+running thread has taken: a helper that comes late or never costs nothing, and one thread alone
+can do all of it.
 
-A thread that loses its core in the middle of a piece holds all others up, at every step anew
-where neighbours are busy. So a wait has a limit, a few times what a piece takes: who waits
-longer spins no more, and notes it. Once in a while that happens on any machine. When it happens
-more often it is crowded: all but one thread leave the pass, and the next passes are walked by
-half as many threads, for half a second, then longer each time.
-Where the C library lacks the calls for that (Windows) there are no helpers.
+A thread that loses its core in the middle of a piece holds up all others, and if other programs
+are busy that happens at every step. So a wait has a limit, a few times what a piece takes: a
+thread that waits longer stops spinning and counts it. Now and then that happens on any machine.
+If it happens more often, the machine is crowded: all but one thread leave the pass, and the next
+passes get half as many threads, for half a second, then longer each time.
+If the C library lacks the calls for that (Windows), there are no helpers.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Call = Callable[[Marks, int], None]
 
 POSSIBLE = sys.platform != "win32"  # whether several threads may walk together
 _TAKEN, _FINISHED, _HELD_UP, _WHERE, _LEFT, _PATIENCE = 0, 16, 32, 33, 34, 35  # slots, by line
-OFTEN = 3, 8  # it is crowded when more than 3 steps, and one in 8 so far, were held up
-PIECES = 2  # a thread and step
-SPINS = 256  # looks between two looks at the clock
-NAP = 50  # microseconds
+OFTEN = 3, 8  # crowded: more than 3 steps, and more than one in 8 so far, were held up
+PIECES = 2  # per thread and step
+SPINS = 256  # tries between two looks at the clock
+NAP = 50  # microseconds that a waiting thread sleeps
 SHORTEST = 300_000  # nanoseconds that any wait may last
-NS_PER_WORK = 3.0  # the same by the multiply-adds of a piece: three times what it takes
+NS_PER_WORK = 3.0  # the same per multiply-add of a piece: three times what it takes
 _rest = 0.5  # seconds without helpers after it was crowded
 _alone_until = 0.0
 _fewer = 1  # threads until then: half of those that were too many
@@ -55,7 +55,7 @@ def new_marks(work: int = 0) -> Marks:
 
 
 def walk(team: Team, work: int, call: Call) -> None:
-    """``call(marks, rank)`` on the threads of the team, for a pass of ``work`` a step.
+    """``call(marks, rank)`` on the threads of the team, for a pass of ``work`` per step.
 
     Rank 0 stays to the end; the others leave when it is crowded.
     """
@@ -75,7 +75,7 @@ def walk(team: Team, work: int, call: Call) -> None:
 
 
 def pieces(threads: int) -> int:
-    """Pieces a step for that many threads: a few each, for the case that one is held up."""
+    """Pieces per step for that many threads: a few each, in case one is held up."""
     return 1 if threads == 1 else PIECES * threads
 
 
@@ -92,7 +92,7 @@ def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _add_one(typing: Any, array: Any, index: Any) -> Any:
-    """array[index] += 1 as one indivisible step; gives the number before."""
+    """array[index] += 1 atomically; returns the number before."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         one = ir.Constant(ir.IntType(64), 1)
@@ -127,7 +127,7 @@ def _set(typing: Any, array: Any, index: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _nap(typing: Any, microseconds: Any) -> Any:
-    """Sleep for so long, by the C library."""
+    """Sleep, by the C library."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32)])
@@ -140,7 +140,7 @@ def _nap(typing: Any, microseconds: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _clock(typing: Any) -> Any:
-    """Nanoseconds of a clock that never goes back, by the C library."""
+    """Nanoseconds of a monotonic clock, by the C library."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         whole = ir.IntType(64)

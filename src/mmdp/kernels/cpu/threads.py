@@ -1,7 +1,7 @@
 """A small team of threads for code that releases the interpreter lock.
 
-Workers sleep while there is nothing to do, take pieces of work one by one (so a busy
-neighbour slows only the piece it sits on) and live until the process ends. Teams may be
+Workers sleep while there is nothing to do, take pieces of work one by one (so that another busy
+program slows only one piece) and live until the process ends. Teams may be
 used from several threads at once: each call brings its own pieces.
 """
 
@@ -54,7 +54,7 @@ class Team:
         return cls(size)
 
     def each(self, function: Callable[[Any], None], pieces: Sequence[Any]) -> None:
-        """Run ``function`` on every piece; returns when all are done, raises what one raised."""
+        """Run ``function`` on every piece; returns when all are done, or raises what one raised."""
         if self.size == 1 or len(pieces) == 1:
             for piece in pieces:
                 function(piece)

@@ -37,8 +37,8 @@ def hashed(key, counter):  # type: ignore[no-untyped-def]
 def search(cumulative, start, stop, u):  # type: ignore[no-untyped-def]
     """First k in start..stop whose cumulative probability exceeds u times the total.
 
-    Halving without branches, since where a draw falls cannot be predicted; nor can the length
-    of short rows, so the last two halvings are always made.
+    Bisection without branches, because the processor cannot predict where a draw falls; nor can
+    it predict the length of short rows, so the last two steps are always made.
     """
     target = u * cumulative[stop - _U(1)]
     count = stop - start
@@ -121,7 +121,7 @@ def _rollout(plan, t, s, m, key, counter):  # type: ignore[no-untyped-def]
             left = _U(np.int64(hashed(key, counter) * count))
             counter += _U(1)
             a = left
-            if count < n_actions:  # the one before which so many are allowed
+            if count < n_actions:  # the action with so many allowed ones before it
                 open_s, a = plan.allowed[t if len(plan.allowed) > 1 else _U(0), s], _U(0)
                 while left > _U(0) or not open_s[a]:
                     left -= _U(open_s[a])
@@ -137,7 +137,7 @@ def _rollout(plan, t, s, m, key, counter):  # type: ignore[no-untyped-def]
 
 @jit(**FAST, helper=True)
 def _ucb(allowed, visits, tried, sums, exploration):  # type: ignore[no-untyped-def]
-    """The allowed action of the highest upper confidence bound; one not tried comes first."""
+    """The allowed action with the highest upper confidence bound; untried ones come first."""
     best, chosen, bonus = -np.inf, _U(0), np.log(visits)
     for a in range(_U(len(allowed))):
         if not allowed[a]:
@@ -165,7 +165,7 @@ def _decide(first, last, t0, lanes, queries, plan, room):  # type: ignore[no-unt
 
 @jit(**FAST, helper=True)
 def _grow(t0, s0, key, counter, queries, plan, room):  # type: ignore[no-untyped-def]
-    """The action of the best mean at (t0, s0), and the counter after the last draw."""
+    """The action with the best mean at (t0, s0), and the counter after the last draw."""
     n_states, n_actions = _U(plan.allowed.shape[1]), _U(plan.allowed.shape[2])
     n_models, horizon = _U(len(room.beliefs)), _U(len(plan.exploration))
     centred, mask = len(plan.values) > 0, _U(len(room.nodes) - 1)
@@ -264,7 +264,7 @@ _last: tuple[weakref.ref[Any], Array] | None = None
 
 
 def _cumulative(problem: Problem) -> Array:
-    """Of the problem asked for last, kept while that lives: one decision is little work."""
+    """Cumulative probabilities, kept for the last problem: a single decision is little work."""
     global _last
     known = _last
     if known is None or known[0]() is not problem.p:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from mmdp.kernels import compiling
 from mmdp.kernels.problem import IntArray, Problem
 
-Traced = Any  # an array on the device, or what stands for it while jax compiles
+Traced = Any  # an array on the device, or its stand-in while jax compiles
 
 
 class Arrays(NamedTuple):
@@ -47,7 +47,7 @@ def double() -> Iterator[None]:
 
 
 def _hear(event: str, duration_secs: float, **_: object) -> None:
-    """jax tells how long it has traced, lowered and compiled a function, each when it is done."""
+    """jax reports how long it took to trace, lower and compile a function."""
     if event.startswith("/jax/core/compile/"):
         compiling.add(duration_secs)
     if event.endswith("trace_duration") and duration_secs > LARGE:
@@ -77,7 +77,7 @@ class Cache:
                 self.held.move_to_end(key)
                 return value
         value = make()
-        # the lock may be held by the very thread in which an array dies: no lock in drop
+        # no lock in drop: the thread in which an array dies may hold it already
         drop = lambda _: self.held.pop(key, None)
         with self.lock:
             self.held[key] = ([weakref.ref(x, drop) for x in sources], value)
@@ -104,7 +104,7 @@ class Place(NamedTuple):
         return self.devices[0] if self.devices else jax.devices()[0]
 
     def put(self, array: Any, models: int | None = None) -> Any:
-        """On the device; over several, the axis ``models`` is padded with zeros and spread."""
+        """Copy to the device; over several, the axis ``models`` is padded with zeros and spread."""
         if array is None:
             return None
         array = np.ascontiguousarray(array)
@@ -123,7 +123,7 @@ class Place(NamedTuple):
         return jax.device_put(array, sharding)
 
     def arrays(self, problem: Problem, wide: bool = False, store: Any = np.float64) -> Arrays:
-        """The problem on the device with p in ``store``, from earlier calls if nothing changed."""
+        """The problem on the device with p in ``store``, reused if nothing has changed."""
         x = problem
 
         def kept(name: str, sources: Sequence[Any], make: Callable[[], Any], *how: Any) -> Any:
@@ -160,7 +160,7 @@ class Place(NamedTuple):
 
 
 class _Pattern(NamedTuple):
-    """Rows of one length: entry (R, L) of the pattern, nnz where padded; see Arrays."""
+    """Rows of one length: entry (R, L) of the pattern, nnz for padding; see Arrays."""
 
     entry: npt.NDArray[np.int64] | None  # None: entries are in this order already
     after: IntArray | None

@@ -17,7 +17,7 @@ from mmdp.kernels.jax.rows import Layout, Narrow, Tuning, Wide, is_sharp
 from mmdp.kernels.problem import Ascent, IntArray, Watch
 
 LONGEST = 256  # sweeps per block
-WATCHED = 0.03  # seconds per block that someone watches, once its length has grown
+WATCHED = 0.03  # seconds per block if there is a watch
 
 RUNNING, MAXIMUM, TOLERANCE = range(3)
 ENDS: tuple[Literal["limit", "maximum", "tolerance"], ...] = ("limit", "maximum", "tolerance")
@@ -25,7 +25,7 @@ ENDS: tuple[Literal["limit", "maximum", "tolerance"], ...] = ("limit", "maximum"
 
 # ------------------------------------------------------------------ on the device
 class State(NamedTuple):
-    """Where ascents stand: policy (T, S[, K]), returns (M[, K]), the others () or (K,)."""
+    """The state of ascents: policy (T, S[, K]), returns (M[, K]), the others () or (K,)."""
 
     policy: Traced
     returns: Traced
@@ -56,7 +56,7 @@ def _open(
     if is_sharp(start):
         first, _ = backward(on, horizon, "given", None, start)
         found = {"actions": start}
-        if two_way:  # not looked at before the first sweep's are there, but spread like them
+        if two_way:  # replaced by the first sweep; has its layout over devices
             shape = (horizon, *first.shape[:-1], on.A, first.shape[-1])
             found["q"] = jnp.broadcast_to(0.0 * jnp.expand_dims(first, -2), shape)
     else:
@@ -133,7 +133,7 @@ def ascend(x: Arrays, start: Traced | None, job: Job, tuning: Tuning) -> list[As
     ascents = _Ascents(x, start, job, tuning)
     watch, most = job.watch, LONGEST if job.watch is None else 1
     if watch is not None:
-        ascents.climb(job.tol, 0)  # compiles, so that the clock of who watches counts sweeps only
+        ascents.climb(job.tol, 0)  # compiles now, so that the times below are those of sweeps
         watch(*ascents.best())
     while ascents.running and ascents.made < job.max_sweeps:
         began = time.perf_counter()
@@ -147,7 +147,7 @@ def ascend(x: Arrays, start: Traced | None, job: Job, tuning: Tuning) -> list[As
 
 
 class _Ascents:
-    """Ascents that go together: their state on the device and what the host knows of it."""
+    """Ascents that run together: their state on the device and what the host knows of it."""
 
     def __init__(self, x: Arrays, start: Traced | None, job: Job, tuning: Tuning) -> None:
         self.x, self.tuning = x, tuning
@@ -183,7 +183,7 @@ class _Ascents:
         return bool(taken.any())
 
     def best(self) -> tuple[IntArray, float]:
-        """The best policy so far and its value; the policy travels only if it is a new one."""
+        """The best policy so far and its value; the policy is copied only if it is new."""
         values = [trace[-1] for trace in self.traces]
         k = int(np.argmax(values))
         if self.shown is None or values[k] > self.shown[1]:

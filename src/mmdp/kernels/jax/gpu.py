@@ -18,7 +18,7 @@ PROGRAMS_THAT_FILL = 2000
 
 
 def available() -> bool:
-    """Whether this jax can compile it; jax says that it will drop Triton kernels one day."""
+    """Whether this jax can compile it; jax has announced that it will drop Triton kernels."""
     try:
         from jax.experimental.pallas import triton
     except ImportError:

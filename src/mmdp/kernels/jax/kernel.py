@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +27,7 @@ from mmdp.kernels.problem import (
 
 Precision = Literal["double", "mixed"]
 
-TOGETHER = 2**30  # bytes of q or b that starts which go together may fill
+TOGETHER = 2**30  # bytes that q or b of starts run together may take
 
 
 class JaxKernel(NumbaKernel):
@@ -83,26 +83,21 @@ class JaxKernel(NumbaKernel):
         *,
         weights: Array | None = None,
         policy: Table | None = None,
-        keep_actions: bool = False,
-        keep_values: bool = False,
-        keep_gradient: bool = False,
-        keep_q: bool = False,
+        keep: Collection[str] = (),
     ) -> Backward:
-        wanted = {
-            "actions": choice == "weighted" or (choice == "own" and keep_actions),
-            "values": keep_values, "gradient": keep_gradient, "q": keep_q,
-        }  # fmt: skip
+        wanted = {*keep} - ({"actions"} if choice == "given" else set())
+        wanted |= {"actions"} if choice == "weighted" else set()
         with double():
             first, kept = run_backward(
                 self.place.arrays(problem), self.place.put(weights, models=-1),
                 self.place.put(_table(policy)), horizon=horizon, choice=choice,
-                keep=tuple(name for name in wanted if wanted[name]), tuning=self.tuning,
+                keep=tuple(sorted(wanted)), tuning=self.tuning,
             )  # fmt: skip
             found = {name: np.array(array) for name, array in kept.items()}
             first = np.array(first)
-        M = problem.n_models  # the device may hold more, which are empty
+        M = problem.n_models  # the device may hold more models, which are empty
         actions, values, q = (found.get(name) for name in ("actions", "values", "q"))
-        if choice == "given" and keep_actions:
+        if choice == "given" and "actions" in keep:
             actions = _given_actions(policy, horizon, problem.n_states)
         if values is not None:
             values = np.concatenate([values[..., :M], problem.terminal[None]])
@@ -132,9 +127,9 @@ class JaxKernel(NumbaKernel):
         """See :meth:`mmdp.kernels.problem.Kernel.ascend`.
 
         Without ``watch`` all sweeps are one compiled loop; with it the loop is cut into blocks
-        of some hundredths of a second. On an accelerator deterministic starts go together, and
+        of some hundredths of a second. On an accelerator deterministic starts run together, and
         ``watch`` sees the best of them. In mixed precision it sees values in 64 bits, and the
-        trace is that of the climb in 64 bits.
+        trace is that of the ascent in 64 bits.
         """
         job = Job(horizon, float(tol), max_sweeps, sweeps == "two-way", watch)
         if self.precision == "double":
@@ -154,7 +149,7 @@ class JaxKernel(NumbaKernel):
     def _ascend(
         self, problem: Problem, starts: Iterable[Table | None], job: Job, store: Any
     ) -> list[Ascent]:
-        """All starts with p in ``store``, in groups that go together."""
+        """All starts with p in ``store``, in groups that run together."""
         ends: dict[int, Ascent] = {}
         for group in self._groups(problem, starts, job):
             tables, wide = list(group.values()), len(group) > 1
@@ -170,9 +165,9 @@ class JaxKernel(NumbaKernel):
     def _groups(
         self, problem: Problem, starts: Iterable[Table | None], job: Job
     ) -> Iterator[dict[int, Table | None]]:
-        """Which starts go together, by number: deterministic ones, as many as memory is meant for.
+        """Which starts run together, by number: deterministic ones, as many as memory allows.
 
-        A start is asked for when its group is made up.
+        A start is computed when its group is formed.
         """
         each = 8 * job.horizon * problem.n_states * problem.n_models
         each *= problem.n_actions if job.two_way else 1
@@ -184,7 +179,7 @@ class JaxKernel(NumbaKernel):
                 continue
             group[k] = start
             if job.watch is not None and k == 1 == len(group) - 1:
-                # the next ones may take long to make: someone may want the first instead
+                # the next ones may take long: whoever watches may be content with the first
                 group[0] = (opened := self._opened(problem, job.horizon, group[0]))[0]
                 job.watch(*opened)
             if len(group) == most:

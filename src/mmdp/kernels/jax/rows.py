@@ -12,8 +12,8 @@ from jax import lax
 from mmdp.kernels.jax import gpu
 from mmdp.kernels.jax.arrays import Arrays, Place, Traced
 
-WRITTEN_OUT = 64  # terms of a sum that one compiled loop reads with many loads under way
-FEW = 16  # actions over which a reduction is written out, so that it fuses into its reader
+WRITTEN_OUT = 64  # terms up to which a sum is written out, to have many loads under way
+FEW = 16  # actions up to which a reduction is written out, so that it fuses with what reads it
 
 
 class Tuning(NamedTuple):
@@ -30,8 +30,8 @@ class Tuning(NamedTuple):
 
     @staticmethod
     def suited(place: Place) -> Tuning:
-        """To these devices; our own kernel cannot be spread over several, and a CPU gains
-        nothing by starts that go together."""
+        """For these devices. Our own kernel cannot be spread over several, and a CPU gains
+        nothing from starts that run together."""
         cuda = "cuda" in str(place.first).lower()
         one = place.devices is None or len(place.devices) == 1
         rows = cuda and one and gpu.available()
@@ -39,7 +39,7 @@ class Tuning(NamedTuple):
 
 
 def at(array: Traced, t: Traced) -> Traced:
-    """The slice of time t of an array that may not vary with time."""
+    """The slice at time t of an array whose time axis may have length 1."""
     return array[0] if array.shape[0] == 1 else array[t]
 
 
@@ -84,7 +84,7 @@ class Layout:
         return at(self.x.r, t) + self.x.discount * expected.reshape(shape)
 
     def gradient(self, t: Traced, b: Traced, q: Traced) -> Traced:
-        """G = sum_m b q: the only place in which models meet; -inf if not allowed."""
+        """G = sum_m b q, the only sum over models; -inf if not allowed."""
         G = (jnp.expand_dims(b, -2) * q).sum(axis=self.models_of_q)
         allowed = at(self.x.allowed, t)
         return jnp.where(allowed.reshape(allowed.shape + (1,) * (G.ndim - 2)), G, -jnp.inf)
@@ -125,7 +125,7 @@ class Layout:
         raise NotImplementedError
 
     def returns(self, first: Traced) -> Traced:
-        """Of every model, from the values at the first step."""
+        """Returns of every model, from the values at the first step."""
         raise NotImplementedError
 
     def _over_models(self, pi: Traced) -> Traced:
@@ -133,7 +133,7 @@ class Layout:
         raise NotImplementedError
 
     def _rows(self, pi: Traced) -> Traced | None:
-        """(S,) rows s * A + a if these can be computed alone."""
+        """(S,) rows s * A + a if they can be computed on their own, else None."""
         raise NotImplementedError
 
     def _expect(self, p: Traced, v: Traced, rows: Traced | None = None) -> Traced:
