@@ -244,11 +244,8 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
 
 
 def _check_certify(certify: bool | float, method: Method) -> None:
-    if certify is True or certify is False:
-        seconds = 1.0
-    else:
-        seconds = certify
-    if not seconds > 0:
+    number = isinstance(certify, (int, float, np.number))
+    if not number or not (certify is False or certify > 0):
         raise InputError(f"certify must be True or a positive number of seconds, not {certify!r}")
     if certify:
         every = 'use mmdp.bound(model, horizon, "pairs"), which holds for every policy'
@@ -274,10 +271,12 @@ def _certified(
     except KeyboardInterrupt:  # before any bound was found: the policy is kept
         return dataclasses.replace(solution, status=Status.INTERRUPTED)
     least = found if own is None or found.value < own.value else own
-    proven = least.gap(solution.value) <= PROVEN
+    status = Status.INTERRUPTED if "interrupted" in found.details else solution.status
+    if least.gap(solution.value) <= PROVEN:
+        status = Status.OPTIMAL
     seconds = solution.seconds + found.seconds
     return dataclasses.replace(
-        solution, certificate=least, status=Status.OPTIMAL if proven else solution.status,
+        solution, certificate=least, status=status,
         provenance=dataclasses.replace(solution.provenance, seconds=seconds),
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -93,6 +94,51 @@ def test_an_ascent_that_stops_early_is_noticed():
 
     with pytest.raises(AssertionError):
         check_kernel(Early(), seeds=range(6))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda plain: {"watch": lambda policy, value: plain(0 * policy, value)},
+        lambda plain: {"watch": lambda policy, value: _swallowed(plain, policy, value)},
+        lambda plain: {"tol": 0.0},
+    ],
+)
+def test_a_broken_promise_of_an_ascent_is_noticed(fault):
+    """Another policy to watch, what it raises lost, the tolerance ignored."""
+
+    class Broken(NumpyKernel):
+        def ascend(self, problem, horizon, starts, *, watch=None, **options):
+            changed = fault(watch or (lambda policy, value: None))
+            return super().ascend(
+                problem, horizon, starts, **{"watch": watch, **options, **changed}
+            )
+
+    with pytest.raises(AssertionError):
+        check_kernel(Broken(), seeds=range(12))
+
+
+def _swallowed(watch, policy, value):
+    with contextlib.suppress(Exception):
+        watch(policy, value)
+
+
+def test_masks_of_another_shape_are_refused():
+    x = random_model(3, n_models=4, n_states=3, n_actions=2, horizon=0, masks=False).problem
+    for mask in (np.ones((1, 3, 2)), np.ones((1, 2, 2), bool), np.ones((3, 2), bool)):
+        with pytest.raises(mmdp.InputError, match="allowed actions must be booleans of shape"):
+            x.restricted(mask)
+    with pytest.raises(mmdp.InputError, match="no action is allowed in state 0 at time 0"):
+        x.restricted(np.zeros((2, 3, 2), bool))
+    short = x.restricted(np.ones((3, 3, 2), bool))
+    for backend in ("numpy", "numba"):
+        with pytest.raises(mmdp.InputError, match="allowed covers 3 time steps, the horizon is 5"):
+            kernels.get(backend).ascend(short, 5, [None])
+
+
+def test_what_is_no_kernel_is_refused():
+    with pytest.raises(mmdp.InputError, match="backend must be a name or a kernel, not 3"):
+        kernels.get(3)
 
 
 def test_what_watch_raises_ends_the_ascent():

@@ -108,6 +108,7 @@ def bound(
     except KeyboardInterrupt:
         if not search.found:
             raise
+        search.details["interrupted"] = True
     return search.result(time.perf_counter() - started)
 
 

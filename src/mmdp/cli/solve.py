@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mmdp import MMDP, MarkovPolicy, Solution
     from mmdp.methods import Method
 
-STARTS = ("wsu", "mvp", "random", "uniform")
+STARTS = ("wsu", "mvp", "random", "uniform", "mirror", "gradient")
 PREVIEW_ROWS = 6
 PROVEN = 1e-8  # a relative gap this small is not worth a word
 
@@ -59,7 +59,7 @@ class Deciding:
     )]  # fmt: skip
     init: Annotated[str | None, option(
         "--init", metavar="START", heading=DECIDING,
-        help=f"Where to start: {either([*STARTS, 'a policy file'])}.",
+        help=f"The policy to improve first: {either([*STARTS, 'a policy file'])}.",
     )]  # fmt: skip
     starts: Annotated[int | str | None, option(
         "--starts", type=Count(), metavar="auto|K", heading=DECIDING,
@@ -103,7 +103,8 @@ class Deciding:
 )  # fmt: skip
 @option(
     "--certify", type=Seconds(),
-    help="Spend S more seconds on a proof of how much better any policy could be.",
+    help="Spend S more seconds, compiling apart, on a proof of how much better any policy "
+    "without memory could be.",
 )  # fmt: skip
 @takes(Deciding)
 @takes(Running)

@@ -75,7 +75,12 @@ class Count(click.ParamType[int | str]):
     name = "count"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
-        return "auto" if value == "auto" else click.INT.convert(value, param, ctx)
+        if value == "auto":
+            return "auto"
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a whole number nor auto", param, ctx)
 
 
 class Seconds(click.ParamType[float]):

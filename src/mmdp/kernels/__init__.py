@@ -45,6 +45,8 @@ def get(
     'numpy'
     """
     if not isinstance(backend, str):
+        if not callable(getattr(backend, "backward", None)):
+            raise InputError(f"backend must be a name or a kernel, not {backend!r}")
         return backend
     if backend == "auto":
         backend = "numpy" if _numba_is_off() else "numba"
@@ -52,12 +54,12 @@ def get(
             backend = "numpy"
         elif problem is not None and _pays_on_accelerator(problem, horizon):
             backend = "jax"
+    if backend in ("numba", "jax") and _numba_is_off():
+        raise InputError(
+            f"backend {backend!r} needs numba's compiler, which NUMBA_DISABLE_JIT switches off; "
+            "unset it or choose backend 'numpy'"
+        )
     if backend == "numba":
-        if _numba_is_off():
-            raise InputError(
-                "backend 'numba' needs its compiler, which NUMBA_DISABLE_JIT switches off; unset "
-                "it or choose backend 'numpy'"
-            )
         from mmdp.kernels.cpu.kernel import NumbaKernel
 
         return NumbaKernel(threads)

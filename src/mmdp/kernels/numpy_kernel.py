@@ -66,6 +66,7 @@ class _Passes:
     """The passes over one problem, whose transitions are laid out once for all of them."""
 
     def __init__(self, problem: Problem, horizon: int) -> None:
+        problem.check(horizon)
         self.problem, self.horizon = problem, horizon
         rows, entries = len(problem.indptr) - 1, len(problem.indices)
         filled = entries >= FILLED * rows * problem.n_states

@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.errors import InputError
+
 if TYPE_CHECKING:
     from mmdp.kernels.planner import PlannerTables
 
@@ -81,6 +83,13 @@ class Problem(NamedTuple):
         """Multiply-adds of one backward pass."""
         return len(self.indices) * self.n_models * horizon
 
+    def check(self, horizon: int) -> None:
+        """Refuse a horizon that is longer than what varies with time."""
+        for name in ("p", "r", "allowed"):
+            steps = len(getattr(self, name))
+            if 1 < steps < horizon:
+                raise InputError(f"{name} covers {steps} time steps, the horizon is {horizon}")
+
     def rows(self) -> npt.NDArray[np.int64]:
         """(nnz,) row s * A + a of every entry of the pattern."""
         return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
@@ -99,6 +108,15 @@ class Problem(NamedTuple):
 
     def restricted(self, allowed: npt.NDArray[np.bool_]) -> Problem:
         """The same problem with these actions (T or 1, S, A) alone, as a read-only view."""
+        shape = (self.n_states, self.n_actions)
+        if allowed.dtype != bool or allowed.ndim != 3 or allowed.shape[1:] != shape:
+            raise InputError(
+                f"allowed actions must be booleans of shape (time steps or 1, {shape[0]}, "
+                f"{shape[1]}), not {allowed.dtype} of shape {allowed.shape}"
+            )
+        if not allowed.any(axis=2).all():
+            t, s = (int(i) for i in np.argwhere(~allowed.any(axis=2))[0])
+            raise InputError(f"no action is allowed in state {s} at time {t}")
         allowed = allowed.view()
         allowed.setflags(write=False)
         return self._replace(allowed=allowed)

@@ -61,8 +61,8 @@ class BeliefPlanner:
     def act(self, memory: Memory, time: int, state: int) -> int:
         x = self.tables
         if x.mode == VALUES:
-            q = x.q[time, state] @ memory.belief
-            return int(np.where(self.model.allowed[state], q, -np.inf).argmax())
+            allowed = np.flatnonzero(self.model.allowed[state])
+            return int(allowed[(x.q[time, state, allowed] @ memory.belief).argmax()])
         if x.mode == SAMPLED:
             return int(x.own[time, state, memory.sampled])
         seed = int(memory.rng.integers(2**63))

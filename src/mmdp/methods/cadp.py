@@ -46,9 +46,9 @@ class CADP(Method):
         mirror, gradient (as above), then in turn a single model's optimum (models drawn by
         weight, each once) and a random policy. ``"auto"`` takes up to 16, as many as take
         about a tenth of a second together. It goes by the size of the problem, not by the
-        clock. With another ``init`` or the paper's sweeps it takes one. ``details`` has
-        ``start_values``, ``starts`` (their names), ``best_start`` and ``spread`` (min, mean,
-        max).
+        clock. With another ``init`` or the paper's sweeps it takes one. With several,
+        ``details`` has ``start_values``, ``starts`` (their names), ``best_start`` and
+        ``spread`` (min, mean, max).
     tol
         Stop when an iteration gains no more than ``tol * max(1, |value|)``; 0 continues to a
         local maximum.

@@ -25,5 +25,6 @@ def start_policy(
     if init == "uniform":
         return MarkovPolicy.uniform(context.model, context.horizon).table, None
     raise InputError(
-        f"no start is called {init!r}; choose wsu, mvp, random, uniform or give a MarkovPolicy"
+        f"no start is called {init!r}; choose wsu, mvp, random, uniform, mirror, gradient or "
+        "give a MarkovPolicy"
     )

@@ -84,6 +84,7 @@ class State(NamedTuple):
             "gradient": np.empty((0, 1, 1)), "own": np.empty((0, 1, 1), np.int32),
             "held": np.empty((0, 1), np.int32), "moved": np.empty((0, 1), np.bool_),
         }  # fmt: skip
+        problem.check(horizon)
         state = cls(**{**nothing, **parts})  # type: ignore[arg-type]
         state.v[horizon % len(state.v)] = problem.terminal
         return state
