@@ -271,9 +271,11 @@ def _certified(
     except KeyboardInterrupt:  # before any bound was found: the policy is kept
         return dataclasses.replace(solution, status=Status.INTERRUPTED)
     least = found if own is None or found.value < own.value else own
-    status = Status.INTERRUPTED if "interrupted" in found.details else solution.status
+    status: Status = solution.status
     if least.gap(solution.value) <= PROVEN:
         status = Status.OPTIMAL
+    elif "interrupted" in found.details:
+        status = Status.INTERRUPTED
     seconds = solution.seconds + found.seconds
     return dataclasses.replace(
         solution, certificate=least, status=status,
