@@ -118,7 +118,7 @@ def machine() -> dict[str, str | int]:
 
 
 def load() -> float | None:
-    """Programs that want a core, on average over the last minute; None if unknown."""
+    """Programs that want a core, over the last minute; None if the system does not say."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 

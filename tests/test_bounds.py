@@ -279,7 +279,7 @@ def test_dual_at_zero_is_oracle_and_at_the_policy_its_certificate() -> None:
     oracle = mmdp.solve(model, T, "oracle").value
     assert x.value(np.zeros(x.u.shape)) == pytest.approx(oracle)
     found = mmdp.kernels.get("numpy").backward(
-        model.problem, T, "given", policy=solution.policy.actions, keep_q=True, keep_values=True
+        model.problem, T, "given", policy=solution.policy.actions, keep=("q", "values")
     )
     advantage = np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
     prices = np.where(
@@ -296,7 +296,7 @@ def test_matching_takes_the_pairs_of_largest_gain() -> None:
     x, T = model.problem, 4
     relaxation = Relaxation(x, T, KERNEL)
     own = relaxation.group_values(None)
-    pairs, tried = match(x, T, KERNEL, own, deadline=np.inf)
+    pairs, gain, tried, _ = match(x, T, KERNEL, own, deadline=np.inf)
     assert tried == 15
     relaxation.group(pairs)
     found = relaxation.value()
@@ -308,6 +308,7 @@ def test_matching_takes_the_pairs_of_largest_gain() -> None:
             values.append(relaxation.value())
     assert len(values) == 15
     assert found == pytest.approx(min(values))
+    assert found == pytest.approx(own.sum() - gain)
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 9])

@@ -23,7 +23,7 @@ from tests.test_bounds import NO_TIME, SEEDS, at_least, best_markov, policies, r
 def test_exact_is_brute_force(seed: int) -> None:
     model, T = tiny(seed, 300)
     truth = best_markov(model, T)
-    found = mmdp.solve(model, T, Exact(starts=1, polish=False), seed=0)
+    found = mmdp.solve(model, T, Exact(starts=1, polish=0), seed=0)
     assert found.status is Status.OPTIMAL
     assert found.value == pytest.approx(truth, rel=2e-8, abs=2e-8)
     assert found.details["bound"] >= truth
@@ -51,9 +51,9 @@ def test_a_limit_still_gives_a_valid_bound() -> None:
     full = mmdp.solve(model, 4, Exact(), seed=0)
     assert full.status is Status.OPTIMAL
     for options, kwargs in (
-        (Exact(max_nodes=1, polish=False), {}),
-        (Exact(polish=False), {"time_limit": 0.02}),
-        (Exact(polish=False), {"time_limit": 1e-9}),
+        (Exact(max_nodes=1, polish=0), {}),
+        (Exact(polish=0), {"time_limit": 0.02}),
+        (Exact(polish=0), {"time_limit": 1e-9}),
     ):
         found = mmdp.solve(model, 4, options, seed=0, **kwargs)
         assert found.value <= full.value + 1e-9
@@ -105,7 +105,7 @@ def test_polish_is_never_worse_and_leaves_some_local_maxima() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e-4, 1e6])
-@pytest.mark.parametrize("method", [Exact(starts=1, polish=False), MILP()])
+@pytest.mark.parametrize("method", [Exact(starts=1, polish=0), MILP()])
 def test_optimal_means_optimal_at_any_scale(method: mmdp.methods.Method, scale: float) -> None:
     for seed in range(12):
         model, T = tiny(seed, 300)

@@ -112,12 +112,12 @@ def test_passes_equal_numpy(kind):
         for policy in (sharp, soft):
             b = TRUTH.forward(x, T, policy)
             close(JaxKernel().forward(x, T, policy), b)
-            same_backward(x, "given", policy=policy, weights=b, keep_gradient=True, keep_q=True)
+            same_backward(x, "given", policy=policy, weights=b, keep=("gradient", "q"))
         b = TRUTH.forward(x, T, sharp)
-        same_backward(x, "given", policy=sharp, keep_values=True, keep_actions=True)
-        same_backward(x, "weighted", weights=x.prior_weights(), keep_values=True)
+        same_backward(x, "given", policy=sharp, keep=("values", "actions"))
+        same_backward(x, "weighted", weights=x.prior_weights(), keep=("values",))
         same_backward(x, "weighted", weights=b, policy=sharp)
-        same_backward(x, "own", keep_actions=True)
+        same_backward(x, "own", keep=("actions",))
 
 
 def same_backward(x: Problem, choice: str, **options: object) -> None:
@@ -347,7 +347,7 @@ def test_mixed_precision_reports_64_bits():
         for policy, value in seen:
             first = TRUTH.backward(x, T, "given", policy=policy).first
             assert value == pytest.approx(x.returns(first) @ x.weights, rel=1e-12)
-        own = kernel.backward(x, T, "own", keep_actions=True).first
+        own = kernel.backward(x, T, "own", keep=("actions",)).first
         np.testing.assert_allclose(own, TRUTH.backward(x, T, "own").first, rtol=1e-12, atol=1e-12)
 
 
@@ -387,7 +387,7 @@ def test_p_travels_once_and_goes_with_its_problem():
 def test_an_array_that_may_change_is_sent_anew():
     x, policy = instance(5, "dense"), tables(5, 1)[0]
     x = x._replace(r=x.r.copy())
-    options = {"policy": policy, "keep_values": True}
+    options = {"policy": policy, "keep": ("values",)}
     before = JaxKernel().backward(x, T, "given", **options).first
     x.r[:] += 1.0
     after = JaxKernel().backward(x, T, "given", **options).first

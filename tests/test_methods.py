@@ -25,7 +25,7 @@ def test_cadp_properties(seed):
     assert (np.diff(solution.trace) >= -1e-12 * size).all()
     assert solution.value >= wsu.value - 1e-12 * size
     assert solution.status is mmdp.Status.LOCAL_OPTIMUM
-    exact = plain_returns(model, solution.policy)
+    exact = plain_returns(solution.policy, model)
     np.testing.assert_allclose(solution.returns, exact, atol=1e-9 * size)
     oracle = mmdp.solve(model, horizon, "oracle")
     assert (oracle.returns >= solution.returns - 1e-9 * size).all()
@@ -42,7 +42,7 @@ def test_no_single_change_improves_cadp(seed):
             for a in np.flatnonzero(model.allowed[s]):
                 actions = solution.policy.actions.copy()
                 actions[t, s] = a
-                changed = plain_returns(model, mmdp.MarkovPolicy(actions)) @ model.weights
+                changed = plain_returns(mmdp.MarkovPolicy(actions), model) @ model.weights
                 assert changed <= solution.value + 1e-9 * scale(model, horizon)
 
 

@@ -245,6 +245,36 @@ def test_willingness_to_pay_is_that_of_the_measures(tmp_path: Path, small: mmdp.
         written(tmp_path, small, horizon=3, **given)
 
 
+@pytest.mark.parametrize(
+    ("header", "rows", "told"),
+    [
+        (
+            "state,action,effect,cost,time",
+            "0,0,1,2,0\n0,1,3,4,0",
+            "unknown column 'time' in line 1",
+        ),
+        ("state,action,effect,costs,cost", "0,0,1,2,9\n0,1,3,4,9", "unknown column 'costs' (did"),
+        ("state,action,effect,cost", "0,0,5,2\n0,1,5,4", "line 2: effect is 5 in this and every"),
+        ("state,action,effect,cost", "0,0,5,2\n0,1,6,2", "line 2: cost is 2 in this and every"),
+    ],
+)
+def test_effects_that_would_be_ignored_are_refused(
+    tmp_path: Path, header: str, rows: str, told: str
+) -> None:
+    file = tmp_path / "effects.csv"
+    file.write_text(f"{header}\n{rows}\n")
+    one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 1.0]])
+    with pytest.raises(mmdp.InputError) as caught:
+        report.read_effects(file, one)
+    assert told in str(caught.value)
+
+
+def test_unseen_pairs_of_another_table_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "unseen.csv").write_text("state,count\n0,1\n")
+    with pytest.raises(mmdp.InputError, match="unseen.csv: columns state,count; expected"):
+        report.read_unseen(tmp_path)
+
+
 def test_effects_from_a_table(tmp_path: Path, small: mmdp.MMDP) -> None:
     given, file = cost_and_effect(small), tmp_path / "effects.csv"
     head = "model,state,action,effect,cost\n"
@@ -259,7 +289,7 @@ def test_effects_from_a_table(tmp_path: Path, small: mmdp.MMDP) -> None:
     labelled = small.replace(actions=["wait", "treat", "operate"])
     good = [f"{s},{a},1,2" for s in range(4) for a in ("wait", "treat", "operate")]
     for head, lines, match in (
-        ("state,action,efect,cost", good, "no column 'effect' but 'efect'"),
+        ("state,action,efect,cost", good, "unknown column 'efect'.*no column 'effect'"),
         ("state,action,effect,cost", good[1:], "state '0', action 'wait' is not given"),
         ("state,action,effect,cost", [*good, good[0]], "is given twice"),
         ("state,action,effect,cost", ["0,trat,1,2", *good], "line 2.*did you mean 'treat'"),
@@ -454,7 +484,11 @@ def test_bad_input(tmp_path: Path, small: mmdp.MMDP) -> None:
     refused("give the horizon")
     refused("about an MMDP, not int", model=3, horizon=3)
     refused("needs a policy or a method", horizon=3, methods=())
-    refused("oracle has none; name cadp", horizon=3, methods=("oracle", "cadp"))
+    refused(
+        "oracle has one policy per model; choose methods='cadp'",
+        horizon=3,
+        methods=("oracle", "cadp"),
+    )
     refused("not str", horizon=3, policy="policy.csv")
     refused("the policy covers 2 time steps", horizon=3,
             policy=mmdp.MarkovPolicy.uniform(small, 2))  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Self
 
-from mmdp.words import either
+from mmdp.words import clipped, either
 
 
 class Remedy:
@@ -43,7 +43,8 @@ class InputError(ValueError):
     def told(self, phrase: Callable[[Remedy], str | None] = str) -> str:
         """The message; ``phrase`` words a remedy, or returns None to leave it out."""
         found = [x if isinstance(x, str) else phrase(x) for x in self.remedies]
-        return "; ".join(filter(None, [self.problem, either(filter(None, found), ", or ")]))
+        remedies = either(filter(None, found), ", or ")
+        return "; ".join(filter(None, [clipped(self.problem), clipped(remedies)]))
 
     def at(self, place: object) -> Self:
         """The same error with the place in front."""

@@ -22,6 +22,7 @@ read these arrays (:class:`mmdp.kernels.Problem`); users see the axes t, m, s, a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -608,6 +609,29 @@ class MMDP:
             "parameters": self._parameters, "name": self.name, "citation": self.citation,
         }  # fmt: skip
 
+    def fingerprint(self) -> str:
+        """A digest of the numbers that returns depend on, to tell whether two problems are one.
+
+        Labels, names and the storage do not count.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]])
+        >>> same = one.replace(name="renamed").fingerprint() == one.fingerprint()
+        >>> same, one.replace(discount=0.9).fingerprint() == one.fingerprint()
+        (True, False)
+        """
+        x = self._problem
+        found = np.asarray(x.p.any(axis=(0, 2)))  # dense storage also holds what no model can take
+        places = (x.rows() * x.n_states + x.indices)[found]
+        rewards = np.where(x.allowed[..., None], x.r, 0.0) + 0.0
+        digest = hashlib.sha256(repr((x.p.shape[::2], x.discount)).encode())
+        for part in (x.allowed, x.initial, x.weights, x.terminal, rewards, places):
+            digest.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
+        for p in x.p:
+            for i in range(0, len(p), 4096):  # a copy of all would be large
+                digest.update(p[i : i + 4096][found[i : i + 4096]].tobytes())
+        return digest.hexdigest()
+
     def _model_indices(self, models: Any) -> npt.NDArray[np.int64]:
         if isinstance(models, slice):
             chosen = np.arange(self.n_models)[models]
@@ -657,7 +681,7 @@ def _check_pattern(support: Support, rewards: Array | None, next_rewards: Array 
     """Refuse arrays that do not fit together: a kernel would read beyond their ends."""
     n_models, n_states, n_actions = support.shape
     indptr, indices, p = support.indptr, support.indices, support.values
-    times = {1, support.horizon or 1}
+    lengths = {len(x) for x in (p, rewards, next_rewards) if x is not None}
     fits = (
         indptr.shape == (n_states * n_actions + 1,)
         and indptr[0] == 0
@@ -668,7 +692,8 @@ def _check_pattern(support: Support, rewards: Array | None, next_rewards: Array 
         and p.shape[1:] == (len(indices), n_models)
         and (rewards is None or rewards.shape[1:] == (n_states, n_actions, n_models))
         and (next_rewards is None or next_rewards.shape[1:] == p.shape[1:])
-        and {len(x) for x in (p, rewards, next_rewards) if x is not None} <= times
+        and lengths <= {1, support.horizon or 1}
+        and (support.horizon or 1) in lengths
     )
     if fits:
         rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))

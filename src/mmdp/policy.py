@@ -32,8 +32,8 @@ class Planner(Protocol):
     name: str
     horizon: int
 
-    def start(self, seed: int | None = None) -> Any:
-        """A fresh memory, seeded."""
+    def start(self, seed: int | None = 0) -> Any:
+        """A fresh memory, seeded; give each episode a seed of its own."""
         ...
 
     def act(self, memory: Any, time: int, state: int) -> int:
@@ -136,7 +136,7 @@ class MarkovPolicy:
         return cls.for_model(model, probabilities=np.repeat(row[None], horizon, axis=0))
 
     @classmethod
-    def random(cls, model: MMDP, horizon: int, seed: int | None = None) -> MarkovPolicy:
+    def random(cls, model: MMDP, horizon: int, seed: int | None = 0) -> MarkovPolicy:
         """A deterministic policy drawn uniformly from the allowed actions.
 
         >>> import mmdp

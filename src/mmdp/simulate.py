@@ -22,6 +22,7 @@ from mmdp.methods.belief import EPISODES, BeliefPlanner, passes_of
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner
 from mmdp.solution import Evaluation
+from mmdp.support import check_memory
 from mmdp.validate import check_seed, check_whole
 
 Array = npt.NDArray[np.float64]
@@ -177,6 +178,7 @@ def _episodes_of(policy: Any, model: MMDP, episodes: int | None) -> int:
         raise InputError(
             f"episodes must be a whole number of at least 2 (for an error bar), not {episodes!r}"
         )
+    check_memory(16 * int(episodes) * model.n_models, f"{episodes:,} episodes per model")
     return int(episodes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -35,13 +35,25 @@ class Status(enum.Enum):
 Optimum = Literal["markov", "history"]
 
 
+def gap(bound: float, value: float) -> float:
+    """(bound - value) / |value|, the one meaning of a gap; 0 if the value meets its bound.
+
+    >>> gap(103.0, 100.0), gap(-9.0, -10.0), gap(1.0, 0.0)
+    (0.03, 0.1, inf)
+    """
+    if bound <= value:
+        return 0.0
+    return (bound - value) / abs(value) if value else float("inf")
+
+
 @dataclass(frozen=True)
 class Bound:
     """A proven upper bound on the value of the best policy.
 
-    ``bounds`` says which optimum: ``"history"`` bounds every policy, including those that
-    learn from what they see; ``"markov"`` bounds policies of time and state. ``value`` is
-    rounded up: it includes an allowance for floating-point error.
+    ``bounds`` says which optimum: ``"history"`` bounds every policy, also those that learn
+    from what they see; ``"markov"`` bounds the policies of time and state. ``value`` is
+    rounded outwards: the error of floating point is added. ``seconds`` is the time that the
+    proof took, ``model`` the :meth:`mmdp.MMDP.fingerprint` of the models if it is known.
 
     >>> from mmdp import Bound
     >>> Bound(103.0, "oracle", "history").gap(100.0)
@@ -53,12 +65,11 @@ class Bound:
     bounds: Optimum
     details: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    model: str = ""
 
     def gap(self, value: float) -> float:
-        """(bound - value) / |value|: how far a policy of that value can be from the best."""
-        if self.value <= value:
-            return 0.0
-        return (self.value - value) / abs(value) if value else float("inf")
+        """How far a policy of that value can be from the best: see :func:`gap`."""
+        return gap(self.value, value)
 
     def closed(self, value: float, oracle: float) -> float:
         """(oracle - bound) / (oracle - value): the share of the wait-and-see gap it closes."""
@@ -106,6 +117,13 @@ class Evaluation:
     provenance: Provenance | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     _oracle: Callable[[], Array] | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: the oracle's returns in place of the models they are computed from."""
+        if self._oracle is None:
+            return self.__dict__
+        stored = partial(np.asarray, self.oracle)
+        return {**self.__dict__, "_oracle": stored}
 
     @property
     def mean(self) -> float:
@@ -210,9 +228,12 @@ class Evaluation:
 class Solution:
     """A policy with its value on the models it was computed for.
 
-    ``policy`` is None for Oracle, which has ``policies`` (T, M, S), one per model. ``trace``
-    (n,) holds the value after each iteration of the best start, the start first; ``bound`` is a
-    proven upper bound if one was asked for, and ``certificate`` how it was proven.
+    ``policy`` is None for Oracle, which has ``policies`` (T, M, S), one per model.
+    ``certificate`` is what was proven about the best policy, if a proof was asked for
+    (``certify=``, or a method that proves). ``iterations`` counts the method's own steps: sweeps
+    of the best start, accepted gradient steps, nodes of a tree; 1 for a single pass. ``trace``
+    (n,) holds the value after each improvement of the best start, the start first. If a limit
+    ends the solve, both are about all starts so far.
     """
 
     policy: Any
@@ -223,19 +244,19 @@ class Solution:
     trace: Array
     provenance: Provenance
     evaluation: Evaluation
-    bound: float | None = None
     certificate: Bound | None = None
     policies: npt.NDArray[np.int32] | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def bound(self) -> float | None:
+        """The proven upper bound; None if no proof was asked for."""
+        return None if self.certificate is None else self.certificate.value
+
+    @property
     def gap(self) -> float | None:
-        """(bound - value) / |value|; None if no bound was asked for."""
-        if self.bound is None:
-            return None
-        if self.bound <= self.value:
-            return 0.0
-        return (self.bound - self.value) / abs(self.value) if self.value else float("inf")
+        """(bound - value) / |value|; None if no proof was asked for."""
+        return None if self.certificate is None else self.certificate.gap(self.value)
 
     @property
     def evpi(self) -> float:
@@ -248,6 +269,7 @@ class Solution:
 
     @property
     def seconds(self) -> float:
+        """All seconds of the solve; those of the proof (``certificate.seconds``) are part of it."""
         return self.provenance.seconds
 
     @property
@@ -266,12 +288,15 @@ class Solution:
             f"Solution({self.method}, horizon {self.provenance.horizon})",
             f"  value       {value}",
         ]
-        if self.bound is not None and self.gap is not None:
+        proof = ""
+        if self.certificate is not None and self.gap is not None:
             lines.append(f"  at most     {most} (gap {at_most_percent(self.gap)})")
+            proof = f" (proof {self.certificate.seconds:.3g} s)"
         lines += [
             f"  over models sd {self.evaluation.sd:,.6g}, worst {self.evaluation.worst:,.6g}, "
             f"CVaR 10% {self.evaluation.cvar(0.1):,.6g}",
             f"  status      {self.status.name}: {self.status.value}",
-            f"  iterations  {self.iterations}, {self.seconds:.3g} s, {self.provenance.backend}",
+            f"  iterations  {self.iterations}, {self.seconds:.3g} s{proof}, "
+            f"{self.provenance.backend}",
         ]
         return "\n".join(lines)

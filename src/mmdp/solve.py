@@ -12,14 +12,15 @@ from mmdp import kernels
 from mmdp._version import __version__
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
-from mmdp.methods import METHODS, PLANNERS, Callback, Context, Method, Oracle, Outcome
+from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
 from mmdp.methods.base import Stop
 from mmdp.methods.belief import BeliefPlanner
+from mmdp.methods.table import check_gives_table
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner
 from mmdp.simulate import simulate
-from mmdp.solution import Evaluation, Provenance, Solution, Status
-from mmdp.validate import check_horizon, check_seed, check_time_limit
+from mmdp.solution import Bound, Evaluation, Provenance, Solution, Status
+from mmdp.validate import check_extent, check_horizon, check_seed, check_time_limit
 
 Array = npt.NDArray[np.float64]
 
@@ -46,10 +47,8 @@ def solve(
     horizon
         Number of decisions T; optional for a time-varying model, which has its own.
     method
-        A name: ``"cadp"``, ``"wsu"``, ``"mvp"``, ``"gradient"``, ``"mirror"`` (Markov
-        policies), ``"exact"``, ``"milp"`` (with a proof), ``"qmdp"``, ``"rollout"``,
-        ``"mixts"``, ``"pomcp"`` (policies with memory), ``"oracle"``; or a method with options
-        such as ``mmdp.CADP(init="mvp", starts=16)``.
+        A name, or a method with options such as ``mmdp.CADP(init="mvp", starts=16)``.
+        :func:`mmdp.methods.capabilities` lists the names and what each method can do.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
     seed
@@ -58,8 +57,8 @@ def solve(
         Seconds after which the best policy so far is returned, with its status.
     certify
         Compute a proven upper bound too (see :func:`mmdp.bound`): ``True``, or the seconds to
-        spend on it. The solution then has ``bound`` and ``gap``, and status OPTIMAL if the
-        gap closes.
+        spend on it. The solution then has ``certificate``, ``bound`` and ``gap``, and status
+        OPTIMAL if the gap closes. Its ``seconds`` include those of the proof.
     callback
         Called with a :class:`mmdp.Progress` after each iteration.
 
@@ -81,6 +80,7 @@ def solve(
     steps = check_horizon(model.horizon, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
+    check_extent(model.problem, steps, chosen.bytes_held(model.problem, steps))
     kernel = kernels.get(backend, model.problem, steps, passes=chosen.passes(model.problem, steps))
     context = Context(
         model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
@@ -89,7 +89,9 @@ def solve(
     _check_certify(certify, chosen)
     outcome = _run(chosen, context)
     solution = _finish(outcome, chosen, context)
-    return _certified(solution, model, certify, backend) if certify else solution
+    if certify:
+        solution = _certified(solution, model, certify, backend)
+    return _signed(solution, model)
 
 
 def evaluate(
@@ -119,6 +121,7 @@ def evaluate(
             f"evaluate() needs a policy, not {type(policy).__name__}; Oracle has one policy per "
             "model and is evaluated by solving the models at hand"
         )
+    check_extent(model.problem, policy.horizon)
     kernel = kernels.get(backend, model.problem, policy.horizon, passes=2)
     context = Context(model, policy.horizon, kernel, method="evaluate", seed=seed)
     if isinstance(policy, MarkovPolicy) and episodes is None:
@@ -158,7 +161,7 @@ def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto
     kernel, table = _kernel(backend, model, policy), policy.table_for(model)
     b = kernel.forward(model.problem, policy.horizon, table)
     found = kernel.backward(
-        model.problem, policy.horizon, "given", policy=table, weights=b, keep_gradient=True
+        model.problem, policy.horizon, "given", policy=table, weights=b, keep=("gradient",)
     )
     assert found.gradient is not None
     scale = model.discount ** np.arange(policy.horizon)[:, None, None].astype(float)
@@ -220,9 +223,11 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
             else MarkovPolicy.for_model(context.model, probabilities=table)
         )
     assert returns is not None
-    options = _options(method)
-    provenance = _provenance(context, options)
+    provenance = _provenance(context, _options(method))
     evaluation = _evaluation(context, returns, provenance, outcome)
+    proven, certificate = outcome.details.get("bound"), None
+    if proven is not None:
+        certificate = Bound(proven, method.name, "markov", seconds=provenance.seconds)
     return Solution(
         policy=policy,
         value=evaluation.mean,
@@ -232,8 +237,8 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
         trace=np.array(outcome.trace or context.trace or [evaluation.mean]),
         provenance=provenance,
         evaluation=evaluation,
+        certificate=certificate,
         policies=outcome.policies,
-        bound=outcome.details.get("bound"),
         details=outcome.details,
     )
 
@@ -245,22 +250,21 @@ def _check_certify(certify: bool | float, method: Method) -> None:
         seconds = certify
     if not seconds > 0:
         raise InputError(f"certify must be True or a positive number of seconds, not {certify!r}")
-    if certify and method.name in PLANNERS:
-        raise InputError(
-            f"certify bounds Markov policies; {method.name} has memory. Use "
-            'mmdp.bound(model, horizon, "pairs"), which holds for every policy'
-        )
+    if certify:
+        every = 'use mmdp.bound(model, horizon, "pairs"), which holds for every policy'
+        check_gives_table(method, "certify bounds", every)
 
 
 def _certified(
     solution: Solution, model: MMDP, certify: bool | float, backend: str | Kernel
 ) -> Solution:
-    """The solution with a proven bound, the least of its own and a searched one."""
+    """The solution with what was proven: the least bound of its own and a searched one."""
     from mmdp.bounds import bound
 
-    if solution.policy is None or solution.status is Status.OPTIMAL:
-        known = solution.value if solution.bound is None else solution.bound
-        return dataclasses.replace(solution, bound=known)
+    own = solution.certificate
+    if solution.status is Status.OPTIMAL:
+        known = Bound(solution.value, solution.method, "markov", seconds=solution.seconds)
+        return dataclasses.replace(solution, certificate=own or known)
     limit = None if certify is True else float(certify)
     try:
         found = bound(
@@ -269,14 +273,21 @@ def _certified(
         )  # fmt: skip
     except KeyboardInterrupt:  # before any bound was found: the policy is kept
         return dataclasses.replace(solution, status=Status.INTERRUPTED)
-    least = found.value if solution.bound is None else min(found.value, solution.bound)
-    proven = found.gap(solution.value) <= PROVEN
-    status = Status.OPTIMAL if proven else solution.status
+    least = found if own is None or found.value < own.value else own
+    proven = least.gap(solution.value) <= PROVEN
     seconds = solution.seconds + found.seconds
     return dataclasses.replace(
-        solution, bound=least, status=status, certificate=found,
+        solution, certificate=least, status=Status.OPTIMAL if proven else solution.status,
         provenance=dataclasses.replace(solution.provenance, seconds=seconds),
     )  # fmt: skip
+
+
+def _signed(solution: Solution, model: MMDP) -> Solution:
+    """The solution with the models named in what was proven about it."""
+    if solution.certificate is None:
+        return solution
+    signed = dataclasses.replace(solution.certificate, model=model.fingerprint())
+    return dataclasses.replace(solution, certificate=signed)
 
 
 def _options(method: Method) -> dict[str, Any]:

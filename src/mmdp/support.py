@@ -7,12 +7,16 @@ do not vary. The dense storage is the same layout with the full pattern.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.errors import InputError, MemoryLimitError
+from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.kernels.problem import aligned
 from mmdp.words import readable_bytes
 
@@ -33,6 +37,25 @@ def float_array(values: Any, what: str) -> Array:
             "something else"
         ) from None
     return array
+
+
+def memory_here() -> int:
+    """Bytes of memory that this process may use: of the machine, or of its container."""
+    try:
+        sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    except (AttributeError, ValueError, OSError):  # not on this system
+        sizes = [2**40]
+    with suppress(OSError, ValueError):
+        sizes.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(sizes)
+
+
+def check_memory(size: int, what: str, remedies: Iterable[str | Remedy] = ()) -> None:
+    """Refuse arrays that cannot fit before the memory is taken."""
+    here = memory_here()
+    if size > here:
+        has = f"this machine has {readable_bytes(here)}"
+        raise MemoryLimitError(f"{what} would take {readable_bytes(size)}; {has}", remedies)
 
 
 class Coordinates:

@@ -82,7 +82,7 @@ def random_model(
     )
 
 
-def plain_returns(model: MMDP, policy: MarkovPolicy) -> Array:
+def plain_returns(policy: MarkovPolicy, model: MMDP) -> Array:
     """(M,) returns by pushing the state distribution forward with plain loops."""
     P, r = model.transitions, model.rewards
     varies_p, varies_r = P.ndim == 5, r.ndim == 4
@@ -122,7 +122,7 @@ def best_by_enumeration(model: MMDP, horizon: int) -> float:
     6.0
     """
     return max(
-        float(plain_returns(model, policy) @ model.weights)
+        float(plain_returns(policy, model) @ model.weights)
         for policy in all_policies(model, horizon)
     )
 
@@ -176,15 +176,15 @@ def check_passes(
         _same(kernel.forward(x, horizon, policy), b, rtol, f"model weights b ({where})")
         for weights in (None, b):
             options: dict[str, Any] = {
-                "policy": policy, "weights": weights, "keep_values": True, "keep_q": True,
-                "keep_gradient": weights is not None,
+                "policy": policy, "weights": weights, 
+                "keep": ("values", "q") + (() if weights is None else ("gradient",)),
             }  # fmt: skip
             _same_backward(kernel, truth, x, horizon, "given", options, rtol, where)
     b = truth.forward(x, horizon, sharp)
     for weights, incumbent in ((x.prior_weights(), None), (b, sharp), (b, None)):
-        options = {"weights": weights, "policy": incumbent, "keep_values": True}
+        options = {"weights": weights, "policy": incumbent, "keep": ("values",)}
         _same_backward(kernel, truth, x, horizon, "weighted", options, rtol, where)
-    _same_backward(kernel, truth, x, horizon, "own", {"keep_actions": True}, rtol, where)
+    _same_backward(kernel, truth, x, horizon, "own", {"keep": ("actions",)}, rtol, where)
     lean = kernel.backward(x, horizon, "own")
     assert lean.actions is None, f"actions kept unasked ({where})"
     assert lean.values is None, f"values kept unasked ({where})"
@@ -354,8 +354,8 @@ def check_episodes(
 def _planners(truth: Kernel, x: Problem, horizon: int, seed: int) -> dict[str, PlannerTables]:
     """One of every kind, with the options that change what the simulator does."""
     sharp, soft = _random_policies(x, horizon, seed)
-    own = truth.backward(x, horizon, "own", keep_q=True, keep_actions=True)
-    values = truth.backward(x, horizon, "given", policy=sharp, keep_values=True).values
+    own = truth.backward(x, horizon, "own", keep=("q", "actions"))
+    values = truth.backward(x, horizon, "given", policy=sharp, keep=("values",)).values
     assert own.q is not None
     assert own.actions is not None
     assert values is not None
@@ -422,7 +422,7 @@ def _check_solution(solution: Solution, model: MMDP, horizon: int) -> None:
         assert solution.value <= solution.bound + tolerance, f"{name}: value above its bound"
     if isinstance(solution.policy, MarkovPolicy):
         solution.policy.check(model, horizon)
-        exact = plain_returns(model, solution.policy)
+        exact = plain_returns(solution.policy, model)
         worst = float(np.abs(solution.returns - exact).max())
         assert worst <= tolerance, f"{name}: returns differ from plain evaluation by {worst:g}"
         assert max(solution.trace) <= solution.value + tolerance, f"{name}: a better iterate lost"

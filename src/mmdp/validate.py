@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError, Remedy
-from mmdp.support import Array, Support, float_array
+from mmdp.kernels.problem import Problem
+from mmdp.support import Array, Support, check_memory, float_array
 from mmdp.words import counted
 
 ROW_SUM_TOLERANCE = 1e-8
+LARGEST = 1e150  # value: variances are squares, and doubles end at 1.8e308
 
 # may an action be missing in some models; "partial": rows are a mean over such models
 Missing = bool | Literal["partial"]
@@ -228,7 +230,7 @@ def check_rewards(
             t, s, a, m = _first(bad)
             place = labels.place(m, s, a, t if len(expected) > 1 else None)
             raise InputError(f"reward is {expected[t, s, a, m]} at {place}; rewards must be finite")
-    if per_next is not None and not np.isfinite(per_next.sum()) and not np.isfinite(per_next).all():
+    if per_next is not None and not np.isfinite(per_next).all():
         t, k, m = _first(~np.isfinite(per_next))
         place = _entry_place(labels, support, k, m, t if len(per_next) > 1 else None)
         raise InputError(f"reward is {per_next[t, k, m]} at {place}; rewards must be finite")
@@ -341,6 +343,24 @@ def check_horizon(own: int | None, horizon: int | None) -> int:
             f"the model varies over {own} time steps, so the horizon must be {own}, not {horizon}"
         )
     return int(horizon)
+
+
+def check_extent(problem: Problem, horizon: int, held: int = 0) -> None:
+    """Refuse a horizon whose policy does not fit into memory, or whose values into doubles.
+
+    ``held`` are the bytes that a method needs; values are bounded by sum_t gamma^t max |r|.
+    """
+    x = problem
+    size = max(held, 4 * horizon * x.n_states)
+    check_memory(size, f"a policy over {horizon:,} decisions", [Remedy("horizon", do="shorten")])
+    largest = max(float(x.r.max()), float(x.r.min()), key=abs)
+    last = float(np.abs(x.terminal).max())
+    steps = horizon if x.discount == 1 else (1 - x.discount**horizon) / (1 - x.discount)
+    if not abs(largest) * min(steps, LARGEST) + last <= LARGEST:
+        raise InputError(
+            f"the largest reward is {largest:g} and the horizon {horizon:,}, so values would "
+            f"pass {LARGEST:g}, too large to compute with; give rewards in a larger unit"
+        )
 
 
 def check_time_limit(time_limit: float | None) -> None:

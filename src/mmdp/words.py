@@ -54,6 +54,18 @@ def shortened(text: object, longest: int = LONGEST) -> str:
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
 
 
+def clipped(text: str, longest: int = 600) -> str:
+    """A message that is not endless: its beginning and its end.
+
+    >>> clipped("a.csv, line 2: label " + "x" * 9999 + " is unknown", 40)
+    'a.csv, line 2: label xxxx … x is unknown'
+    """
+    if len(text) <= longest:
+        return text
+    end = (longest - 3) // 3
+    return f"{text[: longest - 3 - end]} … {text[-end:]}"
+
+
 # ---------------------------------------------------------------------- numbers
 def number(value: float, digits: int = 4) -> str:
     """About ``digits`` digits, never as a power of ten unless it is tiny or huge.

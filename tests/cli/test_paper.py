@@ -36,7 +36,7 @@ def test_paper_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     assert "does not exist" in refused("paper", "--data", missing, "--out", tmp_path)
     blocker = tmp_path / "file"
     blocker.write_text("x")
-    assert "cannot make the folder" in refused("paper", "--out", blocker / "out")
+    assert "cannot be written" in refused("paper", "--out", blocker / "out")
     assert "is a file" in refused("paper", "--out", blocker)
     new = tmp_path / "new"
     message = refused("paper", "--seed", -3, "--out", new)

@@ -20,6 +20,7 @@ import pytest
 
 import mmdp
 from mmdp.cli.solve import proof
+from mmdp.methods import able
 from tests.cli.calls import ACTIONS, HORIZON, STATES, best_by_enumeration, refused, run
 
 
@@ -177,7 +178,7 @@ def test_the_sentence_of_a_certificate(
 ) -> None:
     bound = 200 * (1 + gap)
     solution = dataclasses.replace(
-        mmdp.solve(train, 2), value=200.0, bound=bound, status=mmdp.Status[status],
+        mmdp.solve(train, 2), value=200.0, status=mmdp.Status[status],
         certificate=mmdp.Bound(bound, "pairs", kind),
     )  # fmt: skip
     assert proof(solution) == expected
@@ -203,11 +204,11 @@ def test_methods_that_prove_report_their_bound(
 
 def test_certify_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     nothing = tmp_path / "nothing"
-    for method in ("qmdp", "mixts", "pomcp", "rollout"):
+    for method in (*able(policy="belief"), "oracle"):
         message = refused("solve", nothing, "-T", 2, "--method", method, "--certify", 1)
-        assert f"{method} has memory" in message
+        assert f"--certify bounds a policy of time and state, and {method} " in message
+        assert "choose --method cadp, wsu, " in message
         assert "no such file" not in message
-    assert "leave out" in refused("solve", nothing, "-T", 2, "--method", "oracle", "--certify", 1)
     for seconds in (0, -1, "nan"):
         assert "positive" in refused("solve", nothing, "-T", 2, "--certify", seconds)
 
@@ -216,10 +217,10 @@ def test_a_policy_with_memory_is_not_written(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mmdp, "load", lambda *_, **__: pytest.fail("loaded"))
-    for method in ("qmdp", "mixts", "pomcp", "rollout"):
+    for method in able(policy="belief"):
         message = refused("solve", folder, "-T", 2, "-m", method, "--out", tmp_path / "p.csv")
         assert f"{method} remembers" in message
-        assert "--out" in message
+        assert "; leave out --out, or choose --method cadp, " in message
     assert list(tmp_path.iterdir()) == []
 
 

@@ -36,7 +36,7 @@ def test_numpy_kernel_equals_plain_loops(seed):
     horizon = model.horizon or 1 + seed % 5
     policy = mmdp.MarkovPolicy.random(model, horizon, seed)
     report = mmdp.evaluate(policy, model, backend="numpy")
-    np.testing.assert_allclose(report.returns, plain_returns(model, policy), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(report.returns, plain_returns(policy, model), rtol=1e-10, atol=1e-10)
 
 
 def test_results_are_the_same_for_any_number_of_threads():

@@ -12,7 +12,7 @@ from mmdp.kernels.problem import Array
 def own_optimum(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, Array]:
     """(S, A, M) q* at the first step, -inf if not allowed, and (M,) lambda_m v*_{1,m}(mu)."""
     x = problem
-    values = kernel.backward(x, horizon, "own", keep_values=True).values
+    values = kernel.backward(x, horizon, "own", keep=("values",)).values
     assert values is not None
     after = x.p[0] * values[1][x.indices]
     expected = np.zeros((len(x.indptr) - 1, x.n_models))

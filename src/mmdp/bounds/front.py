@@ -24,7 +24,7 @@ from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Pairs, Reach
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Bound, Optimum, Solution
-from mmdp.validate import check_horizon, check_time_limit
+from mmdp.validate import check_extent, check_horizon, check_time_limit
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 SECONDS = 10.0  # for a search without a time limit
 LP_LIMIT = 200_000  # variables of the linear program
 TIGHT = 1e-9  # relative gap at which a bound meets the incumbent
-FEW = 1000  # steps with pairs of models; if fewer fit the time, models begin one by one
-PASSES = 1000  # that a search takes, by which its kernel is chosen
+FEW = 1000  # steps with pairs of models: where fewer fit the time, models begin one by one
+FEW_PASSES = 20  # of the closed forms and one ascent
+PASSES = 1000  # of a search that is not a closed form, by which its kernel is chosen
 CLOSED = ("oracle", "qmdp")
 
 
@@ -93,11 +94,15 @@ def bound(
     if method not in BOUNDS:
         raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUNDS)}")
     check_time_limit(time_limit)
+    x = model.problem
+    check_extent(x, steps, 0 if method == "oracle" else 8 * steps * x.n_states * x.n_models)
     started = time.perf_counter()
-    passes = 2 if method in CLOSED else PASSES
-    kernel = kernels.get(backend, model.problem, steps, passes=passes)
-    search = Search(model, steps, kernel, seed, callback)
+    # the closed forms and CADP's policy need no compiler, the searches often do
+    quick = kernels.get(backend, model.problem, steps, passes=FEW_PASSES)
+    search = Search(model, steps, quick, seed, callback)
     search.start(method, SECONDS if time_limit is None else time_limit, incumbent)
+    if method not in CLOSED:
+        search.kernel = kernels.get(backend, model.problem, steps, passes=PASSES)
     try:
         getattr(search, "run_" + method.replace("-", "_"))()
     except KeyboardInterrupt:
@@ -125,7 +130,7 @@ class Search:
     policy: npt.NDArray[np.int32] | None = None
     deadline: float = math.inf
     started: float = 0.0
-    pass_seconds: float = 0.0
+    pairs_seconds: float = 0.0  # that the pairs take on the fine grid
 
     @property
     def problem(self) -> Problem:
@@ -133,9 +138,7 @@ class Search:
 
     def start(self, method: str, seconds: float, incumbent: Any) -> None:
         """Take the closed forms, start the clock, read the incumbent."""
-        started = clock()
         self.q, self.own = closed.own_optimum(self.problem, self.horizon, self.kernel)
-        self.pass_seconds = clock() - started
         slack = closed.rounding(self.problem, self.horizon)
         wanted = {"qmdp": ("qmdp",), "oracle": ("oracle",)}.get(method, ("oracle", "qmdp"))
         if "oracle" in wanted:
@@ -149,20 +152,19 @@ class Search:
         self._read_incumbent(incumbent, seconds, needed=method != "pairs")
 
     def _read_incumbent(self, incumbent: Any, seconds: float, needed: bool) -> None:
-        if isinstance(incumbent, Real) and not isinstance(incumbent, bool):
-            if not math.isfinite(incumbent):
-                raise InputError(f"the incumbent's value must be finite, not {incumbent}")
-            self.target = float(incumbent)
-        elif isinstance(incumbent, Solution):
-            self.target = incumbent.value
-            if isinstance(incumbent.policy, MarkovPolicy) and incumbent.policy.deterministic:
-                self.policy = incumbent.policy.actions
-        elif isinstance(incumbent, MarkovPolicy):
+        if isinstance(incumbent, Solution):
+            known = isinstance(incumbent.policy, MarkovPolicy)
+            incumbent = incumbent.policy if known else incumbent.value
+        if isinstance(incumbent, MarkovPolicy):
             incumbent.check(self.model, self.horizon)
             x, table = self.problem, incumbent.table_for(self.model)
             first = self.kernel.backward(x, self.horizon, "given", policy=table).first
             self.target = float(x.returns(first) @ x.weights)
             self.policy = incumbent.actions if incumbent.deterministic else None
+        elif isinstance(incumbent, Real) and not isinstance(incumbent, bool):
+            if not math.isfinite(incumbent):
+                raise InputError(f"the incumbent's value must be finite, not {incumbent}")
+            self.target = float(incumbent)
         elif incumbent is not None:
             raise InputError("incumbent must be a Solution, a MarkovPolicy or a number")
         elif needed:
@@ -256,9 +258,11 @@ class Search:
         if self.met or alone or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
             return
         pairs = self._match(0.06)
+        if self._reach_seconds() > 0.5 * self.left():  # no time for prices
+            self._value_pairs(self._match(0.6))
+            return
         cost = self._value_pairs(pairs)
-        reach = 2 * self.problem.n_states * self.pass_seconds  # which prices are weighed by
-        if self.met or reach > 0.5 * self.left():
+        if self.met:
             return
         first = None
         if cost * 2.5 * FEW > self.left():  # few steps: models one by one are faster at first
@@ -291,21 +295,35 @@ class Search:
 
     # ------------------------------------------------------------ parts
     def _match(self, share: float) -> Pairs:
-        until = clock() + share * max(self.left(), 0.0)
-        coarse, tried = match(
-            self.problem, self.horizon, self.kernel, self.own, deadline=until, seed=self.seed
-        )
-        self.details["pairs_tried"] = tried
-        return Pairs(coarse.first, coarse.second)
+        """Pairs for this share of the time; notes their bound on the coarse grid."""
+        found = match(
+            self.problem, self.horizon, self.kernel, self.own, seed=self.seed,
+            deadline=clock() + share * max(self.left(), 0.0),
+        )  # fmt: skip
+        self.details["pairs_tried"] = found.tried
+        slack = 8 * closed.rounding(self.problem, self.horizon)  # beliefs take more operations
+        self.note("pairs", float(self.own.sum()) - found.gain + slack, "history")
+        pairs = Pairs(found.pairs.first, found.pairs.second)
+        finer = len(pairs.grid) / len(found.pairs.grid)
+        self.pairs_seconds = finer * found.seconds * len(pairs.first)
+        return pairs
 
     def _value_pairs(self, pairs: Pairs) -> float:
-        """Note the bound of the pairs without prices; returns the seconds that took."""
+        """Note the bound of the pairs without prices if there is time; the seconds it takes."""
+        if self.pairs_seconds > self.left():
+            return self.pairs_seconds
         start = clock()
         x = Relaxation(
             self.problem, self.horizon, self.kernel, pairs, reach=_no_reach(self.problem)
         )
         self.note("pairs", x.value(subgradient=False) + x.rounding(None), "history")
         return clock() - start
+
+    def _reach_seconds(self) -> float:
+        """What the reach bounds take, which prices are weighed by: two passes per state."""
+        start = clock()
+        self.kernel.own_values(self.problem, self.horizon)
+        return 2 * self.problem.n_states * (clock() - start)
 
     def _descend(
         self, name: str, pairs: Pairs | None, first: Descent | None = None,
@@ -376,7 +394,7 @@ class Search:
         if self.policy is None:
             return
         found = self.kernel.backward(
-            self.problem, self.horizon, "given", policy=self.policy, keep_q=True, keep_values=True
+            self.problem, self.horizon, "given", policy=self.policy, keep=("q", "values")
         )
         assert found.q is not None
         assert found.values is not None

@@ -8,6 +8,7 @@ all rounds together are all pairs. Under a time limit only some rounds are playe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from mmdp.kernels.problem import Array, Pairs
 
 Ints = npt.NDArray[np.int64]
 COARSE = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), 8, 0.5)
+FIRST, AT_ONCE = 16, 0.1  # pairs evaluated at first; seconds up to which there are twice as many
 EXACT_UP_TO = 8_000  # pairs among which the best matching is computed exactly
 
 
@@ -39,43 +41,61 @@ def rounds(n: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
         yield players[first[there]], players[second[there]]
 
 
+class Matching(NamedTuple):
+    """Disjoint pairs of models, and what was learnt while they were chosen."""
+
+    pairs: Pairs
+    gain: float  # how much lower than the models' own optima their values are together
+    tried: int  # pairs that were evaluated
+    seconds: float  # that one of them took
+
+
 def match(
     problem: Problem, horizon: int, kernel: Kernel, own: Array, *, deadline: float, seed: int = 0,
     grid: Pairs = COARSE,
-) -> tuple[Pairs, int]:  # fmt: skip
-    """Pairs of large total gain among those that could be evaluated, and the number of those.
+) -> Matching:  # fmt: skip
+    """Pairs of large total gain among those that could be evaluated until the deadline.
 
     own (M,): the models' own optimal values times their weights.
     """
-    firsts, seconds, gains = [], [], []
-    started = clock()
     players = np.flatnonzero(problem.weights > 0)
     if len(players) < 2:
-        return grid, 0
+        return Matching(grid, 0.0, 0, 0.0)
+    tried: list[tuple[Ints, Ints, Array]] = []
+    started, size, count = clock(), FIRST, 0
     for first, second in rounds(len(players), seed):
-        i, j = players[first], players[second]
-        value = kernel.pair_values(problem, horizon, grid._replace(first=i, second=j))
-        firsts.append(i)
-        seconds.append(j)
-        gains.append(own[i] + own[j] - value)
-        now = clock()
-        if now + (now - started) / len(firsts) > deadline:
+        at = 0
+        while at < len(first) and (not tried or clock() + size * _each(started, count) < deadline):
+            part, began = slice(at, at + size), clock()
+            i, j = players[first[part]], players[second[part]]
+            value = kernel.pair_values(problem, horizon, grid._replace(first=i, second=j))
+            tried.append((i, j, own[i] + own[j] - value))
+            at, count = at + size, count + len(i)
+            if clock() - began < AT_ONCE:
+                size *= 2
+        if at < len(first):
             break
-    i, j, gain = np.concatenate(firsts), np.concatenate(seconds), np.concatenate(gains)
-    chosen = _best_matching(i, j, gain, problem.n_models)
-    first, second = (np.ascontiguousarray(chosen[:, k]) for k in (0, 1))
-    return grid._replace(first=first, second=second), len(i)
-
-
-def _best_matching(i: Ints, j: Ints, gain: Array, n: int) -> Ints:
-    """(pairs, 2): exact by integer programming if that is small, else greedy; then filled."""
-    chosen = _exact(i, j, gain, n) if len(i) <= EXACT_UP_TO else None
-    if chosen is None:
-        chosen = _greedy(i, j, gain, n)
-    pairs = np.stack([i[chosen], j[chosen]], axis=1)
-    left = np.setdiff1d(np.unique(np.concatenate([i, j])), pairs)
+    seconds = _each(started, count)
+    i, j, gain = (np.concatenate(part) for part in zip(*tried, strict=True))
+    taken = _best_matching(i, j, gain, problem.n_models, max(deadline - clock(), 0.1))
+    # those that were left over, and models that never were tried, in any order
+    left = np.setdiff1d(players, np.concatenate([i[taken], j[taken]]))
     rest = left[: len(left) // 2 * 2].reshape(-1, 2)
-    return np.concatenate([pairs, rest])
+    chosen = grid._replace(
+        first=np.concatenate([i[taken], rest[:, 0]]), second=np.concatenate([j[taken], rest[:, 1]])
+    )
+    return Matching(chosen, float(gain[taken].sum()), len(i), seconds)
+
+
+def _each(started: float, count: int) -> float:
+    """Seconds per pair so far."""
+    return (clock() - started) / max(count, 1)
+
+
+def _best_matching(i: Ints, j: Ints, gain: Array, n: int, seconds: float) -> npt.NDArray[np.bool_]:
+    """Which pairs: by integer programming if they are few and there is time, else greedily."""
+    chosen = _exact(i, j, gain, n, min(seconds, 5.0)) if len(i) <= EXACT_UP_TO else None
+    return _greedy(i, j, gain, n) if chosen is None else chosen
 
 
 def _greedy(i: Ints, j: Ints, gain: Array, n: int) -> npt.NDArray[np.bool_]:
@@ -87,7 +107,7 @@ def _greedy(i: Ints, j: Ints, gain: Array, n: int) -> npt.NDArray[np.bool_]:
     return chosen
 
 
-def _exact(i: Ints, j: Ints, gain: Array, n: int) -> npt.NDArray[np.bool_] | None:
+def _exact(i: Ints, j: Ints, gain: Array, n: int, seconds: float) -> npt.NDArray[np.bool_] | None:
     from scipy.sparse import coo_array
 
     edges = np.arange(len(i))
@@ -97,6 +117,6 @@ def _exact(i: Ints, j: Ints, gain: Array, n: int) -> npt.NDArray[np.bool_] | Non
     ).tocsr()
     found = minimise(
         -gain, rows, np.full(n, -np.inf), np.ones(n), np.ones(len(i)),
-        integral=np.ones(len(i), dtype=bool), time_limit=5.0,
+        integral=np.ones(len(i), dtype=bool), time_limit=seconds,
     )  # fmt: skip
     return None if found.x is None else found.x > 0.5

@@ -20,6 +20,7 @@ from mmdp.cli import (
     evaluate,
     fit,
     info,
+    methods,
     paper,
     plot,
     report,
@@ -32,8 +33,8 @@ from mmdp.kernels.compiling import listening
 from mmdp.words import either
 
 COMMANDS = (  # as the help lists them
-    solve.solve, evaluate.evaluate, compare.compare, bound.bound, info.info, domain.domain,
-    fit.fit, report.report, plot.plot, paper.paper, completion.completion,
+    solve.solve, evaluate.evaluate, compare.compare, methods.methods, bound.bound, info.info,
+    domain.domain, fit.fit, report.report, plot.plot, paper.paper, completion.completion,
 )  # fmt: skip
 
 

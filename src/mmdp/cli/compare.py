@@ -12,6 +12,7 @@ from mmdp._version import __version__
 from mmdp.cli import options
 from mmdp.cli.console import (
     Working,
+    complain,
     introduce,
     show_json,
     show_table,
@@ -22,6 +23,7 @@ from mmdp.cli.options import (
     Loading,
     Running,
     build_method,
+    check_out,
     command,
     option,
     takes,
@@ -29,7 +31,8 @@ from mmdp.cli.options import (
 )
 from mmdp.cli.types import PATH, Names, OutFile
 from mmdp.errors import InputError
-from mmdp.methods import MARKOV_METHODS, METHODS, PLANNERS
+from mmdp.interrupts import Interrupts
+from mmdp.methods.table import METHODS, able
 from mmdp.words import clock, counted, errors, figures
 
 if TYPE_CHECKING:
@@ -49,7 +52,8 @@ Row = dict[str, Any]
 @options.horizon
 @option(
     "--methods", "-m", type=Names("method", METHODS), metavar="A,B,...", heading=DECIDING,
-    default=",".join(MARKOV_METHODS), show_default=True, help="Methods, in this order.",
+    default=",".join(able(policy="markov", optimal=False)), show_default=True,
+    help="Methods, in this order; see mmdp methods.",
 )  # fmt: skip
 @option(
     "--test/--no-test", default=None,
@@ -72,15 +76,19 @@ def compare(
     policy does better. Regret is the distance to it, on the test models if there are any.
 
     Policies with memory are simulated: ± is the standard error. The time limit holds for each
-    method. After Ctrl-C the exit status is 130.
+    method. After Ctrl-C the rows that are finished are printed and written, and the exit status
+    is 130.
     """
+    check_out(out, data, test_data)
     chosen = _chosen(methods, episodes)
     train = loading.read(data, quiet=as_json)
     tested = None
     if test_data is not None or test is not False:
         tested = _read_test(data, test_data, test is True, loading, quiet=as_json)
-    with Working("comparing", quiet=as_json) as working:
+    with Working("comparing", quiet=as_json) as working, Interrupts() as interrupts:
         rows = Comparison(train, tested, horizon, running).rows(chosen, working)
+    if interrupts.seen:
+        complain(f"interrupted; {len(rows)} of {counted(len(chosen), 'method')} kept")
     if out is not None:
         import pandas as pd
 
@@ -94,14 +102,14 @@ def compare(
         _show(rows, tested)
         if out is not None:
             print(f"table written to {out}")
-    return INTERRUPTED if rows[-1]["status"] == "INTERRUPTED" else 0
+    return INTERRUPTED if interrupts.seen or rows[-1]["status"] == "INTERRUPTED" else 0
 
 
 def _chosen(names: Sequence[str], episodes: int | None) -> list[Method]:
     """The methods asked for, oracle moved to the end."""
     from mmdp import Oracle
 
-    simulated = [name for name in names if name in PLANNERS]
+    simulated = [name for name in names if METHODS[name].memory != "none"]
     if episodes is not None and not simulated:
         raise InputError("--episodes is for methods with memory, and none of these has any")
     chosen = [
@@ -137,7 +145,12 @@ class Comparison:
         rows: list[Row] = []
         for method in methods:
             working.say(f"solving with {method.name}")
-            rows.append(self._row(method, working))
+            try:
+                rows.append(self._row(method, working))
+            except KeyboardInterrupt:  # this method has nothing yet; the others have
+                if not rows:
+                    raise
+                break
             if rows[-1]["status"] == "INTERRUPTED":
                 break
         return rows

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmdp.words import at_most_percent, counted, figures
+from mmdp.words import at_most_percent, clipped, counted, figures
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +24,7 @@ SHOW_AFTER = 1.0  # seconds of work before the live line appears
 
 def complain(message: str) -> None:
     """One line on stderr."""
-    print("mmdp: " + " ".join(message.split()), file=sys.stderr, flush=True)
+    print("mmdp: " + clipped(" ".join(message.split()), 1300), file=sys.stderr, flush=True)
 
 
 def _console(*, stderr: bool = False) -> Console:

@@ -57,6 +57,7 @@ def domain(
     info read it. Without NAME the domains are listed.
     """
     from mmdp.domains import DESCRIPTIONS, DOMAINS
+    from mmdp.io.folders import replace_folder
 
     if as_list or name is None:
         _list(DESCRIPTIONS, as_json)
@@ -70,7 +71,7 @@ def domain(
     with Working(f"drawing the models of {name}", quiet=as_json) as working:
         train, test = _draw(name, DOMAINS[name], arguments)
         working.say(f"writing {out}")
-        _write(train, test, out)
+        replace_folder(out, train, test)
     if as_json:
         told = {"models": train.n_models, "test_models": test.n_models}
         show_json({"domain": name, "out": out, **told, "options": arguments})
@@ -126,11 +127,3 @@ def _draw(name: str, function: Any, arguments: Mapping[str, Any]) -> tuple[MMDP,
     except TypeError as error:  # a word where --set should have given a number
         raise InputError(f"{name} cannot be drawn with {dict(arguments)}: {error}") from None
     return train, test
-
-
-def _write(train: MMDP, test: MMDP, folder: Path) -> None:
-    import mmdp
-
-    folder.mkdir(parents=True, exist_ok=True)
-    mmdp.save(train, folder)
-    mmdp.save(test, folder, split="test")

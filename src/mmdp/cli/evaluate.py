@@ -10,7 +10,7 @@ import click
 from mmdp._version import __version__
 from mmdp.cli import options
 from mmdp.cli.console import Working, aligned, introduce, show_facts, show_json
-from mmdp.cli.options import Loading, command, option, takes, write_csv
+from mmdp.cli.options import Loading, check_out, command, option, takes, write_csv
 from mmdp.cli.types import PATH, OutFile
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def evaluate(
     """
     import mmdp
 
+    check_out(out, data, policy)
     model = loading.read(data, split, quiet=as_json)
     followed = mmdp.load_policy(policy, model)
     with Working("evaluating", quiet=as_json):

@@ -14,7 +14,7 @@ import click
 from mmdp.cli.console import Working
 from mmdp.cli.types import PATH, Names, Numbers, OutFolder, Seconds, Words
 from mmdp.errors import InputError
-from mmdp.methods import METHODS
+from mmdp.methods.table import COMPARED, METHODS
 from mmdp.validate import check_seed
 
 if TYPE_CHECKING:
@@ -110,8 +110,8 @@ as_json = option(
 )
 policy = option("--policy", type=PATH, metavar="FILE", help="A policy that mmdp solve wrote.")
 rivals = option(
-    "--methods", type=Names("method", METHODS), metavar="A,B,...", default="cadp,wsu,mvp",
-    show_default=True, help="Methods to compare.",
+    "--methods", type=Names("method", METHODS), metavar="A,B,...", default=",".join(COMPARED),
+    show_default=True, help="Methods to compare; see mmdp methods.",
 )  # fmt: skip
 episodes = option(
     "--episodes", type=int, metavar="N", heading=DECIDING,
@@ -238,6 +238,17 @@ def build_method(name: str, options: Mapping[str, Any]) -> Method:
 
 def _field_names(method: Any) -> set[str]:
     return {field.name for field in dataclasses.fields(method)}
+
+
+def check_out(out: Path | None, data: Path, *others: Path | str | None) -> None:
+    """Refuse to write over what the command reads."""
+    from mmdp.io.folders import is_read_with
+
+    if out is None:
+        return
+    read = [Path(other) for other in others if other is not None]
+    if is_read_with(out, data) or any(out.resolve() == path.resolve() for path in read):
+        raise InputError(f"--out {out}: this is read, not written; choose another name")
 
 
 def write_csv(frame: Any, path: Path) -> None:

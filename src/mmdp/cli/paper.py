@@ -9,7 +9,6 @@ from mmdp.cli import options
 from mmdp.cli.console import Steps, complain, show_json, show_table
 from mmdp.cli.options import INTERRUPTED, command, option
 from mmdp.cli.types import PATH, Words
-from mmdp.errors import InputError
 from mmdp.words import either
 
 DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
@@ -53,7 +52,7 @@ def paper(
         out, data=data, full=full, domains=tuple(domains or CASES),
         seed=SEED if seed is None else seed, fresh=fresh,
     )  # fmt: skip
-    _make(out)
+    out.mkdir(parents=True, exist_ok=True)
     if data is not None and job.generated and not as_json:
         complain(f"note: {data} has no models of {', '.join(job.generated)}; these are generated")
     try:
@@ -76,11 +75,3 @@ def paper(
     reused = f", {results.reused} of {job.total} results reused" * bool(results.reused)
     print(f"\n{results.seconds:.1f} s{reused}; open {out / 'paper.html'}")
     return 0
-
-
-def _make(folder: Path) -> None:
-    """Make the output folder now, so that a bad path costs no work."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None

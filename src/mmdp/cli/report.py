@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mmdp.cli import options
-from mmdp.cli.console import Working
+from mmdp.cli.console import Working, complain
 from mmdp.cli.options import Loading, Willingness, command, option, takes
 from mmdp.cli.types import PATH, Seconds
+from mmdp.errors import InputError
 
 
 @command(
@@ -39,7 +40,8 @@ def report(
     """Write a page that explains a policy, its risks and rivals.
 
     The page is a single HTML file and needs no network. With --policy it is about that policy
-    and its horizon; otherwise CADP computes one.
+    and its horizon, and shows what mmdp solve --certify has proven about it; otherwise CADP
+    computes one.
     """
     import mmdp
 
@@ -48,13 +50,19 @@ def report(
         given = None if policy is None else mmdp.load_policy(policy, model)
         steps = horizon if given is None or horizon is not None else given.horizon
         test = loading.read_test(data, quiet=True)
-        proof = None
+        proof, notes = None, []
         if certify is not None:
             working.say("proving a bound")
             proof = mmdp.bound(model, steps, time_limit=certify, incumbent=given)
+        elif policy is not None:
+            try:
+                proof = mmdp.io.load_certificate(policy, model)
+            except InputError as error:  # the page is about the policy all the same
+                notes = [f"no proof is shown: {error.problem}; --certify 10 proves it again"]
+                complain(f"note: {notes[0]}")
         mmdp.report.write(
             model, out, horizon=steps, policy=given, test=test, methods=methods, bound=proof,
-            seed=seed, unseen=mmdp.report.read_unseen(data),
+            seed=seed, unseen=mmdp.report.read_unseen(data), notes=notes,
             information=True if information else None, say=working.say,
             enough=True if enough else None, resamples=20 if enough else None,
             **willingness.options(model),

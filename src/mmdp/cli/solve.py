@@ -25,6 +25,7 @@ from mmdp.cli.options import (
     Loading,
     Running,
     build_method,
+    check_out,
     command,
     option,
     takes,
@@ -32,7 +33,7 @@ from mmdp.cli.options import (
 from mmdp.cli.types import Count, Name, OutFile, Seconds
 from mmdp.errors import InputError
 from mmdp.interrupts import Interrupts
-from mmdp.methods import MARKOV_METHODS, METHODS, PLANNERS
+from mmdp.methods.table import METHODS, able, check_gives_table
 from mmdp.words import at_most_percent, clock, counted, either, errors, figures
 
 if TYPE_CHECKING:
@@ -51,8 +52,10 @@ class Deciding:
     method: Annotated[str, option(
         "--method", "-m", type=Name("method", METHODS), metavar="NAME", default="cadp",
         show_default=True, heading=DECIDING,
-        help=f"{either([*MARKOV_METHODS, 'oracle'])}; with a proof: exact or milp; with memory: "
-        f"{either(PLANNERS)}.",
+        help=f"{either(able(policy='markov', optimal=False))}; with a proof: "
+        f"{either(able(policy='markov', optimal=True))}; with memory: "
+        f"{either(able(policy='belief'))}; as a bound: {either(able(policy=''))}. mmdp methods "
+        "says what each does.",
     )]  # fmt: skip
     init: Annotated[str | None, option(
         "--init", metavar="START", heading=DECIDING,
@@ -123,11 +126,14 @@ def solve(
     """
     import mmdp
 
-    deciding.build()  # wrong options are reported before anything is read
+    deciding.build()  # what is wrong with the options is said before anything is read
+    chosen = METHODS[deciding.method]
+    check_out(out, data, deciding.init)
     if out is not None:
-        _check_has_table(deciding.method)
+        check_gives_table(chosen, "a policy file holds", "leave out --out")
     if certify is not None:
-        _check_certify(deciding.method)
+        every = "bound every policy by mmdp bound DATA --method pairs"
+        check_gives_table(chosen, "--certify bounds", "leave it out", every)
     silent = quiet or as_json
     model = loading.read(data, split, quiet=silent)
     method = deciding.build_for(model)
@@ -138,7 +144,7 @@ def solve(
             callback=working.progress,
         )  # fmt: skip
     if out is not None:
-        mmdp.save_policy(solution.policy, out)
+        mmdp.save_policy(solution, out)
     if as_json:
         show_json(document(solution, data, out, deciding.init))
     elif not quiet:
@@ -146,34 +152,11 @@ def solve(
     return INTERRUPTED if interrupts.seen or solution.status.name == "INTERRUPTED" else 0
 
 
-def _check_certify(method: str) -> None:
-    if method == "oracle":
-        raise InputError("oracle is an upper bound itself; leave out --certify")
-    if method in PLANNERS:
-        raise InputError(
-            f"--certify bounds Markov policies, and {method} has memory; "
-            "mmdp bound DATA --method pairs bounds every policy"
-        )
-
-
-def _check_has_table(method: str) -> None:
-    """Refuse to write a policy that no table can hold, before the work."""
-    if method == "oracle":
-        raise InputError(
-            "oracle has one policy per model, so there is none to write; leave out --out"
-        )
-    if method in PLANNERS:
-        raise InputError(
-            f"{method} remembers what it has seen, so no table of actions can be written; "
-            f"leave out --out, or choose one of {', '.join(MARKOV_METHODS)}"
-        )
-
-
 def document(solution: Solution, data: Path, out: Path | None, init: str | None) -> dict[str, Any]:
     """What --json prints."""
     import mmdp
 
-    found, source = solution.evaluation, solution.provenance
+    found, source, proven = solution.evaluation, solution.provenance, solution.certificate
     options = dict(source.options)
     if "init" in options and not isinstance(options["init"], str):
         options["init"] = init
@@ -181,10 +164,14 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
         "data": data, "method": solution.method, "horizon": source.horizon,
         "value": solution.value, "stderr": found.stderr, "sd": found.sd, "worst": found.worst,
         "cvar10": found.cvar(0.1),
-        "bound": solution.bound, "gap": solution.gap, **_bound_origin(solution),
+        "bound": solution.bound, "gap": solution.gap,
+        "bound_method": None if proven is None else proven.method,
+        "bounds": None if proven is None else proven.bounds,
         "status": solution.status.name,
         "status_text": solution.status.value, "iterations": solution.iterations,
-        "seconds": solution.seconds, "options": options, "seed": source.seed,
+        "seconds": solution.seconds,
+        "bound_seconds": None if proven is None else proven.seconds,
+        "options": options, "seed": source.seed,
         "backend": source.backend, "version": source.version, "trace": solution.trace,
         "out": out,
     }  # fmt: skip
@@ -194,22 +181,12 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
     return told
 
 
-def _bound_origin(solution: Solution) -> dict[str, str | None]:
-    """Which method gave the bound, and whether it holds for every policy or the Markov ones."""
-    if solution.bound is None:
-        return {"bound_method": None, "bounds": None}
-    certificate = solution.certificate
-    if certificate is not None and certificate.value <= solution.bound:
-        return {"bound_method": certificate.method, "bounds": certificate.bounds}
-    return {"bound_method": solution.method, "bounds": "markov"}
-
-
 def proof(solution: Solution) -> str:
     """How good the policy is proven to be, in a sentence."""
-    assert solution.bound is not None
+    assert solution.certificate is not None
     assert solution.gap is not None
     value, most = figures([solution.value, solution.bound], up=[1])
-    policy = "policy" if _bound_origin(solution)["bounds"] == "history" else "Markov policy"
+    policy = "policy" if solution.certificate.bounds == "history" else "Markov policy"
     if solution.status.name == "OPTIMAL":
         rest = f" by more than {at_most_percent(solution.gap)}" if solution.gap > PROVEN else ""
         return f"value {value}, proven optimal: no {policy} is better{rest}"
@@ -222,10 +199,15 @@ def proof(solution: Solution) -> str:
 def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
     introduce(data, model)
     show_facts(f"{solution.method}, horizon {solution.provenance.horizon}", _facts(solution))
-    if solution.bound is not None and solution.policy is not None:
+    if solution.certificate is not None:
         print(textwrap.fill(proof(solution), WIDTH))
     if out is not None:
         print(f"policy written to {out}")
+        if solution.certificate is not None:
+            from mmdp.io.policies import certificate_beside
+
+            kept = certificate_beside(out) if out.suffix == ".csv" else out
+            print(f"its proof is kept in {kept}")
     elif solution.policy is None:
         print("each model has a policy of its own; no single policy can do better")
     elif solution.evaluation.errors is not None:
@@ -247,9 +229,9 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
         ("iterations", f"{solution.iterations:,}"),
         ("seconds", f"{clock(solution.seconds)} ({solution.provenance.backend})"),
     ]
-    certificate = solution.certificate
-    if certificate is not None:
-        facts.append(("bound", f"{certificate.method}, {clock(certificate.seconds)} s"))
+    proven = solution.certificate
+    if proven is not None:
+        facts.append(("proof", f"by {proven.method}, {clock(proven.seconds)} of these seconds"))
     return facts
 
 

@@ -16,8 +16,6 @@ from click.shell_completion import CompletionItem
 from mmdp.errors import InputError
 from mmdp.words import either
 
-PATH = click.Path(path_type=Path)
-
 
 class Words(click.ParamType[Any]):
     """One of some words, which the shell completes. The library refuses others."""
@@ -108,34 +106,53 @@ class Numbers(click.ParamType[list[float]]):
             ) from None
 
 
-class OutFile(click.Path):
+class PathName(click.Path):
+    """A path; nothing at all (a shell variable that is not set) is refused, not the folder here."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if not str(value):
+            name = param.opts[0] if param.param_type_name == "option" else param.name.upper()
+            raise InputError(f"{name} is empty; give the name of a file or folder")
+        return Path(value)
+
+
+PATH = PathName()
+
+
+def _writable(out: Path) -> Path:
+    from mmdp.io.writing import check_writable  # which loads pandas
+
+    return check_writable(out)
+
+
+class OutFile(PathName):
     """A file to write, refused now if it could not be written after the work."""
 
     def __init__(self, *endings: str) -> None:
-        super().__init__(path_type=Path)
+        super().__init__()
         self.endings = endings
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        out = Path(value)
+        out = super().convert(value, param, ctx)
         if out.suffix.lower() not in self.endings:
             raise InputError(f"{out}: choose a name that ends in {either(self.endings)}")
         if not out.parent.is_dir():
             raise InputError(f"{out}: the folder {out.parent} does not exist")
         if out.is_dir():
             raise InputError(f"{out}: is a folder; choose the name of a file")
-        return out
+        return _writable(out)
 
 
-class OutFolder(click.Path):
+class OutFolder(PathName):
     """A folder to write; a file, or what is named like one, is refused."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path, file_okay=False)
-
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        out = Path(value)
+        out = super().convert(value, param, ctx)
         if out.exists() and not out.is_dir():
             raise InputError(f"{out}: is a file; choose the name of a folder")
         if out.suffix in (".csv", ".parquet", ".npz", ".json") and not out.exists():
             raise InputError(f"{out}: a folder is wanted; leave out {out.suffix}")
-        return out
+        return _writable(out)

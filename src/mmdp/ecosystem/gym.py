@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def to_gymnasium(
-    model: MMDP, m: int = 0, horizon: int | None = None, seed: int | None = None
+    model: MMDP, m: int = 0, horizon: int | None = None, seed: int | None = 0
 ) -> gymnasium.Env[Any, Any]:
     """Model ``m`` as a Gymnasium environment with Discrete spaces; needs ``mmdp[gym]``.
 

@@ -69,10 +69,11 @@ def from_mdptoolbox(P: Any, R: Any, **fields: Any) -> MMDP:
         raise InputError(f"P of shape {p.shape}; pymdptoolbox has (actions, states, next states)")
     moved = np.moveaxis(p, -3, -2)
     moved = moved if moved.ndim == 4 else moved[None]
+    if p.ndim == 4 and np.ndim(R) == 3:
+        return MMDP(moved, R, **fields)  # (M, S, A) already
     rewards = _mdptoolbox_rewards(R, p if p.ndim == 3 else p[0])
-    if rewards.ndim == 3 and rewards.shape == moved.shape[1:] and p.ndim == 3:
-        return MMDP(moved, next_rewards=rewards[None], **fields)
-    return MMDP(moved, rewards, **fields)
+    by_next = rewards.ndim == 3 and rewards.shape == moved.shape[1:]
+    return MMDP(moved, **{"next_rewards" if by_next else "rewards": rewards}, **fields)
 
 
 def _mdptoolbox_rewards(R: Any, P: Any) -> Any:

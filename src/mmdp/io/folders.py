@@ -17,7 +17,7 @@ from mmdp.io.ids import KINDS, Ids
 from mmdp.io.reading import Source, header, numbers, read_small
 from mmdp.io.rules import Rules
 from mmdp.io.tables import entries
-from mmdp.io.writing import Writer, reason, write_all
+from mmdp.io.writing import Writer, reason, replacing, write_all
 from mmdp.model import MMDP
 from mmdp.support import Array
 from mmdp.validate import read_distribution
@@ -25,6 +25,9 @@ from mmdp.words import counted, suggested
 
 ROWS = 10_000  # written at a time
 PARAMETERS = ("discount", "actions", "allow_missing")
+SIDES = ("initial", "parameters", "weights", "terminal", "labels", "draws")
+TABLES = tuple(f"{x}.{kind}" for x in ("training", "test") for kind in ("csv", "parquet"))
+OF_A_FIT = ("counts.csv", "unseen.csv", "fit.json")
 _TIDY = {"state": "idstate", "model": "idoutcome"}  # accepted in place of the paper's names
 
 
@@ -193,6 +196,17 @@ def _refuse_repeats(places: npt.NDArray[Any] | pd.Series, what: str, source: Sou
 
 
 # ---------------------------------------------------------------------- writing
+def is_read_with(file: Path, data: Path) -> bool:
+    """Whether ``file`` is, or would be, read when models are loaded from ``data``."""
+    folder, place = (data if data.is_dir() else data.parent), file.resolve()
+    if place == data.resolve() or place.parent != folder.resolve():
+        return place == data.resolve()
+    if not data.is_dir() and data.stem not in ("training", "test"):
+        return place.stem in (*SIDES, *(f"{data.stem}_{side}" for side in SIDES))
+    plain = place.stem.removeprefix("test_").removeprefix("true_")
+    return plain in (*SIDES, "training", "test", "true", "model")
+
+
 def save_csv(model: MMDP, file: Path) -> None:
     """The table and, beside it, what it does not say."""
     table = entries(model)
@@ -245,6 +259,23 @@ def save_folder(model: MMDP, folder: Path, name: str) -> None:
             with suppress(OSError):
                 folder.rmdir()
         raise
+
+
+def replace_folder(
+    folder: Path, train: MMDP, test: MMDP | None = None, more: Mapping[str, Writer] | None = None
+) -> None:
+    """Write models, and ``more`` files by name, in place of those in the folder: all or none.
+
+    Everything that earlier models had there goes, for it would be read with the new ones; no
+    other file is touched.
+    """
+    sides = [f"{prefix}{side}.csv" for prefix in ("", "test_") for side in SIDES]
+    with replacing(folder, [*TABLES, "model.npz", *sides, *OF_A_FIT]) as place:
+        save_csv(train, place / "training.csv")
+        if test is not None:
+            save_csv(test, place / "test.csv")
+        if more:
+            write_all({place / name: writer for name, writer in more.items()})
 
 
 def _side_frames(

@@ -17,7 +17,7 @@ from mmdp.io.parquet import load_parquet, save_parquet
 from mmdp.io.reading import Source
 from mmdp.io.rules import DeadEnds, Duplicates, ExtraColumns, IdGaps, MissingActions, Rules
 from mmdp.io.tables import assemble, by_label
-from mmdp.io.writing import PathLike, write_whole
+from mmdp.io.writing import PathLike, settle, write_whole
 from mmdp.model import MMDP
 from mmdp.support import Storage
 
@@ -84,7 +84,9 @@ def load(
         compat, duplicates=duplicates, normalize=normalize, missing_actions=missing_actions,
         dead_ends=dead_ends, id_gaps=id_gaps, extra_columns=extra_columns, storage=storage,
     )  # fmt: skip
-    file = _find_file(Path(path), split)
+    target = Path(path)
+    settle(target if target.is_dir() else target.parent)
+    file = _find_file(target, split)
     fields = {"discount": discount, "initial": initial, "weights": weights, "name": name}
     given = {key: value for key, value in fields.items() if value is not None}
     if file.suffix != ".npz":

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mmdp.errors import InputError
+from mmdp.errors import InputError, MemoryLimitError
 from mmdp.io.ids import Ids
 from mmdp.io.reading import Source, must_be
 from mmdp.io.rules import Rules
 from mmdp.io.tables import assemble, entries
 from mmdp.io.writing import reason
 from mmdp.model import MMDP
-from mmdp.support import Storage, Support
+from mmdp.support import MATERIALISE_LIMIT, Storage, Support
+from mmdp.words import readable_bytes
 
 FORMAT = "mmdp-model-1"
 _LABELS = ("states", "actions", "models")
@@ -43,9 +45,12 @@ def load_npz(path: Path, storage: Storage) -> MMDP:
     must_be(path, "a zip archive (.npz, .xlsx)", "an npz file")
     source = Source(path)
     try:
+        _check_sizes(path)
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         model = _from_arrays(arrays) if str(arrays.get("format")) == FORMAT else None
+    except MemoryLimitError:
+        raise
     except (OSError, ValueError, EOFError, LookupError, TypeError, zipfile.BadZipFile) as error:
         # save() wrote a valid model: one that fails its checks has been changed since
         detail = str(error) if isinstance(error, InputError) else reason(error)
@@ -58,6 +63,29 @@ def load_npz(path: Path, storage: Storage) -> MMDP:
     return model if storage in ("auto", model.storage) else _stored_as(model, storage, source)
 
 
+def _check_sizes(path: Path) -> None:
+    """Refuse arrays out of proportion to their file before the memory for them is taken."""
+    total = 0
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                version = np.lib.format.read_magic(file)
+                read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+                    version, np.lib.format.read_array_header_2_0
+                )
+                shape, _, dtype = read(file)
+            size = math.prod(shape) * dtype.itemsize
+            if size > member.file_size:
+                raise ValueError(f"{member.filename} is shorter than it says")
+            total += size
+    held = path.stat().st_size
+    if total > max(MATERIALISE_LIMIT, 16 * held):
+        raise MemoryLimitError(
+            f"{path}: its arrays would take {readable_bytes(total)}, and the file has "
+            f"{readable_bytes(held)}; save the model with mmdp.save"
+        )
+
+
 def _from_arrays(arrays: dict[str, Any]) -> MMDP:
     """The stored model, checked: a damaged file must not reach a kernel."""
     allowed, p, r, per_next = (
@@ -66,8 +94,10 @@ def _from_arrays(arrays: dict[str, Any]) -> MMDP:
         arrays["r"],
         arrays.get("next_rewards"),
     )
-    floats = all(x.dtype == np.float64 for x in (p, r, per_next) if x is not None)
-    if not floats or allowed.dtype != bool:
+    numbers = (p, r, per_next, arrays["initial"], arrays["weights"], arrays["terminal"])
+    floats = all(x.dtype == np.float64 for x in numbers if x is not None)
+    whole = all(arrays[name].dtype.kind == "i" for name in ("indptr", "indices", "horizon"))
+    if not (floats and whole and allowed.dtype == bool):
         raise TypeError("arrays of another type")
     horizon = int(arrays["horizon"])
     support = Support(

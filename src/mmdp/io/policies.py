@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,25 +12,30 @@ import numpy as np
 import pandas as pd
 
 from mmdp.errors import InputError
+from mmdp.io import certificates
 from mmdp.io.ids import whole
 from mmdp.io.labels import Ints, Labels, coded
 from mmdp.io.parquet import read_parquet, write_parquet
 from mmdp.io.reading import Source, header, is_number, numbers, read_csv
-from mmdp.io.writing import PathLike, reason, write_whole
+from mmdp.io.writing import PathLike, Writer, reason, write_all
+from mmdp.methods.table import markov_policy
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
+from mmdp.solution import Bound, Solution
 from mmdp.words import counted, suggested
 
 FORMAT = "mmdp-policy-1"
 COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
 
 
-def save_policy(policy: MarkovPolicy, path: PathLike) -> None:
+def save_policy(policy: MarkovPolicy | Solution, path: PathLike) -> None:
     """Write a policy as ``.csv``, ``.parquet`` (the table of
     :meth:`MarkovPolicy.to_frame`) or ``.json``.
 
-    A solution is accepted in place of its policy. JSON keeps everything; a table keeps what
-    its rows say (labels of actions that are never taken need the model when loading).
+    A solution is accepted in place of its policy; its certificate is kept too (see
+    :func:`load_certificate`): inside a ``.parquet`` or ``.json`` file, and beside ``policy.csv``
+    as ``policy.certificate.json``. JSON keeps everything; a table keeps what its rows say
+    (labels of actions that are never taken need the model when loading).
 
     >>> import tempfile, pathlib, mmdp
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
@@ -37,22 +43,76 @@ def save_policy(policy: MarkovPolicy, path: PathLike) -> None:
     >>> mmdp.load_policy(file).actions.tolist()
     [[0, 1], [1, 1]]
     """
-    policy, target = _policy_of(policy), Path(path)
+    proven, target = certificates.as_document(policy), Path(path)
+    policy = markov_policy(policy, "a policy file holds")
     stored: dict[str, Any] = {
         "format": FORMAT, "horizon": policy.horizon, "n_actions": policy.n_actions,
-        "states": policy.state_labels, "actions": policy.action_labels,
+        "states": policy.state_labels, "actions": policy.action_labels, "certificate": proven,
     }  # fmt: skip
+    files: dict[Path, Writer] = {}
     if target.suffix == ".csv":
-        write_whole(target, policy.to_frame().to_csv(index=False, lineterminator="\n"))
+        files[target] = policy.to_frame().to_csv(index=False, lineterminator="\n")
+        if proven is not None:
+            files[certificate_beside(target)] = json.dumps(proven, indent=1) + "\n"
     elif target.suffix == ".json":
         stored["policy" if policy.deterministic else "probabilities"] = policy.table.tolist()
-        write_whole(target, json.dumps(stored, indent=1) + "\n")
+        files[target] = json.dumps(stored, indent=1) + "\n"
     elif target.suffix == ".parquet":
-        write_whole(target, lambda file: write_parquet(policy.to_frame(), stored, file))
+        frame = policy.to_frame()
+        files[target] = lambda file: write_parquet(frame, stored, file)
     else:
         raise InputError(
             f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
         )
+    write_all(files)
+    if target.suffix == ".csv" and proven is None:  # one of an earlier policy says nothing here
+        certificate_beside(target).unlink(missing_ok=True)
+
+
+def certificate_beside(table: PathLike) -> Path:
+    """The file that keeps the certificate of a policy in a CSV.
+
+    >>> certificate_beside("policy.csv").name
+    'policy.certificate.json'
+    """
+    return Path(table).with_suffix(".certificate.json")
+
+
+def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
+    """What was proven about a saved policy; None if nothing was.
+
+    It is refused if the policy was changed since, or if ``model`` holds other models than those
+    it was proven for.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
+    >>> mmdp.save_policy(mmdp.solve(two, 2, certify=1), file)
+    >>> round(mmdp.io.load_certificate(file, two).value, 6)
+    7.0
+    """
+    file, policy = Path(path), load_policy(path, model)
+    if file.suffix == ".parquet":
+        stored = (read_parquet(file)[1] or {}).get("certificate")
+    elif file.suffix == ".json":
+        stored = json.loads(file.read_text(encoding="utf-8")).get("certificate")
+    else:
+        stored = _beside(file)
+    with Source(file).named():
+        return None if stored is None else certificates.from_document(stored, policy, model)
+
+
+def _beside(table: Path) -> Any:
+    """What the file beside a CSV says; None if there is none."""
+    place = certificate_beside(table)
+    if not place.is_file():
+        return None
+    try:
+        return json.loads(place.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        raise InputError(
+            f"{place}: not a JSON file ({reason(error)})", [certificates.AGAIN]
+        ) from None
 
 
 def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
@@ -80,6 +140,7 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
         frame = policy.to_frame()
     elif file.suffix == ".csv":
         frame = read_csv(file, header(file))
+        _check_end(file, len(frame))
     elif file.suffix == ".parquet":
         frame, stored = read_parquet(file)
     else:
@@ -91,17 +152,10 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
     return policy
 
 
-def _policy_of(policy: Any) -> MarkovPolicy:
-    found = policy if isinstance(policy, MarkovPolicy) else getattr(policy, "policy", None)
-    if not isinstance(found, MarkovPolicy):
-        raise InputError(f"expected a MarkovPolicy, not {type(policy).__name__} without one policy")
-    return found
-
-
 def _from_json(path: Path) -> MarkovPolicy:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise InputError(f"{path}: not a JSON file ({reason(error)})") from None
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
         raise InputError(f"{path}: not a policy saved by mmdp (no format {FORMAT!r})")
@@ -143,6 +197,9 @@ def _from_table(
     if not len(frame):
         source.fail("a header but no rows; expected one row per time and state")
     frame = frame.reset_index(drop=True)
+    empty = (frame.astype(str) == "").any(axis=1).to_numpy()
+    if empty.any():
+        source.fail("an empty cell; is the line cut?", int(np.argmax(empty)))
     time = whole(numbers(frame["time"], "time", source), "time", source)
     s, states = _ids_of(frame, "state", source, model, stored)
     a, actions = _ids_of(frame, "action", source, model, stored)
@@ -165,6 +222,18 @@ def _from_table(
         return MarkovPolicy(probabilities=probabilities, **labels)
 
 
+def _check_end(file: Path, rows: int) -> None:
+    """Refuse a file whose last line has no end: its last number may be cut."""
+    with file.open("rb") as opened:
+        opened.seek(-1, os.SEEK_END)
+        if rows and opened.read() not in b"\r\n":
+            Source(file).fail(
+                "the last line does not end, so the file may be cut; write it again, or end it "
+                "with a line break if it is whole",
+                rows - 1,
+            )
+
+
 def _check_columns(names: list[str], source: Source) -> None:
     told = [f"unknown column {suggested(x, COLUMNS)}" for x in names if x not in COLUMNS][:1]
     told += [f"no column {x!r}" for x in COLUMNS[:3] if x not in names][:1]
@@ -176,10 +245,12 @@ def _ids_of(
     frame: pd.DataFrame, kind: str, source: Source, model: MMDP | None, stored: Mapping[str, Any]
 ) -> tuple[Ints, Labels | None]:
     """Ids and labels of the states or actions of a policy's table."""
-    text = frame[kind].astype(str).str.strip()
+    text, id_column = frame[kind].astype(str).str.strip(), f"id{kind}"
+    if id_column in frame.columns:
+        beside = whole(numbers(frame[id_column], id_column, source), kind, source)
+        _check_pairs(text, beside, kind, source)
     if model is not None and model.labelled[kind]:
         return _ids_by_label(text, kind, source, model)
-    id_column = f"id{kind}"
     if id_column not in frame.columns and not is_number(text).all():
         row = int(np.argmin(is_number(text)))
         label = text.iloc[row]
@@ -216,6 +287,21 @@ def _ids_by_label(text: pd.Series, kind: str, source: Source, model: MMDP) -> tu
         row = int(np.argmax(ids < 0))
         source.fail(f"the model has no {kind} {text.iloc[row]!r}", row)
     return by_number, labels
+
+
+def _check_pairs(text: pd.Series, ids: Ints, kind: str, source: Source) -> None:
+    """A label has one id and an id one label throughout (they may be those of another model)."""
+    table = pd.DataFrame({"text": text, "id": ids})
+    other_id = table.groupby("text")["id"].transform("first") != table["id"]
+    other_text = table.groupby("id")["text"].transform("first") != table["text"]
+    wrong = (other_id | other_text).to_numpy()
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        source.fail(
+            f"id{kind} is {ids[row]} beside {kind} {text.iloc[row]!r}, otherwise than in an "
+            "earlier line; correct one of them",
+            row,
+        )
 
 
 def _check_places(

@@ -20,6 +20,7 @@ from mmdp.io.writing import reason
 from mmdp.support import Array
 
 SMALL = 20_000  # bytes
+_NUMBER = re.compile(r"[-+.\d]")
 
 # pandas 3.1 made its parser exact and deprecated the argument; older defaults lose the last bit
 _EXACT: dict[str, Any] = (
@@ -84,10 +85,17 @@ def _kind_of(head: bytes) -> str:
 
 
 def header(path: Path) -> list[str]:
-    """The names in the first line of a CSV; refuses what is not text."""
+    """The names in the first line of a CSV, no two alike; refuses what is not text."""
     must_be(path, "text", "a CSV file")
-    for _, cells in _lines(path):
-        return [cell.strip() for cell in cells]
+    for line, cells in _lines(path):
+        names = [cell.strip() for cell in cells]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            numbered = "; the first line must name the columns" if _NUMBER.match(twice) else ""
+            raise InputError(
+                f"{path}, line {line}: column {twice!r} is given twice; keep one of them{numbered}"
+            )
+        return names
     raise InputError(f"{path}: the file is empty; expected a header and one row per entry")
 
 
@@ -103,9 +111,14 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells of every line that is not blank, as pandas counts rows."""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         reader = csv.reader(file)
-        for cells in reader:
-            if len(cells) > 1 or any(cell.strip() for cell in cells):
-                yield reader.line_num, cells
+        try:
+            for cells in reader:
+                if len(cells) > 1 or any(cell.strip() for cell in cells):
+                    yield reader.line_num, cells
+        except csv.Error as error:  # a field of over 131,072 characters, for one
+            raise InputError(
+                f"{path}, line {reader.line_num}: {reason(error)}; check quotes and commas"
+            ) from None
 
 
 def read_csv(path: Path, names: list[str], dtype: Any = str) -> pd.DataFrame:

@@ -1,10 +1,24 @@
-"""Writing files whole or not at all."""
+"""Writing files whole or not at all, several of them all or none.
+
+Every file is first written under a hidden name beside its own, which carries the process that
+writes it. If several files belong together, a hidden list of what takes which name is written
+next, and then followed; whoever finds such a list, the next reader or writer, follows it to the
+end. So the files are the old ones or the new ones even if the process is killed, and what it left
+is removed by the next one that writes there.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import platform
+import re
+import shutil
+import tempfile
+import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -12,6 +26,11 @@ from mmdp.errors import InputError
 
 PathLike = str | os.PathLike[str]
 Writer = Callable[[Path], object] | str | bytes
+
+_HOST = f"{zlib.crc32(platform.node().encode()) & 0xFFFF:04x}"
+_HIDDEN = re.compile(r"\.[^/\\]*-(\d+)-([0-9a-f]{4})[0-9a-f]{8}(\.\w+)?")  # process, host, suffix
+_LIST = ".moves"  # suffix of a list of what takes which name
+_FORGOTTEN = 24 * 3600.0  # seconds until a file of another machine's process counts as left
 
 
 def write_whole(path: PathLike, writer: Writer) -> None:
@@ -31,23 +50,82 @@ def write_whole(path: PathLike, writer: Writer) -> None:
 
 
 def write_all(files: Mapping[Path, Writer]) -> None:
-    """Write several files: all are complete before the first one takes its name."""
-    temporary = {path: _temporary(path) for path in files}
+    """Write several files of one folder: all of them or none."""
+    moves = {_hidden(path): path for path in files}
     try:
-        for path, writer in files.items():
+        for (place, path), writer in zip(moves.items(), files.values(), strict=True):
             if path.is_dir():
                 raise InputError(f"{path}: is a folder, not a file; give a file name")
             if not path.parent.is_dir():
                 raise InputError(f"{path}: no folder {path.parent}; make it first")
             with _naming(path):
-                _write(temporary[path], writer)
-        for path, complete in temporary.items():
-            with _naming(path):
-                os.replace(complete, path)
-    finally:
-        for left in temporary.values():
+                _tidy(path.parent)
+                _write(place, writer)
+        listed = _listed(moves)
+    except BaseException:
+        for place in moves:
             with suppress(OSError):
-                left.unlink()
+                place.unlink()
+        raise
+    _follow(listed)
+
+
+@contextmanager
+def replacing(folder: Path, names: Collection[str]) -> Iterator[Path]:
+    """A place to write a folder's new files; at the end they replace the old ones, all or none.
+
+    Of ``names`` those that were not written anew are removed; other files stay as they are. The
+    folder is made if need be. After an error it is as it was.
+
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "old.csv").write_text("1")
+    >>> with replacing(folder, ["old.csv", "new.csv"]) as place:
+    ...     write_whole(place / "new.csv", "2")
+    >>> [file.name for file in folder.iterdir()]
+    ['new.csv']
+    """
+    made, place = not folder.exists(), _hidden(folder / "folder")
+    with _naming(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        _tidy(folder)
+        place.mkdir()
+    try:
+        yield place
+        moves = {file: folder / file.name for file in place.iterdir()}
+        stale = [folder / x for x in names if (folder / x).exists() and not (place / x).exists()]
+        listed = _listed(moves, stale)
+    except BaseException as error:
+        shutil.rmtree(place, ignore_errors=True)
+        if made:
+            folder.rmdir()
+        if isinstance(error, InputError):
+            told = error.problem.replace(str(place), str(folder))
+            raise type(error)(told, error.remedies) from None
+        raise
+    _follow(listed)
+    place.rmdir()
+
+
+def settle(folder: Path) -> None:
+    """Finish what a process that was killed had begun to put in place."""
+    for listed in folder.glob(f".*{_LIST}"):
+        _follow(listed)
+
+
+def check_writable(target: PathLike) -> Path:
+    """The path, if a file or folder of that name could be written now: before long work."""
+    if not os.fspath(target):
+        raise InputError("the name to write to is empty; give the name of a file or folder")
+    path = Path(target)
+    place = path if path.is_dir() else path.parent
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            return path
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({reason(error)})") from None
 
 
 def reason(error: BaseException) -> str:
@@ -57,8 +135,89 @@ def reason(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
 
 
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.stem[:80]}-{uuid.uuid4().hex[:12]}{path.suffix}")
+# ---------------------------------------------------------------------- all or none
+def _listed(moves: Mapping[Path, Path], stale: Collection[Path] = ()) -> Path:
+    """Write down which complete file takes which name and what goes: from now on it is done."""
+    target = next(iter(moves.values()))
+    places = [(x.relative_to(target.parent).as_posix(), y.name) for x, y in moves.items()]
+    known = {"moves": places, "stale": [x.name for x in stale]}
+    listed = _hidden(target.with_name(f"files{_LIST}"))
+    begun = listed.with_suffix(".begun")
+    with _naming(target):
+        try:
+            begun.write_text(json.dumps(known), encoding="utf-8")
+            os.replace(begun, listed)
+        except BaseException:
+            begun.unlink(missing_ok=True)
+            raise
+    return listed
+
+
+def _follow(listed: Path) -> None:
+    """Do what is left of a list, and remove it; Ctrl-C comes too late to stop it."""
+    try:
+        _do(listed)
+    except KeyboardInterrupt:
+        _do(listed)
+        raise
+
+
+def _do(listed: Path) -> None:
+    folder = listed.parent
+    try:
+        known = json.loads(listed.read_text(encoding="utf-8"))
+        moves, stale = known["moves"], known["stale"]
+        ours = all(_ours(*move) for move in moves) and all(map(_plain, stale))
+    except (OSError, ValueError, TypeError, LookupError):  # done by another process, or not ours
+        return
+    for place, name in moves if ours else ():
+        with _naming(folder / name), suppress(FileNotFoundError):
+            os.replace(folder / place, folder / name)
+    for name in stale if ours else ():
+        with _naming(folder / name):
+            (folder / name).unlink(missing_ok=True)
+    listed.unlink(missing_ok=True)
+
+
+def _ours(place: str, name: str) -> bool:
+    """Whether it is a move that we would list: a list from elsewhere must do no harm."""
+    return _plain(name) and _HIDDEN.fullmatch(place.removesuffix(f"/{name}")) is not None
+
+
+def _plain(name: str) -> bool:
+    return Path(name).name == name and name not in ("", "..")
+
+
+# ---------------------------------------------------------------------- hidden files
+def _hidden(path: Path) -> Path:
+    """A name beside ``path`` that no reader looks at and that tells whose it is."""
+    own = f"{os.getpid()}-{_HOST}{uuid.uuid4().hex[:8]}"
+    return path.with_name(f".{path.stem[:80]}-{own}{path.suffix}")
+
+
+def _tidy(folder: Path) -> None:
+    """Finish or remove what dead processes left in a folder."""
+    settle(folder)
+    for entry in os.scandir(folder):
+        found = _HIDDEN.fullmatch(entry.name)
+        if found and _dead(int(found[1]), found[2], entry):
+            if entry.is_dir():
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    os.unlink(entry.path)
+
+
+def _dead(process: int, host: str, entry: os.DirEntry[str]) -> bool:
+    if host != _HOST or os.name != "posix":
+        return time.time() - entry.stat().st_mtime > _FORGOTTEN
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # it lives, and is not ours
+        return False
+    return False
 
 
 def _write(place: Path, writer: Writer) -> None:

@@ -42,8 +42,8 @@ class NumpyBounds:
             prize[some // 2, some - first] = np.where(some % 2 == 0, 1.0, -1.0)[:, None]
             many = changed(many, terminal=prize.reshape(x.n_states, -1))
             found = np.empty((horizon, at_once * n_models))
-            if steady and horizon > 1:  # a long horizon includes every shorter one
-                values = self.backward(many, horizon - 1, "own", keep_values=True).values
+            if steady and horizon > 1:  # the values of a longer way hold those of every shorter one
+                values = self.backward(many, horizon - 1, "own", keep=("values",)).values
                 assert values is not None
                 found[:] = np.tensordot(values[::-1], x.initial, (1, 0))
             else:
@@ -59,7 +59,7 @@ class NumpyBounds:
         u: Array | None = None,
     ) -> Array:  # fmt: skip
         x = problem if y is None else changed(problem, r=problem.r - y)
-        found = self.backward(x, horizon, "own", keep_actions=u is not None)
+        found = self.backward(x, horizon, "own", keep=("actions",) if u is not None else ())
         if u is not None:
             assert found.actions is not None
             occupancy(problem, found.actions, u)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -40,15 +40,9 @@ class NumpyKernel(NumpyBounds, NumpyEpisodes):
         *,
         weights: Array | None = None,
         policy: Table | None = None,
-        keep_actions: bool = False,
-        keep_values: bool = False,
-        keep_gradient: bool = False,
-        keep_q: bool = False,
+        keep: Collection[str] = (),
     ) -> Backward:
-        return _Passes(problem, horizon).backward(
-            choice, weights, policy, keep_actions=keep_actions, keep_values=keep_values,
-            keep_gradient=keep_gradient, keep_q=keep_q,
-        )  # fmt: skip
+        return _Passes(problem, horizon).backward(choice, weights, policy, keep)
 
     def forward(self, problem: Problem, horizon: int, policy: Table) -> Array:
         return _Passes(problem, horizon).forward(policy)[1]
@@ -100,20 +94,16 @@ class _Passes:
         choice: Choice,
         weights: Array | None = None,
         policy: Table | None = None,
-        *,
-        keep_actions: bool = False,
-        keep_values: bool = False,
-        keep_gradient: bool = False,
-        keep_q: bool = False,
+        keep: Collection[str] = (),
     ) -> Backward:
         """See :meth:`mmdp.kernels.problem.Kernel.backward`."""
         x, T = self.problem, self.horizon
         S, A, M = x.n_states, x.n_actions, x.n_models
         v = x.terminal
         actions = np.zeros((T, S, M) if choice == "own" else (T, S), dtype=np.int32)
-        values = np.empty((T + 1, S, M)) if keep_values else None
-        gradient = np.empty((T, S, A)) if keep_gradient else None
-        all_q = np.empty((T, S, A, M)) if keep_q else None
+        values = np.empty((T + 1, S, M)) if "values" in keep else None
+        gradient = np.empty((T, S, A)) if "gradient" in keep else None
+        all_q = np.empty((T, S, A, M)) if "q" in keep else None
         if values is not None:
             values[T] = v
         for t in reversed(range(T)):
@@ -141,7 +131,7 @@ class _Passes:
                 values[t] = v
             if all_q is not None:
                 all_q[t] = np.where(allowed[:, :, None], q, -np.inf)
-        chosen = actions if keep_actions or choice == "weighted" else None
+        chosen = actions if "actions" in keep or choice == "weighted" else None
         return Backward(v, chosen, values, gradient, all_q)
 
 
@@ -164,7 +154,7 @@ class Sweeper(_Passes):
     def sweep(self, policy: Table) -> tuple[IntArray, Array]:
         policy, b = self.forward(policy, self.q)
         incumbent = policy if policy.ndim == 2 else None
-        found = self.backward("weighted", b, incumbent, keep_q=self.two_way)
+        found = self.backward("weighted", b, incumbent, keep=("q",) if self.two_way else ())
         assert found.actions is not None
         self.q = found.q
         return found.actions, self.problem.returns(found.first)

@@ -21,7 +21,7 @@ states are ``indices``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -116,7 +116,9 @@ Watch = Callable[[Table, float], object]  # an improved policy and its value
 
 
 class Backward(NamedTuple):
-    """What a backward pass found; parts that were not asked for are None.
+    """What a backward pass found; parts that ``keep`` does not name are None.
+
+    Actions come unasked if the pass chose them for all models together.
 
     first: (S, M) values at the first step. actions: (T, S), or (T, S, M) each model's own.
     values: (T + 1, S, M). gradient: (T, S, A) G, without the factor gamma^t; entries of
@@ -184,18 +186,16 @@ class Kernel(Protocol):
         *,
         weights: Array | None = None,
         policy: Table | None = None,
-        keep_actions: bool = False,
-        keep_values: bool = False,
-        keep_gradient: bool = False,
-        keep_q: bool = False,
+        keep: Collection[str] = (),
     ) -> Backward:
         """One pass t = T..1 of q = r + gamma P v and v = q at the chosen action.
 
         ``choice``: ``"weighted"`` maximises G = sum_m b q with ``weights`` b of shape
-        (T or 1, S or 1, M). A tie goes to the incumbent ``policy`` (T, S) if there is one, else
-        to the lowest action; a state of zero weight keeps its incumbent. ``"own"`` takes each
-        model's own maximum. ``"given"`` follows ``policy``, (T, S) actions or (T, S, A)
-        probabilities; with ``weights`` the gradient G can be kept.
+        (T or 1, S or 1, M); a tie goes to the incumbent ``policy`` (T, S) if there is one, else
+        to the lowest action, and a state of zero weight keeps its incumbent. ``"own"``: each
+        model its own maximum. ``"given"``: ``policy`` (T, S) actions or (T, S, A)
+        probabilities; with ``weights`` the gradient G can be kept. ``keep``: which of actions,
+        values, gradient and q to return beside the values at the first step.
         """
         ...
 

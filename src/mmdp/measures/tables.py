@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import kernels
-from mmdp.errors import InputError
 from mmdp.kernels import Problem
+from mmdp.methods.table import markov_policy
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Solution
@@ -39,7 +39,7 @@ def policy_table(solution: Solution | MarkovPolicy, model: MMDP) -> pd.DataFrame
      time state action runner_up  margin  visited  agree
         0     0   wait     treat     2.0      1.0    0.5
     """
-    policy = _policy(solution)
+    policy = markov_policy(solution, "a policy table shows")
     cells = policy_cells(policy, model)
     labels = np.array([*model.action_labels, None], dtype=object)
     return pd.DataFrame(
@@ -74,21 +74,11 @@ def policy_cells(policy: MarkovPolicy, model: MMDP) -> Cells:
     problem, horizon, table = model.problem, policy.horizon, policy.table_for(model)
     kernel = kernels.get("auto", problem, horizon, passes=2)
     b = kernel.forward(problem, horizon, table)
-    found = kernel.backward(problem, horizon, "given", policy=table, weights=b, keep_gradient=True)
+    found = kernel.backward(problem, horizon, "given", policy=table, weights=b, keep=("gradient",))
     assert found.gradient is not None
     actions, visited = policy.actions.astype(np.int64), b.sum(axis=2)
     margin, runner_up = _margins(found.gradient, actions, visited)
     return Cells(visited, margin, runner_up, _agreement(model, actions))
-
-
-def _policy(solution: Solution | MarkovPolicy) -> MarkovPolicy:
-    policy = solution.policy if isinstance(solution, Solution) else solution
-    if not isinstance(policy, MarkovPolicy):
-        raise InputError(
-            f"a policy table needs one Markov policy, not {type(policy).__name__}; solve with "
-            "cadp, wsu, mvp, gradient or mirror"
-        )
-    return policy
 
 
 def _margins(
@@ -109,7 +99,7 @@ def _agreement(model: MMDP, actions: npt.NDArray[np.int64]) -> Array:
     """(T, S) weight of the models for which the action is as good as any, from there on."""
     problem, horizon = model.problem, len(actions)
     kernel = kernels.get("auto", problem, horizon, passes=2)
-    values = kernel.backward(problem, horizon, "own", keep_values=True).values
+    values = kernel.backward(problem, horizon, "own", keep=("values",)).values
     assert values is not None
     agree = np.empty(actions.shape)
     states = np.arange(model.n_states)

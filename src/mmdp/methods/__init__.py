@@ -13,28 +13,11 @@ from mmdp.methods.oracle import Oracle
 from mmdp.methods.pomcp import POMCP
 from mmdp.methods.qmdp import QMDP
 from mmdp.methods.rollout import Rollout
+from mmdp.methods.table import METHODS, Capabilities, able, capabilities
 from mmdp.methods.wsu import WSU
 
-METHODS: dict[str, type[Method]] = {
-    "cadp": CADP,
-    "wsu": WSU,
-    "mvp": MVP,
-    "gradient": Gradient,
-    "mirror": Mirror,
-    "oracle": Oracle,
-    "qmdp": QMDP,
-    "mixts": MixTS,
-    "pomcp": POMCP,
-    "rollout": Rollout,
-    "exact": Exact,
-    "milp": MILP,
-}
-
-PLANNERS = ("qmdp", "mixts", "pomcp", "rollout")  # policies with memory
-MARKOV_METHODS = ("cadp", "wsu", "mvp", "gradient", "mirror")
-
 __all__ = [
-    "CADP", "MARKOV_METHODS", "METHODS", "MILP", "MVP", "PLANNERS", "POMCP", "QMDP", "WSU",
-    "Callback", "Context", "Exact", "Gradient", "Method", "Mirror", "MixTS", "Oracle", "Outcome",
-    "Progress", "Rollout",
+    "CADP", "METHODS", "MILP", "MVP", "POMCP", "QMDP", "WSU", "Callback", "Capabilities",
+    "Context", "Exact", "Gradient", "Method", "Mirror", "MixTS", "Oracle", "Outcome", "Progress",
+    "Rollout", "able", "capabilities",
 ]  # fmt: skip

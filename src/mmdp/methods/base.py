@@ -1,10 +1,9 @@
 """What a method is given and what it gives back.
 
-A method derives from :class:`Method`: a frozen dataclass of options with a ``name`` and
-``run(context)``. It reads the model and the kernel from the context, calls
-``context.record(policy, value)`` after every improvement, and returns an :class:`Outcome`.
-It need not watch the clock: ``record`` raises :class:`Stop` when the time is up, and
-``solve`` returns the best policy so far.
+A method is a frozen dataclass of options with a ``name``, what it can do, and ``run(context)``.
+It reads the model and the kernel from the context, calls ``context.record(policy, value)`` after
+every improvement, and returns an :class:`Outcome`. Time limits and Ctrl-C are the context's work:
+``record`` raises :class:`Stop`, which ``solve`` turns into the best policy so far.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels import Kernel, Problem
+from mmdp.kernels import PASSES, Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Table
 from mmdp.model import MMDP
-from mmdp.solution import Status
+from mmdp.solution import Status, gap
 
 Array = npt.NDArray[np.float64]
 
@@ -41,7 +40,7 @@ class Progress(NamedTuple):
     @property
     def gap(self) -> float:
         """(bound - best) / |best|; nan without a bound."""
-        return (self.bound - self.best) / max(abs(self.best), 1e-300)
+        return math.nan if math.isnan(self.bound) else gap(self.bound, self.best)
 
 
 Callback = Callable[[Progress], object]
@@ -71,7 +70,7 @@ class Context:
 
     def __init__(
         self, model: MMDP, horizon: int, kernel: Kernel, *, method: str = "",
-        seed: int | None = None, time_limit: float | None = None, callback: Callback | None = None,
+        seed: int | None = 0, time_limit: float | None = None, callback: Callback | None = None,
     ) -> None:  # fmt: skip
         self.model, self.horizon, self.kernel, self.method = model, horizon, kernel, method
         self.seed, self.callback = seed, callback
@@ -148,16 +147,27 @@ class Context:
 
 
 class Method:
-    """An algorithm: derive a frozen dataclass of its options from this class."""
+    """An algorithm: derive a frozen dataclass of its options from this class.
+
+    The class says what it can do. Help, errors and pages read it from there, and
+    :func:`mmdp.methods.capabilities` lists it for all methods.
+    """
 
     name: ClassVar[str]
+    title: ClassVar[str] = ""  # what it does, in one phrase
+    memory: ClassVar[Literal["none", "belief"]] = "none"  # what its policy remembers
+    proves: ClassVar[Status | None] = None  # the most that it can prove about its policy
+    objectives: ClassVar[tuple[str, ...]] = ("mean",)  # what it can maximise over the models
+    policies: ClassVar[tuple[str, ...]] = ("markov",)  # what kinds of policy it can give
+    least_passes: ClassVar[float] = PASSES  # over the problem; infinite: too many for plain numpy
 
     def run(self, context: Context) -> Outcome:
         raise NotImplementedError
 
     def passes(self, problem: Problem, horizon: int) -> float:
-        """About how many passes over the problem a solve takes, for ``backend="auto"``.
+        """About how many passes over the problem it takes; ``backend="auto"`` wants to know."""
+        return self.least_passes
 
-        Infinite means far too many for plain numpy.
-        """
-        return 20
+    def bytes_held(self, problem: Problem, horizon: int) -> int:
+        """Bytes that it holds at least: values or weights by time, state and model."""
+        return 8 * horizon * problem.n_states * problem.n_models

@@ -7,8 +7,8 @@ particles. A transition that no model explains leaves the belief unchanged and i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.planner import SAMPLED, VALUES, PlannerTables
 from mmdp.kernels.problem import Problem, at
-from mmdp.methods.base import Context, Outcome
+from mmdp.methods.base import Context, Method, Outcome
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
@@ -38,7 +38,7 @@ class Memory:
 
 
 class BeliefPlanner:
-    """A policy with memory, built by ``solve`` with qmdp, rollout, mixts or pomcp.
+    """A policy with memory, built by ``solve`` with a method of this kind.
 
     It follows the :class:`mmdp.policy.Planner` protocol: ``start``, ``act``, ``update``.
     ``baseline`` is the CADP policy of the same models, used as control variate when the
@@ -52,8 +52,8 @@ class BeliefPlanner:
         self.name, self.model, self.horizon = name, model, horizon
         self.tables, self.baseline, self.kernel = tables, baseline, kernel
 
-    def start(self, seed: int | None = None) -> Memory:
-        """A fresh memory with the prior belief."""
+    def start(self, seed: int | None = 0) -> Memory:
+        """A fresh memory with the prior belief; give each episode a seed of its own."""
         rng = np.random.default_rng(seed)
         belief = self.model.weights.copy()
         return Memory(belief, rng, self._sample(belief, rng))
@@ -117,15 +117,48 @@ def _transition_likelihood(
     return result
 
 
-def cadp_baseline(context: Context, known: MarkovPolicy | None = None) -> npt.NDArray[Any]:
-    """(T, S) actions of CADP on the same models (or the policy given), outside the record."""
-    if known is not None:
-        known.check(context.model, context.horizon)
-        if not known.deterministic:
-            raise InputError("baseline must be a deterministic policy")
-        return known.actions
-    x, T = context.problem, context.horizon
-    return context.kernel.ascend(x, T, [None], sweeps="paper")[0].policy
+@dataclass(frozen=True)
+class Planning(Method):
+    """What the methods with memory have in common.
+
+    Parameters
+    ----------
+    episodes
+        Episodes per model simulated for the value that ``solve`` reports.
+    baseline
+        CADP's policy of the same models, if it is known already (a control variate).
+    """
+
+    _: KW_ONLY
+    episodes: int | None = None
+    baseline: MarkovPolicy | None = None
+
+    memory: ClassVar[Literal["none", "belief"]] = "belief"
+    policies: ClassVar[tuple[str, ...]] = ("belief",)
+
+    def passes(self, problem: Problem, horizon: int) -> float:
+        return max(self.least_passes, passes_of(problem, self.episodes))
+
+    def baseline_actions(self, context: Context) -> npt.NDArray[Any]:
+        """(T, S) actions of CADP on the same models (or the policy given), outside the record."""
+        known = self.baseline
+        if known is not None:
+            known.check(context.model, context.horizon)
+            if not known.deterministic:
+                raise InputError("baseline must be a deterministic policy")
+            return known.actions
+        x, T = context.problem, context.horizon
+        return context.kernel.ascend(x, T, [None], sweeps="paper")[0].policy
+
+    def planned(
+        self, context: Context, made: PlannerTables, actions: npt.NDArray[Any]
+    ) -> Outcome:  # fmt: skip
+        """The planner, whose return is not known yet, with CADP's actions as its baseline."""
+        baseline = MarkovPolicy.for_model(context.model, actions)
+        planner = BeliefPlanner(
+            self.name, context.model, context.horizon, made, baseline, context.kernel
+        )
+        return Outcome(planner, Status.COMPLETED, 1, episodes=self.episodes)
 
 
 def passes_of(problem: Problem, episodes: int | None, *, carry: bool = False) -> float:
@@ -135,13 +168,3 @@ def passes_of(problem: Problem, episodes: int | None, *, carry: bool = False) ->
     """
     count = EPISODES if episodes is None else episodes * problem.n_models
     return 20 + count * problem.n_models / 2**17 + (2 * count / problem.n_models if carry else 0)
-
-
-def planned(
-    context: Context, name: str, made: PlannerTables, actions: npt.NDArray[Any],
-    episodes: int | None,
-) -> Outcome:  # fmt: skip
-    """The planner, its return still unknown, with CADP's actions as its baseline."""
-    baseline = MarkovPolicy.for_model(context.model, actions)
-    planner = BeliefPlanner(name, context.model, context.horizon, made, baseline, context.kernel)
-    return Outcome(planner, Status.COMPLETED, 1, episodes=episodes)

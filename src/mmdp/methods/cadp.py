@@ -13,6 +13,7 @@ from mmdp.errors import InputError
 from mmdp.kernels.problem import Ascent, Problem, Sweeps
 from mmdp.methods import starts as start
 from mmdp.methods.base import Context, Method, Outcome
+from mmdp.methods.polish import check_polish, polish
 from mmdp.methods.wsu import WSU
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
@@ -78,6 +79,8 @@ class CADP(Method):
     polish: float = 0.0
 
     name: ClassVar[str] = "cadp"
+    title: ClassVar[str] = "coordinate ascent and dynamic programming"
+    proves: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
 
     def __post_init__(self) -> None:
         if self.starts != "auto":
@@ -87,8 +90,7 @@ class CADP(Method):
             raise InputError(f'sweeps must be "paper" or "two-way", not {self.sweeps!r}')
         if not self.tol >= 0:
             raise InputError(f"tol must be at least 0, not {self.tol}")
-        if not (isinstance(self.polish, (int, float)) and self.polish >= 0):
-            raise InputError(f"polish must be seconds, at least 0, not {self.polish!r}")
+        check_polish(self.polish)
 
     def n_starts(self, problem: Problem, horizon: int) -> int:
         """How many starts a problem of this size gets."""
@@ -124,8 +126,6 @@ class CADP(Method):
         return self._polished(context, outcome, best) if self.polish else outcome
 
     def _polished(self, context: Context, outcome: Outcome, best: Ascent) -> Outcome:
-        from mmdp.methods.polish import polish
-
         policy, value = polish(context, best.policy, seconds=self.polish)
         details = {**outcome.details, "polished": max(value - best.value, 0.0)}
         if not value > best.value:

@@ -21,13 +21,12 @@ from mmdp.bounds.descent import Descent, Watch
 from mmdp.bounds.matching import match
 from mmdp.bounds.relaxation import Mask, Relaxation
 from mmdp.errors import InputError
-from mmdp.kernels import Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Pairs
 from mmdp.methods import starts
 from mmdp.methods.base import Context, Method, Outcome, Stop
 from mmdp.methods.cadp import affordable
-from mmdp.methods.polish import ascend_inside, polish
+from mmdp.methods.polish import ascend_inside, check_polish, polish
 from mmdp.solution import Status
 from mmdp.validate import check_whole
 
@@ -50,7 +49,8 @@ class Exact(Method):
     starts
         CADP starts for the first incumbent.
     polish
-        Whether to improve incumbents by :func:`polish`.
+        Seconds to spend on leaving the local maximum of the first incumbent, as in
+        :class:`mmdp.CADP`. None: a tenth of the time limit, or 3 without one.
     max_nodes
         Cap on the nodes of the tree.
 
@@ -64,19 +64,21 @@ class Exact(Method):
 
     gap: float = 1e-8
     starts: int = 8
-    polish: bool = True
+    polish: float | None = None
     max_nodes: int = 100_000
 
     name: ClassVar[str] = "exact"
+    title: ClassVar[str] = "branch and bound over single actions"
+    proves: ClassVar[Status | None] = Status.OPTIMAL
+    least_passes: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
         if not self.gap >= 0:
             raise InputError(f"gap must be at least 0, not {self.gap}")
         check_whole(self.starts, "starts")
         check_whole(self.max_nodes, "max_nodes")
-
-    def passes(self, problem: Problem, horizon: int) -> float:
-        return math.inf
+        if self.polish is not None:
+            check_polish(self.polish)
 
     def run(self, context: Context) -> Outcome:
         tree = Tree(context, self)
@@ -161,9 +163,10 @@ class Tree:
         x, T = context.problem, context.horizon
         tables = (each.table for each in starts.in_order(context, "wsu", self.options.starts))
         ends = context.kernel.ascend(x, T, tables, sweeps=affordable(x, T), watch=context.record)
-        if self.options.polish:
+        seconds = self._share(0.1) if self.options.polish is None else self.options.polish
+        if seconds:
             best = max(ends, key=lambda end: end.value)
-            polish(context, best.policy, seconds=self._share(0.1))
+            polish(context, best.policy, seconds=seconds)
 
     def search(self) -> None:
         context, x, horizon = self.context, self.problem, self.context.horizon
@@ -171,7 +174,7 @@ class Tree:
             return
         until = clock() + self._share(0.2)
         assert self.own is not None
-        coarse, _ = match(x, horizon, context.kernel, self.own, deadline=until)
+        coarse = match(x, horizon, context.kernel, self.own, deadline=until).pairs
         self.pairs = Pairs(coarse.first, coarse.second)
         self.push(self.oracle, x.allowed, None)
         while self.heap and not self.proven and self.nodes < self.options.max_nodes:

@@ -12,7 +12,6 @@ from typing import ClassVar
 import numpy as np
 
 from mmdp.errors import InputError
-from mmdp.kernels import Problem
 from mmdp.kernels.problem import Table
 from mmdp.methods.base import Array, Context, Method, Outcome, Stop
 from mmdp.methods.initial import start_policy
@@ -44,7 +43,7 @@ class _Ascent(Method):
     tol: float = 1e-6
     round: bool = True
 
-    name: ClassVar[str] = ""
+    least_passes: ClassVar[float] = 600  # about three for each step of its line search
 
     def __post_init__(self) -> None:
         check_whole(self.max_iterations, "max_iterations")
@@ -53,9 +52,6 @@ class _Ascent(Method):
 
     def direction(self, point: _Point, discounts: Array) -> Array:
         raise NotImplementedError
-
-    def passes(self, problem: Problem, horizon: int) -> float:
-        return 3 * self.max_iterations
 
     def run(self, context: Context) -> Outcome:
         discounts = _discounts(context)
@@ -108,6 +104,7 @@ class Gradient(_Ascent):
     """
 
     name: ClassVar[str] = "gradient"
+    title: ClassVar[str] = "natural policy gradient, exact line search"
 
     def direction(self, point: _Point, discounts: Array) -> Array:
         mass = point.b.sum(axis=2)[:, :, None]
@@ -127,6 +124,7 @@ class Mirror(_Ascent):
     """
 
     name: ClassVar[str] = "mirror"
+    title: ClassVar[str] = "mirror ascent, exact line search"
 
     def direction(self, point: _Point, discounts: Array) -> Array:
         result: Array = discounts * point.advantage
@@ -152,7 +150,7 @@ class _Point:
         policy = softmax(logits)
         b = context.kernel.forward(context.problem, context.horizon, policy)
         found = context.kernel.backward(
-            context.problem, context.horizon, "given", policy=policy, weights=b, keep_gradient=True
+            context.problem, context.horizon, "given", policy=policy, weights=b, keep=("gradient",)
         )
         assert found.gradient is not None
         G = np.where(context.model.allowed, found.gradient, 0.0)

@@ -43,6 +43,8 @@ class MILP(Method):
     tight: bool = True
 
     name: ClassVar[str] = "milp"
+    title: ClassVar[str] = "a mixed-integer program, solved by HiGHS"
+    proves: ClassVar[Status | None] = Status.OPTIMAL
 
     def __post_init__(self) -> None:
         if not self.gap >= 0:

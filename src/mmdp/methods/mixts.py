@@ -10,13 +10,12 @@ import numpy as np
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.kernels.planner import SAMPLED, PlannerTables
-from mmdp.methods.base import Context, Method, Outcome
-from mmdp.methods.belief import cadp_baseline, passes_of, planned
-from mmdp.policy import MarkovPolicy
+from mmdp.methods.base import Context, Outcome
+from mmdp.methods.belief import Planning, passes_of
 
 
 @dataclass(frozen=True)
-class MixTS(Method):
+class MixTS(Planning):
     """Draw a model from the belief and act by its optimal policy (Hong et al. 2022).
 
     Parameters
@@ -33,10 +32,8 @@ class MixTS(Method):
     reward_sd
         Standard deviation of the reward around r_m(s, a) in the reward likelihood; by default
         the spread of r(s, a) between the models.
-    episodes
-        Episodes per model simulated for the value that ``solve`` reports.
-    baseline
-        CADP's policy of the same models, if you have it already.
+    episodes, baseline
+        As in :class:`mmdp.QMDP`.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
@@ -48,10 +45,9 @@ class MixTS(Method):
     likelihood: Literal["transition", "reward", "both"] = "transition"
     carry: bool = False
     reward_sd: float | None = None
-    episodes: int | None = None
-    baseline: MarkovPolicy | None = None
 
     name: ClassVar[str] = "mixts"
+    title: ClassVar[str] = "Thompson sampling over the models"
 
     def __post_init__(self) -> None:
         if self.resample not in ("episode", "step"):
@@ -68,7 +64,7 @@ class MixTS(Method):
 
     def run(self, context: Context) -> Outcome:
         problem = context.problem
-        own = context.kernel.backward(problem, context.horizon, "own", keep_actions=True).actions
+        own = context.kernel.backward(problem, context.horizon, "own", keep=("actions",)).actions
         assert own is not None
         reward_sd = 0.0
         if self.likelihood != "transition":
@@ -78,6 +74,4 @@ class MixTS(Method):
             SAMPLED, problem, own=own, each_step=self.resample == "step", carry=self.carry,
             reward_sd=reward_sd, use_transitions=self.likelihood != "reward",
         )  # fmt: skip
-        return planned(
-            context, self.name, made, cadp_baseline(context, self.baseline), self.episodes
-        )
+        return self.planned(context, made, self.baseline_actions(context))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.kernels.problem import Table
+from mmdp.kernels.problem import Problem, Table
 from mmdp.methods.base import Context, Method, Outcome
 from mmdp.solution import Status
 
@@ -21,6 +21,10 @@ class MVP(Method):
     """
 
     name: ClassVar[str] = "mvp"
+    title: ClassVar[str] = "the optimal policy of the average model"
+
+    def bytes_held(self, problem: Problem, horizon: int) -> int:
+        return 4 * horizon * problem.n_states
 
     def run(self, context: Context) -> Outcome:
         actions = mvp_actions(context)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from mmdp.kernels.problem import Problem
 from mmdp.methods.base import Context, Method, Outcome
 from mmdp.solution import Status
 
@@ -15,7 +16,10 @@ from mmdp.solution import Status
 class Oracle(Method):
     """Per-model optimal policies and values; no single policy can do better on average.
 
-    ``keep_policies=False`` saves their memory (T * M * S) if you need values only.
+    Parameters
+    ----------
+    keep_policies
+        Whether to keep the policies; without them only values are found, in less memory.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
@@ -26,10 +30,16 @@ class Oracle(Method):
     keep_policies: bool = True
 
     name: ClassVar[str] = "oracle"
+    title: ClassVar[str] = "each model solved on its own, as a bound"
+    proves: ClassVar[Status | None] = Status.OPTIMAL
+    policies: ClassVar[tuple[str, ...]] = ()  # not one policy but one per model
+
+    def bytes_held(self, problem: Problem, horizon: int) -> int:
+        return 4 * horizon * problem.n_states * problem.n_models * self.keep_policies
 
     def run(self, context: Context) -> Outcome:
         found = context.kernel.backward(
-            context.problem, context.horizon, "own", keep_actions=self.keep_policies
+            context.problem, context.horizon, "own", keep=("actions",) if self.keep_policies else ()
         )
         returns = context.problem.returns(found.first)
         policies = None

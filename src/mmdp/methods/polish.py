@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.errors import InputError
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import IntArray, Table
 from mmdp.methods.base import Context
@@ -19,6 +20,13 @@ def ascend_inside(context: Context, mask: Mask, actions: IntArray) -> tuple[IntA
     if end.value > context.best_value:
         context.record(end.policy, end.value)
     return end.policy, end.value
+
+
+def check_polish(seconds: float) -> None:
+    """Polishing is asked for in seconds, everywhere; 0 is none."""
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not (number and seconds >= 0):
+        raise InputError(f"polish must be seconds, at least 0, not {seconds!r}")
 
 
 def polish(
@@ -60,7 +68,7 @@ def _least_losses(context: Context, actions: IntArray, most: int) -> npt.NDArray
     x, horizon = context.problem, context.horizon
     b = context.kernel.forward(x, horizon, actions)
     found = context.kernel.backward(
-        x, horizon, "given", policy=actions, weights=b, keep_gradient=True
+        x, horizon, "given", policy=actions, weights=b, keep=("gradient",)
     )
     assert found.gradient is not None
     known = np.isfinite(found.gradient)

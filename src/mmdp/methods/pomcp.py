@@ -10,16 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.kernels import Problem
 from mmdp.kernels.planner import TREE, PlannerTables
-from mmdp.methods.base import Context, Method, Outcome
-from mmdp.methods.belief import cadp_baseline, planned
-from mmdp.policy import MarkovPolicy
+from mmdp.methods.base import Context, Outcome
+from mmdp.methods.belief import Planning
 from mmdp.validate import check_whole
 
 
 @dataclass(frozen=True)
-class POMCP(Method):
+class POMCP(Planning):
     """UCB search on (action, next state), models drawn from the belief at the root.
 
     The root belief is exact, so there is no particle filter to run dry (Silver and Veness
@@ -35,10 +33,8 @@ class POMCP(Method):
         (as in the published runs).
     exploration
         UCB constant as a multiple of the mean spread of q between actions at that time.
-    episodes
-        Episodes per model simulated for the value that ``solve`` reports.
-    baseline
-        CADP's policy of the same models, if you have it already.
+    episodes, baseline
+        As in :class:`mmdp.QMDP`.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
@@ -49,10 +45,10 @@ class POMCP(Method):
     queries: int = 500
     leaf: Literal["cadp", "rollout", "random"] = "cadp"
     exploration: float = 1.0
-    episodes: int | None = None
-    baseline: MarkovPolicy | None = None
 
     name: ClassVar[str] = "pomcp"
+    title: ClassVar[str] = "tree search with the exact belief"
+    least_passes: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
         check_whole(self.queries, "queries")
@@ -61,19 +57,15 @@ class POMCP(Method):
         if not self.exploration >= 0:
             raise InputError(f"exploration must be at least 0, not {self.exploration}")
 
-    def passes(self, problem: Problem, horizon: int) -> float:
-        return math.inf
-
     def run(self, context: Context) -> Outcome:
         if context.model.has_missing:
             raise InputError(
                 "pomcp needs every allowed action in every model; this model was built with "
                 "allow_missing"
             )
-        actions = cadp_baseline(context, self.baseline)
+        actions = self.baseline_actions(context)
         found = context.kernel.backward(
-            context.problem, context.horizon, "given", policy=actions, keep_values=True,
-            keep_q=True,
+            context.problem, context.horizon, "given", policy=actions, keep=("values", "q"),
         )  # fmt: skip
         assert found.q is not None
         parts: dict[str, Any] = {
@@ -85,7 +77,7 @@ class POMCP(Method):
         if self.leaf == "rollout":
             parts["actions"] = actions
         made = PlannerTables(TREE, context.problem, **parts)
-        return planned(context, self.name, made, actions, self.episodes)
+        return self.planned(context, made, actions)
 
 
 def _spread(q: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.kernels import Problem
 from mmdp.kernels.planner import VALUES, PlannerTables
-from mmdp.methods.base import Context, Method, Outcome
-from mmdp.methods.belief import cadp_baseline, passes_of, planned
-from mmdp.policy import MarkovPolicy
+from mmdp.methods.base import Context, Outcome
+from mmdp.methods.belief import Planning
 
 
 @dataclass(frozen=True)
-class QMDP(Method):
+class QMDP(Planning):
     """argmax_a sum_m beta_m q*_{t,m}(s, a) with the exact belief beta (Littman et al. 1995).
 
     ``episodes`` per model are simulated for the value that ``solve`` reports; ``baseline`` is
-    the CADP policy of the same models, if you have it already (a control variate).
+    the CADP policy of the same models if it is known already (a control variate).
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
@@ -25,18 +23,11 @@ class QMDP(Method):
     12.0
     """
 
-    episodes: int | None = None
-    baseline: MarkovPolicy | None = None
-
     name: ClassVar[str] = "qmdp"
-
-    def passes(self, problem: Problem, horizon: int) -> float:
-        return passes_of(problem, self.episodes)
+    title: ClassVar[str] = "as if the model were known after one step"
 
     def run(self, context: Context) -> Outcome:
-        q = context.kernel.backward(context.problem, context.horizon, "own", keep_q=True).q
+        q = context.kernel.backward(context.problem, context.horizon, "own", keep=("q",)).q
         assert q is not None
         made = PlannerTables(VALUES, context.problem, q=q)
-        return planned(
-            context, self.name, made, cadp_baseline(context, self.baseline), self.episodes
-        )
+        return self.planned(context, made, self.baseline_actions(context))

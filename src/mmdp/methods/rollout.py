@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.kernels import Problem
 from mmdp.kernels.planner import VALUES, PlannerTables
-from mmdp.methods.base import Context, Method, Outcome
-from mmdp.methods.belief import cadp_baseline, passes_of, planned
-from mmdp.policy import MarkovPolicy
+from mmdp.methods.base import Context, Outcome
+from mmdp.methods.belief import Planning
 
 
 @dataclass(frozen=True)
-class Rollout(Method):
+class Rollout(Planning):
     """argmax_a sum_m beta_m q^pi_{t,m}(s, a) with pi from CADP.
 
     A policy improvement step on the belief MDP: on its own models it is never worse than CADP.
@@ -26,19 +24,14 @@ class Rollout(Method):
     12.0
     """
 
-    episodes: int | None = None
-    baseline: MarkovPolicy | None = None
-
     name: ClassVar[str] = "rollout"
-
-    def passes(self, problem: Problem, horizon: int) -> float:
-        return passes_of(problem, self.episodes)
+    title: ClassVar[str] = "one improvement of CADP by the exact belief"
 
     def run(self, context: Context) -> Outcome:
-        actions = cadp_baseline(context, self.baseline)
+        actions = self.baseline_actions(context)
         q = context.kernel.backward(
-            context.problem, context.horizon, "given", policy=actions, keep_q=True
+            context.problem, context.horizon, "given", policy=actions, keep=("q",)
         ).q
         assert q is not None
         made = PlannerTables(VALUES, context.problem, q=q)
-        return planned(context, self.name, made, actions, self.episodes)
+        return self.planned(context, made, actions)

@@ -97,7 +97,7 @@ def _optima(context: Context, most: int) -> Iterator[Start]:
     for first in range(0, len(chosen), 8):  # their policies are T * S numbers per model
         some = chosen[first : first + 8]
         part = context.model.subset(some).problem
-        own = context.kernel.backward(part, context.horizon, "own", keep_actions=True).actions
+        own = context.kernel.backward(part, context.horizon, "own", keep=("actions",)).actions
         assert own is not None
         for i, m in enumerate(some):
             yield Start(f"model {context.model.model_labels[m]}", own[:, :, i].copy())

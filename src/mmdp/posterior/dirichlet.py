@@ -9,6 +9,7 @@ sigma^2 ~ InverseGamma(a_n, b_n).
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,8 +22,9 @@ import pandas as pd
 
 from mmdp.domains._common import check_choice, check_count, generators
 from mmdp.errors import InputError, MemoryLimitError, Remedy
-from mmdp.io import save, write_all
+from mmdp.io.folders import TABLES, is_read_with, replace_folder
 from mmdp.io.tables import by_label
+from mmdp.io.writing import Writer, check_writable
 from mmdp.model import MMDP
 from mmdp.posterior.log import Log, read_log
 from mmdp.posterior.rewards import Rewards, read_rewards
@@ -115,12 +117,12 @@ def fit(
         Number of models to compute a policy from, and of test models from the same posterior.
     prior
         ``"symmetric"``: the same pseudo-count for every next state of the support; or an array
-        that broadcasts to (S, A, S'), 0 for what is impossible.
+        (S, S') or one that broadcasts to (S, A, S'), 0 for what cannot happen.
     concentration
         The pseudo-count (symmetric), or a factor for the array.
     support
-        Possible next states: ``"all"``, ``"seen"`` (those in the log), or a mask that
-        broadcasts to (S, A, S').
+        Next states that may happen: ``"all"``, ``"seen"`` (those in the log), or a mask (S, S')
+        or one that broadcasts to (S, A, S').
     rewards
         ``"average"`` of the log by (s, a); ``"normal"``, drawn from the Normal-inverse-gamma
         posterior of each (s, a); or known: an array (S,), (S, A) or (S, A, S'), a table (a
@@ -184,7 +186,7 @@ def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options:
     ``out`` gets ``training.csv``, ``test.csv`` if test models are asked for, the files that
     :func:`mmdp.save` writes beside them, and ``counts.csv``, ``unseen.csv`` and ``fit.json``
     (warnings and sizes). A folder that holds models already is refused, unless ``overwrite``
-    is set: then the files of an earlier fit are replaced, and no other is touched.
+    is set: then the files of an earlier fit are replaced, all at once, and no other is touched.
 
     >>> import tempfile, pathlib, mmdp.posterior
     >>> out = pathlib.Path(tempfile.mkdtemp()) / "models"
@@ -193,18 +195,16 @@ def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options:
     >>> mmdp.load(out).n_models
     3
     """
-    folder = Path(out)
-    taken = [x for x in ("training.csv", "test.csv", "model.npz") if (folder / x).exists()]
+    folder = check_writable(out)
+    taken = [x for x in (*TABLES, "model.npz") if (folder / x).exists()]
     if taken and not overwrite:
         raise InputError(
             f"{folder}: holds {taken[0]} already",
             ["name another folder", Remedy("overwrite", True)],
         )
+    if isinstance(log, (str, os.PathLike)) and is_read_with(Path(log), folder):
+        raise InputError(f"{log}: the models would be written over it; name another folder")
     found = fit(log, **options)
-    _make_room(folder)
-    save(found.train, folder)
-    if found.test is not None:
-        save(found.test, folder, split="test")
     pairs = pd.DataFrame(list(found.unseen), columns=["state", "action"])
     document = {
         "transitions": int(found.visits.sum()),
@@ -213,27 +213,13 @@ def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options:
         "unseen": len(found.unseen),
         "warnings": list(found.warnings),
     }
-    write_all(
-        {
-            folder / "counts.csv": found.counts.to_csv(index=False, lineterminator="\n"),
-            folder / "unseen.csv": pairs.to_csv(index=False, lineterminator="\n"),
-            folder / "fit.json": json.dumps(document, indent=1, ensure_ascii=False) + "\n",
-        }
-    )
+    more: dict[str, Writer] = {
+        "counts.csv": found.counts.to_csv(index=False, lineterminator="\n"),
+        "unseen.csv": pairs.to_csv(index=False, lineterminator="\n"),
+        "fit.json": json.dumps(document, indent=1, ensure_ascii=False) + "\n",
+    }
+    replace_folder(folder, found.train, found.test, more)
     return found
-
-
-def _make_room(folder: Path) -> None:
-    """Remove what an earlier fit wrote: a stale test.csv would be read with new models."""
-    sides = ("initial", "parameters", "weights", "terminal", "labels", "draws")
-    names = ["training.csv", "test.csv", "model.npz", "counts.csv", "unseen.csv", "fit.json"]
-    names += [f"{prefix}{side}.csv" for prefix in ("", "test_") for side in sides]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            (folder / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error.strerror})") from None
 
 
 # ---------------------------------------------------------------------- counts
@@ -376,7 +362,12 @@ def _broadcast(values: Any, shape: tuple[int, int, int], what: str, dtype: Any) 
         if dtype is np.bool_ and not np.isin(array, (0, 1)).all():
             raise InputError(f"{what} must hold booleans")
         # (S, S') says which moves exist whatever the action
-        if array.shape == (shape[0], shape[2]) and shape[0] != shape[1]:
+        if array.shape == (shape[0], shape[2]):
+            if shape[0] == shape[1]:
+                raise InputError(
+                    f"{what} of shape {array.shape} could be by state or by action and next "
+                    f"state; give it as (S, 1, S') or (1, A, S')"
+                )
             array = array[:, None, :]
         return np.broadcast_to(array.astype(dtype), shape)
     except (ValueError, TypeError) as error:

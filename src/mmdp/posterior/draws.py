@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.errors import InputError, MemoryLimitError
+from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.model import MMDP
 from mmdp.support import MATERIALISE_LIMIT, Array, float_array, is_sparse_nest
 from mmdp.validate import ROW_SUM_TOLERANCE
-from mmdp.words import counted, readable_bytes
+from mmdp.words import counted, either, readable_bytes
 
 Draws = dict[str, Array]
 Build = Callable[[dict[str, Any]], Any]
 STACKED = ("transitions", "rewards", "next_rewards", "terminal")  # one for each draw
-TIMED = {"transitions": 4, "rewards": 3, "next_rewards": 4, "terminal": 9}  # axes with time first
+TIMED = {"transitions": 5, "rewards": 4, "next_rewards": 5}  # axes: draws, time and the others
 AGREE = 1e-12  # how close one draw alone must be to its part of the vectorised answer
 
 
@@ -41,11 +41,13 @@ def from_draws(
         or an ArviZ InferenceData, whose chains and draws are joined.
     build
         Function of a dict of parameters by name. It returns ``(transitions, rewards)`` or a
-        dict of arguments of :class:`mmdp.MMDP`: for one draw ``transitions`` (S, A, S'),
-        ``rewards`` (S, A) and so on; called with arrays over draws, the same with draws first.
+        dict of arguments of :class:`mmdp.MMDP`: for one draw ``transitions`` (S, A, S') or
+        (T, S, A, S'), ``rewards`` (S, A), (T, S, A) or (S, A, S') and so on. Called with arrays
+        over n draws it returns the same with draws first, also before time: (n, T, S, A, S');
+        what does not depend on the draw may stay as it is.
     vectorized
-        True: call it once with arrays. False: once per draw. None (the default): try the former
-        and keep it if it agrees with the first and the last draw built alone.
+        True: call it with arrays; False: once per draw. None (the default): try the former and
+        keep it if it agrees, in shapes and values, with the first and the last draw alone.
     weights
         (n,) weights of the draws (see :func:`weights_from_log_likelihood`).
     fields
@@ -69,14 +71,12 @@ def from_draws(
     parts = None if vectorized is False else _at_once(table, count, build, bool(vectorized))
     if parts is None:
         parts = _one_by_one(table, count, build)
+    parts = _placed(parts)
     _check_rows(parts["transitions"], table, count)
     twice = sorted(set(parts) & set(fields))
     if twice:
         raise InputError(f"{twice[0]} is given by build and by from_draws(); keep one of them")
     given = {"parameters": flat_parameters(table), "weights": weights, **fields, **parts}
-    per_next = _shape(given.get("rewards")) == _shape(given["transitions"])
-    if per_next and "next_rewards" not in given:
-        given["next_rewards"] = given.pop("rewards")
     return MMDP(given.pop("transitions"), given.pop("rewards", None), **given)
 
 
@@ -177,79 +177,97 @@ def flat_parameters(table: Draws) -> Draws:
 
 
 # ---------------------------------------------------------------------- building
-def _named(result: Any, where: str) -> dict[str, Any]:
-    """What build returned, by argument of MMDP."""
+def _built(build: Build, values: dict[str, Any], where: str) -> dict[str, Any]:
+    """What build returned, by argument of MMDP; arrays as arrays."""
+    result = build(values)
     if isinstance(result, tuple) and len(result) == 2:
         result = {"transitions": result[0], "rewards": result[1]}
     if not isinstance(result, Mapping) or "transitions" not in result:
         raise InputError(
-            f"{where}: build must return (transitions, rewards) or a dict with 'transitions', "
+            f"{where}build must return (transitions, rewards) or a dict with 'transitions', "
             f"not {type(result).__name__}"
         )
-    return dict(result)
+    sparse = is_sparse_nest(result["transitions"])
+    stacked = [x for x in STACKED if x in result and not (sparse and x == "transitions")]
+    return dict(result) | {name: float_array(result[name], name) for name in stacked}
 
 
 def _at_once(table: Draws, count: int, build: Build, insist: bool) -> dict[str, Any] | None:
-    """build() called with arrays; None if it is not vectorised."""
-    try:
-        parts = _named(build({k: v.copy() for k, v in table.items()}), "build with arrays")
-        transitions = np.asarray(parts["transitions"], dtype=np.float64)
-        fits = transitions.ndim in (4, 5) and transitions.shape[transitions.ndim - 4] == count
-        if not fits and insist:
-            raise InputError(
-                f"build with arrays of {count} draws returned transitions of shape "
-                f"{transitions.shape}; expected (draws, states, actions, next states)"
-            )
-    except Exception as error:
-        if isinstance(error, InputError) and insist:
-            raise
-        if insist:
-            raise InputError(
-                f"build with arrays raised {type(error).__name__}: {error}; pass "
-                "vectorized=False if it takes one draw"
-            ) from error
+    """Parts with draws first, from one call with arrays; None if build is not vectorised.
+
+    The first and the last draw are built alone, as arrays of one draw: the axis that grows with
+    the number of draws is the axis of draws, whatever the other lengths are.
+    """
+    if count == 1 and not insist:
         return None
-    if insist:
-        return parts | {"transitions": transitions}
-    ends = {0, count - 1}
-    agree = fits and count > 1 and all(_agrees(parts, table, i, build) for i in ends)
-    return parts | {"transitions": transitions} if agree else None
+    many = table if count > 1 else {k: np.repeat(v, 2, axis=0) for k, v in table.items()}
+    size = max(count, 2)
+    try:
+        parts = _built(build, {k: v.copy() for k, v in many.items()}, "build with arrays: ")
+        for i in (0, size - 1):
+            alone = _built(build, {k: v[i : i + 1].copy() for k, v in many.items()}, "")
+            _check_draws_first(parts, alone, size, i)
+    except Exception as error:
+        if not insist:
+            return None
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"build with arrays raised {type(error).__name__}: {error}; pass "
+            "vectorized=False if it takes one draw"
+        ) from error
+    for name in set(STACKED) & set(parts):
+        part = parts[name]
+        shared = part.shape == alone[name].shape
+        parts[name] = np.broadcast_to(part, (count, *part.shape)) if shared else part[:count]
+    return parts
 
 
-def _agrees(parts: dict[str, Any], table: Draws, i: int, build: Build) -> bool:
-    """Whether draw i built alone is what the vectorised call has for it."""
-    alone = _one(table, i, build)
-    if set(alone) != set(parts):
-        return False
-    for name in STACKED:
-        if name not in parts:
-            continue
-        both, one = np.asarray(parts[name], np.float64), np.asarray(alone[name], np.float64)
-        if both.ndim == one.ndim + 1:
-            both = both[:, i] if name == "transitions" and both.ndim == 5 else both[i]
-        if both.shape != one.shape or not np.allclose(both, one, rtol=AGREE, atol=AGREE):
-            return False
-    return True
+def _check_draws_first(
+    parts: Mapping[str, Any], alone: Mapping[str, Any], size: int, i: int
+) -> None:
+    """Refuse what build made of all draws unless draw i alone gives its part of it."""
+    one_by_one = [Remedy("vectorized", False)]
+    if set(parts) != set(alone):
+        raise InputError("build returns other parts for arrays than for one draw", one_by_one)
+    for name, both in parts.items():
+        one = alone[name]
+        if name in STACKED and both.shape != one.shape:
+            if one.ndim == 0 or both.shape != (size, *one.shape[1:]):
+                raise InputError(
+                    f"build with arrays of {counted(size, 'draw')} returned {name} of shape "
+                    f"{both.shape}, of one draw {one.shape}; draws must be the first axis",
+                    ["return them first", *one_by_one],
+                )
+            both, one = both[i], one[0]
+        if not _same(both, one):
+            raise InputError(
+                f"build with arrays returned other {name} for draw {i} than for that draw alone",
+                one_by_one,
+            )
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two parts are equal up to rounding."""
+    x, y = np.asarray(a), np.asarray(b)
+    if x.dtype.kind == "f" and x.shape == y.shape:
+        return np.allclose(x, y, rtol=AGREE, atol=AGREE, equal_nan=True)
+    return np.array_equal(x, y)
 
 
 def _one(table: Draws, i: int, build: Build) -> dict[str, Any]:
     values = {k: v[i].copy() if v.ndim > 1 else v[i] for k, v in table.items()}
     try:
-        one = _named(build(values), "")
-        sparse = is_sparse_nest(one["transitions"])
-        for name in STACKED:
-            if name in one and not (sparse and name == "transitions"):
-                one[name] = float_array(one[name], name)
+        return _built(build, values, "")
     except InputError as error:
-        text = str(error).removeprefix(": ")
-        raise InputError(f"{_draw_place(table, i)}: {text}") from None
+        raise error.at(_draw_place(table, i)) from None
     except Exception as error:
         told = f"build raised {type(error).__name__}: {error}"
         raise InputError(f"{_draw_place(table, i)}: {told}") from error
-    return one
 
 
 def _one_by_one(table: Draws, count: int, build: Build) -> dict[str, Any]:
+    """Parts with draws first, from one call per draw."""
     first = _one(table, 0, build)
     if not is_sparse_nest(first["transitions"]):
         _check_memory(first["transitions"], count)
@@ -259,14 +277,34 @@ def _one_by_one(table: Draws, count: int, build: Build) -> dict[str, Any]:
         _check_alike(first, one, table, i)
         parts.append(one)
     stacked = dict(first)
-    per_next = _shape(first.get("rewards")) == _shape(first["transitions"])
-    for name in STACKED:
-        if name in first:
-            in_time = np.ndim(first[name]) == TIMED[name] and not (name == "rewards" and per_next)
-            values = [one[name] for one in parts]
-            sparse = is_sparse_nest(first[name])
-            stacked[name] = values if sparse else np.stack(values, axis=1 if in_time else 0)
+    for name in set(STACKED) & set(first):
+        values = [one[name] for one in parts]
+        stacked[name] = values if is_sparse_nest(first[name]) else np.stack(values)
     return stacked
+
+
+def _placed(parts: dict[str, Any]) -> dict[str, Any]:
+    """Parts with draws first as MMDP takes them: draws behind time, rewards by their name."""
+    if _per_next(_shape(parts.get("rewards"))[1:], _shape(parts["transitions"])[1:]):
+        parts = {("next_rewards" if k == "rewards" else k): v for k, v in parts.items()}
+    return {
+        name: np.moveaxis(part, 0, 1) if len(_shape(part)) == TIMED.get(name) else part
+        for name, part in parts.items()
+    }
+
+
+def _per_next(rewards: tuple[int, ...], transitions: tuple[int, ...]) -> bool:
+    """Whether the rewards of one draw are by next state, (S, A, S'), and not by time."""
+    by_next = len(rewards) > 2 and rewards[-3:] == transitions[-3:]
+    horizon = transitions[:-3] or rewards[:1]
+    by_time = len(rewards) == 3 and rewards == (*horizon, *transitions[-3:-1])
+    if by_next and by_time and len(transitions) == 3:
+        raise InputError(
+            f"build returned rewards of shape {rewards} for one draw, which could be per time "
+            "(T, S, A) or per next state (S, A, S'); call them next_rewards for the latter, or "
+            "give the transitions a time axis too for the former"
+        )
+    return by_next and not by_time
 
 
 def _shape(values: Any) -> tuple[int, ...]:
@@ -277,11 +315,16 @@ def _check_alike(first: dict[str, Any], one: dict[str, Any], table: Draws, i: in
     if set(one) != set(first):
         where = _draw_place(table, i)
         raise InputError(f"{where}: build returned {sorted(one)}, for draw 0 {sorted(first)}")
-    for name in STACKED:
-        if name in one and _shape(one[name]) != _shape(first[name]):
+    for name in one:
+        if name in STACKED and _shape(one[name]) != _shape(first[name]):
             raise InputError(
                 f"{_draw_place(table, i)}: {name} have shape {_shape(one[name])}, those of "
                 f"draw 0 {_shape(first[name])}; states and actions must be the same for all draws"
+            )
+        if name not in STACKED and not _same(one[name], first[name]):
+            raise InputError(
+                f"{_draw_place(table, i)}: build returned another {name} than for draw 0; only "
+                f"{either(STACKED, ' and ')} may depend on the draw"
             )
 
 

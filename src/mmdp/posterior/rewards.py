@@ -162,6 +162,8 @@ def _from_table(table: Any, log: Log, keys: Ints, still: Bools) -> Rewards:
     """A table by state, by state and action, or by transition."""
     frame, source = _read_table(table)
     columns = _table_columns(frame, source)
+    if not len(frame):
+        source.fail("a header but no rows; expected one row per reward")
     names = {"state": log.states, "action": log.actions, "next_state": log.states}
     ids = {c: _places(frame[c], names[c], source) for c in columns if c != "reward"}
     values = numbers(frame["reward"].reset_index(drop=True), "reward", source)

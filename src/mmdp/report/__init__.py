@@ -11,8 +11,10 @@ import numpy.typing as npt
 from mmdp import plots
 from mmdp.bounds import Bound
 from mmdp.errors import InputError
-from mmdp.io.writing import PathLike, write_whole
-from mmdp.methods import Method
+from mmdp.io.reading import header, read_csv
+from mmdp.io.writing import PathLike, check_writable, write_whole
+from mmdp.methods.base import Method
+from mmdp.methods.table import COMPARED
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.report.effects import read_effects
@@ -32,7 +34,7 @@ def write(
     horizon: int | None = None,
     policy: MarkovPolicy | Solution | None = None,
     test: MMDP | None = None,
-    methods: Sequence[str | Method] = ("cadp", "wsu", "mvp"),
+    methods: Sequence[str | Method] = COMPARED,
     bound: Bound | float | None = None,
     title: str | None = None,
     seed: int | None = 0,
@@ -135,6 +137,7 @@ def _check_folder(target: Path) -> None:
     """Refuse a place that cannot be written before the work begins."""
     if not target.parent.is_dir():
         raise InputError(f"{target}: no folder {target.parent}; make it first")
+    check_writable(target)
 
 
 _MISSING = {
@@ -158,10 +161,11 @@ def read_unseen(folder: PathLike) -> list[tuple[str, str]]:
     >>> read_unseen("no such folder")
     []
     """
-    import pandas as pd
-
     file = Path(folder) / "unseen.csv"
     if not file.is_file():
         return []
-    table = pd.read_csv(file, dtype=str, keep_default_na=False)
+    names = header(file)
+    if names != ["state", "action"]:
+        raise InputError(f"{file}: columns {','.join(names)}; expected state,action")
+    table = read_csv(file, names)
     return list(zip(table["state"], table["action"], strict=True))

@@ -33,11 +33,11 @@ def read_effects(file: PathLike, model: MMDP) -> tuple[Array, Array]:
     [[0.0, 100.0]]
     """
     source, names = Source(Path(file)), header(Path(file))
-    for name in NEEDED:
-        if name not in names:
-            near = next((x for x in names if name in suggested(x, NEEDED)), None)
-            told = f" but {near!r}" if near else ""
-            source.fail(f"no column {name!r}{told}; expected {','.join(NEEDED)}, maybe model")
+    known = (*NEEDED, "model")
+    told = [f"unknown column {suggested(x, known)}" for x in names if x not in known]
+    told += [f"no column {x!r}" for x in NEEDED if x not in names]
+    if told:
+        source.fail(f"{'; '.join(told)} in line 1; expected {','.join(NEEDED)}, maybe model")
     table = read_csv(Path(file), names)
     if not len(table):
         source.fail("a header but no rows; expected one row per state and action")
@@ -50,8 +50,12 @@ def read_effects(file: PathLike, model: MMDP) -> tuple[Array, Array]:
     _check_once(given, kinds, model, source)
     for i, name in enumerate(("effect", "cost")):
         column = numbers(table[name], name, source)
-        if not np.isfinite(column).all():
-            source.fail(f"{name} is not a finite number", int(np.argmin(np.isfinite(column))))
+        if len(column) > 1 and np.ptp(column) == 0:
+            source.fail(
+                f"{name} is {column[0]:g} in this and every other line, so that no policy has more "
+                "of it than another; give what each action has",
+                0,
+            )
         found[i][places] = column
     return found[0], found[1]
 

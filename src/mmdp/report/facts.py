@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +22,8 @@ from mmdp.measures import (
     willingness_to_pay,
 )
 from mmdp.measures.tables import Cells, policy_cells
-from mmdp.methods import Method
+from mmdp.methods.base import Method
+from mmdp.methods.table import COMPARED, markov_policy, title_of
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Evaluation, Solution
@@ -74,7 +75,7 @@ class Facts:
         horizon: int | None = None,
         policy: MarkovPolicy | Solution | None = None,
         test: MMDP | None = None,
-        methods: Sequence[str | Method] = ("cadp", "wsu", "mvp"),
+        methods: Sequence[str | Method] = COMPARED,
         bound: Bound | float | None = None,
         resamples: int | None = None,
         information: bool | None = None,
@@ -188,10 +189,15 @@ class Facts:
         """The proven upper bound, if one was given."""
         given = self._bound
         if given is None:
-            given = None if self.solution is None else self.solution.bound
+            given = None if self.solution is None else self.solution.certificate
         if given is None:
             return None
         bound = given if isinstance(given, Bound) else Bound(float(given), "given", "markov")
+        if bound.model and bound.model != self.model.fingerprint():
+            raise InputError(
+                "the bound was proven for other models; compute it for these, or give the policy "
+                "alone"
+            )
         value = self.evaluation.mean
         if not bound.value >= value - 1e-6 * max(1.0, abs(value)):
             raise InputError(
@@ -416,28 +422,8 @@ class Facts:
 
 def _table_of(found: Any) -> MarkovPolicy:
     """The Markov policy of what was given or computed."""
-    if isinstance(found, MarkovPolicy):
-        return found
-    if not isinstance(found, Solution):
-        raise InputError(f"policy must be a MarkovPolicy or a Solution, not {type(found).__name__}")
-    if not isinstance(found.policy, MarkovPolicy):
-        raise InputError(
-            f"a report shows a policy of time and state, and {found.method} has none; name cadp, "
-            "wsu, mvp, gradient or mirror first"
-        )
-    return found.policy
+    return markov_policy(found, "a report shows", argument="methods")
 
 
 def _is_cadp(method: Any) -> bool:
     return method == "cadp" or getattr(method, "name", None) == "cadp"
-
-
-NAMES: Mapping[str, str] = {
-    "cadp": "CADP", "wsu": "WSU", "mvp": "MVP", "gradient": "Gradient", "mirror": "Mirror",
-    "qmdp": "QMDP", "mixts": "MixTS", "pomcp": "POMCP", "rollout": "Rollout", "oracle": "Oracle",
-}  # fmt: skip
-
-
-def title_of(method: str) -> str:
-    """A method's name as people write it."""
-    return NAMES.get(method, method)

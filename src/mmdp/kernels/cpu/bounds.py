@@ -138,7 +138,7 @@ class CpuBounds(CpuPairs, NumpyBounds):
         u: Array | None = None,
     ) -> Array:  # fmt: skip
         x = problem if y is None else changed(problem, r=problem.r - y)
-        found = self.backward(x, horizon, "own", keep_actions=u is not None)
+        found = self.backward(x, horizon, "own", keep=("actions",) if u is not None else ())
         if u is not None:
             assert found.actions is not None
             own, places = found.actions, u

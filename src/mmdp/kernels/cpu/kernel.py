@@ -6,7 +6,7 @@ between passes and touch no global threading layer; steps.py says how they share
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -76,20 +76,16 @@ class NumbaKernel(CpuBounds, CpuEpisodes):
         *,
         weights: Array | None = None,
         policy: Table | None = None,
-        keep_actions: bool = False,
-        keep_values: bool = False,
-        keep_gradient: bool = False,
-        keep_q: bool = False,
+        keep: Collection[str] = (),
     ) -> Backward:
         x, T, S, A, M = problem, horizon, problem.n_states, problem.n_actions, problem.n_models
-        kept = keep_values or keep_gradient or keep_q
         alone = weights is not None and weights.shape == (1, 1, 1) and policy is None
-        if choice == "weighted" and alone and not kept:
+        if choice == "weighted" and alone and not {*keep} - {"actions"}:
             found, first = induct(x, T, self._team(len(x.indices)))
             return Backward(first, found, None, None, None)
         random = policy is not None and policy.ndim == 3
         mode = {"weighted": WEIGHTED, "own": OWN}.get(choice, PROBABILITIES if random else ACTIONS)
-        parts: dict[str, npt.NDArray[Any]] = {"v": aligned(T + 1 if keep_values else 2, S, M)}
+        parts: dict[str, npt.NDArray[Any]] = {"v": aligned(T + 1 if "values" in keep else 2, S, M)}
         if mode in (WEIGHTED, ACTIONS):
             parts["actions"] = np.empty((T, S), np.int32)
             if policy is not None:
@@ -98,14 +94,15 @@ class NumbaKernel(CpuBounds, CpuEpisodes):
             parts["probabilities"] = np.ascontiguousarray(policy, np.float64)
         if weights is not None:
             parts["b"] = np.require(weights, np.float64, ["C", "W"])
-        if keep_q:
+        if "q" in keep:
             parts["q"] = aligned(T, S, A, M)
-        if keep_gradient:
+        if "gradient" in keep:
             parts["gradient"] = np.empty((T, S, A))
-        if mode == OWN and keep_actions:
+        if mode == OWN and "actions" in keep:
             parts["own"] = np.zeros((T, S, M), np.int32)
         do = Orders(
-            mode, T - 1, weighed=weights is not None, keep_q=keep_q, keep_gradient=keep_gradient,
+            mode, T - 1, weighed=weights is not None, keep_q="q" in keep,
+            keep_gradient="gradient" in keep,
             incumbent=policy is not None and not random, keep_own="own" in parts,
         )  # fmt: skip
         self._walk_back(x, do, State.of(x, T, **parts))
@@ -114,8 +111,8 @@ class NumbaKernel(CpuBounds, CpuEpisodes):
         )
         return Backward(
             parts["v"][0],
-            taken if keep_actions or choice == "weighted" else None,
-            parts["v"] if keep_values else None,
+            taken if "actions" in keep or choice == "weighted" else None,
+            parts["v"] if "values" in keep else None,
             parts.get("gradient"),
             parts.get("q"),
         )

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.cpu.jit import FAST, SUMS, jit
-from mmdp.kernels.cpu.rows import WIDTH, row_sum
+from mmdp.kernels.cpu.rows import row_sum
 from mmdp.kernels.cpu.steps import done, take
 from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned
 
@@ -125,16 +125,6 @@ def _mass(x, lo, hi):  # type: ignore[no-untyped-def]
     return total
 
 
-@jit(**SUMS, helper=True)
-def _few_models(p, v, indices, start, stop, r, gamma, out):  # type: ignore[no-untyped-def]
-    """As row_sum, with the loop over entries inside: for fewer models than a vector has."""
-    for m in range(_U(p.shape[1])):
-        total = 0.0
-        for k in range(start, stop):
-            total += p[k, m] * v[_U(indices[k]), m]
-        out[m] = r[m] + gamma * total
-
-
 @jit(**FAST, helper=True)
 def _choose(G, incumbent):  # type: ignore[no-untyped-def]
     """The maximiser of G (-inf: not allowed): ties to the incumbent, else the lowest action."""
@@ -163,7 +153,7 @@ def _any_moved(moved, indices, start, stop):  # type: ignore[no-untyped-def]
 @jit(**FAST)
 def back(marks, rank, edges, lo, hi, do, x, c, w):  # type: ignore[no-untyped-def]
     """The steps do.top..0 over the models lo..hi; threads share the states of each step."""
-    n_actions, wide = x.allowed.shape[2], x.p.shape[2] >= WIDTH
+    n_actions = x.allowed.shape[2]
     first, last = np.int64(lo), np.int64(hi)
     lo, hi = _U(lo), _U(hi)
     all_rows = do.mode != ACTIONS or do.keep_q or do.keep_gradient
@@ -189,13 +179,9 @@ def back(marks, rank, edges, lo, hi, do, x, c, w):  # type: ignore[no-untyped-de
                 if do.lazy and not _any_moved(c.moved[t + 1], x.indices, _U(start), _U(stop)):
                     continue
                 fresh = True
-                if wide:
-                    row_sum(
-                        p, v_next, None, x.indices, start, stop, first, last, r[s, a], x.gamma,
-                        q[a],
-                    )  # fmt: skip
-                else:
-                    _few_models(p, v_next, x.indices, _U(start), _U(stop), r[s, a], x.gamma, q[a])
+                row_sum(
+                    p, v_next, None, x.indices, start, stop, first, last, r[s, a], x.gamma, q[a]
+                )
             if do.lazy and not do.everywhere and not fresh and c.held[t, s] == old:
                 c.moved[t, s] = False
                 continue

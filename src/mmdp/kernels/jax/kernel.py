@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -83,26 +83,21 @@ class JaxKernel(NumbaKernel):
         *,
         weights: Array | None = None,
         policy: Table | None = None,
-        keep_actions: bool = False,
-        keep_values: bool = False,
-        keep_gradient: bool = False,
-        keep_q: bool = False,
+        keep: Collection[str] = (),
     ) -> Backward:
-        wanted = {
-            "actions": choice == "weighted" or (choice == "own" and keep_actions),
-            "values": keep_values, "gradient": keep_gradient, "q": keep_q,
-        }  # fmt: skip
+        wanted = {*keep} - ({"actions"} if choice == "given" else set())
+        wanted |= {"actions"} if choice == "weighted" else set()
         with double():
             first, kept = run_backward(
                 self.place.arrays(problem), self.place.put(weights, models=-1),
                 self.place.put(_table(policy)), horizon=horizon, choice=choice,
-                keep=tuple(name for name in wanted if wanted[name]), tuning=self.tuning,
+                keep=tuple(sorted(wanted)), tuning=self.tuning,
             )  # fmt: skip
             found = {name: np.array(array) for name, array in kept.items()}
             first = np.array(first)
         M = problem.n_models  # the device may hold more models, which are empty
         actions, values, q = (found.get(name) for name in ("actions", "values", "q"))
-        if choice == "given" and keep_actions:
+        if choice == "given" and "actions" in keep:
             actions = _given_actions(policy, horizon, problem.n_states)
         if values is not None:
             values = np.concatenate([values[..., :M], problem.terminal[None]])

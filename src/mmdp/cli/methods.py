@@ -1,0 +1,30 @@
+"""mmdp methods: what every method can do."""
+
+from __future__ import annotations
+
+from mmdp.cli import options
+from mmdp.cli.console import show_json, show_table
+from mmdp.cli.options import command
+from mmdp.methods.table import capabilities
+from mmdp.solution import Status
+
+
+@command("mmdp methods", "mmdp methods --json")
+@options.as_json
+def methods(as_json: bool) -> None:
+    """List the methods of solve, compare and report.
+
+    A policy with a belief must be told what happened at every step; one without needs the time
+    and the state alone. A method that proves nothing may still find the best policy: --certify
+    tells how far it can be. --json has the options of each method too, as Python takes them.
+    """
+    table = capabilities()
+    if as_json:
+        show_json({row.name: row._asdict() for row in table})
+        return
+    rows = [(row.name, row.title, row.memory, _proven(row.proves)) for row in table]
+    show_table(("method", "what it does", "memory", "proves"), rows, left=4)
+
+
+def _proven(status: Status | None) -> str:
+    return "nothing" if status is None else status.name.lower().replace("_", " ")

@@ -1,0 +1,74 @@
+"""What was proven about a policy, as it is kept with its file.
+
+A certificate says which policy and which models it is about, by a digest of each: it counts for
+these alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mmdp.errors import InputError, Remedy
+from mmdp.model import MMDP
+from mmdp.policy import MarkovPolicy
+from mmdp.solution import Bound, Solution
+
+FORMAT = "mmdp-certificate-1"
+AGAIN = Remedy("certify", 10, do="prove it again with")
+
+
+def as_document(given: Any) -> dict[str, Any] | None:
+    """The certificate of a solution in JSON's types; None if there is none."""
+    if not isinstance(given, Solution) or given.certificate is None or not given.certificate.model:
+        return None
+    proven, source = given.certificate, given.provenance
+    return {
+        "format": FORMAT, "objective": "mean", "value": given.value, "bound": proven.value,
+        "bounds": proven.bounds, "method": proven.method, "seconds": proven.seconds,
+        "horizon": source.horizon, "models": proven.model, "policy": _digest(given.policy),
+        "solution": {
+            "method": source.method, "options": _plain(source.options), "seed": source.seed,
+            "backend": source.backend, "version": source.version, "seconds": source.seconds,
+            "iterations": given.iterations, "status": given.status.name,
+        },
+    }  # fmt: skip
+
+
+def from_document(stored: Any, policy: MarkovPolicy, model: MMDP) -> Bound:
+    """The proven bound; refused if it is about another policy or other models."""
+    try:
+        if stored["format"] != FORMAT or stored["objective"] != "mean":
+            raise ValueError
+        bound, value = float(stored["bound"]), float(stored["value"])
+        if not (math.isfinite(bound) and stored["bounds"] in ("markov", "history")):
+            raise ValueError
+        found = Bound(
+            bound, str(stored["method"]), stored["bounds"], seconds=float(stored["seconds"]),
+            model=str(stored["models"]),
+            details={"value": value, "solution": dict(stored["solution"])},
+        )  # fmt: skip
+        about = stored["policy"]
+    except (KeyError, TypeError, ValueError):
+        raise InputError("not a certificate of this version of mmdp", [AGAIN]) from None
+    if about != _digest(policy):
+        raise InputError("the policy was changed after its bound was proven", [AGAIN])
+    if found.model != model.fingerprint():
+        raise InputError("its bound was proven for other models", [AGAIN])
+    return found
+
+
+def _digest(policy: MarkovPolicy) -> str:
+    """Of what a policy does: a table of actions, or of probabilities."""
+    table = np.ascontiguousarray(policy.table)
+    return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that JSON can tell; a policy to start from is only named by its kind."""
+    kept = (str, int, float, bool, type(None))
+    return {k: v if isinstance(v, kept) else type(v).__name__ for k, v in options.items()}

@@ -1,0 +1,143 @@
+"""The table of methods: which there are, and what each can do.
+
+What a method can do is written down in its class, once (see
+:class:`mmdp.methods.base.Method`). Help, errors, pages and this table read it from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from typing import Any, NamedTuple
+
+from mmdp.errors import InputError, Remedy
+from mmdp.methods.base import Method
+from mmdp.methods.cadp import CADP
+from mmdp.methods.exact import Exact
+from mmdp.methods.gradient import Gradient, Mirror
+from mmdp.methods.milp import MILP
+from mmdp.methods.mixts import MixTS
+from mmdp.methods.mvp import MVP
+from mmdp.methods.oracle import Oracle
+from mmdp.methods.pomcp import POMCP
+from mmdp.methods.qmdp import QMDP
+from mmdp.methods.rollout import Rollout
+from mmdp.methods.wsu import WSU
+from mmdp.policy import MarkovPolicy
+from mmdp.solution import Solution, Status
+
+METHODS: dict[str, type[Method]] = {
+    method.name: method
+    for method in (
+        CADP, WSU, MVP, Gradient, Mirror, Oracle, QMDP, MixTS, POMCP, Rollout, Exact, MILP,
+    )
+}  # fmt: skip
+COMPARED = (CADP.name, WSU.name, MVP.name)  # side by side in a report, unless others are asked for
+
+
+class Capabilities(NamedTuple):
+    """A row of the table; ``options`` are the fields of the method's class, a sentence each."""
+
+    name: str
+    title: str
+    memory: str
+    proves: Status | None
+    objectives: tuple[str, ...]
+    policies: tuple[str, ...]
+    options: dict[str, str]
+
+
+def capabilities() -> list[Capabilities]:
+    """What every method can do; ``pandas.DataFrame(capabilities())`` makes it a table.
+
+    >>> from mmdp.methods import capabilities
+    >>> cadp, *_ = capabilities()
+    >>> cadp.title, cadp.memory, cadp.proves.name
+    ('coordinate ascent and dynamic programming', 'none', 'LOCAL_OPTIMUM')
+    >>> cadp.options["max_iterations"]
+    'Cap on the iterations of one start.'
+    """
+    return [
+        Capabilities(
+            name, x.title, x.memory, x.proves, x.objectives, x.policies, _sentences(x)
+        )
+        for name, x in METHODS.items()
+    ]  # fmt: skip
+
+
+def able(
+    *, policy: str | None = None, objective: str | None = None, optimal: bool | None = None
+) -> list[str]:
+    """The names of the methods that can do what is asked.
+
+    ``policy`` and ``objective`` are names as in :class:`Capabilities`, a ``policy`` of ``""``
+    stands for no single policy; ``optimal``: whether the method can prove that its answer is the
+    best.
+
+    >>> able(policy="belief"), able(policy="markov", optimal=True)
+    (['qmdp', 'mixts', 'pomcp', 'rollout'], ['exact', 'milp'])
+    """
+    return [
+        name
+        for name, x in METHODS.items()
+        if (policy is None or policy in (x.policies or ("",)))
+        and (objective is None or objective in x.objectives)
+        and (optimal is None or (x.proves is Status.OPTIMAL) == optimal)
+    ]
+
+
+def title_of(name: str) -> str:
+    """A method's name as people write it.
+
+    >>> title_of("mixts"), title_of("my own")
+    ('MixTS', 'my own')
+    """
+    return METHODS[name].__name__ if name in METHODS else name
+
+
+# ---------------------------------------------------------------------- refusals
+def check_gives_table(
+    method: Method | type[Method], purpose: str, *remedies: str | Remedy, argument: str = "method"
+) -> None:
+    """Refuse a method without a policy of time and state in one line that names those with one.
+
+    ``argument`` is what the caller's own argument for methods is called.
+    """
+    if "markov" in method.policies:
+        return
+    why = "remembers what it has seen" if method.memory != "none" else "has one policy per model"
+    others = Remedy(argument, *able(policy="markov"), do="choose")
+    raise InputError(
+        f"{purpose} a policy of time and state, and {method.name} {why}", [*remedies, others]
+    )
+
+
+def markov_policy(given: Any, purpose: str, **told: str) -> MarkovPolicy:
+    """The policy of time and state that was given, or that a solution has."""
+    if isinstance(given, MarkovPolicy):
+        return given
+    if not isinstance(given, Solution):
+        raise InputError(
+            f"{purpose} a MarkovPolicy or the Solution it comes from, not {type(given).__name__}"
+        )
+    if isinstance(given.policy, MarkovPolicy):
+        return given.policy
+    if given.method in METHODS:
+        check_gives_table(METHODS[given.method], purpose, **told)
+    raise InputError(f"{purpose} a policy of time and state, and {given.method} has none")
+
+
+# ---------------------------------------------------------------------- options
+_PARAMETER = re.compile(r"^(\w+)\n((?: {4}.*\n?|\n(?= {4}))+)", re.M)
+
+
+def _sentences(method: type[Method]) -> dict[str, str]:
+    """Options of a method with the first sentence of each from the docstring."""
+    found: dict[str, str] = {}
+    for kind in reversed(method.__mro__):
+        _, _, parameters = inspect.cleandoc(kind.__doc__ or "").partition("Parameters\n------")
+        for name, text in _PARAMETER.findall(parameters):
+            plain = " ".join(re.sub(r":\w+:`(.*?)`|``", r"\1", text).split())
+            found.setdefault(name, re.split(r"(?<=\.)\s", plain)[0])
+    return {x.name: found.get(x.name, "") for x in dataclasses.fields(method)}  # type: ignore[arg-type]

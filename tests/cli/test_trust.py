@@ -1,0 +1,219 @@
+"""What a user types by mistake: refused before any work, and nothing of theirs is lost."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mmdp
+from tests.cli.calls import LOG, refused, run
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {x.name: x.read_bytes() for x in folder.iterdir()}
+
+
+# ---------------------------------------------------------------------- what is read
+@pytest.mark.parametrize(
+    "name", ["training.csv", "test.csv", "initial.csv", "test_weights.csv", "labels.csv"]
+)
+@pytest.mark.parametrize("command", ["solve", "compare", "evaluate"])
+def test_models_are_not_written_over(
+    folder: Path, policy_file: Path, name: str, command: str
+) -> None:
+    before = bytes_of(folder)
+    data = (policy_file, folder) if command == "evaluate" else (folder, "-T", 2)
+    told = refused(command, *data, "--out", folder / name)
+    assert f"--out {folder / name}: this is read, not written" in told
+    assert bytes_of(folder) == before
+
+
+def test_other_inputs_are_not_written_over(folder: Path, policy_file: Path, tmp_path: Path) -> None:
+    before = policy_file.read_bytes()
+    for arguments in (
+        ("evaluate", policy_file, folder, "-o", policy_file),
+        ("solve", folder, "-T", 6, "--init", policy_file, "-o", policy_file),
+    ):
+        assert "is read, not written" in refused(*arguments)
+    assert policy_file.read_bytes() == before
+    one = tmp_path / "one.csv"
+    one.write_bytes((folder / "training.csv").read_bytes())
+    assert "is read, not written" in refused("solve", one, "-T", 2, "-o", one)
+    assert "is read, not written" in refused("solve", one, "-T", 2, "-o", tmp_path / "initial.csv")
+    assert run("solve", one, "-T", 2, "-m", "wsu", "-o", tmp_path / "policy.csv").code == 0
+    log = tmp_path / "training.csv"
+    log.write_text(LOG)
+    told = refused("fit", log, "--out", tmp_path, "--overwrite")
+    assert "would be written over it" in told
+    assert log.read_text() == LOG
+
+
+def test_an_empty_name_is_not_this_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("log.csv").write_text(LOG)
+    for arguments in (
+        ("fit", "log.csv", "--out", ""),
+        ("domain", "riverswim", "--out", ""),
+        ("solve", folder, "-T", 2, "--out", ""),
+        ("report", folder, "-T", 2, "--out", ""),
+    ):
+        assert "--out is empty" in refused(*arguments)
+    assert "DATA is empty" in refused("info", "")
+    assert [x.name for x in tmp_path.iterdir()] == ["log.csv"]
+
+
+# ---------------------------------------------------------------------- before the work
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("solve", "{folder}", "-T", 2, "--out", "/proc/policy.csv"),
+        ("compare", "{folder}", "-T", 2, "--out", "/proc/table.csv"),
+        ("report", "{folder}", "-T", 2, "--out", "/proc/report.html"),
+        ("plot", "policy", "{folder}", "-T", 2, "--out", "/proc/policy.png"),
+        ("fit", "{folder}/training.csv", "--out", "/proc/models"),
+        ("domain", "riverswim", "--out", "/proc/models"),
+        ("paper", "--out", "/proc/out"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_found_before_the_work(
+    folder: Path, arguments: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*_: Any, **__: Any) -> None:
+        raise AssertionError("it began to work")
+
+    monkeypatch.setattr(mmdp, "solve", work)
+    monkeypatch.setattr("mmdp.report.Facts", work)
+    monkeypatch.setattr("mmdp.posterior.dirichlet.fit", work)
+    monkeypatch.setattr("mmdp.cli.domain._draw", work)
+    told = refused(*(str(x).format(folder=folder) for x in arguments))
+    assert "cannot be written" in told
+
+
+@pytest.mark.parametrize("command", ["solve", "compare", "report", "bound"])
+def test_a_billion_decisions_are_refused_with_their_size(
+    folder: Path, tmp_path: Path, command: str
+) -> None:
+    out = ("--out", tmp_path / "report.html") if command == "report" else ()
+    told = refused(command, folder, "-T", 10**12, *out)
+    assert "a policy over 1,000,000,000,000 decisions would take" in told
+    assert "TB; this machine has" in told
+    assert "shorten --horizon" in told
+
+
+def test_the_size_is_that_of_the_method(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmdp.support.memory_here", lambda: 3000)
+    told = refused("solve", folder, "-T", 100)  # 5 models, 3 states: 12,000 bytes of weights
+    assert "100 decisions would take 12 kB; this machine has 3 kB" in told
+    assert run("solve", folder, "-T", 100, "-m", "wsu").code == 0  # 1,200 bytes
+
+
+def test_zeros_that_fill_the_memory_are_refused_with_their_size(
+    train: mmdp.MMDP, tmp_path: Path
+) -> None:
+    mmdp.save(train, tmp_path / "good.npz")
+    with np.load(tmp_path / "good.npz") as file:
+        arrays = dict(file)
+    path = tmp_path / "zeros.npz"
+    np.savez_compressed(path, **{k: v for k, v in arrays.items() if k != "p"})
+    with (
+        zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("p.npy", "w", force_zip64=True) as file,
+    ):
+        shape = {"descr": "<f8", "fortran_order": False, "shape": (1, 40_000, 10_000)}
+        np.lib.format.write_array_header_1_0(file, shape)
+        for _ in range(320):
+            file.write(bytes(10_000_000))
+    told = refused("info", path)
+    assert "its arrays would take 3.2 GB, and the file has 3.1" in told
+    with zipfile.ZipFile(path, "w") as archive, archive.open("p.npy", "w") as file:
+        np.lib.format.write_array_header_1_0(file, {**shape, "shape": (10**9, 10**9)})
+    assert "p.npy is shorter than it says" in refused("info", path)
+
+
+# ---------------------------------------------------------------------- overflow
+def huge(folder: Path, reward: float) -> Path:
+    model = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]] * 2, [[reward], [1.0]], initial=[1, 0])
+    mmdp.save(model, folder)
+    return folder
+
+
+def test_values_that_doubles_cannot_carry_are_refused(tmp_path: Path) -> None:
+    data = huge(tmp_path / "m", -1e308)
+    for command in ("solve", "compare", "bound"):
+        told = refused(command, data, "-T", 50)
+        assert "the largest reward is -1e+308 and the horizon 50" in told
+        assert "give rewards in a larger unit" in told
+    policy = tmp_path / "p.json"
+    mmdp.save_policy(mmdp.MarkovPolicy([[0, 0]] * 3), policy)
+    assert "largest reward is -1e+308 and the horizon 3" in refused("evaluate", policy, data)
+    assert run("info", data).code == 0
+
+
+def test_values_that_doubles_do_carry_are_finite(tmp_path: Path) -> None:
+    found = run("solve", huge(tmp_path / "m", 1e145), "-T", 50, "--json").json
+    assert found["value"] == pytest.approx(2e145)
+    assert found["sd"] == 0.0
+    model = mmdp.MMDP([[[[1.0]]]], [[1e149]], discount=0.5)  # adds up to 2e149 for ever
+    assert mmdp.solve(model, 5000).value == pytest.approx(2e149)
+
+
+# ---------------------------------------------------------------------- Ctrl-C
+def test_compare_keeps_the_rows_that_are_finished(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = mmdp.solve
+
+    def interrupted(model: Any, horizon: Any, method: Any, **options: Any) -> Any:
+        if method.name == "mvp":
+            signal.raise_signal(signal.SIGINT)
+        return plain(model, horizon, method, **options)
+
+    monkeypatch.setattr(mmdp, "solve", interrupted)
+    out = tmp_path / "table.csv"
+    arguments = ("compare", folder, "-T", 3, "--methods", "wsu,cadp,mvp,gradient", "--out", out)
+    done = run(*arguments)
+    assert done.code == 130
+    assert "interrupted; 2 of 5 methods kept" in done.err
+    assert [line.split(",")[0] for line in out.read_text().splitlines()] == [
+        "method",
+        "wsu",
+        "cadp",
+    ]
+    found = run(*arguments, "--json")
+    assert [row["method"] for row in found.json["methods"]] == ["wsu", "cadp"]
+    done = run("compare", folder, "-T", 3, "--methods", "mvp,wsu")
+    assert (done.code, done.out) == (130, "")
+
+
+def test_a_process_that_compares_keeps_its_rows(folder: Path, tmp_path: Path) -> None:
+    """Ctrl-C while the fifth method works: four rows are on the disk."""
+    out = tmp_path / "table.csv"
+    begun = tmp_path / "begun"
+    code = (
+        "import mmdp, pathlib, time; plain = mmdp.solve\n"
+        "def solve(model, horizon, method, **rest):\n"
+        "    if method.name == 'mirror':\n"
+        f"        pathlib.Path({str(begun)!r}).touch(); time.sleep(60)\n"
+        "    return plain(model, horizon, method, **rest)\n"
+        "mmdp.solve = solve\n"
+        "from mmdp.cli import main; main()"
+    )
+    arguments = [sys.executable, "-c", code, "compare", folder, "-T", "3", "--out", out]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as running:
+        while not begun.exists() and running.poll() is None:
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Traceback" not in told
+    assert len(out.read_text().splitlines()) == 5

@@ -1,0 +1,105 @@
+"""Policy files that were cut or edited are refused with the line; the whole ones are read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mmdp
+
+LABELLED = """time,state,action,idstate,idaction
+0,well,wait,0,0
+0,ill,treat,1,12
+1,well,wait,0,0
+1,ill,treat,1,12
+"""
+
+
+def model(labels: bool) -> mmdp.MMDP:
+    names = {"states": ["well", "ill"], "actions": [f"a{i}" for i in range(13)]}
+    names["actions"][0], names["actions"][12] = "wait", "treat"
+    rows = np.full((1, 2, 13, 2), 0.5)
+    return mmdp.MMDP(rows, np.zeros((2, 13)), **(names if labels else {}))
+
+
+def refused(text: str, tmp_path: Path, problem: mmdp.MMDP | None, match: str) -> None:
+    file = tmp_path / "policy.csv"
+    file.write_text(text)
+    with pytest.raises(mmdp.InputError, match=match) as caught:
+        mmdp.load_policy(file, problem)
+    assert str(caught.value).startswith(str(file))
+
+
+@pytest.mark.parametrize("labels", [True, False])
+@pytest.mark.parametrize("given", [True, False])
+def test_no_cut_inside_a_row_is_read(tmp_path: Path, labels: bool, given: bool) -> None:
+    problem, file = model(labels), tmp_path / "policy.csv"
+    mmdp.save_policy(mmdp.MarkovPolicy.for_model(problem, [[0, 12], [0, 12]]), file)
+    text = file.read_text()
+    assert mmdp.load_policy(file, problem if given else None).actions.tolist() == [[0, 12]] * 2
+    for cut in range(len(text)):
+        if text[cut - 1] == "\n":  # between rows nothing tells a cut file from a shorter policy
+            continue
+        refused(text[:cut], tmp_path, problem if given else None, ".")
+
+
+def test_a_cut_names_its_line(tmp_path: Path) -> None:
+    labelled, numbered = model(True), "time,state,action\n0,0,0\n0,1,12\n"
+    refused(LABELLED[:-6] + "\n", tmp_path, labelled, "line 5: an empty cell; is the line cut?")
+    refused(numbered[:-2], tmp_path, model(False), "line 3: the last line does not end")
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_an_id_that_contradicts_its_label_names_its_line(tmp_path: Path, given: bool) -> None:
+    problem = model(True) if given else None
+    edited = LABELLED.replace("1,ill,treat,1,12", "1,ill,treat,1,0")
+    refused(edited, tmp_path, problem, "line 5: idaction is 0 beside action 'treat', otherwise")
+    edited = LABELLED.replace("1,ill,treat,1,12", "1,ill,wait,1,12")
+    refused(edited, tmp_path, problem, "line 5: idaction is 12 beside action 'wait', otherwise")
+    edited = LABELLED.replace("1,well,wait,0", "1,well,wait,1")
+    refused(edited, tmp_path, problem, "line 4: idstate is 1 beside state 'well', otherwise")
+
+
+def test_ids_of_another_model_give_way_to_labels(tmp_path: Path) -> None:
+    file = tmp_path / "policy.csv"
+    file.write_text(LABELLED.replace(",12", ",1"))  # there "treat" was action 1
+    assert mmdp.load_policy(file, model(True)).actions.tolist() == [[0, 12]] * 2
+
+
+# ---------------------------------------------------------------------- one line, no traceback
+def test_columns_given_twice_or_not_named(tmp_path: Path) -> None:
+    twice = "time,state,action,action\n0,0,0,0\n0,1,0,0\n"
+    refused(twice, tmp_path, None, "line 1: column 'action' is given twice; keep one")
+    refused("0,0,0\n0,1,0\n", tmp_path, None, "column '0' is given twice.*must name the columns")
+    refused("0,well,wait\n0,ill,wait\n", tmp_path, None, "unknown column '0'.*time,state,action")
+
+
+def test_a_field_without_end(tmp_path: Path) -> None:
+    huge = "x" * 140_000
+    refused(f"time,state,action\n0,0,{huge}\n", tmp_path, None, "line 2: field larger than")
+    refused(f"{huge},state,action\n0,0,0\n", tmp_path, None, "line 1: field larger than")
+
+
+def test_a_long_label_does_not_fill_the_screen(tmp_path: Path) -> None:
+    file = tmp_path / "policy.csv"
+    file.write_text(f"time,state,action\n0,well,wait\n0,{'x' * 100_000},wait\n")
+    with pytest.raises(mmdp.InputError) as caught:
+        mmdp.load_policy(file, model(True))
+    message = str(caught.value)
+    assert message.startswith(f"{file}, line 3: the model has no state 'xxx")
+    assert len(message) < 1300
+
+
+@pytest.mark.parametrize("depth", [10_000, 200_000])
+def test_json_as_deep_as_the_sea(tmp_path: Path, depth: int) -> None:
+    file = tmp_path / "policy.json"
+    file.write_text("[" * depth + "]" * depth)
+    with pytest.raises(mmdp.InputError, match="not a JSON file"):
+        mmdp.load_policy(file)
+    head = json.dumps({"format": "mmdp-policy-1"})[:-1]
+    file.write_text(f'{head}, "policy": {"[" * 900}1{"]" * 900}}}')
+    with pytest.raises(mmdp.InputError, match="policy actions"):
+        mmdp.load_policy(file)

@@ -1,0 +1,260 @@
+"""Files that were damaged, cut, edited or made up: read, or refused in one line.
+
+Hypothesis mutates good files of every kind that the command line reads, cell by cell, line by
+line and byte by byte. Whatever it makes, the command ends with exit status 0, or with 2, one line
+that is not endless and nothing written; never with a traceback.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import shutil
+import signal
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import mmdp
+from tests.cli.calls import LOG, run
+
+SECONDS = 10  # after which a reader counts as stuck
+LONGEST = 1400  # characters of an error
+CELLS = (
+    "", " ", "0", "1", "-1", "1.5", "1e3", "1e308", "1e999", "nan", "inf", "NA", "None", "x", "é",
+    "\ufeff", "9" * 25, "9" * 5000, "x" * 140_000, "0x10", "1_000", "=1+1", '"', "'", ",", ";",
+    "\t", "\n", "\r", "\x00", "1000000", "2147483648", "9223372036854775808", "true", "[]",
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------------- good files
+@cache
+def good() -> Path:
+    """A folder with a good file of every kind."""
+    folder = Path(tempfile.mkdtemp(prefix="mmdp-fuzz-"))
+    rng = np.random.default_rng(0)
+    model = mmdp.MMDP(
+        rng.dirichlet(np.ones(3), size=(2, 3, 2)), rng.normal(size=(2, 3, 2)),
+        initial=[0.5, 0.25, 0.25], weights=[0.25, 0.75], terminal=rng.normal(size=(2, 3)),
+        states=["well", "ill", "dead"], actions=["wait", "treat"], models=["a", "b"],
+        parameters={"rate": [1.0, 2.0]}, discount=0.9,
+    )  # fmt: skip
+    mmdp.save(model, folder / "models")
+    mmdp.save(model, folder / "model.npz")
+    mmdp.save(model, folder / "model.parquet")
+    mmdp.io.to_frame(model).to_csv(folder / "tidy.csv", index=False)
+    policy = mmdp.solve(model, 3, "wsu", backend="numpy").policy
+    for kind in ("csv", "json", "parquet"):
+        mmdp.save_policy(policy, folder / f"policy.{kind}")
+    (folder / "log.csv").write_text(LOG)
+    rewards = "state,action,reward\nwell,wait,1\nwell,treat,0\nill,wait,0\nill,treat,-1\n"
+    (folder / "rewards.csv").write_text(rewards)
+    effects = [f"{s},{a},{i},{i * i}" for i, (s, a) in enumerate(_pairs(model))]
+    (folder / "effects.csv").write_text("\n".join(["state,action,effect,cost", *effects, ""]))
+    return folder
+
+
+def _pairs(model: mmdp.MMDP) -> list[tuple[str, str]]:
+    return [(s, a) for s in model.state_labels for a in model.action_labels]
+
+
+# ---------------------------------------------------------------------- commands that read
+def read_models(folder: Path) -> list[list[object]]:
+    data = folder / "models"
+    return [["info", data], ["solve", data, "-T", 3, "-m", "wsu", "-o", folder / "out.csv"]]
+
+
+def read_file(name: str) -> Callable[[Path], list[list[object]]]:
+    return lambda folder: [["info", folder / name, "--json"]]
+
+
+def read_policy(name: str) -> Callable[[Path], list[list[object]]]:
+    return lambda folder: [
+        ["evaluate", folder / name, folder / "models", "--out", folder / "out.csv"]
+    ]
+
+
+def read_log(folder: Path) -> list[list[object]]:
+    return [["fit", folder / "log.csv", "--models", 2, "--out", folder / "out"]]
+
+
+def read_rewards(folder: Path) -> list[list[object]]:
+    rewards = ("--rewards", folder / "rewards.csv")
+    return [["fit", folder / "log.csv", "--models", 2, *rewards, "--out", folder / "out"]]
+
+
+def read_effects(folder: Path) -> list[list[object]]:
+    """Good effects end at the horizon, before a picture is drawn."""
+    options = ("--effects", folder / "effects.csv", "--thresholds", 5, "-T", 0)
+    return [["plot", "willingness", folder / "models", "-o", folder / "out.png", *options]]
+
+
+SIDES = ("training", "initial", "parameters", "weights", "terminal", "labels", "draws")
+READERS: dict[str, Callable[[Path], list[list[object]]]] = {
+    **{f"models/{side}.csv": read_models for side in SIDES},
+    **{name: read_file(name) for name in ("tidy.csv", "model.npz", "model.parquet")},
+    **{f"policy.{kind}": read_policy(f"policy.{kind}") for kind in ("csv", "json", "parquet")},
+    "log.csv": read_log, "rewards.csv": read_rewards, "effects.csv": read_effects,
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------------- mutations
+def of_cells(draw: Any, data: bytes) -> bytes:
+    """Another text in one cell."""
+    lines = data.split(b"\n")
+    line = draw(st.integers(0, len(lines) - 1))
+    cells = lines[line].split(b",")
+    cells[draw(st.integers(0, len(cells) - 1))] = draw(st.sampled_from(CELLS)).encode()
+    lines[line] = b",".join(cells)
+    return b"\n".join(lines)
+
+
+def of_lines(draw: Any, data: bytes) -> bytes:
+    """A line left out, doubled, emptied, moved or cut."""
+    lines = data.split(b"\n")
+    i, j = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
+    what = draw(st.sampled_from(("drop", "double", "empty", "swap", "cut", "commas")))
+    if what == "drop":
+        del lines[i]
+    elif what == "double":
+        lines.insert(j, lines[i])
+    elif what == "swap":
+        lines[i], lines[j] = lines[j], lines[i]
+    else:
+        half = lines[i][: len(lines[i]) // 2]
+        lines[i] = {"empty": b"", "cut": half, "commas": lines[i] + b",,"}[what]
+    return b"\n".join(lines)
+
+
+def of_bytes(draw: Any, data: bytes) -> bytes:
+    """Bytes left out, put in or changed."""
+    start = draw(st.integers(0, len(data)))
+    stop = min(len(data), start + draw(st.sampled_from((0, 1, 2, 16, 400))))
+    return data[:start] + draw(st.binary(max_size=4)) + data[stop:]
+
+
+def of_end(draw: Any, data: bytes) -> bytes:
+    return data[: draw(st.integers(0, len(data)))]
+
+
+def of_all(draw: Any, data: bytes) -> bytes:
+    """Another file altogether, or the same in another dress."""
+    others = [
+        b"", b"\n", b"\x00" * 99, b"\xff\xfe" + data, b"\xef\xbb\xbf" + data, data + data,
+        data.replace(b"\n", b"\r\n"), data.replace(b",", b";"), data.replace(b"\n", b"\r"),
+        b"[" * 99_999, b"{}", b"null", data.upper(), b'"' + data, b"PK\x03\x04", b"PAR1",
+    ]  # fmt: skip
+    return draw(st.sampled_from(others))
+
+
+def of_arrays(draw: Any, data: bytes) -> bytes:
+    """An npz whose arrays were changed by somebody who knows the format."""
+    try:
+        with np.load(io.BytesIO(data)) as file:
+            arrays: dict[str, Any] = dict(file)
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError):
+        return data
+    name = draw(st.sampled_from(sorted(arrays)))
+    array = arrays[name]
+    changes = {
+        "left out": lambda: None, "flat": lambda: array.reshape(-1),
+        "none": lambda: array.reshape(-1)[:0],
+        "first": lambda: array[:1] if array.ndim else array, "text": lambda: array.astype(str),
+        "whole": lambda: np.zeros(array.shape, int), "deeper": lambda: array[None],
+        "minus": lambda: np.full(array.shape, -1), "turned": lambda: array.T,
+        "nan": lambda: np.full(array.shape, np.nan), "huge": lambda: np.full(array.shape, 10**12),
+        "complex": lambda: np.zeros(array.shape, complex), "dates": lambda: np.zeros(3, "M8[s]"),
+    }  # fmt: skip
+    arrays[name] = changes[draw(st.sampled_from(sorted(changes)))]()
+    written = io.BytesIO()
+    np.savez(written, **{k: v for k, v in arrays.items() if v is not None})
+    return written.getvalue()
+
+
+@st.composite
+def damaged(draw: Any) -> tuple[str, bytes]:
+    """The name of a file and its bytes after one to three mutations."""
+    name = draw(st.sampled_from(sorted(READERS)))
+    data = (good() / name).read_bytes()
+    kinds = [of_bytes, of_end, of_all]
+    kinds += [of_arrays] * 4 if name.endswith("npz") else []
+    kinds += [of_cells] * 4 + [of_lines] * 2 if name.endswith(("csv", "json")) else []
+    for kind in draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3)):
+        data = kind(draw, data)
+    return name, data
+
+
+# ---------------------------------------------------------------------- what must hold
+@contextmanager
+def not_stuck() -> Iterator[None]:
+    def stuck(*_: object) -> None:
+        raise TimeoutError(f"no answer after {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, stuck)
+    signal.alarm(SECONDS)
+    faulthandler.dump_traceback_later(6 * SECONDS, exit=True)  # stuck in compiled code
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def check(name: str, data: bytes) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="mmdp-fuzzed-"))
+    try:
+        shutil.copytree(good(), folder, dirs_exist_ok=True)
+        (folder / name).write_bytes(data)
+        before = {x.relative_to(folder) for x in folder.rglob("*")}
+        for arguments in READERS[name](folder):
+            with not_stuck():
+                done = run(*arguments)
+            assert done.code in (0, 2), done.err
+            if done.code == 2:
+                assert done.out == ""
+                errors = [x for x in done.err.splitlines() if not x.startswith("mmdp: note")]
+                assert len(errors) == 1
+                assert errors[0].startswith("mmdp: ")
+                assert len(errors[0]) < LONGEST
+                assert {x.relative_to(folder) for x in folder.rglob("*")} == before
+    finally:
+        shutil.rmtree(folder)
+
+
+def fuzz(count: int, **options: Any) -> None:
+    @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck), **options)
+    @given(damaged())
+    def every(made: tuple[str, bytes]) -> None:
+        check(*made)
+
+    every()
+
+
+def test_every_good_file_is_read() -> None:
+    """Otherwise the mutations below would be refused for another reason."""
+    for name, reader in READERS.items():
+        if name != "effects.csv":
+            assert all(run(*arguments).code == 0 for arguments in reader(good())), name
+        for out in (good() / "out.csv", good() / "out"):
+            shutil.rmtree(out, ignore_errors=True)
+            out.unlink(missing_ok=True)
+    assert "horizon must be at least 1" in run(*read_effects(good())[0]).err
+
+
+def test_damaged_files() -> None:
+    fuzz(300, derandomize=True)
+
+
+@pytest.mark.slow
+def test_many_damaged_files() -> None:
+    fuzz(5000, database=None)
