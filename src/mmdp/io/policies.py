@@ -65,7 +65,7 @@ def save_policy(policy: MarkovPolicy | Solution, path: PathLike) -> None:
             f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
         )
     write_all(files)
-    if target.suffix == ".csv" and proven is None:  # one of an earlier policy says nothing here
+    if target.suffix == ".csv" and proven is None:  # an earlier policy's certificate is void
         certificate_beside(target).unlink(missing_ok=True)
 
 
@@ -103,7 +103,7 @@ def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
 
 
 def _beside(table: Path) -> Any:
-    """What the file beside a CSV says; None if there is none."""
+    """The contents of the file beside a CSV; None if there is none."""
     place = certificate_beside(table)
     if not place.is_file():
         return None
@@ -223,7 +223,7 @@ def _from_table(
 
 
 def _check_end(file: Path, rows: int) -> None:
-    """Refuse a file whose last line has no end: its last number may be cut."""
+    """Refuse a file whose last line is not ended: its last number may be cut off."""
     with file.open("rb") as opened:
         opened.seek(-1, os.SEEK_END)
         if rows and opened.read() not in b"\r\n":
