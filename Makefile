@@ -11,10 +11,10 @@ COMPILE := $(BIN)/python -c 'from mmdp import kernels, testing; testing.check_ke
 paper: $(VENV)/.core  ## the paper's tables and figure, into out/
 	$(BIN)/mmdp paper $(ARGS)
 
-test: lint browser  ## lint, types, tests and doctests
+test: lint  ## lint, types, tests and doctests
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
 
-test-all: lint browser  ## the slow tests too
+test-all: lint  ## the slow tests too
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 lint: $(VENV)/.dev
@@ -22,7 +22,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-browser: $(VENV)/.dev  ## Chromium for the tests of the report, if apt can install it
+browser: $(VENV)/.dev  ## installs Chromium (by apt, as root) for the tests of the report, else skipped
 	$(BIN)/python -m tests.chromium
 
 bench: $(VENV)/.dev  ## speed against peers; writes benchmarks/RESULTS.md

@@ -1,8 +1,7 @@
 """A real browser for tests: Chromium without a screen, driven over its pipe (no other package).
 
-``python -m tests.chromium`` is part of the test set-up: it installs Debian's package where no
-browser is found and that can be done without asking anybody (apt-get, as root). It always ends
-well: where there is no browser, the tests that need one are skipped and say so.
+Tests that need a browser are skipped, and say so, if there is none. ``make browser`` installs
+Debian's package if that can be done without asking anybody (apt-get, as root).
 """
 
 from __future__ import annotations
@@ -41,16 +40,14 @@ def find() -> str | None:
 
 
 def install(wait: float = 300.0) -> str:
-    """Install chromium by apt-get where it is missing; one line that says what was done."""
+    """Install chromium by apt-get if it is missing; one line that says what was done."""
     if found := find():
         return f"browser tests use {found}"
-    if os.environ.get("MMDP_NO_APT"):
-        return "no chromium, and MMDP_NO_APT is set: browser tests are skipped"
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
         why = "apt-get is not here" if apt is None else "apt-get needs root"
         return f"no chromium, and {why}: browser tests are skipped"
-    print("Installing chromium for the browser tests (once; MMDP_NO_APT=1 prevents it)", flush=True)
+    print("Installing chromium for the browser tests", flush=True)
     package = ["-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=60", "chromium"]
     until = time.monotonic() + wait
     # the list of packages may be missing or too old for what the mirror has: then fetch it
@@ -64,7 +61,7 @@ def install(wait: float = 300.0) -> str:
 
 
 def _apt(command: list[str], seconds: float) -> str | None:
-    """Run without a terminal to ask at; ``"time"`` where it took too long."""
+    """Run without a terminal to ask at; ``"time"`` if it took too long."""
     try:
         subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 from mmdp.cli.app import app
 from tests.conftest import ROOT
-from tests.test_readme import commands, write_log
+from tests.shell import commands, write_log
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = {page.name: page.read_text(encoding="utf-8") for page in PAGES}

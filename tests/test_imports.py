@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 import mmdp
+from tests.conftest import ROOT
 
 # From the bottom up. A room may import those below it, and others of its line as long as no
 # circle comes about. "mmdp" is the package itself: the public names.
@@ -128,6 +129,17 @@ def test_imports_go_down_only() -> None:
     assert wrong_imports(imports, LINES, LAZY) == []
 
 
+def between_tests(imports: Sequence[Import]) -> list[Import]:
+    """Imports of one test module by another; what they share belongs in a helper."""
+    return [x for x in imports if x.target.rpartition(".")[2].startswith("test_")]
+
+
+def test_no_test_module_imports_another() -> None:
+    imports = imports_of(ROOT / "tests")
+    assert len(imports) > 30
+    assert between_tests(imports) == []
+
+
 # ---------------------------------------------------------------------- the checker itself
 def fake(folder: Path, files: Mapping[str, str]) -> list[Import]:
     """A package of three rooms, low, middle and high, with a few lines changed."""
@@ -188,3 +200,9 @@ def test_a_lazy_import_may_be_allowed_one_at_the_top_may_not(tmp_path: Path) -> 
     assert wrong_imports(lazy, FAKE, allowed) == []
     at_the_top = fake(tmp_path, {"low.py": "from fake import high\n"})
     assert wrong_imports(at_the_top, FAKE, allowed) != []
+
+
+def test_an_import_between_test_modules_is_found(tmp_path: Path) -> None:
+    files = {"test_a.py": "", "middle/test_b.py": "from fake.test_a import x\n"}
+    found = between_tests(fake(tmp_path, files))
+    assert found == [Import("fake.middle.test_b", "fake.test_a", 1, False)]

@@ -102,9 +102,11 @@ def test_models_are_frozen_and_do_not_alias_the_callers_arrays():
 
 def test_one_model_is_not_frozen_in_the_callers_hands():
     mine, start = P[:1].copy(), np.array([1.0, 0.0])
-    mmdp.MMDP(mine, R[:1], initial=start)
+    model = mmdp.MMDP(mine, R[:1], initial=start)
     mine[0, 0, 0, 0] = 0.25
     start[0] = 0.5
+    np.testing.assert_array_equal(model.transitions, P[:1])
+    assert model.initial.tolist() == [1.0, 0.0]
 
 
 def test_replace_and_subset():

@@ -52,8 +52,9 @@ def examples() -> dict[str, Any]:
         "Stability": measures.stability(model(), 2, resamples=2),
         "WillingnessToPay": measures.willingness_to_pay(model(), rewards, rewards**2, [1.0], 2),
         "Domain": mmdp.domains.two_models(), "Problem": model().problem,
-        "Backward": kernel.backward(model().problem, 2, "own", keep_q=True),
+        "Backward": kernel.backward(model().problem, 2, "own"),
         "Outcome": mmdp.methods.Outcome(None, found.status, 1),
+        "Capabilities": mmdp.methods.capabilities()[0],
     }  # fmt: skip
     return made | {type(x).__name__: x for x in (make() for make in mmdp.METHODS.values())}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 import re
 import subprocess
@@ -95,16 +94,3 @@ def write_models(model: mmdp.MMDP, path: Path) -> None:
         for m, s, a, n in np.ndindex(model.transitions.shape):
             p, r = float(model.transitions[m, s, a, n]), float(model.rewards[m, s, a])
             rows.writerow([s, a, n, m, repr(p), repr(r)])
-
-
-def best_by_enumeration(model: mmdp.MMDP, horizon: int) -> float:
-    """The value of the best deterministic Markov policy, by trying every one in plain numpy."""
-    states = np.arange(model.n_states)
-    best = -np.inf
-    for choice in itertools.product(range(model.n_actions), repeat=horizon * model.n_states):
-        values = np.zeros((model.n_models, model.n_states))
-        for actions in reversed(np.reshape(choice, (horizon, model.n_states))):
-            p, r = model.transitions[:, states, actions], model.rewards[:, states, actions]
-            values = r + model.discount * np.einsum("msn,mn->ms", p, values)
-        best = max(best, float(model.weights @ values @ model.initial))
-    return best

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import mmdp
-from tests.cli.calls import best_by_enumeration, refused, run
+from mmdp.testing import best_by_enumeration
+from tests.cli.calls import refused, run
 
 
 def test_bound_prints_what_it_bounds(folder: Path, train: mmdp.MMDP) -> None:

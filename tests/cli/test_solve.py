@@ -21,7 +21,8 @@ import pytest
 import mmdp
 from mmdp.cli.solve import proof
 from mmdp.methods import able
-from tests.cli.calls import ACTIONS, HORIZON, STATES, best_by_enumeration, refused, run
+from mmdp.testing import best_by_enumeration
+from tests.cli.calls import ACTIONS, HORIZON, STATES, refused, run
 
 
 def test_solve_prints_the_librarys_figures(folder: Path, train: mmdp.MMDP) -> None:

@@ -50,10 +50,13 @@ def save_policy(policy: MarkovPolicy | Solution, path: PathLike) -> None:
         "states": policy.state_labels, "actions": policy.action_labels, "certificate": proven,
     }  # fmt: skip
     files: dict[Path, Writer] = {}
+    stale: list[Path] = []
     if target.suffix == ".csv":
         files[target] = policy.to_frame().to_csv(index=False, lineterminator="\n")
         if proven is not None:
             files[certificate_beside(target)] = json.dumps(proven, indent=1) + "\n"
+        else:  # one of an earlier policy says nothing here
+            stale.append(certificate_beside(target))
     elif target.suffix == ".json":
         stored["policy" if policy.deterministic else "probabilities"] = policy.table.tolist()
         files[target] = json.dumps(stored, indent=1) + "\n"
@@ -64,9 +67,7 @@ def save_policy(policy: MarkovPolicy | Solution, path: PathLike) -> None:
         raise InputError(
             f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
         )
-    write_all(files)
-    if target.suffix == ".csv" and proven is None:  # an earlier policy's certificate is void
-        certificate_beside(target).unlink(missing_ok=True)
+    write_all(files, stale)
 
 
 def certificate_beside(table: PathLike) -> Path:

@@ -49,8 +49,8 @@ def write_whole(path: PathLike, writer: Writer) -> None:
     write_all({Path(path): writer})
 
 
-def write_all(files: Mapping[Path, Writer]) -> None:
-    """Write several files of one folder: all of them or none."""
+def write_all(files: Mapping[Path, Writer], stale: Collection[Path] = ()) -> None:
+    """Write several files of one folder, and remove ``stale`` ones: all of it or nothing."""
     moves = {_hidden(path): path for path in files}
     try:
         for (place, path), writer in zip(moves.items(), files.values(), strict=True):
@@ -61,7 +61,7 @@ def write_all(files: Mapping[Path, Writer]) -> None:
             with _naming(path):
                 _tidy(path.parent)
                 _write(place, writer)
-        listed = _listed(moves)
+        listed = _listed(moves, stale)
     except BaseException:
         for place in moves:
             with suppress(OSError):

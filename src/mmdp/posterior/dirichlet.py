@@ -35,7 +35,6 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Unseen = Literal["prior", "error", "absorb", "forbid"]
 UNSEEN = ("prior", "error", "absorb", "forbid")
-BLOCK = 1_000_000  # draws normalised at a time, so that no second array of their size is made
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -446,8 +445,12 @@ def _draw(
     return MMDP.from_support(support, expected, next_rewards=per_next, allowed=allowed, **fields)
 
 
-def dirichlet_rows(alpha: Array, indptr: Ints, count: int, rng: np.random.Generator) -> Array:
+def dirichlet_rows(
+    alpha: Array, indptr: Ints, count: int, rng: np.random.Generator, *, block: int = 1_000_000
+) -> Array:
     """(nnz, count) draws; the entries indptr[i]:indptr[i + 1] are one Dirichlet(alpha) row.
+
+    About ``block`` draws are normalised at a time, so that no second array of their size is made.
 
     >>> rng = np.random.default_rng(0)
     >>> draws = dirichlet_rows(np.array([2.0, 1.0, 5.0]), np.array([0, 2, 3]), 1000, rng)
@@ -456,15 +459,15 @@ def dirichlet_rows(alpha: Array, indptr: Ints, count: int, rng: np.random.Genera
     """
     values = np.empty((len(alpha), count))
     rows = np.flatnonzero(np.diff(indptr))
-    step = max(1, BLOCK // max(1, count * int(np.diff(indptr).max(initial=1))))
+    step = max(1, block // max(1, count * int(np.diff(indptr).max(initial=1))))
     for start in range(0, len(rows), step):
-        block = rows[start : start + step]
-        low, high = int(indptr[block[0]]), int(indptr[block[-1] + 1])
-        part, lengths = values[low:high], np.diff(indptr)[block]
+        some = rows[start : start + step]
+        low, high = int(indptr[some[0]]), int(indptr[some[-1] + 1])
+        part, lengths = values[low:high], np.diff(indptr)[some]
         rng.standard_gamma(np.broadcast_to(alpha[low:high, None], part.shape), out=part)
-        sums = np.add.reduceat(part, indptr[block] - low, axis=0)
+        sums = np.add.reduceat(part, indptr[some] - low, axis=0)
         if (sums <= 0).any():
-            _choose_vertex(part, sums, alpha[low:high], indptr[block] - low, rng)
+            _choose_vertex(part, sums, alpha[low:high], indptr[some] - low, rng)
         part /= np.repeat(sums, lengths, axis=0)
     return values
 

@@ -27,8 +27,6 @@ from mmdp.kernels.problem import (
 
 Precision = Literal["double", "mixed"]
 
-TOGETHER = 2**30  # bytes that q or b of starts run together may take
-
 
 class JaxKernel(NumbaKernel):
     """jax on a CPU, GPU or TPU, always in 64-bit arithmetic.
@@ -171,7 +169,7 @@ class JaxKernel(NumbaKernel):
         """
         each = 8 * job.horizon * problem.n_states * problem.n_models
         each *= problem.n_actions if job.two_way else 1
-        most = max(1, TOGETHER // each) if self.tuning.wide else 1
+        most = max(1, self.tuning.together // each) if self.tuning.wide else 1
         group: dict[int, Table | None] = {}
         for k, start in enumerate(starts):
             if start is not None and start.ndim == 3:

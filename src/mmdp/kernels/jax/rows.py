@@ -21,12 +21,13 @@ class Tuning(NamedTuple):
 
     unroll: time steps per iteration of a loop. rows: the row sums P v of all actions by a GPU
     kernel of our own, which reads 1.1 to 2.1 times as fast as the compiler's. wide: several
-    starts share each reading of p.
+    starts share each reading of p; together: the bytes that q or b of these may take.
     """
 
     unroll: int = 1
     rows: bool = False
     wide: bool = False
+    together: int = 2**30
 
     @staticmethod
     def suited(place: Place) -> Tuning:

@@ -84,7 +84,7 @@ def test_ties_agree_and_single_actions_have_no_margin() -> None:
 
 def test_table_of_a_planner_is_refused() -> None:
     model = random_model(0)
-    with pytest.raises(mmdp.InputError, match="Markov policy"):
+    with pytest.raises(mmdp.InputError, match="oracle has one policy per model; choose"):
         measures.policy_table(mmdp.solve(model, 2, "oracle"), model)
 
 

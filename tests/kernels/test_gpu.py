@@ -1,6 +1,6 @@
 """The jax kernel on a GPU: the same answers as numpy's. Skipped, and counted, elsewhere.
 
-``tests/test_jax.py`` runs there too; here is what only a GPU does, and larger problems.
+``test_jax.py`` runs there too; here is what only a GPU does, and larger problems.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import pytest
 import mmdp
 from mmdp.kernels.numpy_kernel import NumpyKernel
 from mmdp.kernels.problem import Problem
+from tests.kernels.instances import same_ends
 
 pytestmark = pytest.mark.gpu
 jax = pytest.importorskip("jax", reason="jax is not installed; pip install 'mmdp[jax]'")
 
 from mmdp.kernels.jax import gpu  # noqa: E402
 from mmdp.kernels.jax.kernel import JaxKernel  # noqa: E402
-from tests.test_jax import same_ends  # noqa: E402
 
 M, S, A, T = 300, 20, 3, 8  # more models than a program takes, more states than one step of it
 

@@ -15,8 +15,7 @@ import mmdp
 from mmdp import domains
 from mmdp.domains import _inventory, _population, _population_posterior, _riverswim
 from mmdp.domains._log import Log, read_log
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests.conftest import ROOT
 
 SMALL: dict[str, dict[str, int]] = {
     "riverswim": {"n_train": 6, "n_test": 4},

@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,67 +24,29 @@ from mmdp.kernels import compiling
 from mmdp.kernels.numpy_kernel import NumpyKernel
 from mmdp.kernels.problem import Ascent, Problem, Table
 from mmdp.testing import check_kernel
+from tests.conftest import ROOT
+from tests.kernels.instances import (
+    CASES,
+    A,
+    M,
+    S,
+    T,
+    close,
+    instance,
+    random_model,
+    same_ends,
+    tables,
+)
 
 jax = pytest.importorskip("jax", reason="jax is not installed; pip install 'mmdp[jax]'")
 
 from mmdp.kernels.jax import arrays, ascent, gpu  # noqa: E402
 from mmdp.kernels.jax.kernel import JaxKernel  # noqa: E402
 
-M, S, A, T = 5, 6, 3, 20
 TRUTH = NumpyKernel()
 ALONE, TOGETHER = (
     JaxKernel(tuning=JaxKernel().tuning._replace(wide=wide)) for wide in (False, True)
 )
-# rows of 4 to 6 next states, which are padded; one long row among short ones, which is split
-PATTERNS = {
-    "padded": np.arange(S) < np.random.default_rng(0).integers(4, S + 1, (S, A, 1)),
-    "split": np.arange(S) < np.where(np.arange(A) == 2, S, 1)[:, None] * np.ones((S, 1, 1)),
-}
-
-
-def random_model(seed: int, kind: str) -> mmdp.MMDP:
-    """``"dense"`` varies with time, ``"padded"`` and ``"split"`` do not."""
-    rng = np.random.default_rng(seed)
-    steps = (T,) if kind == "dense" else ()
-    p = (rng.gamma(0.5, size=(*steps, M, S, A, S)) + 1e-6) * PATTERNS.get(kind, 1.0)
-    initial = rng.dirichlet(np.ones(S)) * (np.arange(S) != seed % S)  # some states are not reached
-    return mmdp.MMDP(
-        p / p.sum(axis=-1, keepdims=True),
-        rng.normal(size=(*steps, M, S, A)) * rng.choice([1.0, 100.0]),
-        initial=initial / initial.sum(),
-        weights=rng.dirichlet(np.full(M, 0.7)),
-        discount=float(rng.choice([0.5, 0.9, 1.0])),
-        terminal=rng.normal(size=(M, S)),
-        storage="dense" if kind == "dense" else "sparse",
-    )
-
-
-def instance(seed: int, kind: str) -> Problem:
-    """Some actions are not allowed: at some times in ``"dense"``, ever in the others."""
-    times = T if kind == "dense" else 1
-    allowed = np.random.default_rng(seed + 1000).random((times, S, A)) < 0.8
-    return random_model(seed, kind).problem.restricted(allowed | (np.arange(A) == seed % A))
-
-
-def tables(seed: int, count: int, soft: bool = False) -> list[Table]:
-    """Random policies; their actions need not be allowed."""
-    rng = np.random.default_rng(seed)
-    if soft:
-        return list(rng.dirichlet(np.ones(A), size=(count, T, S)))
-    return list(rng.integers(0, A, (count, T, S)).astype(np.int32))
-
-
-def close(found: object, expected: object) -> None:
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-9)  # type: ignore[arg-type]
-
-
-def same_ends(found: list[Ascent], expected: list[Ascent]) -> None:
-    for a, b in zip(found, expected, strict=True):
-        assert (a.policy == b.policy).all()
-        assert (a.sweeps, a.end, a.policy.dtype) == (b.sweeps, b.end, b.policy.dtype)
-        assert a.value == a.trace[-1]
-        close(a.trace, b.trace)
-        close(a.returns, b.returns)
 
 
 @contextmanager
@@ -174,15 +135,13 @@ def test_starts_together_equal_numpy(kind):
         same_ends(TOGETHER.ascend(x, T, starts), TRUTH.ascend(x, T, starts))
 
 
-def test_as_many_starts_go_together_as_fit(monkeypatch):
-    from mmdp.kernels.jax import kernel as module
-
+def test_as_many_starts_go_together_as_fit():
     x, starts = instance(0, "dense"), tables(0, 5)
-    monkeypatch.setattr(module, "TOGETHER", 2 * 8 * T * S * A * M)
+    two = JaxKernel(tuning=TOGETHER.tuning._replace(together=2 * 8 * T * S * A * M))
     job = ascent.Job(T, 0.0, 1000, two_way=True, watch=None)
     groups = lambda kernel, job: [list(group) for group in kernel._groups(x, starts, job)]
-    assert groups(TOGETHER, job) == [[0, 1], [2, 3], [4]]
-    assert groups(TOGETHER, job._replace(two_way=False)) == [[0, 1, 2, 3, 4]]
+    assert groups(two, job) == [[0, 1], [2, 3], [4]]
+    assert groups(two, job._replace(two_way=False)) == [[0, 1, 2, 3, 4]]
     assert groups(ALONE, job) == [[0], [1], [2], [3], [4]]
 
 
@@ -394,14 +353,13 @@ def test_an_array_that_may_change_is_sent_anew():
     np.testing.assert_allclose(after - before, (x.discount ** np.arange(T)).sum(), rtol=1e-9)
 
 
-CASES = [("dense", [None]), ("split", tables(2, 3))]
 MESH = """
 import json
 import jax, numpy as np
 from mmdp.kernels.jax.arrays import double
 from mmdp.kernels.jax.kernel import JaxKernel
 from mmdp.kernels.jax.rows import Tuning
-from tests.test_jax import CASES, T, instance
+from tests.kernels.instances import CASES, T, instance
 
 assert len(jax.devices()) == 2
 kernel = JaxKernel(devices=jax.devices(), tuning=Tuning(wide=True))
@@ -423,7 +381,7 @@ def test_models_spread_over_two_devices():
     env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     run = subprocess.run(
         [sys.executable, "-c", MESH], env=env, capture_output=True, text=True, check=False,
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     found = iter(json.loads(run.stdout))

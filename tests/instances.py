@@ -1,0 +1,48 @@
+"""Tiny random instances for tests by brute force, and how many of them hypothesis tries."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from hypothesis import strategies as st
+
+import mmdp
+from mmdp.testing import random_model
+
+SEEDS = st.integers(0, 2**32 - 1)
+NO_TIME = {"deadline": None, "derandomize": True}
+
+
+def at_least(n: int) -> int:
+    """Examples of a test: n, or ``MMDP_EXAMPLES`` if that is more (2000: eight minutes)."""
+    return max(n, int(os.environ.get("MMDP_EXAMPLES", "0")))
+
+
+def tiny(seed: int, most: int = 1500) -> tuple[mmdp.MMDP, int]:
+    """A random instance with at most ``most`` deterministic policies, and its horizon."""
+    rng = np.random.default_rng(seed)
+    model = random_model(
+        seed, n_models=int(rng.integers(1, 6)), n_states=int(rng.integers(1, 4)),
+        n_actions=int(rng.integers(1, 4)), horizon=0,
+    )  # fmt: skip
+    each = float(np.prod(model.allowed.sum(axis=1)))
+    longest = max(1, int(np.log(most) / np.log(max(each, 1.6))))
+    T = int(rng.integers(1, min(longest, 5) + 1))
+    sizes = {T, model.n_models, model.n_states, model.n_actions}
+    if rng.random() < 0.4 and len(sizes) > 1:  # equal sizes are ambiguous
+        varying = random_model(
+            seed, n_models=model.n_models, n_states=model.n_states, n_actions=model.n_actions,
+            horizon=T,
+        )  # fmt: skip
+        if np.prod(varying.allowed.sum(axis=1).astype(float)) ** T <= most:
+            model = varying
+    changes = {}
+    if rng.random() < 0.3:
+        weights = rng.dirichlet(np.full(model.n_models, 0.3)) * np.where(
+            rng.random(model.n_models) < 0.3, rng.choice([0.0, 1e-12]), 1.0
+        )
+        changes["weights"] = weights / weights.sum() if weights.sum() > 0 else None
+    if rng.random() < 0.3:
+        changes["initial"] = np.eye(model.n_states)[rng.integers(model.n_states)]
+    return (model.replace(**changes) if changes else model), T
