@@ -50,9 +50,9 @@ def gap(bound: float, value: float) -> float:
 class Bound:
     """A proven upper bound on the value of the best policy.
 
-    ``bounds`` says which optimum: ``"history"`` bounds every policy, also those that learn
-    from what they see; ``"markov"`` bounds the policies of time and state. ``value`` is
-    rounded outwards: the error of floating point is added. ``seconds`` is the time that the
+    ``bounds`` says which optimum: ``"history"`` bounds every policy, including those that
+    learn from what they see; ``"markov"`` bounds policies of time and state. ``value`` is
+    rounded up: it includes an allowance for floating-point error. ``seconds`` is the time that the
     proof took, ``model`` the :meth:`mmdp.MMDP.fingerprint` of the models if it is known.
 
     >>> from mmdp import Bound

@@ -13,6 +13,7 @@ from mmdp.bounds import BOUNDS, Bound, bound
 from mmdp.bounds.descent import Descent
 from mmdp.bounds.matching import match, rounds
 from mmdp.bounds.relaxation import Relaxation, open_actions, reach_bounds
+from mmdp.kernels.compiling import clock
 from mmdp.kernels.cpu.kernel import NumbaKernel
 from mmdp.kernels.problem import Pairs
 from mmdp.testing import (
@@ -221,6 +222,13 @@ def test_matching_takes_the_pairs_of_largest_gain() -> None:
     assert len(values) == 15
     assert found == pytest.approx(min(values))
     assert found == pytest.approx(own.sum() - gain)
+
+
+def test_matching_tries_every_pair_if_there_is_time() -> None:
+    """With many quick rounds too: a part of a round is never planned longer than the round."""
+    model = random_model(4, n_models=60, n_states=2, n_actions=2, horizon=0)
+    own = KERNEL.own_values(model.problem, 2)
+    assert match(model.problem, 2, KERNEL, own, deadline=clock() + 60).tried == 60 * 59 // 2
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 9])

@@ -15,7 +15,7 @@ def small(seed: int) -> mmdp.MMDP:
 
 
 def wide(seed: int) -> mmdp.MMDP:
-    """Models that differ much, as in the random instances of docs/performance.md."""
+    """Models that have little in common, as in docs/how-good.md."""
     rng = np.random.default_rng(seed)
     P = np.zeros((15, 15, 4, 15))
     for s in range(15):

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 SECONDS = 10.0  # for a search without a time limit
 LP_LIMIT = 200_000  # variables of the linear program
 TIGHT = 1e-9  # relative gap at which a bound meets the incumbent
-FEW = 1000  # steps with pairs of models: where fewer fit the time, models begin one by one
+FEW = 1000  # steps with pairs of models; if fewer fit the time, models begin one by one
 FEW_PASSES = 20  # of the closed forms and one ascent
-PASSES = 1000  # of a search that is not a closed form, by which its kernel is chosen
+PASSES = 1000  # that a search takes, by which its kernel is chosen
 CLOSED = ("oracle", "qmdp")
 
 

@@ -72,7 +72,7 @@ def match(
             tried.append((i, j, own[i] + own[j] - value))
             at, count = at + size, count + len(i)
             if clock() - began < AT_ONCE:
-                size *= 2
+                size = min(2 * size, len(first))
         if at < len(first):
             break
     seconds = _each(started, count)

@@ -14,9 +14,9 @@ from mmdp.solution import Status
 def methods(as_json: bool) -> None:
     """List the methods of solve, compare and report.
 
-    A policy with a belief must be told what happened at every step; one without needs the time
-    and the state alone. A method that proves nothing may still find the best policy: --certify
-    tells how far it can be. --json has the options of each method too, as Python takes them.
+    A policy with a belief must be told what happened at every step; one without needs only the
+    time and the state. A method that proves nothing may still find the best policy: --certify
+    shows how far from it the policy can be. --json has the options of each method too.
     """
     table = capabilities()
     if as_json:

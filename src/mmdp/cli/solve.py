@@ -127,7 +127,7 @@ def solve(
     """
     import mmdp
 
-    deciding.build()  # what is wrong with the options is said before anything is read
+    deciding.build()  # wrong options are reported before anything is read
     chosen = METHODS[deciding.method]
     check_out(out, data, deciding.init)
     if out is not None:

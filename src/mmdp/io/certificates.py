@@ -1,7 +1,6 @@
 """What was proven about a policy, as it is kept with its file.
 
-A certificate says which policy and which models it is about, by a digest of each: it counts for
-these alone.
+A certificate names its policy and its models by a digest of each, and holds for these only.
 """
 
 from __future__ import annotations
@@ -63,12 +62,12 @@ def from_document(stored: Any, policy: MarkovPolicy, model: MMDP) -> Bound:
 
 
 def _digest(policy: MarkovPolicy) -> str:
-    """Of what a policy does: a table of actions, or of probabilities."""
+    """A digest of what a policy does: a table of actions, or of probabilities."""
     table = np.ascontiguousarray(policy.table)
     return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that JSON can tell; a policy to start from is only named by its kind."""
+    """Options in JSON's types; a policy to start from is named only by its kind."""
     kept = (str, int, float, bool, type(None))
     return {k: v if isinstance(v, kept) else type(v).__name__ for k, v in options.items()}

@@ -246,7 +246,7 @@ def _write_rows(columns: Mapping[str, npt.NDArray[Any]], place: Path) -> None:
 
 
 def save_folder(model: MMDP, folder: Path, name: str) -> None:
-    """Write into the folder, which is made, and removed again where the writing fails."""
+    """Write into the folder, which is created, and removed again if writing fails."""
     made = not folder.exists()
     try:
         folder.mkdir(exist_ok=True)

@@ -104,7 +104,7 @@ def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
 
 
 def _beside(table: Path) -> Any:
-    """What the file beside a CSV says; None if there is none."""
+    """The contents of the file beside a CSV; None if there is none."""
     place = certificate_beside(table)
     if not place.is_file():
         return None
@@ -224,7 +224,7 @@ def _from_table(
 
 
 def _check_end(file: Path, rows: int) -> None:
-    """Refuse a file whose last line has no end: its last number may be cut."""
+    """Refuse a file whose last line is not ended: its last number may be cut off."""
     with file.open("rb") as opened:
         opened.seek(-1, os.SEEK_END)
         if rows and opened.read() not in b"\r\n":

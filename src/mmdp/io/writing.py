@@ -1,10 +1,10 @@
 """Writing files whole or not at all, several of them all or none.
 
-Every file is first written under a hidden name beside its own, which carries the process that
-writes it. If several files belong together, a hidden list of what takes which name is written
-next, and then followed; whoever finds such a list, the next reader or writer, follows it to the
-end. So the files are the old ones or the new ones even if the process is killed, and what it left
-is removed by the next one that writes there.
+Every file is first written under a hidden name beside its own, which includes the process that
+writes it. If several files belong together, a hidden list of the renames is written next and then
+followed; the next reader or writer that finds such a list follows it to the end. So the files are
+the old ones or the new ones even if the process is killed, and the next process that writes there
+removes what it left.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Writer = Callable[[Path], object] | str | bytes
 
 _HOST = f"{zlib.crc32(platform.node().encode()) & 0xFFFF:04x}"
 _HIDDEN = re.compile(r"\.[^/\\]*-(\d+)-([0-9a-f]{4})[0-9a-f]{8}(\.\w+)?")  # process, host, suffix
-_LIST = ".moves"  # suffix of a list of what takes which name
-_FORGOTTEN = 24 * 3600.0  # seconds until a file of another machine's process counts as left
+_LIST = ".moves"  # suffix of a list of renames
+_FORGOTTEN = 24 * 3600.0  # seconds until a file from another machine counts as abandoned
 
 
 def write_whole(path: PathLike, writer: Writer) -> None:
@@ -74,8 +74,8 @@ def write_all(files: Mapping[Path, Writer], stale: Collection[Path] = ()) -> Non
 def replacing(folder: Path, names: Collection[str]) -> Iterator[Path]:
     """A place to write a folder's new files; at the end they replace the old ones, all or none.
 
-    Of ``names`` those that were not written anew are removed; other files stay as they are. The
-    folder is made if need be. After an error it is as it was.
+    Those of ``names`` that were not written again are removed; other files stay. The folder is
+    created if needed. After an error it is as it was.
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -108,13 +108,13 @@ def replacing(folder: Path, names: Collection[str]) -> Iterator[Path]:
 
 
 def settle(folder: Path) -> None:
-    """Finish what a process that was killed had begun to put in place."""
+    """Finish the renames that a killed process had begun."""
     for listed in folder.glob(f".*{_LIST}"):
         _follow(listed)
 
 
 def check_writable(target: PathLike) -> Path:
-    """The path, if a file or folder of that name could be written now: before long work."""
+    """The path, if a file or folder of that name could be written now; call it before long work."""
     if not os.fspath(target):
         raise InputError("the name to write to is empty; give the name of a file or folder")
     path = Path(target)
@@ -129,7 +129,7 @@ def check_writable(target: PathLike) -> Path:
 
 
 def reason(error: BaseException) -> str:
-    """One short line of an error from below, without our temporary names."""
+    """One short line about a system error, without our temporary names."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
@@ -137,7 +137,7 @@ def reason(error: BaseException) -> str:
 
 # ---------------------------------------------------------------------- all or none
 def _listed(moves: Mapping[Path, Path], stale: Collection[Path] = ()) -> Path:
-    """Write down which complete file takes which name and what goes: from now on it is done."""
+    """Write the list of renames and removals; once it is there, they will be done."""
     target = next(iter(moves.values()))
     places = [(x.relative_to(target.parent).as_posix(), y.name) for x, y in moves.items()]
     known = {"moves": places, "stale": [x.name for x in stale]}
@@ -154,7 +154,7 @@ def _listed(moves: Mapping[Path, Path], stale: Collection[Path] = ()) -> Path:
 
 
 def _follow(listed: Path) -> None:
-    """Do what is left of a list, and remove it; Ctrl-C comes too late to stop it."""
+    """Do what is left of a list and remove it; Ctrl-C cannot stop it any more."""
     try:
         _do(listed)
     except KeyboardInterrupt:
@@ -180,7 +180,7 @@ def _do(listed: Path) -> None:
 
 
 def _ours(place: str, name: str) -> bool:
-    """Whether it is a move that we would list: a list from elsewhere must do no harm."""
+    """Whether we would list this rename: a list from elsewhere must do no harm."""
     return _plain(name) and _HIDDEN.fullmatch(place.removesuffix(f"/{name}")) is not None
 
 
@@ -190,7 +190,7 @@ def _plain(name: str) -> bool:
 
 # ---------------------------------------------------------------------- hidden files
 def _hidden(path: Path) -> Path:
-    """A name beside ``path`` that no reader looks at and that tells whose it is."""
+    """A name beside ``path`` that no reader looks at and that says which process it is from."""
     own = f"{os.getpid()}-{_HOST}{uuid.uuid4().hex[:8]}"
     return path.with_name(f".{path.stem[:80]}-{own}{path.suffix}")
 
@@ -215,7 +215,7 @@ def _dead(process: int, host: str, entry: os.DirEntry[str]) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return True
-    except OSError:  # it lives, and is not ours
+    except OSError:  # its process lives, and it is not ours
         return False
     return False
 

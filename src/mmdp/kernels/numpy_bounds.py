@@ -42,7 +42,7 @@ class NumpyBounds:
             prize[some // 2, some - first] = np.where(some % 2 == 0, 1.0, -1.0)[:, None]
             many = changed(many, terminal=prize.reshape(x.n_states, -1))
             found = np.empty((horizon, at_once * n_models))
-            if steady and horizon > 1:  # the values of a longer way hold those of every shorter one
+            if steady and horizon > 1:  # a long horizon includes every shorter one
                 values = self.backward(many, horizon - 1, "own", keep=("values",)).values
                 assert values is not None
                 found[:] = np.tensordot(values[::-1], x.initial, (1, 0))

@@ -209,9 +209,9 @@ class Kernel(Protocol):
         """One pass t = T..1 of q = r + gamma P v and v = q at the chosen action.
 
         ``choice``: ``"weighted"`` maximises G = sum_m b q with ``weights`` b of shape
-        (T or 1, S or 1, M); a tie goes to the incumbent ``policy`` (T, S) if there is one, else
-        to the lowest action, and a state of zero weight keeps its incumbent. ``"own"``: each
-        model its own maximum. ``"given"``: ``policy`` (T, S) actions or (T, S, A)
+        (T or 1, S or 1, M). A tie goes to the incumbent ``policy`` (T, S) if there is one, else
+        to the lowest action; a state of zero weight keeps its incumbent. ``"own"`` takes each
+        model's own maximum. ``"given"`` follows ``policy``, (T, S) actions or (T, S, A)
         probabilities; with ``weights`` the gradient G can be kept. ``keep``: which of actions,
         values, gradient and q to return beside the values at the first step.
         """

@@ -1,9 +1,10 @@
 """What a method is given and what it gives back.
 
-A method is a frozen dataclass of options with a ``name``, what it can do, and ``run(context)``.
-It reads the model and the kernel from the context, calls ``context.record(policy, value)`` after
-every improvement, and returns an :class:`Outcome`. Time limits and Ctrl-C are the context's work:
-``record`` raises :class:`Stop`, which ``solve`` turns into the best policy so far.
+A method derives from :class:`Method`: a frozen dataclass of options with a ``name``, attributes
+that say what it can do, and ``run(context)``. It reads the model and the kernel from the context,
+calls ``context.record(policy, value)`` after every improvement, and returns an :class:`Outcome`.
+It need not watch the clock: ``record`` raises :class:`Stop` when the time is up, and ``solve``
+returns the best policy so far.
 """
 
 from __future__ import annotations
@@ -158,16 +159,16 @@ class Method:
     memory: ClassVar[Literal["none", "belief"]] = "none"  # what its policy remembers
     proves: ClassVar[Status | None] = None  # the most that it can prove about its policy
     objectives: ClassVar[tuple[str, ...]] = ("mean",)  # what it can maximise over the models
-    policies: ClassVar[tuple[str, ...]] = ("markov",)  # what kinds of policy it can give
+    policies: ClassVar[tuple[str, ...]] = ("markov",)  # what kinds of policy it can find
     least_passes: ClassVar[float] = PASSES  # over the problem; infinite: too many for plain numpy
 
     def run(self, context: Context) -> Outcome:
         raise NotImplementedError
 
     def passes(self, problem: Problem, horizon: int) -> float:
-        """About how many passes over the problem it takes; ``backend="auto"`` wants to know."""
+        """About how many passes over the problem a solve takes, for ``backend="auto"``."""
         return self.least_passes
 
     def bytes_held(self, problem: Problem, horizon: int) -> int:
-        """Bytes that it holds at least: values or weights by time, state and model."""
+        """Bytes that a solve needs at least: values or weights by time, state and model."""
         return 8 * horizon * problem.n_states * problem.n_models

@@ -153,7 +153,7 @@ class Planning(Method):
     def planned(
         self, context: Context, made: PlannerTables, actions: npt.NDArray[Any]
     ) -> Outcome:  # fmt: skip
-        """The planner, whose return is not known yet, with CADP's actions as its baseline."""
+        """The planner, its return still unknown, with CADP's actions as its baseline."""
         baseline = MarkovPolicy.for_model(context.model, actions)
         planner = BeliefPlanner(
             self.name, context.model, context.horizon, made, baseline, context.kernel

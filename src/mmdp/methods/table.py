@@ -71,9 +71,8 @@ def able(
 ) -> list[str]:
     """The names of the methods that can do what is asked.
 
-    ``policy`` and ``objective`` are names as in :class:`Capabilities`, a ``policy`` of ``""``
-    stands for no single policy; ``optimal``: whether the method can prove that its answer is the
-    best.
+    ``policy`` and ``objective`` are names as in :class:`Capabilities`; a ``policy`` of ``""``
+    means no single policy. ``optimal``: whether the method can prove its answer optimal.
 
     >>> able(policy="belief"), able(policy="markov", optimal=True)
     (['qmdp', 'mixts', 'pomcp', 'rollout'], ['exact', 'milp'])
@@ -100,9 +99,9 @@ def title_of(name: str) -> str:
 def check_gives_table(
     method: Method | type[Method], purpose: str, *remedies: str | Remedy, argument: str = "method"
 ) -> None:
-    """Refuse a method without a policy of time and state in one line that names those with one.
+    """Refuse a method without a policy of time and state, and name those that have one.
 
-    ``argument`` is what the caller's own argument for methods is called.
+    ``argument`` is the name of the caller's own argument for methods.
     """
     if "markov" in method.policies:
         return

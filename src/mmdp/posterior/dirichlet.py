@@ -116,11 +116,11 @@ def fit(
         Number of models to compute a policy from, and of test models from the same posterior.
     prior
         ``"symmetric"``: the same pseudo-count for every next state of the support; or an array
-        (S, S') or one that broadcasts to (S, A, S'), 0 for what cannot happen.
+        (S, S') or one that broadcasts to (S, A, S'), 0 for what is impossible.
     concentration
         The pseudo-count (symmetric), or a factor for the array.
     support
-        Next states that may happen: ``"all"``, ``"seen"`` (those in the log), or a mask (S, S')
+        Possible next states: ``"all"``, ``"seen"`` (those in the log), or a mask (S, S')
         or one that broadcasts to (S, A, S').
     rewards
         ``"average"`` of the log by (s, a); ``"normal"``, drawn from the Normal-inverse-gamma
