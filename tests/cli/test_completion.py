@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,15 +47,20 @@ def test_the_script_names_the_command_and_is_read_by_its_shell(shell: str) -> No
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_completes_with_the_script() -> None:
+def test_bash_completes_with_the_script(tmp_path: Path) -> None:
     """As bash calls it: the function of the script fills COMPREPLY."""
+    command = tmp_path / "mmdp"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mmdp "$@"\n')
+    command.chmod(0o755)
     code = (
-        f'mmdp() {{ "{sys.executable}" -m mmdp "$@"; }}; export -f mmdp\n'
         f"{run('completion', 'bash').out}\n"
         "COMP_WORDS=(mmdp eva) COMP_CWORD=1; _mmdp_completion mmdp eva mmdp\n"
         'echo "${COMPREPLY[@]}"'
     )
-    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", code], capture_output=True, text=True, check=True,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )  # fmt: skip
     assert done.stdout.split() == ["evaluate"]
 
 
