@@ -99,7 +99,7 @@ def test_solve_takes_a_number_of_starts_or_auto(
     for given, understood in (("auto", "'auto'"), (3, "3")):
         message = refused("solve", folder, "-T", 2, "--starts", given)
         assert message == f"mmdp: asked for {understood}\n"
-    assert "valid integer" in refused("solve", folder, "-T", 2, "--starts", "few")
+    assert "neither a whole number nor auto" in refused("solve", folder, "-T", 2, "--starts", "few")
 
 
 def test_solve_takes_the_horizon_of_a_time_varying_model(tmp_path: Path) -> None:
