@@ -1,9 +1,9 @@
-"""Policies: what a method returns and what is deployed."""
+"""Policies of time and state."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,34 +18,6 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
-
-
-@runtime_checkable
-class Planner(Protocol):
-    """A policy with memory: what it does may depend on everything seen so far.
-
-    The planner itself is never changed by use, so several deployments can share one; all that
-    a deployment remembers is in the memory that ``start`` makes and ``update`` returns. Random
-    choices come from the memory's own generator, which ``act`` and ``update`` advance.
-    """
-
-    name: str
-    horizon: int
-
-    def start(self, seed: int | None = 0) -> Any:
-        """A fresh memory, seeded; give each episode a seed of its own."""
-        ...
-
-    def act(self, memory: Any, time: int, state: int) -> int:
-        """The action at this time and state."""
-        ...
-
-    def update(
-        self, memory: Any, time: int, state: int, action: int, next_state: int,
-        reward: float | None = None,
-    ) -> Any:  # fmt: skip
-        """The memory after seeing where the action led."""
-        ...
 
 
 class MarkovPolicy:
