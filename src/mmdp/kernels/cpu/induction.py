@@ -32,7 +32,7 @@ class State(NamedTuple):
     actions: IntArray  # (T, S)
     v: Array  # (3, S): of three steps in turn
     kept: Array  # (S, A): q as it was computed last
-    at: IntArray  # (S, A): at which time that was
+    at: IntArray  # (S, A): at which time that was; 0 if it is computed at every step
     rise: Array  # (T,): largest rises of v after a step, added up from the end
 
 
@@ -50,9 +50,10 @@ class Elimination(NamedTuple):
         even = float(np.abs(x.terminal).max()) <= MOST_TERMINAL * float(np.abs(x.r).max())
         if not (steady and even and len(x.indices) >= long * x.n_states * x.n_actions):
             return cls(False, 1.0, 1.0)
-        totals = np.bincount(x.rows(), x.p[0, :, 0], minlength=len(x.indptr) - 1)
-        used = totals[x.allowed.reshape(-1)]
-        return cls(True, float(used.min()), float(used.max()))
+        filled = np.diff(x.indptr) > 0
+        totals = np.add.reduceat(x.p[0, :, 0], x.indptr[:-1][filled])
+        least = 0.0 if (x.allowed.reshape(-1) & ~filled).any() else float(totals.min())
+        return cls(True, least, float(totals.max()))
 
 
 @jit(**SUMS, helper=True, forceinline=True)
@@ -70,50 +71,49 @@ def _q(row, v, p, r, dense, x):  # type: ignore[no-untyped-def]
 
 
 @jit(**FAST, helper=True)
+def _rows(first, last, v, p, r, dense, x, kept):  # type: ignore[no-untyped-def]
+    """q of the rows first..last: a loop of its own, which is compiled to faster code."""
+    for row in range(_U(first), _U(last)):
+        kept[row] = _q(row, v, p, r, dense, x)
+
+
+@jit(**FAST, helper=True)
+def _everyone(s, allowed, kept):  # type: ignore[no-untyped-def]
+    """The best q of a state, and the largest in size."""
+    best, size = -np.inf, 0.0
+    for a in range(len(allowed)):
+        if allowed[a]:
+            best, size = max(best, kept[s, a]), max(size, abs(kept[s, a]))
+    return best, size
+
+
+@jit(**FAST, helper=True)
 def _rivals(t, s, v, p, r, dense, allowed, x, c):  # type: ignore[no-untyped-def]
-    """q of the action that looks best, and of those that might be as good."""
-    n_actions = len(allowed)
-    pivot, highest, size = 0, -np.inf, 0.0
-    for a in range(n_actions):
+    """The same, computed only for the action that looks best and those that might be as good."""
+    first, pivot, highest, size = _U(s * len(allowed)), 0, -np.inf, 0.0
+    for a in range(len(allowed)):
         if allowed[a]:
             bound = c.kept[s, a] + (c.rise[t] - c.rise[c.at[s, a]])
             size = max(size, abs(c.kept[s, a]))
             if bound > highest:
                 pivot, highest = a, bound
-    best = _q(_U(s * n_actions + pivot), v, p, r, dense, x)
+    best = _q(first + _U(pivot), v, p, r, dense, x)
     c.kept[s, pivot], c.at[s, pivot] = best, t
-    for a in range(n_actions):
+    for a in range(len(allowed)):
         if allowed[a] and a != pivot:
             since = c.at[s, a]
             scale = max(size, abs(best), abs(c.rise[t]), abs(c.rise[since]))
             slack = (2.0 * TIE + EPS * (since - t)) * scale
             if c.kept[s, a] + (c.rise[t] - c.rise[since]) + slack >= best:
-                c.at[s, a] = t
-                c.kept[s, a] = _q(_U(s * n_actions + a), v, p, r, dense, x)
+                c.kept[s, a], c.at[s, a] = _q(first + _U(a), v, p, r, dense, x), t
                 best = max(best, c.kept[s, a])
-
-
-@jit(**FAST, helper=True)
-def _choose(t, s, allowed, c):  # type: ignore[no-untyped-def]
-    """The best action, the lowest of several; and its value."""
-    best, size = -np.inf, 0.0
-    for a in range(len(allowed)):
-        if allowed[a]:
-            size = max(size, abs(c.kept[s, a]))
-            if c.at[s, a] == t:
-                best = max(best, c.kept[s, a])
-    bar, chosen = best - TIE * size, 0
-    for a in range(len(allowed) - 1, -1, -1):
-        if allowed[a] and c.at[s, a] == t and c.kept[s, a] >= bar:
-            chosen = a
-    c.actions[t, s] = chosen
-    c.v[t % 3, s] = c.kept[s, chosen]
+    return best, max(size, abs(best))
 
 
 @jit(**FAST)
 def _induct(marks, rank, edges, dense, eliminate, x, c):  # type: ignore[no-untyped-def]
     """The steps from the last to the first; threads share the states."""
-    horizon, n_actions = len(c.actions), x.allowed.shape[2]
+    horizon, last, kept = len(c.actions), x.allowed.shape[2] - 1, c.kept.reshape(-1)
     while True:
         step, piece = steps.take(marks, rank, len(edges) - 1, horizon)
         if step >= horizon:
@@ -121,22 +121,26 @@ def _induct(marks, rank, edges, dense, eliminate, x, c):  # type: ignore[no-unty
         t = horizon - 1 - step
         v, after = c.v[(t + 1) % 3], c.v[(t + 2) % 3]
         p, r = x.p[t if len(x.p) > 1 else 0], x.r[t if len(x.r) > 1 else 0]
-        if step > 0 and eliminate.pays:  # whoever works on this step finds the same
+        choosy = eliminate.pays and step > 0
+        if choosy:  # whoever works on this step finds the same
             most = -np.inf
             for s in range(len(v)):
                 most = max(most, v[s] - after[s])
             share = eliminate.most if most > 0.0 else eliminate.least
             c.rise[t] = c.rise[t + 1] + x.gamma * most * share
+        if not choosy:
+            lo, hi = edges[piece] * (last + 1), edges[piece + 1] * (last + 1)
+            _rows(lo, hi, v, p, r, dense, x, kept)
         for s in range(edges[piece], edges[piece + 1]):
             allowed = x.allowed[t if len(x.allowed) > 1 else 0, s]
-            if step > 0 and eliminate.pays:
-                _rivals(t, s, v, p, r, dense, allowed, x, c)
+            if choosy:
+                best, size = _rivals(t, s, v, p, r, dense, allowed, x, c)
             else:
-                for a in range(n_actions):
-                    if allowed[a]:
-                        c.at[s, a] = t
-                        c.kept[s, a] = _q(_U(s * n_actions + a), v, p, r, dense, x)
-            _choose(t, s, allowed, c)
+                best, size = _everyone(s, allowed, c.kept)
+            bar, a = best - TIE * size, 0
+            while a < last and not (allowed[a] and c.at[s, a] <= t and c.kept[s, a] >= bar):
+                a += 1  # never past the last: the bar is no number if values overflow
+            c.actions[t, s], c.v[t % 3, s] = a, c.kept[s, a]
         steps.done(marks)
 
 
@@ -145,14 +149,13 @@ def induct(
 ) -> tuple[IntArray, Array]:
     """((T, S) best actions, (S, 1) values at the first step)."""
     x, S, A = problem, problem.n_states, problem.n_actions
-    edges = steps.edges(S, steps.pieces(len(team)))
+    edges, rule = steps.edges(S, steps.pieces(len(team))), elimination or Elimination.of(x)
     c = State(
         np.zeros((horizon, S), np.int32), np.zeros((3, S)), np.zeros((S, A)),
-        np.full((S, A), -1, np.int32), np.zeros(horizon),
+        np.full((S, A), horizon - 1 if rule.pays else 0, np.int32), np.zeros(horizon),
     )  # fmt: skip
     c.v[horizon % 3] = x.terminal[:, 0]
-    ground, rule = Ground.of(x), elimination or Elimination.of(x)
-    ground = ground._replace(p=x.p.reshape(len(x.p), -1), r=x.r.reshape(len(x.r), -1))
+    ground = Ground.of(x)._replace(p=x.p.reshape(len(x.p), -1), r=x.r.reshape(len(x.r), -1))
     steps.walk(
         team, len(x.indices),
         lambda marks, rank: _induct(marks, rank, edges, x.dense, rule, ground, c),
