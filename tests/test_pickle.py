@@ -20,7 +20,7 @@ MODULES = ("mmdp", "mmdp.methods", "mmdp.posterior", "mmdp.measures", "mmdp.doma
            "mmdp.kernels", "mmdp.bounds")  # fmt: skip
 PLANNERS = ("qmdp", "rollout", "mixts", "pomcp")
 # a protocol, a base class and what lives only while solve() runs: nothing of these travels
-NOT_MADE = {"Planner", "Method", "Kernel", "Context"}
+NOT_MADE = {"Planner", "Method", "Kernel", "Context", "Objective"}
 
 
 @cache
@@ -56,6 +56,11 @@ def examples() -> dict[str, Any]:
         "Outcome": mmdp.methods.Outcome(None, found.status, 1),
         "Capabilities": mmdp.methods.capabilities()[0],
     }  # fmt: skip
+    objectives = (
+        mmdp.Mean(), mmdp.CVaR(0.1), mmdp.VaR(0.1), mmdp.EVaR(0.1), mmdp.Entropic(2.0),
+        mmdp.WorstCase(), mmdp.MeanCVaR(0.1, 0.5), mmdp.Custom(np.matmul, monotone=False),
+    )  # fmt: skip
+    made |= {type(x).__name__: x for x in objectives}
     return made | {type(x).__name__: x for x in (make() for make in mmdp.METHODS.values())}
 
 

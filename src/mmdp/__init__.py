@@ -25,6 +25,17 @@ from mmdp.methods import (
     Rollout,
 )
 from mmdp.model import MMDP
+from mmdp.objective import (
+    Custom,
+    CVaR,
+    Entropic,
+    EVaR,
+    Mean,
+    MeanCVaR,
+    Objective,
+    VaR,
+    WorstCase,
+)
 from mmdp.policy import MarkovPolicy, Planner
 from mmdp.simulate import simulate
 from mmdp.solution import Evaluation, Provenance, Solution, Status
@@ -56,13 +67,20 @@ __all__ = [
     "QMDP",
     "WSU",
     "Bound",
+    "CVaR",
+    "Custom",
+    "EVaR",
+    "Entropic",
     "Evaluation",
     "Exact",
     "Gradient",
     "InputError",
     "MarkovPolicy",
+    "Mean",
+    "MeanCVaR",
     "Mirror",
     "MixTS",
+    "Objective",
     "Oracle",
     "Planner",
     "Progress",
@@ -70,6 +88,8 @@ __all__ = [
     "Rollout",
     "Solution",
     "Status",
+    "VaR",
+    "WorstCase",
     "__version__",
     "bound",
     "domains",

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
+from mmdp.objective import CVaR, Function, Mean, Objective, WorstCase, as_objective, quantile
 from mmdp.policy import MarkovPolicy
 from mmdp.words import at_most_percent, figures
 
@@ -93,6 +94,7 @@ class Provenance:
     seed: int | None
     version: str
     seconds: float
+    objective: Objective = Mean()  # noqa: RUF009 (frozen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +147,7 @@ class Evaluation:
     @property
     def worst(self) -> float:
         """Lowest return over the models of positive weight."""
-        return float(self.returns[self.weights > 0].min())
+        return self.value(WorstCase())
 
     @property
     def best(self) -> float:
@@ -155,20 +157,25 @@ class Evaluation:
         """The smallest return x such that P(return <= x) >= level."""
         if not 0 <= level <= 1:
             raise InputError(f"a quantile level is from 0 to 1, not {level}")
-        order = np.argsort(self.returns, kind="stable")
-        order = order[self.weights[order] > 0]
-        mass = np.cumsum(self.weights[order])
-        place = int(np.searchsorted(mass, level - 1e-12))
-        return float(self.returns[order[min(place, len(order) - 1)]])
+        return float(quantile(self.returns, self.weights, level))
 
     def cvar(self, level: float) -> float:
         """Mean return over the worst share ``level`` of the models (1: the mean)."""
-        if not 0 < level <= 1:
-            raise InputError(f"a CVaR level is above 0 and at most 1, not {level}")
-        order = np.argsort(self.returns, kind="stable")
-        mass = np.cumsum(self.weights[order])
-        taken = np.clip(level - (mass - self.weights[order]), 0.0, self.weights[order])
-        return float(self.returns[order] @ taken / taken.sum())
+        return self.value(CVaR(level))
+
+    def value(self, objective: str | Objective | Function) -> float:
+        """The value of any objective on these models, for example ``value(CVaR(0.1))``.
+
+        A text names one too: ``value("regret:worst")`` (see :mod:`mmdp.objective`).
+
+        >>> import numpy as np
+        >>> from mmdp import Evaluation
+        >>> Evaluation(np.array([0.0, 10.0]), np.full(2, 0.5)).value("mean-cvar:0.5:0.5")
+        2.5
+        """
+        chosen = as_objective(objective)
+        rho = chosen.counted(self.returns, lambda: self.oracle)
+        return float(chosen.value(rho, self.weights))
 
     @cached_property
     def oracle(self) -> Array:
@@ -228,6 +235,7 @@ class Evaluation:
 class Solution:
     """A policy with its value on the models it was computed for.
 
+    ``value`` is that of the ``objective``; ``evaluation`` has the mean and all the rest.
     ``policy`` is None for Oracle, which has ``policies`` (T, M, S), one per model.
     ``certificate`` is what was proven about the best policy, if a proof was asked for
     (``certify=``, or a method that proves). ``iterations`` counts the method's own steps: sweeps
@@ -276,6 +284,11 @@ class Solution:
     def method(self) -> str:
         return self.provenance.method
 
+    @property
+    def objective(self) -> Objective:
+        """What was maximised over the models."""
+        return self.provenance.objective
+
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table (see :meth:`MarkovPolicy.to_frame`)."""
         if not isinstance(self.policy, MarkovPolicy):
@@ -284,17 +297,18 @@ class Solution:
 
     def __repr__(self) -> str:
         value, most = figures([self.value, self.bound], up=[1])
+        told = "" if self.objective == Mean() else f", {self.objective.name}"
         lines = [
-            f"Solution({self.method}, horizon {self.provenance.horizon})",
+            f"Solution({self.method}, horizon {self.provenance.horizon}{told})",
             f"  value       {value}",
         ]
-        proof = ""
+        proof, mean = "", f"mean {self.evaluation.mean:,.6g}, " if told else ""
         if self.certificate is not None and self.gap is not None:
             lines.append(f"  at most     {most} (gap {at_most_percent(self.gap)})")
             proof = f" (proof {self.certificate.seconds:.3g} s)"
         lines += [
-            f"  over models sd {self.evaluation.sd:,.6g}, worst {self.evaluation.worst:,.6g}, "
-            f"CVaR 10% {self.evaluation.cvar(0.1):,.6g}",
+            f"  over models {mean}sd {self.evaluation.sd:,.6g}, "
+            f"worst {self.evaluation.worst:,.6g}, CVaR 10% {self.evaluation.cvar(0.1):,.6g}",
             f"  status      {self.status.name}: {self.status.value}",
             f"  iterations  {self.iterations}, {self.seconds:.3g} s{proof}, "
             f"{self.provenance.backend}",

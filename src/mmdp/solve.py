@@ -15,8 +15,9 @@ from mmdp.kernels import Kernel
 from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
 from mmdp.methods.base import Stop
 from mmdp.methods.belief import BeliefPlanner
-from mmdp.methods.table import check_gives_table
+from mmdp.methods.table import check_gives_table, check_maximises
 from mmdp.model import MMDP
+from mmdp.objective import Function, Objective, as_objective
 from mmdp.policy import MarkovPolicy, Planner
 from mmdp.simulate import simulate
 from mmdp.solution import Bound, Evaluation, Provenance, Solution, Status
@@ -32,6 +33,7 @@ def solve(
     horizon: int | None = None,
     method: str | Method = "cadp",
     *,
+    objective: str | Objective | Function = "mean",
     backend: str | Kernel = "auto",
     seed: int | None = 0,
     time_limit: float | None = None,
@@ -49,6 +51,11 @@ def solve(
     method
         A name, or a method with options such as ``mmdp.CADP(init="mvp", starts=16)``.
         :func:`mmdp.methods.capabilities` lists the names and what each method can do.
+    objective
+        What counts over the models: ``mmdp.CVaR(0.1)``, ``mmdp.WorstCase().of_regret()``, their
+        text such as ``"cvar:0.1"``, or a function of (returns (..., M), weights (M,)) that
+        gives values (...). See :mod:`mmdp.objective`. The solution's value, bound and gap are
+        those of the objective; its ``evaluation`` has the mean.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
     seed
@@ -76,7 +83,8 @@ def solve(
         raise InputError(
             f"solve() needs an MMDP, not {type(model).__name__}; use mmdp.load(path) for files"
         )
-    chosen = _read_method(method)
+    chosen, maximised = _read_method(method), as_objective(objective)
+    check_maximises(chosen, maximised)
     steps = check_horizon(model.horizon, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
@@ -84,7 +92,7 @@ def solve(
     kernel = kernels.get(backend, model.problem, steps, passes=chosen.passes(model.problem, steps))
     context = Context(
         model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
-        callback=callback,
+        callback=callback, objective=maximised,
     )  # fmt: skip
     _check_certify(certify, chosen)
     outcome = _run(chosen, context)
@@ -225,16 +233,17 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     assert returns is not None
     provenance = _provenance(context, _options(method))
     evaluation = _evaluation(context, returns, provenance, outcome)
+    value = context.worth(returns)
     proven, certificate = outcome.details.get("bound"), None
     if proven is not None:
         certificate = Bound(proven, method.name, "markov", seconds=provenance.seconds)
     return Solution(
         policy=policy,
-        value=evaluation.mean,
+        value=value,
         returns=returns,
         status=outcome.status,
         iterations=outcome.iterations,
-        trace=np.array(outcome.trace or context.trace or [evaluation.mean]),
+        trace=np.array(outcome.trace or context.trace or [value]),
         provenance=provenance,
         evaluation=evaluation,
         certificate=certificate,
@@ -302,7 +311,7 @@ def _provenance(context: Context, options: dict[str, Any]) -> Provenance:
     return Provenance(
         method=context.method, options=options, horizon=context.horizon,
         backend=context.kernel.name, seed=context.seed, version=__version__,
-        seconds=context.seconds,
+        seconds=context.seconds, objective=context.objective,
     )  # fmt: skip
 
 

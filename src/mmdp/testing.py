@@ -114,17 +114,23 @@ def all_policies(model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
     return np.array(list(itertools.product(*choices))).reshape(-1, horizon, model.n_states)
 
 
-def values_of(actions: npt.NDArray[np.integer[Any]], model: MMDP) -> Array:
-    """(N,) mean returns of the policies (N, T, S), by pushing the distribution forward."""
+def returns_of(actions: npt.NDArray[np.integer[Any]], model: MMDP) -> Array:
+    """(N, M) returns of the policies (N, T, S), by pushing the distribution forward."""
     x, s = model.problem, np.arange(model.n_states)
-    b = np.broadcast_to(x.initial[:, None] * x.weights, (len(actions), x.n_states, x.n_models))
-    total, factor = np.zeros(len(actions)), 1.0
+    d = np.broadcast_to(x.initial[:, None], (len(actions), x.n_states, x.n_models))
+    total, factor = np.zeros((len(actions), x.n_models)), 1.0
     for t in range(actions.shape[1]):
         a = actions[:, t]
-        total = total + factor * (b * _at(x.r, t)[s, a]).sum(axis=(1, 2))
-        b = np.einsum("nsm,nszm->nzm", b, _transitions(x, t)[s, a])
+        total = total + factor * (d * _at(x.r, t)[s, a]).sum(axis=1)
+        d = np.einsum("nsm,nszm->nzm", d, _transitions(x, t)[s, a])
         factor *= x.discount
-    return total + factor * (b * x.terminal).sum(axis=(1, 2))
+    return total + factor * (d * x.terminal).sum(axis=1)
+
+
+def values_of(actions: npt.NDArray[np.integer[Any]], model: MMDP) -> Array:
+    """(N,) mean returns of the policies (N, T, S)."""
+    values: Array = returns_of(actions, model) @ model.weights
+    return values
 
 
 def best_by_enumeration(model: MMDP, horizon: int) -> float:

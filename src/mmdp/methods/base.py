@@ -22,6 +22,7 @@ from mmdp.kernels import PASSES, Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Table
 from mmdp.model import MMDP
+from mmdp.objective import Mean, Objective
 from mmdp.solution import Status, gap
 
 Array = npt.NDArray[np.float64]
@@ -72,8 +73,11 @@ class Context:
     def __init__(
         self, model: MMDP, horizon: int, kernel: Kernel, *, method: str = "",
         seed: int | None = 0, time_limit: float | None = None, callback: Callback | None = None,
+        objective: Objective | None = None,
     ) -> None:  # fmt: skip
         self.model, self.horizon, self.kernel, self.method = model, horizon, kernel, method
+        self.objective: Objective = objective or Mean()
+        self._own: Array | None = None
         self.seed, self.callback = seed, callback
         self.started = time.perf_counter()
         # by a clock that stands still while a kernel compiles
@@ -127,6 +131,18 @@ class Context:
     def mean(self, returns: Array) -> float:
         """rho from the returns (M,) of the models."""
         return float(returns @ self.problem.weights)
+
+    def worth(self, returns: Array, objective: Objective | None = None) -> float:
+        """The value of the objective from the returns (M,) of the models."""
+        chosen = objective or self.objective
+        return float(chosen.value(chosen.counted(returns, self.own), self.problem.weights))
+
+    def own(self) -> Array:
+        """(M,) return of each model's own optimal policy."""
+        if self._own is None:
+            first = self.kernel.backward(self.problem, self.horizon, "own").first
+            self._own = self.problem.returns(first)
+        return self._own
 
     def returns(self, policy: Table) -> Array:
         """(M,) exact return of a policy table on every model."""

@@ -19,6 +19,7 @@ MOST = 16  # starts that ``"auto"`` takes at most
 BUDGET = 0.12  # seconds that they may take together, estimated by the rates below
 RATE, STEP = 1e9, 1e-5  # multiply-adds per second, and the overhead of a time step in seconds
 PASSES = 12  # that one ascent takes
+NAMES = ("wsu", "mvp", "mirror", "gradient")  # the first starts
 GRADIENT_STEPS = 40  # of a short gradient ascent
 GRADIENT_PASSES = 3  # that one such step takes, line search included
 
@@ -47,14 +48,15 @@ def passes(count: int) -> int:
     return PASSES * count + GRADIENT_PASSES * GRADIENT_STEPS * ascents
 
 
-def in_order(context: Context, init: str | MarkovPolicy, count: int) -> Iterator[Start]:
-    """``init``, then WSU, MVP, short mirror and gradient ascents, then others in turn.
+def in_order(
+    context: Context, init: str | MarkovPolicy, count: int, names: tuple[str, ...] = NAMES
+) -> Iterator[Start]:
+    """``init``, then WSU, MVP, short mirror and gradient ascents (``names``), then others in turn.
 
     The others are the optimum of a single model and a random policy. Models are drawn by
     weight, each once; after the last one only random policies follow. A start is computed
     when it is needed.
     """
-    names = ("wsu", "mvp", "mirror", "gradient")
     kinds = [init, *(name for name in names if name != init)][:count]
     seeds = np.random.SeedSequence(context.seed).generate_state(count)
     for kind, seed in zip(kinds, seeds, strict=False):

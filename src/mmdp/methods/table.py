@@ -24,6 +24,7 @@ from mmdp.methods.pomcp import POMCP
 from mmdp.methods.qmdp import QMDP
 from mmdp.methods.rollout import Rollout
 from mmdp.methods.wsu import WSU
+from mmdp.objective import Objective
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Solution, Status
 
@@ -109,6 +110,17 @@ def check_gives_table(
     others = Remedy(argument, *able(policy="markov"), do="choose")
     raise InputError(
         f"{purpose} a policy of time and state, and {method.name} {why}", [*remedies, others]
+    )
+
+
+def check_maximises(method: Method, objective: Objective) -> None:
+    """Refuse an objective that the method cannot maximise, and name the methods that can."""
+    kinds = [objective.kind, *(["regret"] if objective.regret else [])]
+    if {*kinds} <= {*method.objectives}:
+        return
+    others = [name for name in METHODS if all(name in able(objective=kind) for kind in kinds)]
+    raise InputError(
+        f"{method.name} cannot maximise {objective}", [Remedy("method", *others, do="choose")]
     )
 
 
