@@ -36,7 +36,7 @@ from mmdp.objective import (
     VaR,
     WorstCase,
 )
-from mmdp.policy import MarkovPolicy, Planner
+from mmdp.policy import Fixed, MarkovPolicy, Monotone, Planner, PolicyKind, Tied
 from mmdp.simulate import simulate
 from mmdp.solution import Evaluation, Provenance, Solution, Status
 from mmdp.solve import evaluate, gradient, model_weights, solve
@@ -73,6 +73,7 @@ __all__ = [
     "Entropic",
     "Evaluation",
     "Exact",
+    "Fixed",
     "Gradient",
     "InputError",
     "MarkovPolicy",
@@ -80,14 +81,17 @@ __all__ = [
     "MeanCVaR",
     "Mirror",
     "MixTS",
+    "Monotone",
     "Objective",
     "Oracle",
     "Planner",
+    "PolicyKind",
     "Progress",
     "Provenance",
     "Rollout",
     "Solution",
     "Status",
+    "Tied",
     "VaR",
     "WorstCase",
     "__version__",
