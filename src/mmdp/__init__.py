@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from mmdp.io import load_policy as load_policy
     from mmdp.io import save as save
     from mmdp.io import save_policy as save_policy
+    from mmdp.measures import frontier as frontier
+    from mmdp.measures import mixture as mixture
     from mmdp.posterior import fit as fit
     from mmdp.posterior import from_draws as from_draws
 
@@ -101,11 +103,13 @@ __all__ = [
     "evaluate",
     "fit",
     "from_draws",
+    "frontier",
     "gradient",
     "io",
     "load",
     "load_policy",
     "measures",
+    "mixture",
     "model_weights",
     "plots",
     "posterior",
@@ -121,8 +125,8 @@ _MODULES = {
     "domains", "ecosystem", "io", "measures", "plots", "posterior", "report", "testing",
 }  # fmt: skip  # loaded on first use: they import pandas etc.
 _ELSEWHERE = {
-    "fit": "posterior", "from_draws": "posterior", "load": "io", "load_policy": "io",
-    "save": "io", "save_policy": "io",
+    "fit": "posterior", "from_draws": "posterior", "frontier": "measures", "load": "io",
+    "load_policy": "io", "mixture": "measures", "save": "io", "save_policy": "io",
 }  # fmt: skip
 
 
