@@ -280,6 +280,40 @@ def regret_distribution(
     return axis
 
 
+def frontier(frame: pd.DataFrame, axis: Axes | None = None, *, tail: float = 0.1) -> Axes:
+    """Mean return (across) against the mean of the worst share ``tail`` of the models (up).
+
+    ``frame`` is that of :class:`mmdp.measures.Frontier`: a point for each objective, joined by a
+    line if no other one is better in both. Hollow: on test models, if there are any.
+
+    >>> import pandas as pd
+    >>> rows = {"objective": ["mean", "CVaR 10%"], "mean": [2.0, 1.9], "tail": [0.1, 0.4],
+    ...         "best": [True, True]}
+    >>> [text.get_text() for text in frontier(pd.DataFrame(rows)).texts]
+    ['mean', 'CVaR 10%']
+    """
+    axis = axis or new_axis()
+    best = frame[frame["best"]].sort_values("mean")
+    axis.plot(best["mean"], best["tail"], color=COLOURS[0], linewidth=1.2, alpha=0.6)
+    axis.plot(frame["mean"], frame["tail"], "o", color=COLOURS[0], label="training models")
+    if "test_mean" in frame:
+        axis.plot(
+            frame["test_mean"], frame["test_tail"], "s", color=COLOURS[1], fillstyle="none",
+            label="test models",
+        )  # fmt: skip
+        axis.legend(frameon=False)
+    for _, row in frame.drop_duplicates(["mean", "tail"]).iterrows():
+        axis.annotate(
+            row["objective"], (row["mean"], row["tail"]), textcoords="offset points",
+            xytext=(6, 5), fontsize=9,
+        )  # fmt: skip
+    axis.margins(0.14)
+    axis.set_xlabel("mean over all models")
+    axis.set_ylabel(f"mean over the worst {100 * tail:g}%")
+    axis.grid(alpha=0.3)
+    return axis
+
+
 def _shares(weights: npt.ArrayLike | None, count: int) -> Array:
     return np.full(count, 1 / count) if weights is None else np.asarray(weights, dtype=float)
 

@@ -53,8 +53,9 @@ class Bound:
 
     ``bounds`` says which optimum: ``"history"`` bounds every policy, including those that
     learn from what they see; ``"markov"`` bounds policies of time and state. ``value`` is
-    rounded up: it includes an allowance for floating-point error. ``seconds`` is the time that the
-    proof took, ``model`` the :meth:`mmdp.MMDP.fingerprint` of the models if it is known.
+    rounded up: it includes an allowance for floating-point error. ``objective`` is what it bounds.
+    ``seconds`` is the time that the proof took, ``model`` the :meth:`mmdp.MMDP.fingerprint` of
+    the models if it is known.
 
     >>> from mmdp import Bound
     >>> Bound(103.0, "oracle", "history").gap(100.0)
@@ -67,6 +68,7 @@ class Bound:
     details: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     model: str = ""
+    objective: Objective = Mean()  # noqa: RUF009 (frozen)
 
     def gap(self, value: float) -> float:
         """How far a policy of that value can be from the best: see :func:`gap`."""

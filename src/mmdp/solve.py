@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from mmdp import kernels
 from mmdp._version import __version__
+from mmdp.bounds.envelope import check_bounded
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
@@ -110,7 +111,7 @@ def solve(
         model, steps, kernel, method=chosen.name, kind=kind, objective=maximised, seed=seed,
         time_limit=time_limit, callback=callback,
     )  # fmt: skip
-    _check_certify(certify, chosen)
+    _check_certify(certify, chosen, maximised)
     outcome = _run(chosen, context)
     solution = _finish(outcome, chosen, context)
     if certify:
@@ -259,7 +260,9 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     value = context.worth(returns)
     proven, certificate = outcome.details.get("bound"), None
     if proven is not None:
-        certificate = Bound(proven, method.name, "markov", seconds=provenance.seconds)
+        certificate = Bound(
+            proven, method.name, "markov", seconds=provenance.seconds, objective=context.objective
+        )
     return Solution(
         policy=policy,
         value=value,
@@ -275,13 +278,14 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     )
 
 
-def _check_certify(certify: bool | float, method: Method) -> None:
+def _check_certify(certify: bool | float, method: Method, objective: Objective) -> None:
     number = isinstance(certify, (int, float, np.number))
     if not number or not (certify is False or certify > 0):
         raise InputError(f"certify must be True or a positive number of seconds, not {certify!r}")
     if certify:
         every = 'use mmdp.bound(model, horizon, "pairs"), which holds for every policy'
         check_gives_table(method, "certify bounds", every)
+        check_bounded(objective)
 
 
 def _certified(
@@ -292,13 +296,16 @@ def _certified(
 
     own = solution.certificate
     if solution.status is Status.OPTIMAL:
-        known = Bound(solution.value, solution.method, "markov", seconds=solution.seconds)
+        known = Bound(
+            solution.value, solution.method, "markov", seconds=solution.seconds,
+            objective=solution.objective,
+        )  # fmt: skip
         return dataclasses.replace(solution, certificate=own or known)
     limit = None if certify is True else float(certify)
     try:
         found = bound(
             model, solution.provenance.horizon, time_limit=limit, incumbent=solution,
-            backend=backend,
+            backend=backend, objective=solution.objective,
         )  # fmt: skip
     except KeyboardInterrupt:  # before any bound was found: the policy is kept
         return dataclasses.replace(solution, status=Status.INTERRUPTED)

@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp import kernels
-from mmdp.bounds import closed
+from mmdp.bounds import closed, envelope
 from mmdp.bounds.descent import Descent, Watch
 from mmdp.bounds.matching import COARSE, match
 from mmdp.bounds.relaxation import Relaxation
@@ -22,6 +22,7 @@ from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Pairs, Reach
+from mmdp.objective import Function, Mean, Objective, as_objective
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Bound, Optimum, Solution
 from mmdp.validate import check_extent, check_horizon, check_time_limit
@@ -55,6 +56,7 @@ def bound(
     horizon: float | None = None,
     method: str = "best",
     *,
+    objective: str | Objective | Function = "mean",
     time_limit: float | None = None,
     incumbent: Any = None,
     backend: str | Kernel = "auto",
@@ -69,6 +71,10 @@ def bound(
         The problem, as for :func:`mmdp.solve`.
     method
         One of ``BOUNDS``.
+    objective
+        As for :func:`mmdp.solve`. A monotone objective is bounded by its value at the models' own
+        optima; a concave one also by the method, on a mean with tilted weights. The bound holds
+        for a function of your own only if it is monotone.
     time_limit
         Seconds for the searches (``pairs``, ``dual``, ``pair-dual``, ``lp``, ``best``); 10
         by default. Compilation on first use is not counted. A short limit gives a
@@ -97,6 +103,13 @@ def bound(
     x = model.problem
     check_extent(x, steps, 0 if method == "oracle" else 8 * steps * x.n_states * x.n_models)
     started = time.perf_counter()
+    chosen = as_objective(objective)
+    if chosen != Mean():
+        found = _of_objective(
+            model, steps, chosen, method, SECONDS if time_limit is None else time_limit, incumbent,
+            backend, seed, callback,
+        )  # fmt: skip
+        return replace(found, seconds=time.perf_counter() - started)
     # the closed forms and CADP's policy need no compiler, the searches often do
     quick = kernels.get(backend, model.problem, steps, passes=FEW_PASSES)
     search = Search(model, steps, quick, seed, callback)
@@ -110,6 +123,37 @@ def bound(
             raise
         search.details["interrupted"] = True
     return search.result(time.perf_counter() - started)
+
+
+def _of_objective(
+    model: MMDP, steps: int, objective: Objective, method: str, seconds: float, incumbent: Any,
+    backend: str | Kernel, seed: int, callback: Callback | None,
+) -> Bound:  # fmt: skip
+    """A bound on an objective by those on means with tilted weights (see bounds.envelope)."""
+    envelope.check_bounded(objective, method)
+    kernel = kernels.get(backend, model.problem, steps, passes=PASSES)
+    if isinstance(incumbent, Solution):
+        incumbent = incumbent.policy
+    policy = None
+    if isinstance(incumbent, MarkovPolicy):
+        incumbent.check(model, steps)
+        policy = incumbent.table_for(model)
+    until = clock() + seconds
+
+    def of_mean(part: MMDP, known: Any, shift: envelope.Shift) -> Bound:
+        def told(progress: BoundProgress) -> None:
+            assert callback is not None
+            callback(progress._replace(value=shift(progress.value)))
+
+        return bound(
+            part, None if part.horizon else steps, method, time_limit=max(until - clock(), 0.1),
+            incumbent=None if known is None else MarkovPolicy.for_model(part, known),
+            backend=backend, seed=seed, callback=None if callback is None else told,
+        )  # fmt: skip
+
+    return envelope.prove(
+        model, steps, kernel, objective, method, seconds=seconds, policy=policy, of_mean=of_mean
+    )
 
 
 class _Enough(Exception):

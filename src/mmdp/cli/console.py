@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mmdp.objective import Mean, Objective
 from mmdp.words import at_most_percent, clipped, counted, figures
 
 if TYPE_CHECKING:
@@ -101,6 +102,11 @@ def aligned(values: Mapping[str, float]) -> list[tuple[str, str]]:
     numbers = figures(list(values.values()))
     width = max(map(len, numbers))
     return [(name, number.rjust(width)) for name, number in zip(values, numbers, strict=True)]
+
+
+def named(objective: Objective) -> str:
+    """What a title adds if something else than the mean counts."""
+    return "" if objective == Mean() else f", {objective.name}"
 
 
 # ---------------------------------------------------------------- models

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import click
 
 from mmdp.cli.console import Working
-from mmdp.cli.types import PATH, Names, Numbers, OutFolder, Seconds, Words
+from mmdp.cli.types import PATH, Goal, Names, Numbers, OutFolder, Seconds, Words
 from mmdp.errors import InputError
 from mmdp.methods.table import COMPARED, METHODS
 from mmdp.validate import check_seed
@@ -112,6 +112,12 @@ policy = option("--policy", type=PATH, metavar="FILE", help="A policy that mmdp 
 rivals = option(
     "--methods", type=Names("method", METHODS), metavar="A,B,...", default=",".join(COMPARED),
     show_default=True, help="Methods to compare; see mmdp methods.",
+)  # fmt: skip
+objective = option(
+    "--objective", type=Goal(), metavar="NAME", default="mean", show_default=True,
+    heading=DECIDING,
+    help="What counts over the models: mean, cvar:0.1 (the worst tenth), var:0.1, evar:0.1, "
+    "entropic:0.01, worst, mean-cvar:0.1:0.5, or regret: and one of these.",
 )  # fmt: skip
 episodes = option(
     "--episodes", type=int, metavar="N", heading=DECIDING,

@@ -57,6 +57,8 @@ def report(
         elif policy is not None:
             try:
                 proof = mmdp.io.load_certificate(policy, model)
+                if proof is not None and proof.objective != mmdp.Mean():
+                    raise InputError(f"what is proven is about {proof.objective}, not the mean")
             except InputError as error:  # the page is about the policy all the same
                 notes = [f"no proof is shown: {error.problem}; --certify 10 proves it again"]
                 complain(f"note: {notes[0]}")

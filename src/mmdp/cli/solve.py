@@ -33,7 +33,8 @@ from mmdp.cli.options import (
 from mmdp.cli.types import Count, Name, OutFile, Seconds
 from mmdp.errors import InputError
 from mmdp.interrupts import Interrupts
-from mmdp.methods.table import METHODS, able, check_gives_table
+from mmdp.methods.table import METHODS, able, check_gives_table, check_maximises
+from mmdp.objective import Mean, Objective
 from mmdp.words import at_most_percent, clock, counted, either, errors, figures
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Deciding:
     "mmdp solve models.npz -T 20 --starts 16 --seed 1 --time-limit 60",
     "mmdp solve data/hiv -T 15 --method gradient --json",
     "mmdp solve data/riverswim -T 50 --certify 30",
+    "mmdp solve data/riverswim -T 50 --objective cvar:0.1 --certify 10",
     "mmdp solve data/hiv -T 5 --method exact --time-limit 60",
 )
 @options.data
@@ -106,6 +108,7 @@ class Deciding:
     help="Spend S more seconds, compiling apart, on a proof of how much better any policy "
     "without memory could be.",
 )  # fmt: skip
+@options.objective
 @takes(Deciding)
 @takes(Running)
 @options.as_json
@@ -113,14 +116,15 @@ class Deciding:
 @options.split
 @takes(Loading)
 def solve(
-    data: Path, horizon: int | None, out: Path | None, certify: float | None, deciding: Deciding,
-    running: Running, as_json: bool, quiet: bool, split: str, loading: Loading,
+    data: Path, horizon: int | None, out: Path | None, certify: float | None,
+    objective: Objective, deciding: Deciding, running: Running, as_json: bool, quiet: bool,
+    split: str, loading: Loading,
 ) -> int:  # fmt: skip
     """Compute one policy for all models of DATA.
 
     The policy says which action to take at each time in each state, so that the return is high
-    on average over the models. The default method, CADP, improves a policy until no change of a
-    single action helps.
+    on average over the models, or by another --objective. The default method, CADP, improves a
+    policy until no change of a single action helps.
 
     Ctrl-C and --time-limit give the best policy so far and say so; after Ctrl-C the exit status
     is 130.
@@ -129,6 +133,7 @@ def solve(
 
     deciding.build()  # wrong options are reported before anything is read
     chosen = METHODS[deciding.method]
+    check_maximises(chosen, objective)
     check_out(out, data, deciding.init)
     if out is not None:
         check_gives_table(chosen, "a policy file holds", "leave out --out")
@@ -142,7 +147,7 @@ def solve(
     with Working(solving, quiet=silent) as working, Interrupts() as interrupts:
         solution = mmdp.solve(
             model, horizon, method, **dataclasses.asdict(running), certify=certify or False,
-            callback=working.progress,
+            callback=working.progress, objective=objective,
         )  # fmt: skip
     if out is not None:
         mmdp.save_policy(solution, out)
@@ -163,7 +168,8 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
         options["init"] = init
     told = {
         "data": data, "method": solution.method, "horizon": source.horizon,
-        "value": solution.value, "stderr": found.stderr, "sd": found.sd, "worst": found.worst,
+        "objective": str(solution.objective), "value": solution.value, "mean": found.mean,
+        "stderr": found.stderr, "sd": found.sd, "worst": found.worst,
         "cvar10": found.cvar(0.1),
         "bound": solution.bound, "gap": solution.gap,
         "bound_method": None if proven is None else proven.method,
@@ -220,10 +226,12 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
 
 def _facts(solution: Solution) -> list[tuple[str, str]]:
     found = solution.evaluation
+    mean = {} if solution.objective == Mean() else {"mean": found.mean}
     facts = aligned({
-        "value": solution.value, "sd": found.sd, "worst": found.worst, "CVaR 10%": found.cvar(0.1),
+        "value": solution.value, **mean, "sd": found.sd, "worst": found.worst,
+        "CVaR 10%": found.cvar(0.1),
     })  # fmt: skip
-    if found.errors is not None:
+    if found.errors is not None and not mean:
         facts[0] = ("value", f"{facts[0][1]} ± {errors([found.stderr])[0]}")
     facts += [
         ("status", f"{solution.status.name}: {solution.outcome}"),

@@ -14,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from mmdp.errors import InputError
+from mmdp.objective import KINDS, as_objective
 from mmdp.words import either
 
 
@@ -67,6 +68,16 @@ def refuse_name(what: str, name: str, known: Iterable[str]) -> NoReturn:
     close = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(names)}"
     raise InputError(f"no {what} is called {name!r}; {hint}")
+
+
+class Goal(Words):
+    """An objective, such as ``cvar:0.1``."""
+
+    def __init__(self) -> None:
+        super().__init__(*KINDS, "regret")
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return as_objective(value)
 
 
 class Count(click.ParamType[int | str]):

@@ -44,10 +44,12 @@ def save_policy(policy: MarkovPolicy | Solution, path: PathLike) -> None:
     [[0, 1], [1, 1]]
     """
     proven, target = certificates.as_document(policy), Path(path)
+    objective = str(policy.objective) if isinstance(policy, Solution) else None
     policy = markov_policy(policy, "a policy file holds")
     stored: dict[str, Any] = {
         "format": FORMAT, "horizon": policy.horizon, "n_actions": policy.n_actions,
         "states": policy.state_labels, "actions": policy.action_labels, "certificate": proven,
+        "objective": objective,
     }  # fmt: skip
     files: dict[Path, Writer] = {}
     stale: list[Path] = []

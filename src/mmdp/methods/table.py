@@ -120,12 +120,17 @@ def check_gives_table(
     )
 
 
-def check_maximises(method: Method, objective: Objective) -> None:
+def maximises(method: Method | type[Method], objective: Objective) -> bool:
+    """Whether the method can maximise the objective."""
+    kinds = {objective.kind, *(["regret"] if objective.regret else [])}
+    return kinds <= {*method.objectives}
+
+
+def check_maximises(method: Method | type[Method], objective: Objective) -> None:
     """Refuse an objective that the method cannot maximise, and name the methods that can."""
-    kinds = [objective.kind, *(["regret"] if objective.regret else [])]
-    if {*kinds} <= {*method.objectives}:
+    if maximises(method, objective):
         return
-    others = [name for name in METHODS if all(name in able(objective=kind) for kind in kinds)]
+    others = [name for name, other in METHODS.items() if maximises(other, objective)]
     raise InputError(
         f"{method.name} cannot maximise {objective}", [Remedy("method", *others, do="choose")]
     )

@@ -25,6 +25,7 @@ from mmdp.measures.tables import Cells, policy_cells
 from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED, markov_policy, title_of
 from mmdp.model import MMDP
+from mmdp.objective import Mean
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Evaluation, Solution
 from mmdp.solve import evaluate, model_weights, solve
@@ -190,8 +191,8 @@ class Facts:
         given = self._bound
         if given is None:
             given = None if self.solution is None else self.solution.certificate
-        if given is None:
-            return None
+        if given is None or (isinstance(given, Bound) and given.objective != Mean()):
+            return None  # the page is about the mean
         bound = given if isinstance(given, Bound) else Bound(float(given), "given", "markov")
         if bound.model and bound.model != self.model.fingerprint():
             raise InputError(

@@ -51,7 +51,6 @@ class Mixture:
     value: float
     single: Solution
     bound: Bound
-    rounds: int
 
     @property
     def objective(self) -> Objective:
@@ -71,8 +70,8 @@ class Mixture:
     def __repr__(self) -> str:
         shares = ", ".join(f"{100 * p:.3g}%" for p in self.probabilities)
         return (
-            f"Mixture({self.objective.name} {self.value:,.6g} by {len(self.policies)} policies "
-            f"({shares}); one policy {self.single.value:,.6g}; at most {self.bound.value:,.6g})"
+            f"Mixture({self.objective.name} {self.value:,.6g} with {shares}; "
+            f"one policy {self.single.value:,.6g}; at most {self.bound.value:,.6g})"
         )
 
 
@@ -103,15 +102,13 @@ def mixture(
     check_time_limit(time_limit)
     seconds = SECONDS if time_limit is None else time_limit
     deadline = clock() + seconds
-    single = solve(
-        model, horizon, objective=chosen, time_limit=seconds, backend=backend, seed=seed
-    )
+    single = solve(model, horizon, objective=chosen, time_limit=seconds, backend=backend, seed=seed)
     master = Master(chosen, model.weights, single.evaluation.oracle if chosen.regret else None)
     steps = int(single.provenance.horizon)
     kernel = kernels.get(backend, model.problem, steps)
-    tables, shares, rounds = [single.policy.actions], np.ones(1), 0
+    tables, shares = [single.policy.actions], np.ones(1)
     master.add(single.returns)
-    for rounds in range(1, ROUNDS + 1):
+    for _ in range(ROUNDS):
         shares, tilted = master.solve()
         problem = model.problem._replace(weights=tilted)
         known = np.array(master.columns) @ tilted
@@ -134,7 +131,6 @@ def mixture(
         bound=bound(
             model, steps, objective=chosen, time_limit=seconds, incumbent=single, backend=backend
         ),
-        rounds=rounds,
     )
 
 
@@ -186,5 +182,6 @@ class Master:
             b_eq=[1.0],
             bounds=[(0.0, None)] * n_policies + [(None, None)],
         )
+        assert found.x is not None
         w, mu = np.maximum(found.x[:-1], 0.0), np.maximum(-found.ineqlin.marginals, 0.0)
         return w / w.sum(), float(found.x[-1]), mu / mu.sum()
