@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels import Kernel, Problem, get
+from mmdp.kernels.controller import Controller
 from mmdp.kernels.numpy_kernel import NumpyKernel
 from mmdp.kernels.planner import (
     ACTIONS,
@@ -188,6 +189,7 @@ def check_kernel(kernel: Kernel, *, seeds: Iterable[int] = range(30), rtol: floa
             horizon = model.horizon or 1 + seed % 7
             check_passes(kernel, model, horizon, seed=seed, rtol=rtol)
             check_ascents(kernel, model, horizon, seed=seed, rtol=rtol)
+            check_controllers(kernel, model, horizon, seed=seed, rtol=rtol)
             check_bounds(kernel, model, horizon, seed=seed, rtol=rtol)
             check_episodes(kernel, model, horizon, seed=seed, rtol=rtol)
 
@@ -294,6 +296,40 @@ def _check_watch_stops(kernel: Kernel, x: Problem, horizon: int, where: str) -> 
     except _Enough:
         return
     raise AssertionError(f"what watch raises is lost ({where})")
+
+
+def check_controllers(
+    kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
+) -> None:
+    """Compare the passes over states and nodes with the specification, from random controllers."""
+    truth, x = NumpyKernel(), by_time(model, horizon, seed)
+    controller = random_controller(x, horizon, 1 + seed % 4, seed)
+    where = f"controllers, {kernel.name}, seed {seed}, {model!r}"
+    for sweep in range(3):
+        b = truth.node_weights(x, horizon, controller)
+        _same(kernel.node_weights(x, horizon, controller), b, rtol, f"{where}: weights")
+        value = truth.node_values(x, horizon, controller)[1]
+        _same(kernel.node_values(x, horizon, controller)[1], value, rtol, f"{where}: returns")
+        before = controller.copy()
+        found, returns = kernel.node_values(x, horizon, controller, b)
+        better, expected = truth.node_values(x, horizon, controller, b)
+        _same(returns, expected, rtol, f"{where}: improved returns, sweep {sweep}")
+        for name in controller._fields:
+            one, other, now, old = (getattr(c, name) for c in (found, better, controller, before))
+            assert (one == other).all(), f"{where}: improved {name}, sweep {sweep}"
+            assert (now == old).all(), f"{where}: {name} changed in place"
+        controller = better
+
+
+def random_controller(x: Problem, horizon: int, nodes: int, seed: int) -> Controller:
+    """A controller with this many nodes, drawn from the allowed actions and from all moves."""
+    rng, shape = np.random.default_rng(seed + 5), (horizon, x.n_states, nodes)
+    scores = rng.random((*shape, x.n_actions)) * _open(x, horizon)[:, :, None]
+    moves = rng.integers(0, nodes, (*shape, x.n_states))
+    first = rng.integers(0, nodes, x.n_states)
+    return Controller(
+        scores.argmax(axis=3).astype(np.int32), moves.astype(np.uint8), first.astype(np.uint8)
+    )
 
 
 def _same_backward(
