@@ -20,7 +20,7 @@ MODULES = ("mmdp", "mmdp.methods", "mmdp.posterior", "mmdp.measures", "mmdp.doma
            "mmdp.kernels", "mmdp.bounds")  # fmt: skip
 PLANNERS = ("qmdp", "rollout", "mixts", "pomcp")
 # a protocol, a base class and what lives only while solve() runs: nothing of these travels
-NOT_MADE = {"Planner", "Method", "Kernel", "Context"}
+NOT_MADE = {"Planner", "Method", "Kernel", "Context", "PolicyKind"}
 
 
 @cache
@@ -55,6 +55,7 @@ def examples() -> dict[str, Any]:
         "Backward": kernel.backward(model().problem, 2, "own"),
         "Outcome": mmdp.methods.Outcome(None, found.status, 1),
         "Capabilities": mmdp.methods.capabilities()[0],
+        "Tied": mmdp.Tied([0, 1, 1]), "Monotone": mmdp.Monotone(), "Fixed": mmdp.Fixed({0: 1}),
     }  # fmt: skip
     return made | {type(x).__name__: x for x in (make() for make in mmdp.METHODS.values())}
 

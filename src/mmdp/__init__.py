@@ -25,7 +25,7 @@ from mmdp.methods import (
     Rollout,
 )
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, Planner
+from mmdp.policy import Fixed, MarkovPolicy, Monotone, Planner, PolicyKind, Tied
 from mmdp.simulate import simulate
 from mmdp.solution import Evaluation, Provenance, Solution, Status
 from mmdp.solve import evaluate, gradient, model_weights, solve
@@ -58,18 +58,22 @@ __all__ = [
     "Bound",
     "Evaluation",
     "Exact",
+    "Fixed",
     "Gradient",
     "InputError",
     "MarkovPolicy",
     "Mirror",
     "MixTS",
+    "Monotone",
     "Oracle",
     "Planner",
+    "PolicyKind",
     "Progress",
     "Provenance",
     "Rollout",
     "Solution",
     "Status",
+    "Tied",
     "__version__",
     "bound",
     "domains",

@@ -20,7 +20,7 @@ from mmdp.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
 from mmdp.methods.base import Context, Stop
 from mmdp.methods.belief import EPISODES, BeliefPlanner, passes_of
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, Planner
+from mmdp.policy import ExactPolicy, MarkovPolicy, Planner
 from mmdp.solution import Evaluation
 from mmdp.support import check_memory
 from mmdp.validate import check_seed, check_whole
@@ -32,7 +32,7 @@ MIN_EPISODES = 4  # per model, however many queries they take
 
 
 def simulate(
-    policy: MarkovPolicy | Planner,
+    policy: ExactPolicy | Planner,
     model: MMDP,
     *,
     episodes: int | None = None,
@@ -139,7 +139,7 @@ def _one_episode(planner: Planner, model: MMDP, m: int, seed: int, episode: int)
     return total + factor * float(x.terminal[s, m])
 
 
-def _tables_of(policy: MarkovPolicy | Planner, model: MMDP) -> tuple[PlannerTables, int]:
+def _tables_of(policy: ExactPolicy | Planner, model: MMDP) -> tuple[PlannerTables, int]:
     if isinstance(policy, MarkovPolicy):
         policy.check(model)
         table = policy.table_for(model)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import Markov, MarkovPolicy, PolicyKind
 from mmdp.words import at_most_percent, figures
 
 if TYPE_CHECKING:
@@ -88,11 +88,12 @@ class Provenance:
 
     method: str
     options: Mapping[str, Any]
-    horizon: int
+    horizon: float  # the number of decisions, infinite if there is no last one
     backend: str
     seed: int | None
     version: str
     seconds: float
+    policy: PolicyKind = field(default_factory=Markov)  # what a decision may depend on
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,20 @@ from mmdp.kernels import Kernel
 from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
 from mmdp.methods.base import Stop
 from mmdp.methods.belief import BeliefPlanner
-from mmdp.methods.table import check_gives_table
+from mmdp.methods.table import check_finds, check_gives_table
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, Planner
+from mmdp.policy import (
+    Belief,
+    ExactPolicy,
+    Markov,
+    MarkovPolicy,
+    Planner,
+    PolicyKind,
+    read_kind,
+)
 from mmdp.simulate import simulate
 from mmdp.solution import Bound, Evaluation, Provenance, Solution, Status
-from mmdp.validate import check_extent, check_horizon, check_seed, check_time_limit
+from mmdp.validate import check_extent, check_seed, check_time_limit
 
 Array = npt.NDArray[np.float64]
 
@@ -29,9 +38,10 @@ PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
 
 def solve(
     model: MMDP,
-    horizon: int | None = None,
+    horizon: float | None = None,
     method: str | Method = "cadp",
     *,
+    policy: str | PolicyKind | None = None,
     backend: str | Kernel = "auto",
     seed: int | None = 0,
     time_limit: float | None = None,
@@ -49,6 +59,10 @@ def solve(
     method
         A name, or a method with options such as ``mmdp.CADP(init="mvp", starts=16)``.
         :func:`mmdp.methods.capabilities` lists the names and what each method can do.
+    policy
+        What a decision may depend on: ``"markov"`` (the time and the state),
+        :class:`mmdp.Tied`, :class:`mmdp.Monotone` or :class:`mmdp.Fixed`. By default what the
+        method finds first, which is ``"markov"`` for most.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
     seed
@@ -77,13 +91,15 @@ def solve(
             f"solve() needs an MMDP, not {type(model).__name__}; use mmdp.load(path) for files"
         )
     chosen = _read_method(method)
-    steps = check_horizon(model.horizon, horizon)
+    kind = _read_kind(policy, chosen)
+    steps = kind.steps(model, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
+    kind.check(model, steps)
     check_extent(model.problem, steps, chosen.bytes_held(model.problem, steps))
     kernel = kernels.get(backend, model.problem, steps, passes=chosen.passes(model.problem, steps))
     context = Context(
-        model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
+        model, steps, kernel, method=chosen.name, kind=kind, seed=seed, time_limit=time_limit,
         callback=callback,
     )  # fmt: skip
     _check_certify(certify, chosen)
@@ -95,7 +111,7 @@ def solve(
 
 
 def evaluate(
-    policy: MarkovPolicy | Planner | Solution,
+    policy: ExactPolicy | Planner | Solution,
     model: MMDP,
     *,
     episodes: int | None = None,
@@ -104,7 +120,7 @@ def evaluate(
 ) -> Evaluation:
     """The return of a policy on every model of a problem.
 
-    Exact for Markov policies, unless you ask for ``episodes`` per model. Planners are
+    Exact, unless you ask for ``episodes`` per model; planners with a belief are always
     simulated, with error bars (see :func:`mmdp.simulate`). ``model`` may hold other models
     than those the policy was computed from, such as test models. Regret against each model's
     own optimum is computed when first asked for.
@@ -116,17 +132,19 @@ def evaluate(
     """
     if isinstance(policy, Solution):
         policy = policy.policy
-    if not isinstance(policy, (MarkovPolicy, Planner)):
+    if not isinstance(policy, (ExactPolicy, Planner)):
         raise InputError(
             f"evaluate() needs a policy, not {type(policy).__name__}; Oracle has one policy per "
             "model and is evaluated by solving the models at hand"
         )
-    check_extent(model.problem, policy.horizon)
-    kernel = kernels.get(backend, model.problem, policy.horizon, passes=2)
-    context = Context(model, policy.horizon, kernel, method="evaluate", seed=seed)
-    if isinstance(policy, MarkovPolicy) and episodes is None:
+    kind = policy.kind if isinstance(policy, ExactPolicy) else Belief()
+    steps = kind.steps(model, math.inf) if kind.endless else int(policy.horizon)
+    check_extent(model.problem, steps)
+    kernel = kernels.get(backend, model.problem, steps, passes=2)
+    context = Context(model, steps, kernel, method="evaluate", kind=kind, seed=seed)
+    if isinstance(policy, ExactPolicy) and episodes is None:
         policy.check(model)
-        returns = context.returns(policy.table_for(model))
+        returns = policy.returns(model, kernel)
         return _evaluation(context, returns, _provenance(context, {}))
     report = simulate(policy, model, episodes=episodes, seed=seed, backend=backend)
     outcome = Outcome(policy, Status.COMPLETED, 1, errors=report.errors, details=report.details)
@@ -186,6 +204,15 @@ def _read_method(method: str | Method) -> Method:
     return chosen
 
 
+def _read_kind(policy: str | PolicyKind | None, method: Method) -> PolicyKind:
+    """The kind of policy that is asked for, by default the first that the method finds."""
+    if policy is None:
+        return read_kind(method.policies[0]) if method.policies else Markov()
+    kind = read_kind(policy)
+    check_finds(method, kind)
+    return kind
+
+
 def _run(method: Method, context: Context) -> Outcome:
     try:
         return method.run(context)
@@ -215,14 +242,10 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
         outcome = _simulated(outcome, context)
     returns, policy = outcome.returns, outcome.policy
     if isinstance(policy, np.ndarray):
-        table = policy
-        returns = context.returns(table) if returns is None else returns
-        policy = (
-            MarkovPolicy.for_model(context.model, table)
-            if table.ndim == 2
-            else MarkovPolicy.for_model(context.model, probabilities=table)
-        )
-    assert returns is not None
+        policy = context.kind.policy_of(context.model, policy)
+    if returns is None:
+        assert isinstance(policy, ExactPolicy)
+        returns = policy.returns(context.model, context.kernel)
     provenance = _provenance(context, _options(method))
     evaluation = _evaluation(context, returns, provenance, outcome)
     proven, certificate = outcome.details.get("bound"), None
@@ -300,7 +323,8 @@ def _options(method: Method) -> dict[str, Any]:
 
 def _provenance(context: Context, options: dict[str, Any]) -> Provenance:
     return Provenance(
-        method=context.method, options=options, horizon=context.horizon,
+        method=context.method, options=options,
+        horizon=math.inf if context.kind.endless else context.horizon, policy=context.kind,
         backend=context.kernel.name, seed=context.seed, version=__version__,
         seconds=context.seconds,
     )  # fmt: skip

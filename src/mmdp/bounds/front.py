@@ -52,7 +52,7 @@ Callback = Callable[[BoundProgress], object]
 
 def bound(
     model: MMDP,
-    horizon: int | None = None,
+    horizon: float | None = None,
     method: str = "best",
     *,
     time_limit: float | None = None,

@@ -19,6 +19,7 @@ from mmdp.kernels.problem import (
     Choice,
     IntArray,
     Problem,
+    Rows,
     Sweeps,
     Table,
     Watch,
@@ -57,20 +58,21 @@ class NumpyKernel(NumpyBounds, NumpyControllers, NumpyEpisodes):
         tol: float = 0.0,
         max_sweeps: int = 1000,
         sweeps: Sweeps = "two-way",
+        rows: Rows | None = None,
         watch: Watch | None = None,
     ) -> list[Ascent]:
-        sweeper = Sweeper(problem, horizon, sweeps)
+        sweeper = Sweeper(problem, horizon, sweeps, rows)
         return [ascend(sweeper, start, tol, max_sweeps, watch) for start in starts]
 
 
 class _Passes:
     """The passes over one problem, whose transitions are laid out once for all of them."""
 
-    def __init__(self, problem: Problem, horizon: int) -> None:
+    def __init__(self, problem: Problem, horizon: int, rows: Rows | None = None) -> None:
         problem.check(horizon)
-        self.problem, self.horizon = problem, horizon
-        rows, entries = len(problem.indptr) - 1, len(problem.indices)
-        filled = entries >= FILLED * rows * problem.n_states
+        self.problem, self.horizon, self.choose = problem, horizon, rows or choose
+        full = (len(problem.indptr) - 1) * problem.n_states
+        filled = len(problem.indices) >= FILLED * full
         self.transitions = (_Dense if filled else _Sparse)(problem)
 
     # ------------------------------------------------------------ algorithm 1: model weights
@@ -86,7 +88,7 @@ class _Passes:
         b[0] = x.start()
         for t in range(T):
             if q is not None:
-                taken[t] = choose(_weighed(b[t], q[t], at(x.allowed, t)), b[t], policy[t])
+                taken[t] = self.choose(_weighed(b[t], q[t], at(x.allowed, t)), b[t], policy[t])
             if t + 1 < T:
                 b[t + 1] = self.transitions.push(b[t], taken[t], t)
         return taken, b
@@ -117,7 +119,7 @@ class _Passes:
                 if gradient is not None:
                     gradient[t] = G
             if choice == "weighted":
-                actions[t] = choose(G, b, None if policy is None else policy[t])
+                actions[t] = self.choose(G, b, None if policy is None else policy[t])
                 v = q[np.arange(S), actions[t]]
             elif choice == "own":
                 masked = np.where(allowed[:, :, None], q, -np.inf)
@@ -140,8 +142,10 @@ class _Passes:
 class Sweeper(_Passes):
     """The sweeps of an ascent; two-way ones keep q from each backward pass for the next forward."""
 
-    def __init__(self, problem: Problem, horizon: int, sweeps: Sweeps) -> None:
-        super().__init__(problem, horizon)
+    def __init__(
+        self, problem: Problem, horizon: int, sweeps: Sweeps, rows: Rows | None = None
+    ) -> None:
+        super().__init__(problem, horizon, rows)
         self.two_way = sweeps == "two-way"
         self.q: Array | None = None
 

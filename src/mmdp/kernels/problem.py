@@ -132,6 +132,10 @@ def at(array: npt.NDArray[Any], t: int) -> npt.NDArray[Any]:
 Choice = Literal["weighted", "own", "given"]
 Sweeps = Literal["paper", "two-way"]
 Watch = Callable[[Table, float], object]  # an improved policy and its value
+# a row of actions (S,) that maximises sum_s G(s, row(s)) over the rows that are open, from
+# G (S, A), b (S, M) and the incumbent row or None; ties as in numpy_kernel.choose, which is the
+# maximiser if every row is open
+Rows = Callable[[Array, Array, "npt.NDArray[Any] | None"], IntArray]
 
 
 class Backward(NamedTuple):
@@ -231,6 +235,7 @@ class Kernel(Protocol):
         tol: float = 0.0,
         max_sweeps: int = 1000,
         sweeps: Sweeps = "two-way",
+        rows: Rows | None = None,
         watch: Watch | None = None,
     ) -> list[Ascent]:
         """CADP from each of ``starts``: (T, S) actions, (T, S, A) probabilities or None for WSU.
@@ -241,6 +246,10 @@ class Kernel(Protocol):
         there, so taking its maximiser is a coordinate step like those of the backward pass.
         An ascent ends when the policy repeats or gains nothing, when a sweep gains no more than
         ``tol * max(1, |value|)``, or after ``max_sweeps``.
+
+        ``rows`` restricts the rows pi_t that a policy may have. The return is linear in a whole
+        row, so taking the best open row at each t is a coordinate step as before. Deterministic
+        starts must have open rows only; other starts are given as probabilities.
 
         ``watch(policy, value)`` is called with the start and with improved policies, after every
         sweep or every few. An exception raised by it ends the ascent.

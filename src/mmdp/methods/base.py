@@ -22,6 +22,7 @@ from mmdp.kernels import PASSES, Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Table
 from mmdp.model import MMDP
+from mmdp.policy import Markov, PolicyKind
 from mmdp.solution import Status, gap
 
 Array = npt.NDArray[np.float64]
@@ -53,7 +54,7 @@ class Stop(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method found: a policy table (T, S) or (T, S, A), or per-model policies."""
+    """What a method found: a policy or its table (see ``PolicyKind``), or per-model policies."""
 
     policy: Any
     status: Status
@@ -67,13 +68,20 @@ class Outcome:
 
 
 class Context:
-    """The model, the kernel, the clock and the record of one solve."""
+    """The model, the kind of policy, the kernel, the clock and the record of one solve.
+
+    ``problem`` holds the arrays to plan on: those of the model with the actions that the kind
+    leaves open.
+    """
 
     def __init__(
         self, model: MMDP, horizon: int, kernel: Kernel, *, method: str = "",
-        seed: int | None = 0, time_limit: float | None = None, callback: Callback | None = None,
+        kind: PolicyKind | None = None, seed: int | None = 0, time_limit: float | None = None,
+        callback: Callback | None = None,
     ) -> None:  # fmt: skip
         self.model, self.horizon, self.kernel, self.method = model, horizon, kernel, method
+        self.kind = Markov() if kind is None else kind
+        self.problem: Problem = self.kind.problem(model, horizon)
         self.seed, self.callback = seed, callback
         self.started = time.perf_counter()
         # by a clock that stands still while a kernel compiles
@@ -82,10 +90,6 @@ class Context:
         self.best_value = -np.inf
         self.best_policy: Table | None = None
         self.iterations = 0
-
-    @property
-    def problem(self) -> Problem:
-        return self.model.problem
 
     @property
     def seconds(self) -> float:
@@ -117,9 +121,14 @@ class Context:
         if self.deadline is not None and clock() > self.deadline:
             raise Stop
 
-    def quiet(self) -> Context:
-        """The same problem, seed and deadline with a record of its own and no callback."""
-        inner = Context(self.model, self.horizon, self.kernel, seed=self.seed)
+    def quiet(self, kind: PolicyKind | None = None) -> Context:
+        """The same problem, seed and deadline with a record of its own and no callback.
+
+        ``kind``: for policies of another kind.
+        """
+        inner = Context(
+            self.model, self.horizon, self.kernel, kind=kind or self.kind, seed=self.seed
+        )
         inner.deadline = self.deadline
         return inner
 
@@ -159,7 +168,7 @@ class Method:
     memory: ClassVar[Literal["none", "belief"]] = "none"  # what its policy remembers
     proves: ClassVar[Status | None] = None  # the most that it can prove about its policy
     objectives: ClassVar[tuple[str, ...]] = ("mean",)  # what it can maximise over the models
-    policies: ClassVar[tuple[str, ...]] = ("markov",)  # what kinds of policy it can find
+    policies: ClassVar[tuple[str, ...]] = ("markov",)  # kinds of policy it can find; first: default
     least_passes: ClassVar[float] = PASSES  # over the problem; infinite: too many for plain numpy
 
     def run(self, context: Context) -> Outcome:

@@ -25,7 +25,6 @@ from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Pairs
 from mmdp.methods import starts
 from mmdp.methods.base import Context, Method, Outcome, Stop
-from mmdp.methods.cadp import affordable
 from mmdp.methods.polish import ascend_inside, check_polish, polish
 from mmdp.solution import Status
 from mmdp.validate import check_whole
@@ -162,7 +161,9 @@ class Tree:
         context = self.context
         x, T = context.problem, context.horizon
         tables = (each.table for each in starts.in_order(context, "wsu", self.options.starts))
-        ends = context.kernel.ascend(x, T, tables, sweeps=affordable(x, T), watch=context.record)
+        ends = context.kernel.ascend(
+            x, T, tables, sweeps=starts.affordable_sweeps(x, T), watch=context.record
+        )
         seconds = self._share(0.1) if self.options.polish is None else self.options.polish
         if seconds:
             best = max(ends, key=lambda end: end.value)

@@ -24,7 +24,7 @@ from mmdp.methods.pomcp import POMCP
 from mmdp.methods.qmdp import QMDP
 from mmdp.methods.rollout import Rollout
 from mmdp.methods.wsu import WSU
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import MarkovPolicy, PolicyKind
 from mmdp.solution import Solution, Status
 
 METHODS: dict[str, type[Method]] = {
@@ -96,6 +96,13 @@ def title_of(name: str) -> str:
 
 
 # ---------------------------------------------------------------------- refusals
+def check_finds(method: Method, kind: PolicyKind) -> None:
+    """Refuse a method that finds no policy of this kind, and name those that do."""
+    if kind.name not in method.policies:
+        others = Remedy("method", *able(policy=kind.name), do="choose")
+        raise InputError(f"{method.name} finds no {kind.name} policy", [others])
+
+
 def check_gives_table(
     method: Method | type[Method], purpose: str, *remedies: str | Remedy, argument: str = "method"
 ) -> None:

@@ -20,6 +20,7 @@ from mmdp.kernels.problem import (
     Choice,
     IntArray,
     Problem,
+    Rows,
     Sweeps,
     Table,
     Watch,
@@ -120,6 +121,7 @@ class JaxKernel(NumbaKernel):
         tol: float = 0.0,
         max_sweeps: int = 1000,
         sweeps: Sweeps = "two-way",
+        rows: Rows | None = None,
         watch: Watch | None = None,
     ) -> list[Ascent]:
         """See :meth:`mmdp.kernels.problem.Kernel.ascend`.
@@ -129,6 +131,11 @@ class JaxKernel(NumbaKernel):
         ``watch`` sees the best of them. In mixed precision it sees values in 64 bits, and the
         trace is that of the ascent in 64 bits.
         """
+        if rows is not None:
+            return super().ascend(
+                problem, horizon, starts, tol=tol, max_sweeps=max_sweeps, sweeps=sweeps,
+                rows=rows, watch=watch,
+            )  # fmt: skip
         job = Job(horizon, float(tol), max_sweeps, sweeps == "two-way", watch)
         if self.precision == "double":
             return self._ascend(problem, starts, job, np.float64)
