@@ -25,7 +25,16 @@ from mmdp.methods import (
     Rollout,
 )
 from mmdp.model import MMDP
-from mmdp.policy import Fixed, MarkovPolicy, Monotone, Planner, PolicyKind, Tied
+from mmdp.policy import (
+    Fixed,
+    MarkovPolicy,
+    Memory,
+    MemoryPolicy,
+    Monotone,
+    Planner,
+    PolicyKind,
+    Tied,
+)
 from mmdp.simulate import simulate
 from mmdp.solution import Evaluation, Provenance, Solution, Status
 from mmdp.solve import evaluate, gradient, model_weights, solve
@@ -62,6 +71,8 @@ __all__ = [
     "Gradient",
     "InputError",
     "MarkovPolicy",
+    "Memory",
+    "MemoryPolicy",
     "Mirror",
     "MixTS",
     "Monotone",

@@ -13,6 +13,7 @@ from mmdp import kernels
 from mmdp._version import __version__
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
+from mmdp.kernels.controller import Controller
 from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
 from mmdp.methods.base import Stop
 from mmdp.methods.belief import BeliefPlanner
@@ -97,7 +98,8 @@ def solve(
     check_seed(seed)
     kind.check(model, steps)
     check_extent(model.problem, steps, chosen.bytes_held(model.problem, steps))
-    kernel = kernels.get(backend, model.problem, steps, passes=chosen.passes(model.problem, steps))
+    passes = chosen.passes(model.problem, steps) * kind.effort
+    kernel = kernels.get(backend, model.problem, steps, passes=passes)
     context = Context(
         model, steps, kernel, method=chosen.name, kind=kind, seed=seed, time_limit=time_limit,
         callback=callback,
@@ -241,7 +243,7 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     if isinstance(outcome.policy, BeliefPlanner):
         outcome = _simulated(outcome, context)
     returns, policy = outcome.returns, outcome.policy
-    if isinstance(policy, np.ndarray):
+    if isinstance(policy, (np.ndarray, Controller)):
         policy = context.kind.policy_of(context.model, policy)
     if returns is None:
         assert isinstance(policy, ExactPolicy)

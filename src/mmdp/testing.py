@@ -21,6 +21,7 @@ from mmdp.kernels.controller import Controller
 from mmdp.kernels.numpy_kernel import NumpyKernel
 from mmdp.kernels.planner import (
     ACTIONS,
+    NODES,
     PROBABILITIES,
     SAMPLED,
     TREE,
@@ -303,20 +304,28 @@ def check_controllers(
 ) -> None:
     """Compare the passes over states and nodes with the specification, from random controllers."""
     truth, x = NumpyKernel(), by_time(model, horizon, seed)
-    controller = random_controller(x, horizon, 1 + seed % 4, seed)
+    controller, both = random_controller(x, horizon, 1 + seed % 4, seed), (kernel, truth)
     where = f"controllers, {kernel.name}, seed {seed}, {model!r}"
     for sweep in range(3):
-        b = truth.node_weights(x, horizon, controller)
-        _same(kernel.node_weights(x, horizon, controller), b, rtol, f"{where}: weights")
-        value = truth.node_values(x, horizon, controller)[1]
-        _same(kernel.node_values(x, horizon, controller)[1], value, rtol, f"{where}: returns")
-        before = controller.copy()
-        found, returns = kernel.node_values(x, horizon, controller, b)
-        better, expected = truth.node_values(x, horizon, controller, b)
-        _same(returns, expected, rtol, f"{where}: improved returns, sweep {sweep}")
+        b, before = truth.node_weights(x, horizon, controller)[1], controller.copy()
+        _same(kernel.node_weights(x, horizon, controller)[1], b, rtol, f"{where}: weights")
+        expected = truth.node_values(x, horizon, controller, keep=True)
+        found = kernel.node_values(x, horizon, controller, keep=True)
+        assert found.values is not None
+        assert expected.values is not None
+        _same(found.returns, expected.returns, rtol, f"{where}: returns")
+        _same(found.values, expected.values, rtol, f"{where}: values")
+        if sweep == 1:
+            passes = [k.node_weights(x, horizon, controller, expected.values) for k in both]
+            (one, weights), (better, other) = passes
+            _same(weights, other, rtol, f"{where}: improved weights")
+        else:
+            ends = [k.node_values(x, horizon, controller, b) for k in both]
+            (one, returns, _), (better, others, _) = ends
+            _same(returns, others, rtol, f"{where}: improved returns, sweep {sweep}")
         for name in controller._fields:
-            one, other, now, old = (getattr(c, name) for c in (found, better, controller, before))
-            assert (one == other).all(), f"{where}: improved {name}, sweep {sweep}"
+            mine, its, now, old = (getattr(c, name) for c in (one, better, controller, before))
+            assert (mine == its).all(), f"{where}: improved {name}, sweep {sweep}"
             assert (now == old).all(), f"{where}: {name} changed in place"
         controller = better
 
@@ -481,6 +490,7 @@ def _planners(truth: Kernel, x: Problem, horizon: int, seed: int) -> dict[str, P
     return {
         "actions": PlannerTables(ACTIONS, x, actions=sharp),
         "probabilities": PlannerTables(PROBABILITIES, x, probabilities=soft),
+        "nodes": PlannerTables(NODES, x, controller=random_controller(x, horizon, 3, seed)),
         "values": PlannerTables(VALUES, x, q=own.q),
         "sampled": sampled,
         "sampled each step, by rewards too": sampled._replace(each_step=True, reward_sd=spread),

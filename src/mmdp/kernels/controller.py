@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.problem import IntArray, Problem
+from mmdp.kernels.problem import Array, IntArray, Problem
 
 MOST_NODES = 255  # nodes are numbered in bytes
 
@@ -56,7 +56,15 @@ class Controller(NamedTuple):
         return Controller(self.actions.copy(), self.moves.copy(), self.first.copy())
 
 
+class NodeValues(NamedTuple):
+    """What a backward pass over a controller found."""
+
+    controller: Controller
+    returns: Array  # (M,)
+    values: Array | None  # (T + 1, S, N, M) if they are kept
+
+
 def bytes_of(problem: Problem, horizon: int, nodes: int) -> int:
-    """Bytes that a sweep over a controller of that size holds: T S N M numbers, and the moves."""
+    """Bytes that a sweep over a controller of that size holds: 2 T S N M numbers, and moves."""
     pairs = horizon * problem.n_states * nodes
-    return pairs * (8 * problem.n_models + problem.n_states + 4)
+    return pairs * (16 * problem.n_models + problem.n_states + 4)

@@ -5,43 +5,61 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.controller import Controller, Nodes
-from mmdp.kernels.problem import TIE, Array, Problem, at
+from mmdp.kernels.controller import Controller, Nodes, NodeValues
+from mmdp.kernels.problem import TIE, Array, Problem, aligned, at
 
 
 class NumpyControllers:
     """The controllers part of a kernel; symbols as in :mod:`mmdp.kernels.controller`."""
 
-    def node_weights(self, problem: Problem, horizon: int, controller: Controller) -> Array:
+    def node_weights(
+        self, problem: Problem, horizon: int, controller: Controller, values: Array | None = None
+    ) -> tuple[Controller, Array]:
         walk = _Walk(problem, horizon)
-        S, N, M = problem.n_states, controller.n_nodes, problem.n_models
-        b = np.zeros((horizon, S, N, M))
-        b[0, np.arange(S), controller.first] = problem.start()
-        for t in range(horizon - 1):
-            walk.push(b[t], controller, t, out=b[t + 1])
-        return b
+        controller = controller if values is None else controller.copy()
+        b = begun(problem, horizon, controller)
+        for t in range(horizon):
+            if values is not None:
+                walk.improve(b[t], values[t + 1], controller, t)
+            if t + 1 < horizon:
+                walk.push(b[t], controller, t, out=b[t + 1])
+        return controller, b
 
     def node_values(
-        self, problem: Problem, horizon: int, controller: Controller, weights: Array | None = None
-    ) -> tuple[Controller, Array]:
+        self, problem: Problem, horizon: int, controller: Controller,
+        weights: Array | None = None, *, keep: bool = False,
+    ) -> NodeValues:  # fmt: skip
         walk = _Walk(problem, horizon)
         controller = controller if weights is None else controller.copy()
         v = np.repeat(problem.terminal[:, None], controller.n_nodes, axis=1)
+        values = [v]
         for t in reversed(range(horizon)):
             if weights is not None:
                 walk.improve(weights[t], v, controller, t)
             v = walk.value(v, controller, t)
-        return self.begun(problem, controller, v, weights is not None)
+            values.append(v)
+        kept = np.array(values[::-1]) if keep else None
+        return ended(problem, controller, v, kept, improve=weights is not None)
 
-    @staticmethod
-    def begun(
-        problem: Problem, controller: Controller, v: Array, improve: bool
-    ) -> tuple[Controller, Array]:
-        """The controller with its best first nodes if ``improve``, and its returns (M,)."""
-        if improve:
-            G = np.matmul(v, problem.start()[:, :, None])[:, :, 0]
-            controller = controller._replace(first=_best(G, controller.first).astype(np.uint8))
-        return controller, problem.returns(v[np.arange(len(v)), controller.first])
+
+def begun(problem: Problem, horizon: int, controller: Controller) -> Array:
+    """(T, S, N, M) b at the first step, 0 later."""
+    S = problem.n_states
+    b = aligned(horizon, S, controller.n_nodes, problem.n_models)
+    b[:] = 0.0
+    b[0, np.arange(S), controller.first] = problem.start()
+    return b
+
+
+def ended(
+    problem: Problem, controller: Controller, v: Array, values: Array | None, *, improve: bool
+) -> NodeValues:
+    """The end of a backward pass with v (S, N, M), with the best first nodes if ``improve``."""
+    if improve:
+        G = np.matmul(v, problem.start()[:, :, None])[:, :, 0]
+        controller = controller._replace(first=_best(G, controller.first).astype(np.uint8))
+    returns = problem.returns(v[np.arange(len(v)), controller.first])
+    return NodeValues(controller, returns, values)
 
 
 class _Walk:

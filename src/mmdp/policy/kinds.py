@@ -31,6 +31,11 @@ class PolicyKind:
     title: ClassVar[str]  # what a decision depends on, as the end of a sentence
     endless: ClassVar[bool] = False  # whether there is no last decision
 
+    @property
+    def effort(self) -> float:
+        """About how many times the work of a solve without memory it takes."""
+        return 1.0
+
     @classmethod
     def by_name(cls) -> Self:
         """The kind that its name alone stands for."""
@@ -52,7 +57,7 @@ class PolicyKind:
         """The arrays to plan on."""
         return model.problem
 
-    def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> ExactPolicy:
+    def policy_of(self, model: MMDP, table: Any) -> ExactPolicy:
         """The policy that a method's table stands for, with the labels of ``model``."""
         raise NotImplementedError
 

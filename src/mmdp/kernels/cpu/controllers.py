@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from mmdp.kernels.controller import Controller, Nodes
+from mmdp.kernels.controller import Controller, Nodes, NodeValues
 from mmdp.kernels.cpu import steps
 from mmdp.kernels.cpu.jit import FAST, jit
 from mmdp.kernels.cpu.passes import Ground, choose, dot, mass
 from mmdp.kernels.cpu.rows import row_sum
 from mmdp.kernels.cpu.steps import done, take
 from mmdp.kernels.cpu.threads import Team
-from mmdp.kernels.numpy_controllers import NumpyControllers
+from mmdp.kernels.numpy_controllers import begun, ended
 from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned
 
 _U = np.uint64
+Edges = npt.NDArray[np.int64]
 
 
 class _State(NamedTuple):
@@ -25,7 +28,7 @@ class _State(NamedTuple):
     actions: IntArray  # (T, S, N)
     moves: Nodes  # (T, S, N, S')
     b: Array  # (T, S * N, M), or empty if nothing is improved
-    v: Array  # (2, S * N, M) used in turn
+    v: Array  # (T + 1, S * N, M), or 2 steps used in turn
 
 
 class _Scratch(NamedTuple):
@@ -91,7 +94,7 @@ def _back(marks, rank, edges, x, c, w):  # type: ignore[no-untyped-def]
             return
         t = horizon - 1 - step
         p, r = x.p[t if len(x.p) > 1 else 0], x.r[t if len(x.r) > 1 else 0]
-        v_next, v = c.v[(t + 1) % 2], c.v[t % 2]
+        v_next, v = c.v[(t + 1) % len(c.v)], c.v[t % len(c.v)]
         for s in range(edges[piece], edges[piece + 1]):
             for n in range(n_nodes):
                 row = s * n_nodes + n
@@ -108,49 +111,78 @@ def _back(marks, rank, edges, x, c, w):  # type: ignore[no-untyped-def]
 
 
 @jit(**FAST)
-def _fore(lo, hi, x, c):  # type: ignore[no-untyped-def]
-    """b of the models lo..hi."""
-    horizon, n_states, n_nodes = c.actions.shape
+def _improve(t, lo, hi, x, c, w):  # type: ignore[no-untyped-def]
+    """The joint step at t in the states lo..hi."""
+    n_nodes = len(w.D)
+    for row in range(lo * n_nodes, hi * n_nodes):
+        if mass(c.b[t, row], _U(0), _U(len(w.c))) > 0.0:
+            _joint_step(t, row // n_nodes, row % n_nodes, x, c.b[t, row], c.v[t + 1], c, w)
+
+
+@jit(**FAST)
+def _push(t, lo, hi, x, c):  # type: ignore[no-untyped-def]
+    """b of the models lo..hi at t + 1."""
+    n_states, n_nodes = c.actions.shape[1:]
     n_actions = x.allowed.shape[2]
     lo, hi = _U(lo), _U(hi)
-    for t in range(horizon - 1):
-        p, b, after = x.p[t if len(x.p) > 1 else 0], c.b[t], c.b[t + 1]
-        for s in range(n_states):
-            for n in range(n_nodes):
-                row = s * n_nodes + n
-                if mass(b[row], lo, hi) == 0.0:
-                    continue
-                start = s * n_actions + c.actions[t, s, n]
-                for k in range(x.indptr[start], x.indptr[start + 1]):
-                    i = _U(x.indices[k] * n_nodes + c.moves[t, s, n, x.indices[k]])
-                    for m in range(lo, hi):
-                        after[i, m] += p[k, m] * b[row, m]
+    p, b, after = x.p[t if len(x.p) > 1 else 0], c.b[t], c.b[t + 1]
+    for s in range(n_states):
+        for n in range(n_nodes):
+            row = s * n_nodes + n
+            if mass(b[row], lo, hi) == 0.0:
+                continue
+            start = s * n_actions + c.actions[t, s, n]
+            for k in range(x.indptr[start], x.indptr[start + 1]):
+                i = _U(x.indices[k] * n_nodes + c.moves[t, s, n, x.indices[k]])
+                for m in range(lo, hi):
+                    after[i, m] += p[k, m] * b[row, m]
 
 
-class CpuControllers(NumpyControllers):
+def _improve_part(
+    t: int, edges: Edges, ground: Ground, state: _State, scratch: list[_Scratch], i: int
+) -> None:
+    _improve(t, edges[i], edges[i + 1], ground, state, scratch[i])
+
+
+def _push_part(t: int, edges: Edges, ground: Ground, state: _State, i: int) -> None:
+    _push(t, edges[i], edges[i + 1], ground, state)
+
+
+class CpuControllers:
     """The controllers part of the CPU kernel."""
 
     def _team(self, work: int) -> Team:
         raise NotImplementedError
 
-    def node_weights(self, problem: Problem, horizon: int, controller: Controller) -> Array:
-        x, (S, N), M = problem, controller.actions.shape[1:], problem.n_models
-        b = aligned(horizon, S * N, M)
-        b[:] = 0.0
-        b[0, np.arange(S) * N + controller.first] = x.start()
-        state, ground = _state(x, horizon, controller, b), Ground.of(x)
-        team = self._team(len(x.indices) * M * N // x.n_actions)
-        ends = steps.edges(M, min(len(team), M))
-        team.each(lambda i: _fore(ends[i], ends[i + 1], ground, state), range(len(ends) - 1))
-        return b.reshape(horizon, S, N, M)
+    def node_weights(
+        self, problem: Problem, horizon: int, controller: Controller, values: Array | None = None
+    ) -> tuple[Controller, Array]:
+        x, N = problem, controller.n_nodes
+        controller = controller if values is None else controller.copy()
+        b = begun(x, horizon, controller)
+        work = len(x.indices) * x.n_models * N
+        team = self._team(work // x.n_actions if values is None else work * N)
+        state, ground = _state(x, controller, b, values), Ground.of(x)
+        scratch = [_Scratch.of(x, N) for _ in range(len(team))]
+        states, models = (steps.edges(size, len(team)) for size in (x.n_states, x.n_models))
+        every = range(len(team))
+        for t in range(horizon):
+            if values is not None:
+                team.each(partial(_improve_part, t, states, ground, state, scratch), every)
+            if t + 1 < horizon:
+                team.each(partial(_push_part, t, models, ground, state), every)
+        return controller, b
 
     def node_values(
-        self, problem: Problem, horizon: int, controller: Controller, weights: Array | None = None
-    ) -> tuple[Controller, Array]:
+        self, problem: Problem, horizon: int, controller: Controller,
+        weights: Array | None = None, *, keep: bool = False,
+    ) -> NodeValues:  # fmt: skip
         x, (S, N), M = problem, controller.actions.shape[1:], problem.n_models
-        b = np.empty((0, 1, M)) if weights is None else weights.reshape(horizon, S * N, M)
-        improved = controller if weights is None else controller.copy()
-        state, ground = _state(x, horizon, improved, b), Ground.of(x)
+        x.check(horizon)
+        controller = controller if weights is None else controller.copy()
+        v = aligned(horizon + 1 if keep else 2, S, N, M)
+        v[horizon % len(v)] = x.terminal[:, None]
+        state, ground = _state(x, controller, weights, v), Ground.of(x)
         work = len(x.indices) * M * N * (1 if weights is None else N)
         team = self._team(work)
         edges = steps.edges(S, steps.pieces(len(team)))
@@ -159,14 +191,15 @@ class CpuControllers(NumpyControllers):
             team, work,
             lambda marks, rank: _back(marks, rank, edges, ground, state, scratch[rank]),
         )  # fmt: skip
-        return self.begun(x, improved, state.v[0].reshape(S, N, M), weights is not None)
+        return ended(x, controller, v[0], v if keep else None, improve=weights is not None)
 
 
-def _state(x: Problem, horizon: int, controller: Controller, b: Array) -> _State:
-    """The arrays as the compiled code takes them."""
-    x.check(horizon)
-    (S, N), M = controller.actions.shape[1:], x.n_models
-    v = aligned(2, S * N, M)
-    v[horizon % 2] = np.repeat(x.terminal, N, axis=0)
-    actions = np.require(controller.actions, np.int32, ["C", "W"])
-    return _State(actions, np.require(controller.moves, np.uint8, ["C", "W"]), b, v)
+def _state(x: Problem, controller: Controller, b: Array | None, v: Array | None) -> _State:
+    """The arrays as the compiled code takes them, with rows s * N + n."""
+    rows, M = x.n_states * controller.n_nodes, x.n_models
+    nothing = np.empty((0, rows, M))
+    return _State(
+        np.require(controller.actions, np.int32, ["C", "W"]),
+        np.require(controller.moves, np.uint8, ["C", "W"]),
+        *(nothing if part is None else part.reshape(-1, rows, M) for part in (b, v)),
+    )
