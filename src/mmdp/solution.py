@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.policy import Markov, MarkovPolicy, PolicyKind
-from mmdp.words import at_most_percent, figures
+from mmdp.words import at_most_percent, figures, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -260,6 +260,32 @@ class Solution:
         return None if self.certificate is None else self.certificate.gap(self.value)
 
     @property
+    def outcome(self) -> str:
+        """How the solve ended and what that proves, in words."""
+        if self.status is Status.LOCAL_OPTIMUM:
+            return f"no {self.provenance.policy.change} improves it"
+        return self.status.value
+
+    @property
+    def price(self) -> float | None:
+        """(unrestricted - value) / |value|: what a restricted kind of policy costs.
+
+        ``details["unrestricted"]`` is the value of the best policy found without the
+        restriction. None if the policy is not restricted. Since ``bound`` holds without the
+        restriction too, ``gap`` is the most that it can cost.
+        """
+        free = self.details.get("unrestricted")
+        return None if free is None else gap(free, self.value)
+
+    @property
+    def price_told(self) -> str:
+        """The price in a sentence; empty if the policy is not restricted."""
+        if self.price is None:
+            return ""
+        most = "" if self.gap is None else f", at most {at_most_percent(self.gap)}"
+        return f"being {self.provenance.policy.name} costs {percent(self.price)}{most}"
+
+    @property
     def evpi(self) -> float:
         """Oracle's value minus this policy's: at most this much is gained by knowing the model.
 
@@ -277,6 +303,13 @@ class Solution:
     def method(self) -> str:
         return self.provenance.method
 
+    @property
+    def title(self) -> str:
+        """The method, the horizon, and the kind of policy if it is not the usual one."""
+        source = self.provenance
+        kind = "" if source.policy.name in ("markov", "belief") else f", {source.policy.name}"
+        return f"{source.method}, horizon {source.horizon}{kind}"
+
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table (see :meth:`MarkovPolicy.to_frame`)."""
         if not isinstance(self.policy, MarkovPolicy):
@@ -286,17 +319,19 @@ class Solution:
     def __repr__(self) -> str:
         value, most = figures([self.value, self.bound], up=[1])
         lines = [
-            f"Solution({self.method}, horizon {self.provenance.horizon})",
+            f"Solution({self.title})",
             f"  value       {value}",
         ]
         proof = ""
         if self.certificate is not None and self.gap is not None:
             lines.append(f"  at most     {most} (gap {at_most_percent(self.gap)})")
             proof = f" (proof {self.certificate.seconds:.3g} s)"
+        if self.price is not None:
+            lines.append(f"  price       {self.price_told}")
         lines += [
             f"  over models sd {self.evaluation.sd:,.6g}, worst {self.evaluation.worst:,.6g}, "
             f"CVaR 10% {self.evaluation.cvar(0.1):,.6g}",
-            f"  status      {self.status.name}: {self.status.value}",
+            f"  status      {self.status.name}: {self.outcome}",
             f"  iterations  {self.iterations}, {self.seconds:.3g} s{proof}, "
             f"{self.provenance.backend}",
         ]

@@ -176,7 +176,7 @@ class Comparison:
             }  # fmt: skip
         return row | {
             "iterations": solution.iterations, "seconds": solution.seconds,
-            "status": solution.status.name, "status_text": solution.status.value,
+            "status": solution.status.name, "status_text": solution.outcome,
         }  # fmt: skip
 
     def _tested(self, method: Method, solution: Solution, test: MMDP) -> Evaluation:

@@ -169,7 +169,7 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
         "bound_method": None if proven is None else proven.method,
         "bounds": None if proven is None else proven.bounds,
         "status": solution.status.name,
-        "status_text": solution.status.value, "iterations": solution.iterations,
+        "status_text": solution.outcome, "iterations": solution.iterations,
         "seconds": solution.seconds,
         "bound_seconds": None if proven is None else proven.seconds,
         "options": options, "seed": source.seed,
@@ -199,7 +199,7 @@ def proof(solution: Solution) -> str:
 
 def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
     introduce(data, model)
-    show_facts(f"{solution.method}, horizon {solution.provenance.horizon}", _facts(solution))
+    show_facts(solution.title, _facts(solution))
     if solution.certificate is not None:
         print(textwrap.fill(proof(solution), WIDTH))
     if out is not None:
@@ -226,7 +226,7 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
     if found.errors is not None:
         facts[0] = ("value", f"{facts[0][1]} ± {errors([found.stderr])[0]}")
     facts += [
-        ("status", f"{solution.status.name}: {solution.status.value}"),
+        ("status", f"{solution.status.name}: {solution.outcome}"),
         ("iterations", f"{solution.iterations:,}"),
         ("seconds", f"{clock(solution.seconds)} ({solution.provenance.backend})"),
     ]

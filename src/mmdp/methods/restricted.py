@@ -49,7 +49,9 @@ def ascend(context: Context, options: CADP) -> Outcome:
         x, T, tables(), tol=options.tol, max_sweeps=options.max_iterations, sweeps=sweeps,
         rows=rows_of(context), watch=context.record,
     )  # fmt: skip
-    outcome, _ = start.best_of(ends, names, sweeps)
+    outcome, best = start.best_of(ends, names, sweeps)
+    if outcome.trace and names[next(i for i, end in enumerate(ends) if end is best)] != "wsu":
+        outcome = replace(outcome, trace=outcome.trace[1:])  # the start was not of this kind
     return priced(context, outcome, free[0])
 
 

@@ -29,6 +29,7 @@ class PolicyKind:
 
     name: ClassVar[str]
     title: ClassVar[str]  # what a decision depends on, as the end of a sentence
+    change: ClassVar[str] = "change of the action"  # what a local maximum has no better one of
     endless: ClassVar[bool] = False  # whether there is no last decision
 
     @property

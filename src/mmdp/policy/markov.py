@@ -27,6 +27,7 @@ class Markov(PolicyKind):
 
     name: ClassVar[str] = "markov"
     title: ClassVar[str] = "the time and the state"
+    change: ClassVar[str] = "change of the action in a single state and time"
 
     def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> MarkovPolicy:
         if table.ndim == 2:

@@ -48,6 +48,7 @@ class Tied(Markov):
 
     name: ClassVar[str] = "tied"
     title: ClassVar[str] = "the time and the group of the state"
+    change: ClassVar[str] = "change of the action in a single group and time"
 
     def __post_init__(self) -> None:
         if isinstance(self.groups, (str, Path)):
@@ -118,6 +119,7 @@ class Monotone(Markov):
 
     name: ClassVar[str] = "monotone"
     title: ClassVar[str] = "the time and the state, never lower in a higher state"
+    change: ClassVar[str] = "other monotone rule at a single time"
 
     def chains(self, model: MMDP) -> list[Ints]:
         """The states of each chain, from the lowest to the highest."""
@@ -172,6 +174,7 @@ class Fixed(Markov):
 
     name: ClassVar[str] = "fixed"
     title: ClassVar[str] = "the time and the state, with some decisions given"
+    change: ClassVar[str] = "change of the action in a single free state and time"
 
     @classmethod
     def by_name(cls) -> Self:

@@ -239,7 +239,7 @@ class Facts:
     ) -> Row:
         if solution is None:
             return Row(name, found, tested, None, "")
-        return Row(name, found, tested, solution.seconds, solution.status.value)
+        return Row(name, found, tested, solution.seconds, solution.outcome)
 
     def _oracle_row(self) -> Row:
         own = Evaluation(self.oracle, self.model.weights, _oracle=lambda: self.oracle)
