@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from mmdp.io import load_policy as load_policy
     from mmdp.io import save as save
     from mmdp.io import save_policy as save_policy
+    from mmdp.measures import value_of_memory as value_of_memory
     from mmdp.posterior import fit as fit
     from mmdp.posterior import from_draws as from_draws
 
@@ -106,6 +107,7 @@ __all__ = [
     "simulate",
     "solve",
     "testing",
+    "value_of_memory",
 ]  # fmt: skip
 
 _MODULES = {
@@ -113,7 +115,7 @@ _MODULES = {
 }  # fmt: skip  # loaded on first use: they import pandas etc.
 _ELSEWHERE = {
     "fit": "posterior", "from_draws": "posterior", "load": "io", "load_policy": "io",
-    "save": "io", "save_policy": "io",
+    "save": "io", "save_policy": "io", "value_of_memory": "measures",
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from mmdp.policy import (
     ExactPolicy,
     Markov,
     MarkovPolicy,
+    MemoryPolicy,
     Planner,
     PolicyKind,
     read_kind,
@@ -62,8 +63,9 @@ def solve(
         :func:`mmdp.methods.capabilities` lists the names and what each method can do.
     policy
         What a decision may depend on: ``"markov"`` (the time and the state),
-        :class:`mmdp.Tied`, :class:`mmdp.Monotone` or :class:`mmdp.Fixed`. By default what the
-        method finds first, which is ``"markov"`` for most.
+        :class:`mmdp.Memory` (a few nodes too), :class:`mmdp.Tied`, :class:`mmdp.Monotone` or
+        :class:`mmdp.Fixed`. By default what the method finds first, which is ``"markov"`` for
+        most.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
     seed
@@ -289,8 +291,11 @@ def _certified(
         return dataclasses.replace(solution, certificate=own or known)
     limit = None if certify is True else float(certify)
     try:
+        # the bounds on Markov policies do not hold for those that remember
+        remembers = isinstance(solution.policy, MemoryPolicy)
         found = bound(
-            model, solution.provenance.horizon, time_limit=limit, incumbent=solution,
+            model, solution.provenance.horizon, "pairs" if remembers else "best",
+            time_limit=limit, incumbent=solution.value if remembers else solution,
             backend=backend,
         )  # fmt: skip
     except KeyboardInterrupt:  # before any bound was found: the policy is kept

@@ -444,14 +444,11 @@ def _without_twins(
         return None
     number = np.zeros(N, np.uint8)  # nodes that are never entered stand for the first
     number[alive] = np.searchsorted(kept, name[alive])
-    t, s = np.indices(used.shape[:2])
     # of each group the member that is used there
     member = np.stack([(used & (name == n)).argmax(axis=2) for n in kept], axis=2)
-    place = (
-        t[:, :, None],
-        s[:, :, None],
-        np.where(used[t[:, :, None], s[:, :, None], member], member, kept),
-    )
+    member = np.where(np.take_along_axis(used, member, 2), member, kept)
+    t, s = (x[..., None] for x in np.ogrid[: len(used), : used.shape[1]])
+    place = t, s, member
     return Controller(
         controller.actions[place], number[controller.moves[place]], number[controller.first]
     )
