@@ -43,7 +43,9 @@ def examples() -> dict[str, Any]:
     rewards = model().rewards
     kernel = mmdp.kernels.get("numpy")
     made: dict[str, Any] = {
-        "MMDP": model(), "MarkovPolicy": found.policy, "Solution": found,
+        "MMDP": model(), "MarkovPolicy": found.policy,
+        "Memory": mmdp.Memory(2), "Solution": found,
+        "MemoryPolicy": mmdp.solve(model(), 4, policy=mmdp.Memory(2)).policy,
         "Evaluation": mmdp.evaluate(found, model()), "Provenance": found.provenance,
         "Status": found.status, "Bound": mmdp.bound(model(), 4, "oracle"),
         "Progress": mmdp.Progress("cadp", 1, 2.0, 3.0, 4.0, 5.0, 6),

@@ -36,7 +36,16 @@ from mmdp.objective import (
     VaR,
     WorstCase,
 )
-from mmdp.policy import Fixed, MarkovPolicy, Monotone, Planner, PolicyKind, Tied
+from mmdp.policy import (
+    Fixed,
+    MarkovPolicy,
+    Memory,
+    MemoryPolicy,
+    Monotone,
+    Planner,
+    PolicyKind,
+    Tied,
+)
 from mmdp.simulate import simulate
 from mmdp.solution import Evaluation, Provenance, Solution, Status
 from mmdp.solve import evaluate, gradient, model_weights, solve
@@ -56,6 +65,7 @@ if TYPE_CHECKING:
     from mmdp.io import save_policy as save_policy
     from mmdp.measures import frontier as frontier
     from mmdp.measures import mixture as mixture
+    from mmdp.measures import value_of_memory as value_of_memory
     from mmdp.posterior import fit as fit
     from mmdp.posterior import from_draws as from_draws
 
@@ -81,6 +91,8 @@ __all__ = [
     "MarkovPolicy",
     "Mean",
     "MeanCVaR",
+    "Memory",
+    "MemoryPolicy",
     "Mirror",
     "MixTS",
     "Monotone",
@@ -119,6 +131,7 @@ __all__ = [
     "simulate",
     "solve",
     "testing",
+    "value_of_memory",
 ]  # fmt: skip
 
 _MODULES = {
@@ -127,6 +140,7 @@ _MODULES = {
 _ELSEWHERE = {
     "fit": "posterior", "from_draws": "posterior", "frontier": "measures", "load": "io",
     "load_policy": "io", "mixture": "measures", "save": "io", "save_policy": "io",
+    "value_of_memory": "measures",
 }  # fmt: skip
 
 

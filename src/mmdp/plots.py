@@ -435,6 +435,32 @@ def methods_comparison(
     return axis
 
 
+def value_of_memory(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
+    """Value by nodes, between the lines of the belief rollout, the bound and Oracle.
+
+    ``frame`` is what :func:`mmdp.value_of_memory` returns.
+    """
+    axis = axis or new_axis()
+    found = frame[frame["nodes"].notna()]
+    axis.plot(
+        found["nodes"], found["value"], color=COLOURS[0], marker="o", linewidth=1.8,
+        label="best policy found",
+    )  # fmt: skip
+    rest = frame[frame["nodes"].isna()]
+    for i, name in enumerate(rest["policy"]):
+        value, error = (float(rest[column].iloc[i]) for column in ("value", "stderr"))
+        colour, style = COLOURS[i + 1], ("-", "--", ":")[i % 3]
+        axis.axhline(value, color=colour, linestyle=style, label=name)
+        if error > 0:
+            axis.axhspan(value - 2 * error, value + 2 * error, color=colour, alpha=0.15, lw=0)
+    axis.set_xticks(found["nodes"], [f"{n:.0f}" for n in found["nodes"]])
+    axis.set_xlabel("nodes of memory (1: none)")
+    axis.set_ylabel("mean return")
+    axis.legend(frameon=False, fontsize=9)
+    axis.grid(axis="y", alpha=0.3)
+    return axis
+
+
 # ------------------------------------------------------------------ files
 def png(axis: Axes, dpi: int = 150) -> bytes:
     """The axis' figure as PNG bytes."""

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from mmdp import kernels
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
-from mmdp.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
+from mmdp.kernels.planner import ACTIONS, NODES, PROBABILITIES, PlannerTables
 from mmdp.methods.base import Context, Stop
 from mmdp.methods.belief import EPISODES, BeliefPlanner, passes_of
 from mmdp.model import MMDP
-from mmdp.policy import ExactPolicy, MarkovPolicy, Planner
+from mmdp.policy import ExactPolicy, MarkovPolicy, MemoryPolicy, Planner
 from mmdp.solution import Evaluation
 from mmdp.support import check_memory
 from mmdp.validate import check_seed, check_whole
@@ -58,7 +58,7 @@ def simulate(
     >>> abs(report.mean - 2.0) < 4 * report.stderr
     True
     """
-    if isinstance(policy, Planner) and not isinstance(policy, BeliefPlanner):
+    if isinstance(policy, Planner) and not isinstance(policy, (BeliefPlanner, MemoryPolicy)):
         return _simulate_plainly(policy, model, episodes, seed)
     made, horizon = _tables_of(policy, model)
     count = _episodes_of(policy, model, episodes)
@@ -148,6 +148,9 @@ def _tables_of(policy: ExactPolicy | Planner, model: MMDP) -> tuple[PlannerTable
         else:
             made = PlannerTables(PROBABILITIES, model.problem, probabilities=table)
         return made, policy.horizon
+    if isinstance(policy, MemoryPolicy):
+        policy.check(model)
+        return PlannerTables(NODES, model.problem, controller=policy.controller), policy.horizon
     if not isinstance(policy, BeliefPlanner):
         raise InputError(
             f"simulate() takes a MarkovPolicy or a planner from solve(), not "

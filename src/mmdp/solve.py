@@ -14,6 +14,7 @@ from mmdp._version import __version__
 from mmdp.bounds.envelope import check_bounded
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
+from mmdp.kernels.controller import Controller
 from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
 from mmdp.methods.base import Stop
 from mmdp.methods.belief import BeliefPlanner
@@ -25,6 +26,7 @@ from mmdp.policy import (
     ExactPolicy,
     Markov,
     MarkovPolicy,
+    MemoryPolicy,
     Planner,
     PolicyKind,
     read_kind,
@@ -69,8 +71,9 @@ def solve(
         those of the objective; its ``evaluation`` has the mean.
     policy
         What a decision may depend on: ``"markov"`` (the time and the state),
-        :class:`mmdp.Tied`, :class:`mmdp.Monotone` or :class:`mmdp.Fixed`. By default what the
-        method finds first, which is ``"markov"`` for most.
+        :class:`mmdp.Memory` (a few nodes too), :class:`mmdp.Tied`, :class:`mmdp.Monotone` or
+        :class:`mmdp.Fixed`. By default what the method finds first, which is ``"markov"`` for
+        most.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
     seed
@@ -106,7 +109,8 @@ def solve(
     check_seed(seed)
     kind.check(model, steps)
     check_extent(model.problem, steps, chosen.bytes_held(model.problem, steps))
-    kernel = kernels.get(backend, model.problem, steps, passes=chosen.passes(model.problem, steps))
+    passes = chosen.passes(model.problem, steps) * kind.effort
+    kernel = kernels.get(backend, model.problem, steps, passes=passes)
     context = Context(
         model, steps, kernel, method=chosen.name, kind=kind, objective=maximised, seed=seed,
         time_limit=time_limit, callback=callback,
@@ -250,7 +254,7 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     if isinstance(outcome.policy, BeliefPlanner):
         outcome = _simulated(outcome, context)
     returns, policy = outcome.returns, outcome.policy
-    if isinstance(policy, np.ndarray):
+    if isinstance(policy, (np.ndarray, Controller)):
         policy = context.kind.policy_of(context.model, policy)
     if returns is None:
         assert isinstance(policy, ExactPolicy)
@@ -303,8 +307,11 @@ def _certified(
         return dataclasses.replace(solution, certificate=own or known)
     limit = None if certify is True else float(certify)
     try:
+        # the bounds on Markov policies do not hold for those that remember
+        remembers = isinstance(solution.policy, MemoryPolicy)
         found = bound(
-            model, solution.provenance.horizon, time_limit=limit, incumbent=solution,
+            model, solution.provenance.horizon, "pairs" if remembers else "best",
+            time_limit=limit, incumbent=solution.value if remembers else solution,
             backend=backend, objective=solution.objective,
         )  # fmt: skip
     except KeyboardInterrupt:  # before any bound was found: the policy is kept

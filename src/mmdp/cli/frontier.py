@@ -93,5 +93,6 @@ def _show(found: Frontier) -> None:
     if frame["gap"].notna().any():
         columns.append(("gap at most", [at_most_percent(gap) for gap in frame["gap"]]))
     names, cells = zip(*columns, strict=True)
-    print(f"horizon {found.points[0].provenance.horizon}, tail: mean of the worst {100 * found.tail:g}%")
+    horizon = found.points[0].provenance.horizon
+    print(f"horizon {horizon}, tail: mean of the worst {100 * found.tail:g}%")
     show_table(names, list(zip(*cells, strict=True)))

@@ -33,7 +33,13 @@ from mmdp.cli.options import (
 from mmdp.cli.types import Count, Name, OutFile, Seconds
 from mmdp.errors import InputError
 from mmdp.interrupts import Interrupts
-from mmdp.methods.table import METHODS, able, check_gives_table, check_maximises
+from mmdp.methods.table import (
+    METHODS,
+    able,
+    check_gives_table,
+    check_maximises,
+    markov_policy,
+)
 from mmdp.objective import Mean, Objective
 from mmdp.words import at_most_percent, clock, counted, either, errors, figures
 
@@ -86,7 +92,8 @@ class Deciding:
                 f"--init {self.init}: no start and no file has this name; "
                 f"choose {either([*STARTS, 'a policy file'])}"
             )
-        return self.build(init=mmdp.load_policy(self.init, model))
+        given = markov_policy(mmdp.load_policy(self.init, model), "--init starts from")
+        return self.build(init=given)
 
 
 @command(
@@ -96,6 +103,7 @@ class Deciding:
     "mmdp solve data/riverswim -T 50 --certify 30",
     "mmdp solve data/riverswim -T 50 --objective cvar:0.1 --certify 10",
     "mmdp solve data/hiv -T 5 --method exact --time-limit 60",
+    "mmdp solve data/riverswim -T 50 --memory 3 --out chart.csv",
 )
 @options.data
 @options.horizon
@@ -109,6 +117,10 @@ class Deciding:
     "without memory could be.",
 )  # fmt: skip
 @options.objective
+@option(
+    "--memory", type=int, metavar="N", heading=DECIDING,
+    help="Let the policy remember: a flow chart of at most N nodes.",
+)  # fmt: skip
 @takes(Deciding)
 @takes(Running)
 @options.as_json
@@ -117,8 +129,8 @@ class Deciding:
 @takes(Loading)
 def solve(
     data: Path, horizon: int | None, out: Path | None, certify: float | None,
-    objective: Objective, deciding: Deciding, running: Running, as_json: bool, quiet: bool,
-    split: str, loading: Loading,
+    objective: Objective, memory: int | None, deciding: Deciding, running: Running, as_json: bool,
+    quiet: bool, split: str, loading: Loading,
 ) -> int:  # fmt: skip
     """Compute one policy for all models of DATA.
 
@@ -146,8 +158,9 @@ def solve(
     solving = f"solving with {deciding.method}"
     with Working(solving, quiet=silent) as working, Interrupts() as interrupts:
         solution = mmdp.solve(
-            model, horizon, method, **dataclasses.asdict(running), certify=certify or False,
-            callback=working.progress, objective=objective,
+            model, horizon, method, objective=objective,
+            policy=None if memory is None else mmdp.Memory(memory),
+            **dataclasses.asdict(running), certify=certify or False, callback=working.progress,
         )  # fmt: skip
     if out is not None:
         mmdp.save_policy(solution, out)
@@ -204,6 +217,8 @@ def proof(solution: Solution) -> str:
 
 
 def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
+    import mmdp
+
     introduce(data, model)
     show_facts(solution.title, _facts(solution))
     if solution.certificate is not None:
@@ -220,6 +235,8 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
     elif solution.evaluation.errors is not None:
         episodes = counted(solution.evaluation.details["episodes"], "episode")
         print(f"simulated, {episodes} per model; a policy with memory has no table of actions")
+    elif isinstance(solution.policy, mmdp.MemoryPolicy):
+        print(f"\n{solution.policy.flow_chart().words}")
     else:
         show_policy(solution.policy, model)
 

@@ -15,7 +15,7 @@ import numpy as np
 from mmdp.errors import InputError, Remedy
 from mmdp.model import MMDP
 from mmdp.objective import Custom, as_objective
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import MarkovPolicy, MemoryPolicy
 from mmdp.solution import Bound, Solution
 
 FORMAT = "mmdp-certificate-1"
@@ -42,7 +42,7 @@ def as_document(given: Any) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def from_document(stored: Any, policy: MarkovPolicy, model: MMDP) -> Bound:
+def from_document(stored: Any, policy: MarkovPolicy | MemoryPolicy, model: MMDP) -> Bound:
     """The proven bound; refused if it is about another policy or other models."""
     try:
         if stored["format"] != FORMAT:
@@ -65,7 +65,7 @@ def from_document(stored: Any, policy: MarkovPolicy, model: MMDP) -> Bound:
     return found
 
 
-def _digest(policy: MarkovPolicy) -> str:
+def _digest(policy: MarkovPolicy | MemoryPolicy) -> str:
     """A digest of what a policy does: a table of actions, or of probabilities."""
     table = np.ascontiguousarray(policy.table)
     return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()

@@ -14,7 +14,15 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.planner import ACTIONS, PROBABILITIES, SAMPLED, TREE, VALUES, PlannerTables
+from mmdp.kernels.planner import (
+    ACTIONS,
+    NODES,
+    PROBABILITIES,
+    SAMPLED,
+    TREE,
+    VALUES,
+    PlannerTables,
+)
 from mmdp.kernels.problem import Array, Problem, at
 
 Ints = npt.NDArray[np.int64]
@@ -112,7 +120,7 @@ class _Episodes:
     keys: Keys
     counters: Keys
     beliefs: Array  # (n, M') sums to 1
-    sampled: Ints
+    sampled: Ints  # the model that is sampled, or the node of a controller
     impossible: Ints
 
 
@@ -128,7 +136,7 @@ class _Setting:
         self.cumulative = cumulative(world.p, world.indptr)
         self.places = places(world, planner.problem)
         self.tree = tree
-        self.learns = planner.mode not in (ACTIONS, PROBABILITIES)
+        self.learns = planner.mode not in (ACTIONS, PROBABILITIES, NODES)
 
     def portions(self) -> Any:
         """The episodes in portions; if they carry their beliefs on, one per model at a time."""
@@ -160,6 +168,8 @@ class _Setting:
         start = np.cumsum(world.initial)
         states = np.searchsorted(start, u * start[-1], side="right")
         live = np.arange(len(x.models))
+        if self.planner.controller is not None:
+            x.sampled[:] = self.planner.controller.first[states]
         for t in range(self.horizon):
             rows = states[live] * world.n_actions + self._actions(x, live, t, states[live])
             entries = self._next(x, live, rows, t)
@@ -172,6 +182,9 @@ class _Setting:
                 if self.next_rewards is not None:
                     rewards = at(self.next_rewards, t)[entries, x.models[live]]
                 self._observe(x, live, rows, entries, rewards, t)
+            if self.planner.controller is not None:
+                nodes = self.planner.controller.moves[t, states[live], x.sampled[live]]
+                x.sampled[live] = nodes[np.arange(len(live)), world.indices[entries]]
             states[live] = world.indices[entries]
             factor *= world.discount
         totals[live] += factor * world.terminal[states[live], x.models[live]]
@@ -194,6 +207,8 @@ class _Setting:
         plan = self.planner
         if plan.mode == ACTIONS:
             return plan.actions[t, states].astype(np.int64)
+        if plan.controller is not None:
+            return plan.controller.actions[t, states, x.sampled[live]].astype(np.int64)
         if plan.mode == PROBABILITIES:
             return _draw(plan.probabilities[t, states], self._random(x, live))
         if plan.mode == VALUES:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from mmdp.kernels.ascent import ascend
 from mmdp.kernels.numpy_bounds import NumpyBounds
+from mmdp.kernels.numpy_controllers import NumpyControllers
 from mmdp.kernels.numpy_episodes import NumpyEpisodes
 from mmdp.kernels.problem import (
     TIE,
@@ -28,7 +29,7 @@ from mmdp.kernels.problem import (
 FILLED = 0.1  # share of non-zero probabilities from which rows are treated as dense
 
 
-class NumpyKernel(NumpyBounds, NumpyEpisodes):
+class NumpyKernel(NumpyBounds, NumpyControllers, NumpyEpisodes):
     """Plain numpy and scipy; symbols as in :mod:`mmdp.kernels.problem`."""
 
     name = "numpy"

@@ -30,6 +30,7 @@ import numpy.typing as npt
 from mmdp.errors import InputError
 
 if TYPE_CHECKING:
+    from mmdp.kernels.controller import Controller, NodeValues
     from mmdp.kernels.planner import PlannerTables
 
 Array = npt.NDArray[np.float64]
@@ -252,6 +253,34 @@ class Kernel(Protocol):
 
         ``watch(policy, value)`` is called with the start and with improved policies, after every
         sweep or every few. An exception raised by it ends the ascent.
+        """
+        ...
+
+    # ------------------------------------------------------------ controllers (see controller.py)
+    def node_weights(
+        self, problem: Problem, horizon: int, controller: Controller, values: Array | None = None
+    ) -> tuple[Controller, Array]:
+        """The controller and its weights b (T, S, N, M), by a forward pass over states and nodes.
+
+        With ``values`` v (T + 1, S, N, M) of the controller the pass improves it on the way, as
+        :meth:`node_values` does; its first nodes stay.
+        """
+        ...
+
+    def node_values(
+        self, problem: Problem, horizon: int, controller: Controller,
+        weights: Array | None = None, *, keep: bool = False,
+    ) -> NodeValues:  # fmt: skip
+        """The controller and its exact returns, by a backward pass over states and nodes.
+
+        With ``weights`` b (T, S, N, M) the pass improves it on the way: in every (s, n) it takes
+        the action and the moves to next nodes that are best together,
+
+            G(a) = sum_m b_m r_m(s,a) + gamma sum_s' max_n' sum_m b_m p_m(s'|s,a) v_m(s', n'),
+
+        and at last the best first node of every state. If b is that of the controller, its
+        mean return does not fall. A tie goes to the old pair of action and moves, else to the
+        lowest; a node without weight in a state keeps what it has. ``keep``: return v too.
         """
         ...
 

@@ -6,6 +6,7 @@ The distribution of returns over models (quantiles, CVaR, regret) is in
 
 from mmdp.measures.information import evpi, evppi, information_table
 from mmdp.measures.lottery import Mixture, mixture
+from mmdp.measures.memory import value_of_memory
 from mmdp.measures.regret import regret_by_horizon
 from mmdp.measures.robustness import Stability, enough_models, stability
 from mmdp.measures.safety import Frontier, frontier
@@ -15,5 +16,6 @@ from mmdp.measures.willingness import WillingnessToPay, willingness_to_pay
 __all__ = [
     "Frontier", "Mixture", "Stability", "WillingnessToPay", "enough_models", "evpi", "evppi",
     "frontier", "information_table", "mixture", "policy_table", "regret_by_horizon", "stability",
+    "value_of_memory",
     "willingness_to_pay",
 ]  # fmt: skip

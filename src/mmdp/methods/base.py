@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from mmdp.kernels import PASSES, Kernel, Problem
 from mmdp.kernels.compiling import clock
+from mmdp.kernels.controller import Controller
 from mmdp.kernels.problem import Table
 from mmdp.model import MMDP
 from mmdp.objective import Mean, Objective
@@ -91,14 +92,14 @@ class Context:
         self.deadline = None if time_limit is None else clock() + time_limit
         self.trace: list[float] = []
         self.best_value = -np.inf
-        self.best_policy: Table | None = None
+        self.best_policy: Any = None  # a table, or a controller
         self.iterations = 0
 
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self.started
 
-    def record(self, policy: Table, value: float, *, last: bool = False) -> None:
+    def record(self, policy: Table | Controller, value: float, *, last: bool = False) -> None:
         """Note an iterate and call back; raises Stop if the time is up, unless it is the last."""
         self.trace.append(value)
         self.iterations = len(self.trace) - 1

@@ -25,8 +25,9 @@ from mmdp.methods.qmdp import QMDP
 from mmdp.methods.rollout import Rollout
 from mmdp.methods.wsu import WSU
 from mmdp.objective import Objective
-from mmdp.policy import MarkovPolicy, PolicyKind
+from mmdp.policy import MarkovPolicy, MemoryPolicy, PolicyKind
 from mmdp.solution import Solution, Status
+from mmdp.words import counted
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -140,6 +141,12 @@ def markov_policy(given: Any, purpose: str, **told: str) -> MarkovPolicy:
     """The policy of time and state that was given, or that a solution has."""
     if isinstance(given, MarkovPolicy):
         return given
+    remembers = given.policy if isinstance(given, Solution) else given
+    if isinstance(remembers, MemoryPolicy):
+        nodes = counted(remembers.n_nodes, "node")
+        raise InputError(
+            f"{purpose} a policy of time and state, and this one has {nodes} of memory"
+        )
     if not isinstance(given, Solution):
         raise InputError(
             f"{purpose} a MarkovPolicy or the Solution it comes from, not {type(given).__name__}"

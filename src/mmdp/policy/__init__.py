@@ -2,11 +2,13 @@
 
 from mmdp.policy.kinds import Belief, ExactPolicy, PolicyKind
 from mmdp.policy.markov import Markov, MarkovPolicy
+from mmdp.policy.memory import Memory, MemoryPolicy
 from mmdp.policy.planner import Planner
 from mmdp.policy.restricted import Fixed, Monotone, Tied
 from mmdp.policy.table import KINDS, read_kind
 
 __all__ = [
-    "KINDS", "Belief", "ExactPolicy", "Fixed", "Markov", "MarkovPolicy", "Monotone", "Planner",
+    "KINDS", "Belief", "ExactPolicy", "Fixed", "Markov", "MarkovPolicy", "Memory", "MemoryPolicy",
+    "Monotone", "Planner",
     "PolicyKind", "Tied", "read_kind",
 ]  # fmt: skip

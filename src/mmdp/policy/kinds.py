@@ -32,6 +32,11 @@ class PolicyKind:
     change: ClassVar[str] = "change of the action"  # what a local maximum has no better one of
     endless: ClassVar[bool] = False  # whether there is no last decision
 
+    @property
+    def effort(self) -> float:
+        """About how many times the work of a solve without memory it takes."""
+        return 1.0
+
     @classmethod
     def by_name(cls) -> Self:
         """The kind that its name alone stands for."""
@@ -53,7 +58,7 @@ class PolicyKind:
         """The arrays to plan on."""
         return model.problem
 
-    def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> ExactPolicy:
+    def policy_of(self, model: MMDP, table: Any) -> ExactPolicy:
         """The policy that a method's table stands for, with the labels of ``model``."""
         raise NotImplementedError
 

@@ -7,11 +7,12 @@ from typing import Any
 from mmdp.errors import InputError
 from mmdp.policy.kinds import Belief, PolicyKind
 from mmdp.policy.markov import Markov
+from mmdp.policy.memory import Memory
 from mmdp.policy.restricted import Fixed, Monotone, Tied
 from mmdp.words import either, suggested
 
 KINDS: dict[str, type[PolicyKind]] = {
-    kind.name: kind for kind in (Markov, Tied, Monotone, Fixed, Belief)
+    kind.name: kind for kind in (Markov, Tied, Monotone, Fixed, Memory, Belief)
 }
 
 

@@ -24,7 +24,7 @@ from mmdp.kernels.numpy_episodes import (
     places,
     uniform,
 )
-from mmdp.kernels.planner import SAMPLED, TREE, VALUES, PlannerTables
+from mmdp.kernels.planner import NODES, SAMPLED, TREE, VALUES, PlannerTables
 from mmdp.kernels.problem import Array, IntArray, Problem
 
 MODELS_AT_ONCE = 8  # models per piece of work: one cache line of p
@@ -240,7 +240,7 @@ class CpuEpisodes(NumpyEpisodes):
         self, world: Problem, next_rewards: Array | None, planner: PlannerTables, horizon: int,
         episodes: int, seed: int,
     ) -> tuple[Array, Ints]:  # fmt: skip
-        if planner.mode == TREE:  # the search takes all the time
+        if planner.mode in (TREE, NODES):  # the search takes all the time; nodes need no belief
             return super().simulate(world, next_rewards, planner, horizon, episodes, seed)
         x, n_models = world, world.n_models
         returns, impossible = np.empty((n_models, episodes)), np.zeros(n_models, dtype=np.int64)

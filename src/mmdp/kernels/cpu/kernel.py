@@ -17,6 +17,7 @@ from mmdp.kernels.ascent import ascend
 from mmdp.kernels.cpu import steps
 from mmdp.kernels.cpu.bounds import CpuBounds
 from mmdp.kernels.cpu.climb import Climb
+from mmdp.kernels.cpu.controllers import CpuControllers
 from mmdp.kernels.cpu.episodes import CpuEpisodes
 from mmdp.kernels.cpu.induction import induct
 from mmdp.kernels.cpu.passes import (
@@ -51,7 +52,7 @@ THREADS_PAY_FROM = 100_000  # multiply-adds per time step below which one thread
 MODELS_AT_ONCE = 1024  # models per block of an independent pass, so that values stay in cache
 
 
-class NumbaKernel(CpuBounds, CpuEpisodes):
+class NumbaKernel(CpuBounds, CpuControllers, CpuEpisodes):
     """Numba on the CPU.
 
     Parameters
