@@ -25,7 +25,16 @@ from mmdp.methods import (
     Rollout,
 )
 from mmdp.model import MMDP
-from mmdp.policy import Fixed, MarkovPolicy, Monotone, Planner, PolicyKind, Tied
+from mmdp.policy import (
+    Fixed,
+    MarkovPolicy,
+    Monotone,
+    Planner,
+    PolicyKind,
+    Stationary,
+    StationaryPolicy,
+    Tied,
+)
 from mmdp.simulate import simulate
 from mmdp.solution import Evaluation, Provenance, Solution, Status
 from mmdp.solve import evaluate, gradient, model_weights, solve
@@ -72,6 +81,8 @@ __all__ = [
     "Provenance",
     "Rollout",
     "Solution",
+    "Stationary",
+    "StationaryPolicy",
     "Status",
     "Tied",
     "__version__",

@@ -25,10 +25,11 @@ from mmdp.policy import (
     MarkovPolicy,
     Planner,
     PolicyKind,
+    Stationary,
     read_kind,
 )
 from mmdp.simulate import simulate
-from mmdp.solution import Bound, Evaluation, Provenance, Solution, Status
+from mmdp.solution import Bound, Evaluation, Optimum, Provenance, Solution, Status
 from mmdp.validate import check_extent, check_seed, check_time_limit
 
 Array = npt.NDArray[np.float64]
@@ -56,13 +57,15 @@ def solve(
         The multi-model MDP.
     horizon
         Number of decisions T; optional for a time-varying model, which has its own.
+        ``math.inf``: there is no last decision, and the policy is stationary.
     method
         A name, or a method with options such as ``mmdp.CADP(init="mvp", starts=16)``.
         :func:`mmdp.methods.capabilities` lists the names and what each method can do.
     policy
         What a decision may depend on: ``"markov"`` (the time and the state),
-        :class:`mmdp.Tied`, :class:`mmdp.Monotone` or :class:`mmdp.Fixed`. By default what the
-        method finds first, which is ``"markov"`` for most.
+        :class:`mmdp.Stationary` (the state alone), :class:`mmdp.Tied`, :class:`mmdp.Monotone`
+        or :class:`mmdp.Fixed`. By default what the method finds first, which is ``"markov"``
+        for most, and ``"stationary"`` if the horizon is infinite.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
     seed
@@ -91,7 +94,7 @@ def solve(
             f"solve() needs an MMDP, not {type(model).__name__}; use mmdp.load(path) for files"
         )
     chosen = _read_method(method)
-    kind = _read_kind(policy, chosen)
+    kind = _read_kind(policy, horizon, chosen)
     steps = kind.steps(model, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
@@ -204,11 +207,18 @@ def _read_method(method: str | Method) -> Method:
     return chosen
 
 
-def _read_kind(policy: str | PolicyKind | None, method: Method) -> PolicyKind:
-    """The kind of policy that is asked for, by default the first that the method finds."""
-    if policy is None:
-        return read_kind(method.policies[0]) if method.policies else Markov()
-    kind = read_kind(policy)
+def _read_kind(
+    policy: str | PolicyKind | None, horizon: float | None, method: Method
+) -> PolicyKind:
+    """The kind of policy that is asked for.
+
+    By default stationary if the horizon is infinite, else the first that the method finds.
+    """
+    endless = policy is None and horizon == math.inf
+    if policy is None and not (endless and method.policies):
+        alone = Stationary() if endless else Markov()  # Oracle's policies are of no kind
+        return read_kind(method.policies[0]) if method.policies else alone
+    kind = Stationary() if policy is None else read_kind(policy)
     check_finds(method, kind)
     return kind
 
@@ -249,8 +259,14 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     provenance = _provenance(context, _options(method))
     evaluation = _evaluation(context, returns, provenance, outcome)
     proven, certificate = outcome.details.get("bound"), None
+    kind = context.kind
     if proven is not None:
-        certificate = Bound(proven, method.name, "markov", seconds=provenance.seconds)
+        certificate = Bound(
+            proven,
+            method.name,
+            "stationary" if kind.endless else "markov",
+            seconds=provenance.seconds,
+        )
     return Solution(
         policy=policy,
         value=evaluation.mean,
@@ -283,7 +299,8 @@ def _certified(
 
     own = solution.certificate
     if solution.status is Status.OPTIMAL:
-        known = Bound(solution.value, solution.method, "markov", seconds=solution.seconds)
+        which: Optimum = "stationary" if solution.provenance.policy.endless else "markov"
+        known = Bound(solution.value, solution.method, which, seconds=solution.seconds)
         return dataclasses.replace(solution, certificate=own or known)
     limit = None if certify is True else float(certify)
     try:
@@ -336,7 +353,8 @@ def _evaluation(
     model = context.model
 
     def oracle() -> Array:
-        fresh = Context(model, context.horizon, context.kernel, method="oracle")
+        endless = context.kind if context.kind.endless else None
+        fresh = Context(model, context.horizon, context.kernel, method="oracle", kind=endless)
         found = Oracle(keep_policies=False).run(fresh).returns
         assert found is not None
         return found

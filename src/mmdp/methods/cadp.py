@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Ascent, Problem, Sweeps
-from mmdp.methods import restricted
+from mmdp.methods import restricted, stationary
 from mmdp.methods import starts as start
 from mmdp.methods.base import Context, Method, Outcome
 from mmdp.methods.polish import check_polish, polish
@@ -26,6 +26,7 @@ ASCENTS: dict[str, Callable[[Context, CADP], Outcome]] = {
     "tied": restricted.ascend,
     "monotone": restricted.ascend,
     "fixed": restricted.ascend_inside,
+    "stationary": stationary.ascend,
 }
 
 

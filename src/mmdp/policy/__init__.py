@@ -4,9 +4,10 @@ from mmdp.policy.kinds import Belief, ExactPolicy, PolicyKind
 from mmdp.policy.markov import Markov, MarkovPolicy
 from mmdp.policy.planner import Planner
 from mmdp.policy.restricted import Fixed, Monotone, Tied
+from mmdp.policy.stationary import Stationary, StationaryPolicy
 from mmdp.policy.table import KINDS, read_kind
 
 __all__ = [
     "KINDS", "Belief", "ExactPolicy", "Fixed", "Markov", "MarkovPolicy", "Monotone", "Planner",
-    "PolicyKind", "Tied", "read_kind",
+    "PolicyKind", "Stationary", "StationaryPolicy", "Tied", "read_kind",
 ]  # fmt: skip

@@ -8,10 +8,11 @@ from mmdp.errors import InputError
 from mmdp.policy.kinds import Belief, PolicyKind
 from mmdp.policy.markov import Markov
 from mmdp.policy.restricted import Fixed, Monotone, Tied
+from mmdp.policy.stationary import Stationary
 from mmdp.words import either, suggested
 
 KINDS: dict[str, type[PolicyKind]] = {
-    kind.name: kind for kind in (Markov, Tied, Monotone, Fixed, Belief)
+    kind.name: kind for kind in (Markov, Stationary, Tied, Monotone, Fixed, Belief)
 }
 
 
