@@ -44,6 +44,8 @@ from mmdp.policy import (
     Monotone,
     Planner,
     PolicyKind,
+    Stationary,
+    StationaryPolicy,
     Tied,
 )
 from mmdp.simulate import simulate
@@ -104,6 +106,8 @@ __all__ = [
     "Provenance",
     "Rollout",
     "Solution",
+    "Stationary",
+    "StationaryPolicy",
     "Status",
     "Tied",
     "VaR",

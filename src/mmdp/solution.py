@@ -33,7 +33,10 @@ class Status(enum.Enum):
     INTERRUPTED = "interrupted; the best policy so far"
 
 
-Optimum = Literal["markov", "history"]
+Optimum = Literal["markov", "history", "stationary"]
+POLICIES: dict[Optimum, str] = {
+    "history": "policy", "markov": "Markov policy", "stationary": "stationary policy",
+}  # fmt: skip
 
 
 def gap(bound: float, value: float) -> float:
@@ -52,10 +55,11 @@ class Bound:
     """A proven upper bound on the value of the best policy.
 
     ``bounds`` says which optimum: ``"history"`` bounds every policy, including those that
-    learn from what they see; ``"markov"`` bounds policies of time and state. ``value`` is
-    rounded up: it includes an allowance for floating-point error. ``objective`` is what it bounds.
-    ``seconds`` is the time that the proof took, ``model`` the :meth:`mmdp.MMDP.fingerprint` of
-    the models if it is known.
+    learn from what they see; ``"markov"`` bounds policies of time and state; ``"stationary"``
+    bounds policies of the state alone, over an infinite horizon. ``value`` is rounded up: it
+    includes an allowance for floating-point error. ``objective`` is what it bounds. ``seconds``
+    is the time that the proof took, ``model`` the :meth:`mmdp.MMDP.fingerprint` of the models if
+    it is known.
 
     >>> from mmdp import Bound
     >>> Bound(103.0, "oracle", "history").gap(100.0)
@@ -81,8 +85,8 @@ class Bound:
         return (oracle - self.value) / (oracle - value)
 
     def __repr__(self) -> str:
-        kind = "any policy" if self.bounds == "history" else "any Markov policy"
-        return f"Bound({self.value:,.10g} for {kind}; {self.method}, {self.seconds:.3g} s)"
+        which = f"any {POLICIES[self.bounds]}"
+        return f"Bound({self.value:,.10g} for {which}; {self.method}, {self.seconds:.3g} s)"
 
 
 @dataclass(frozen=True)
@@ -281,8 +285,8 @@ class Solution:
         """(unrestricted - value) / |value|: what a restricted kind of policy costs.
 
         ``details["unrestricted"]`` is the value of the best policy found without the
-        restriction. None if the policy is not restricted. Since ``bound`` holds without the
-        restriction too, ``gap`` is the most that it can cost.
+        restriction. None if the policy is not restricted. A ``bound`` on every Markov policy
+        holds without the restriction too, so ``gap`` is then the most that it can cost.
         """
         free = self.details.get("unrestricted")
         return None if free is None else gap(free, self.value)
@@ -292,7 +296,8 @@ class Solution:
         """The price in a sentence; empty if the policy is not restricted."""
         if self.price is None:
             return ""
-        most = "" if self.gap is None else f", at most {at_most_percent(self.gap)}"
+        proven = self.certificate is not None and self.certificate.bounds != "stationary"
+        most = f", at most {at_most_percent(self.gap)}" if proven and self.gap is not None else ""
         return f"being {self.provenance.policy.name} costs {percent(self.price)}{most}"
 
     @property

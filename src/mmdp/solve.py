@@ -29,6 +29,7 @@ from mmdp.policy import (
     MemoryPolicy,
     Planner,
     PolicyKind,
+    Stationary,
     read_kind,
 )
 from mmdp.simulate import simulate
@@ -61,6 +62,7 @@ def solve(
         The multi-model MDP.
     horizon
         Number of decisions T; optional for a time-varying model, which has its own.
+        ``math.inf``: there is no last decision, and the policy is stationary.
     method
         A name, or a method with options such as ``mmdp.CADP(init="mvp", starts=16)``.
         :func:`mmdp.methods.capabilities` lists the names and what each method can do.
@@ -71,9 +73,10 @@ def solve(
         those of the objective; its ``evaluation`` has the mean.
     policy
         What a decision may depend on: ``"markov"`` (the time and the state),
-        :class:`mmdp.Memory` (a few nodes too), :class:`mmdp.Tied`, :class:`mmdp.Monotone` or
-        :class:`mmdp.Fixed`. By default what the method finds first, which is ``"markov"`` for
-        most.
+        :class:`mmdp.Stationary` (the state alone), :class:`mmdp.Memory` (a few nodes too),
+        :class:`mmdp.Tied`, :class:`mmdp.Monotone` or :class:`mmdp.Fixed`. By default what the
+        method finds first, which is ``"markov"`` for most, and ``"stationary"`` if the horizon
+        is infinite.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
     seed
@@ -103,7 +106,7 @@ def solve(
         )
     chosen, maximised = _read_method(method), as_objective(objective)
     check_maximises(chosen, maximised)
-    kind = _read_kind(policy, chosen)
+    kind = _read_kind(policy, horizon, chosen)
     steps = kind.steps(model, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
@@ -217,11 +220,18 @@ def _read_method(method: str | Method) -> Method:
     return chosen
 
 
-def _read_kind(policy: str | PolicyKind | None, method: Method) -> PolicyKind:
-    """The kind of policy that is asked for, by default the first that the method finds."""
-    if policy is None:
-        return read_kind(method.policies[0]) if method.policies else Markov()
-    kind = read_kind(policy)
+def _read_kind(
+    policy: str | PolicyKind | None, horizon: float | None, method: Method
+) -> PolicyKind:
+    """The kind of policy that is asked for.
+
+    By default stationary if the horizon is infinite, else the first that the method finds.
+    """
+    endless = policy is None and horizon == math.inf
+    if policy is None and not (endless and method.policies):
+        alone = Stationary() if endless else Markov()  # Oracle's policies are of no kind
+        return read_kind(method.policies[0]) if method.policies else alone
+    kind = Stationary() if policy is None else read_kind(policy)
     check_finds(method, kind)
     return kind
 
@@ -263,9 +273,14 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     evaluation = _evaluation(context, returns, provenance, outcome)
     value = context.worth(returns)
     proven, certificate = outcome.details.get("bound"), None
+    kind = context.kind
     if proven is not None:
         certificate = Bound(
-            proven, method.name, "markov", seconds=provenance.seconds, objective=context.objective
+            proven,
+            method.name,
+            "stationary" if kind.endless else "markov",
+            seconds=provenance.seconds,
+            objective=context.objective,
         )
     return Solution(
         policy=policy,
@@ -301,8 +316,9 @@ def _certified(
     own = solution.certificate
     if solution.status is Status.OPTIMAL:
         known = Bound(
-            solution.value, solution.method, "markov", seconds=solution.seconds,
-            objective=solution.objective,
+            solution.value, solution.method,
+            "stationary" if solution.provenance.policy.endless else "markov",
+            seconds=solution.seconds, objective=solution.objective,
         )  # fmt: skip
         return dataclasses.replace(solution, certificate=own or known)
     limit = None if certify is True else float(certify)
@@ -359,7 +375,8 @@ def _evaluation(
     model = context.model
 
     def oracle() -> Array:
-        fresh = Context(model, context.horizon, context.kernel, method="oracle")
+        endless = context.kind if context.kind.endless else None
+        fresh = Context(model, context.horizon, context.kernel, method="oracle", kind=endless)
         found = Oracle(keep_policies=False).run(fresh).returns
         assert found is not None
         return found

@@ -41,6 +41,7 @@ from mmdp.methods.table import (
     markov_policy,
 )
 from mmdp.objective import Mean, Objective
+from mmdp.solution import POLICIES
 from mmdp.words import at_most_percent, clock, counted, either, errors, figures
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def proof(solution: Solution) -> str:
     assert solution.certificate is not None
     assert solution.gap is not None
     value, most = figures([solution.value, solution.bound], up=[1])
-    policy = "policy" if solution.certificate.bounds == "history" else "Markov policy"
+    policy = POLICIES[solution.certificate.bounds]
     if solution.status.name == "OPTIMAL":
         rest = f" by more than {at_most_percent(solution.gap)}" if solution.gap > PROVEN else ""
         return f"value {value}, proven optimal: no {policy} is better{rest}"

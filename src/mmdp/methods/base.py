@@ -21,6 +21,7 @@ import numpy.typing as npt
 from mmdp.kernels import PASSES, Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.controller import Controller
+from mmdp.kernels.endless import Endless
 from mmdp.kernels.problem import Table
 from mmdp.model import MMDP
 from mmdp.objective import Mean, Objective
@@ -141,16 +142,23 @@ class Context:
         """rho from the returns (M,) of the models."""
         return float(returns @ self.problem.weights)
 
+    def worths(self, returns: Array, objective: Objective | None = None) -> Array:
+        """(...) the value of the objective for candidates with returns (..., M)."""
+        chosen = objective or self.objective
+        return chosen.value(chosen.counted(returns, self.own), self.problem.weights)
+
     def worth(self, returns: Array, objective: Objective | None = None) -> float:
         """The value of the objective from the returns (M,) of the models."""
-        chosen = objective or self.objective
-        return float(chosen.value(chosen.counted(returns, self.own), self.problem.weights))
+        return float(self.worths(returns, objective))
 
     def own(self) -> Array:
         """(M,) return of each model's own optimal policy."""
         if self._own is None:
             x = self.model.problem
-            self._own = x.returns(self.kernel.backward(x, self.horizon, "own").first)
+            if self.kind.endless:
+                self._own = Endless.of(x).own().values @ x.initial
+            else:
+                self._own = x.returns(self.kernel.backward(x, self.horizon, "own").first)
         return self._own
 
     def returns(self, policy: Table) -> Array:
