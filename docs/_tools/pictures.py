@@ -63,9 +63,7 @@ def weeds(name: str) -> bytes:
     """A picture that examples/weeds.py writes."""
     script = Path(__file__).resolve().parents[2] / "examples" / "weeds.py"
     with tempfile.TemporaryDirectory() as out:
-        subprocess.run(
-            [sys.executable, str(script), out], check=True, stdout=subprocess.DEVNULL
-        )
+        subprocess.run([sys.executable, str(script), out], check=True, stdout=subprocess.DEVNULL)
         return (Path(out) / name).read_bytes()
 
 
