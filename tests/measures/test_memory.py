@@ -23,7 +23,7 @@ def test_rows_are_in_order_and_below_the_bound() -> None:
     assert recovered["Markov"] == 0
     assert recovered["belief rollout"] == 1
     assert np.isnan(recovered["Oracle"])
-    assert "4 nodes recover" in table.attrs["told"]
+    assert "; 4 nodes " in table.attrs["told"]
     axis = plots.value_of_memory(table)
     assert [text.get_text() for text in axis.get_xticklabels()] == ["1", "2", "4"]
 

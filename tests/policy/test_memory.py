@@ -140,7 +140,7 @@ def test_a_chart_says_what_is_done_believed_and_what_leads_on() -> None:
     assert f"Node 0 (start)\n  {share[0]:.0%} of the time" in words
     assert "at time 0 2: 1" in words  # action 2 in state 1 tells the models apart
     assert "believes m2 100%" in words or "believes m1 100%" in words
-    assert "→ node 1 (100%): to" in words
+    assert "→ node 1 (100%): sees" in words
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 6])

@@ -89,6 +89,9 @@ def _told(frame: pd.DataFrame, markov: float) -> str:
         f"memory gains at least {number(best - markov)} ({percent((best - markov) / abs(markov))})"
     )
     if len(with_nodes) and with_nodes["recovered"].notna().any():
-        last = with_nodes.iloc[-1]
-        told += f"; {last['policy']} recover {percent(last['recovered'])} of what a belief gains"
+        name, share = with_nodes["policy"].iloc[-1], float(with_nodes["recovered"].iloc[-1])
+        if share >= 1:
+            told += f"; {name} gain no less than the belief rollout"
+        else:
+            told += f"; {name} recover {percent(share)} of what the belief rollout gains"
     return told

@@ -222,7 +222,7 @@ class _Reader:
         mass = np.bincount(indices, self.flow[n, to], minlength=self.model.n_states)
         order = np.argsort(-mass, kind="stable")
         enough = int(np.searchsorted(np.cumsum(mass[order]), 0.8 * mass.sum())) + 1
-        return f"to {in_ranges(np.sort(order[:enough]), self.model.state_labels)}"
+        return f"sees {in_ranges(np.sort(order[:enough]), self.model.state_labels)}"
 
     def _steps(self, n: int, to: int) -> tuple[str, ...]:
         """The most frequent steps of an arrow, with their usual time."""

@@ -252,7 +252,7 @@ class MemoryPolicy:
         >>> train, _ = mmdp.domains.two_models()
         >>> policy = mmdp.solve(train, 9, policy=mmdp.Memory(nodes=2)).policy
         >>> policy.beliefs(train).round(2).tolist()
-        [[0.12, 0.88], [1.0, 0.0]]
+        [[0.9, 0.1], [0.0, 1.0]]
         """
         seen: Array = self.weights(model).sum(axis=(0, 1))
         total = seen.sum(axis=1, keepdims=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -144,8 +145,11 @@ def _improve_part(
     _improve(t, edges[i], edges[i + 1], ground, state, scratch[i])
 
 
-def _push_part(t: int, edges: Edges, ground: Ground, state: _State, i: int) -> None:
-    _push(t, edges[i], edges[i + 1], ground, state)
+def _push_part(
+    times: Iterable[int], edges: Edges, ground: Ground, state: _State, i: int
+) -> None:  # fmt: skip
+    for t in times:
+        _push(t, edges[i], edges[i + 1], ground, state)
 
 
 class CpuControllers:
@@ -166,11 +170,13 @@ class CpuControllers:
         scratch = [_Scratch.of(x, N) for _ in range(len(team))]
         states, models = (steps.edges(size, len(team)) for size in (x.n_states, x.n_models))
         every = range(len(team))
+        if values is None:  # the models are independent: no thread waits for another
+            team.each(partial(_push_part, range(horizon - 1), models, ground, state), every)
+            return controller, b
         for t in range(horizon):
-            if values is not None:
-                team.each(partial(_improve_part, t, states, ground, state, scratch), every)
+            team.each(partial(_improve_part, t, states, ground, state, scratch), every)
             if t + 1 < horizon:
-                team.each(partial(_push_part, t, models, ground, state), every)
+                team.each(partial(_push_part, (t,), models, ground, state), every)
         return controller, b
 
     def node_values(
