@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.policy import Markov, MarkovPolicy, PolicyKind
+from mmdp.policy import Markov, MarkovPolicy, PolicyKind, StationaryPolicy
 from mmdp.words import at_most_percent, figures, percent
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ class Solution:
 
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table (see :meth:`MarkovPolicy.to_frame`)."""
-        if not isinstance(self.policy, MarkovPolicy):
+        if not isinstance(self.policy, (MarkovPolicy, StationaryPolicy)):
             raise InputError(f"{self.method} has no single Markov policy to tabulate")
         return self.policy.to_frame()
 

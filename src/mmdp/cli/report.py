@@ -10,6 +10,7 @@ from mmdp.cli.console import Working, complain
 from mmdp.cli.options import Loading, Willingness, command, option, takes
 from mmdp.cli.types import PATH, Seconds
 from mmdp.errors import InputError
+from mmdp.methods.table import markov_policy
 
 
 @command(
@@ -47,7 +48,9 @@ def report(
 
     with Working(f"reading {data}") as working:
         model = loading.read(data, quiet=True)
-        given = None if policy is None else mmdp.load_policy(policy, model)
+        given = None
+        if policy is not None:
+            given = markov_policy(mmdp.load_policy(policy, model), "a report shows")
         steps = horizon if given is None or horizon is not None else given.horizon
         test = loading.read_test(data, quiet=True)
         proof, notes = None, []

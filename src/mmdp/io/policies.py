@@ -20,22 +20,25 @@ from mmdp.io.reading import Source, header, is_number, numbers, read_csv
 from mmdp.io.writing import PathLike, Writer, reason, write_all
 from mmdp.methods.table import markov_policy
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import MarkovPolicy, StationaryPolicy
 from mmdp.solution import Bound, Solution
 from mmdp.words import counted, suggested
+
+TablePolicy = MarkovPolicy | StationaryPolicy
 
 FORMAT = "mmdp-policy-1"
 COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
 
 
-def save_policy(policy: MarkovPolicy | Solution, path: PathLike) -> None:
+def save_policy(policy: TablePolicy | Solution, path: PathLike) -> None:
     """Write a policy as ``.csv``, ``.parquet`` (the table of
     :meth:`MarkovPolicy.to_frame`) or ``.json``.
 
     A solution is accepted in place of its policy; its certificate is kept too (see
     :func:`load_certificate`): inside a ``.parquet`` or ``.json`` file, and beside ``policy.csv``
     as ``policy.certificate.json``. JSON keeps everything; a table keeps what its rows say
-    (labels of actions that are never taken need the model when loading).
+    (labels of actions that are never taken need the model when loading). The table of a
+    stationary policy has no column ``time``.
 
     >>> import tempfile, pathlib, mmdp
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
@@ -44,24 +47,27 @@ def save_policy(policy: MarkovPolicy | Solution, path: PathLike) -> None:
     [[0, 1], [1, 1]]
     """
     proven, target = certificates.as_document(policy), Path(path)
-    policy = markov_policy(policy, "a policy file holds")
+    found: Any = policy.policy if isinstance(policy, Solution) else policy
+    endless = isinstance(found, StationaryPolicy)
+    row = found.row if endless else markov_policy(policy, "a policy file holds")
+    frame = found.to_frame()
     stored: dict[str, Any] = {
-        "format": FORMAT, "horizon": policy.horizon, "n_actions": policy.n_actions,
-        "states": policy.state_labels, "actions": policy.action_labels, "certificate": proven,
+        "format": FORMAT, "kind": found.kind.name, "horizon": None if endless else row.horizon,
+        "n_actions": row.n_actions,
+        "states": row.state_labels, "actions": row.action_labels, "certificate": proven,
     }  # fmt: skip
     files: dict[Path, Writer] = {}
     stale: list[Path] = []
     if target.suffix == ".csv":
-        files[target] = policy.to_frame().to_csv(index=False, lineterminator="\n")
+        files[target] = frame.to_csv(index=False, lineterminator="\n")
         if proven is not None:
             files[certificate_beside(target)] = json.dumps(proven, indent=1) + "\n"
         else:  # one of an earlier policy says nothing here
             stale.append(certificate_beside(target))
     elif target.suffix == ".json":
-        stored["policy" if policy.deterministic else "probabilities"] = policy.table.tolist()
+        stored["policy" if row.deterministic else "probabilities"] = row.table.tolist()
         files[target] = json.dumps(stored, indent=1) + "\n"
     elif target.suffix == ".parquet":
-        frame = policy.to_frame()
         files[target] = lambda file: write_parquet(frame, stored, file)
     else:
         raise InputError(
@@ -116,8 +122,10 @@ def _beside(table: Path) -> Any:
         ) from None
 
 
-def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
+def load_policy(path: PathLike, model: MMDP | None = None) -> TablePolicy:
     """Read a policy from ``.csv``, ``.parquet`` or ``.json``.
+
+    A table without a column ``time`` is a stationary policy.
 
     With ``model``, labels are matched against its labels, and the policy is checked: every
     state at every time, allowed actions only. Without it the ids of the file are used.
@@ -132,6 +140,7 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
     """
     file = Path(path)
     source, stored = Source(file), None
+    policy: TablePolicy
     if not file.is_file():
         raise InputError(f"{file}: no such file; check the path")
     if file.suffix == ".json":
@@ -146,14 +155,18 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
         frame, stored = read_parquet(file)
     else:
         raise InputError(f"{file}: unknown suffix {file.suffix!r}; known are .csv, .parquet, .json")
-    policy = _from_table(frame, source, model, stored or {})
+    if "time" in frame.columns:
+        policy = _from_table(frame, source, model, stored or {})
+    else:
+        row = _from_table(frame.assign(time=0), source, model, stored or {})
+        policy = StationaryPolicy.of_row(row)
     if model is not None:
         with source.named():
             policy.check(model)
     return policy
 
 
-def _from_json(path: Path) -> MarkovPolicy:
+def _from_json(path: Path) -> TablePolicy:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
@@ -163,13 +176,14 @@ def _from_json(path: Path) -> MarkovPolicy:
     if not (_even(stored.get("policy")) and _even(stored.get("probabilities"))):
         raise InputError(f"{path}: rows of different lengths; every time has the same states")
     try:
-        return MarkovPolicy(
+        policy = MarkovPolicy(
             stored.get("policy"),
             probabilities=stored.get("probabilities"),
             n_actions=stored.get("n_actions"),
             state_labels=stored.get("states"),
             action_labels=stored.get("actions"),
         )
+        return StationaryPolicy.of_row(policy) if stored.get("kind") == "stationary" else policy
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {reason(error)}") from None
 
@@ -239,7 +253,7 @@ def _check_columns(names: list[str], source: Source) -> None:
     told = [f"unknown column {suggested(x, COLUMNS)}" for x in names if x not in COLUMNS][:1]
     told += [f"no column {x!r}" for x in COLUMNS[:3] if x not in names][:1]
     if told:
-        source.fail(f"{'; '.join(told)}; a policy has time,state,action[,probability]")
+        source.fail(f"{'; '.join(told)}; a policy has [time,]state,action[,probability]")
 
 
 def _ids_of(
