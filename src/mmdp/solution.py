@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.objective import CVaR, Function, Mean, Objective, WorstCase, as_objective, quantile
-from mmdp.policy import Markov, MarkovPolicy, PolicyKind
+from mmdp.policy import Markov, MarkovPolicy, PolicyKind, StationaryPolicy
 from mmdp.words import at_most_percent, figures, percent
 
 if TYPE_CHECKING:
@@ -336,7 +336,7 @@ class Solution:
 
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table (see :meth:`MarkovPolicy.to_frame`)."""
-        if not isinstance(self.policy, MarkovPolicy):
+        if not isinstance(self.policy, (MarkovPolicy, StationaryPolicy)):
             raise InputError(f"{self.method} has no single Markov policy to tabulate")
         return self.policy.to_frame()
 

@@ -18,7 +18,7 @@ from mmdp.kernels.controller import Controller
 from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
 from mmdp.methods.base import Stop
 from mmdp.methods.belief import BeliefPlanner
-from mmdp.methods.table import check_finds, check_gives_table, check_maximises
+from mmdp.methods.table import check_finds, check_gives_table, check_maximises, markov_policy
 from mmdp.model import MMDP
 from mmdp.objective import Function, Objective, as_objective
 from mmdp.policy import (
@@ -175,6 +175,7 @@ def model_weights(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = 
     >>> mmdp.model_weights(mmdp.MarkovPolicy([[0, 0], [0, 0]]), one)[1].tolist()
     [[0.5, 0.5]]
     """
+    policy = markov_policy(policy, "model weights need")
     policy.check(model)
     kernel, table = _kernel(backend, model, policy), policy.table_for(model)
     b = kernel.forward(model.problem, policy.horizon, table)
@@ -191,6 +192,7 @@ def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto
     >>> mmdp.gradient(mmdp.MarkovPolicy([[0], [1]]), one).tolist()
     [[[3.5, 4.5]], [[1.0, 1.5]]]
     """
+    policy = markov_policy(policy, "the gradient needs")
     policy.check(model)
     kernel, table = _kernel(backend, model, policy), policy.table_for(model)
     b = kernel.forward(model.problem, policy.horizon, table)

@@ -15,7 +15,7 @@ import numpy as np
 from mmdp.errors import InputError, Remedy
 from mmdp.model import MMDP
 from mmdp.objective import Custom, as_objective
-from mmdp.policy import MarkovPolicy, MemoryPolicy
+from mmdp.policy import PolicyTable
 from mmdp.solution import Bound, Solution
 
 FORMAT = "mmdp-certificate-1"
@@ -32,7 +32,8 @@ def as_document(given: Any) -> dict[str, Any] | None:
     return {
         "format": FORMAT, "objective": str(given.objective), "value": given.value,
         "bound": proven.value, "bounds": proven.bounds, "method": proven.method,
-        "seconds": proven.seconds, "horizon": source.horizon, "models": proven.model,
+        "seconds": proven.seconds, "models": proven.model,
+        "horizon": None if source.policy.endless else source.horizon,
         "policy": _digest(given.policy),
         "solution": {
             "method": source.method, "options": _plain(source.options), "seed": source.seed,
@@ -42,13 +43,13 @@ def as_document(given: Any) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def from_document(stored: Any, policy: MarkovPolicy | MemoryPolicy, model: MMDP) -> Bound:
+def from_document(stored: Any, policy: PolicyTable, model: MMDP) -> Bound:
     """The proven bound; refused if it is about another policy or other models."""
     try:
         if stored["format"] != FORMAT:
             raise ValueError
         bound, value = float(stored["bound"]), float(stored["value"])
-        if not (math.isfinite(bound) and stored["bounds"] in ("markov", "history")):
+        if not (math.isfinite(bound) and stored["bounds"] in ("markov", "history", "stationary")):
             raise ValueError
         found = Bound(
             bound, str(stored["method"]), stored["bounds"], seconds=float(stored["seconds"]),
@@ -65,7 +66,7 @@ def from_document(stored: Any, policy: MarkovPolicy | MemoryPolicy, model: MMDP)
     return found
 
 
-def _digest(policy: MarkovPolicy | MemoryPolicy) -> str:
+def _digest(policy: PolicyTable) -> str:
     """A digest of what a policy does: a table of actions, or of probabilities."""
     table = np.ascontiguousarray(policy.table)
     return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()

@@ -25,8 +25,8 @@ from mmdp.kernels.numpy_kernel import transitions_of
 from mmdp.kernels.problem import Array, IntArray, Problem, Table
 
 MATRICES = 2**28  # bytes that P may take; beyond that values are iterated
-ACCURATE = 1e-14  # largest residual of iterated values, relative to the rewards
-REFINEMENTS = 6  # that reach it; the last ones meet rounding
+ACCURATE = 1e-14  # last change of iterated values, relative to the rewards
+EPS = float(np.finfo(float).eps)
 REST = 1e-4  # weight of what lies beyond the horizon at which planning by time ends
 LONGEST = 1000  # decisions of that horizon at most
 MOST_BYTES = 2**29  # that values by time, state and model may take there
@@ -118,7 +118,7 @@ class Endless:
         """The most by which floating-point error can have lowered a return."""
         x = self.problem
         largest = float(np.abs(x.r).max(initial=0.0)) / (1 - x.discount)
-        return 16 * np.finfo(float).eps * largest * (x.n_states + x.n_models) / (1 - x.discount)
+        return 16 * EPS * largest * (x.n_states + x.n_models) / (1 - x.discount)
 
     def _shares(self, policy: Table) -> Array:
         """(M or 1, S, A) probabilities of the actions."""
@@ -162,7 +162,7 @@ class Factorised(Endless):
 
 
 class Iterated(Endless):
-    """By GMRES on the entries, all models as one system, for models with many states."""
+    """By iteration on the entries, all models as one system, for models with many states."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
@@ -173,27 +173,25 @@ class Iterated(Endless):
         return self.r + self.problem.discount * np.moveaxis(self.transitions.expect(v.T, 0), 2, 0)
 
     def solve(self, policy: Table, right: Array, *, transposed: bool = False) -> Array:
-        import scipy.sparse.linalg
-
-        A = self._matrix(policy)
-        A = A.T.tocsr() if transposed else A
+        """x = right + gamma P x, again and again until nothing changes beyond rounding."""
+        step = self._discounted(policy)
+        step = step.T.tocsr() if transposed else step
         b = right.ravel()
-        x, enough = np.zeros_like(b), ACCURATE * max(float(np.abs(b).max()), 1e-300)
-        for _ in range(REFINEMENTS):
-            rest = b - A @ x
-            if np.abs(rest).max() <= enough:
-                break
-            x = x + scipy.sparse.linalg.gmres(A, rest, rtol=1e-8, restart=50)[0]
-        return x.reshape(right.shape)
+        x, largest = b, float(np.abs(b).max())
+        while True:
+            after = b + step @ x
+            change = float(np.abs(after - x).max())
+            x = after
+            if change <= ACCURATE * largest or change <= 4 * EPS * float(np.abs(x).max()):
+                return x.reshape(right.shape)
 
-    def _matrix(self, policy: Table) -> Any:
-        """(M S, M S) I - gamma P^pi, one block per model."""
+    def _discounted(self, policy: Table) -> Any:
+        """(M S, M S) gamma P^pi, one block per model."""
         import scipy.sparse
 
         x, size = self.problem, self.r.shape[0] * self.problem.n_states
         shares = np.broadcast_to(self._shares(policy), self.r.shape)
         m, k = np.nonzero(shares[:, self.state, self.action])
-        data = x.p[0, k, m] * shares[m, self.state[k], self.action[k]]
+        data = x.discount * x.p[0, k, m] * shares[m, self.state[k], self.action[k]]
         row, column = m * x.n_states + self.state[k], m * x.n_states + x.indices[k]
-        P = scipy.sparse.csr_array((data, (row, column)), shape=(size, size))
-        return scipy.sparse.eye_array(size, format="csr") - x.discount * P
+        return scipy.sparse.csr_array((data, (row, column)), shape=(size, size))

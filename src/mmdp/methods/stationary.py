@@ -60,7 +60,7 @@ def affordable(problem: Problem) -> int:
     """How many starts a problem of this size gets."""
     x = problem
     one = ROUNDS * x.n_models * x.n_states**2 * (x.n_states + x.n_actions) / RATE
-    return int(np.clip(BUDGET / one, 2, MOST))
+    return int(np.clip(BUDGET / one, 1, MOST))
 
 
 def starts(

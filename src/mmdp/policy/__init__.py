@@ -8,7 +8,10 @@ from mmdp.policy.restricted import Fixed, Monotone, Tied
 from mmdp.policy.stationary import Stationary, StationaryPolicy
 from mmdp.policy.table import KINDS, read_kind
 
+PolicyTable = MarkovPolicy | StationaryPolicy | MemoryPolicy  # what a file can hold
+
 __all__ = [
     "KINDS", "Belief", "ExactPolicy", "Fixed", "Markov", "MarkovPolicy", "Memory", "MemoryPolicy",
-    "Monotone", "Planner", "PolicyKind", "Stationary", "StationaryPolicy", "Tied", "read_kind",
+    "Monotone", "Planner", "PolicyKind", "PolicyTable", "Stationary",
+    "StationaryPolicy", "Tied", "read_kind",
 ]  # fmt: skip

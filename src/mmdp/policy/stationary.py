@@ -56,7 +56,7 @@ class Stationary(PolicyKind):
         return planning_horizon(model.problem)
 
     def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> StationaryPolicy:
-        return StationaryPolicy._of_row(MarkovPolicy.for_model(model, table[None]))
+        return StationaryPolicy.of_row(MarkovPolicy.for_model(model, table[None]))
 
 
 class StationaryPolicy:
@@ -100,7 +100,10 @@ class StationaryPolicy:
         object.__setattr__(self, "row", row)
 
     @classmethod
-    def _of_row(cls, row: MarkovPolicy) -> StationaryPolicy:
+    def of_row(cls, row: MarkovPolicy) -> StationaryPolicy:
+        """The policy that repeats the only row of a table for ever."""
+        if row.horizon != 1:
+            raise InputError(f"a stationary policy has one row, not {row.horizon}")
         policy = cls.__new__(cls)
         object.__setattr__(policy, "row", row)
         return policy
@@ -126,6 +129,12 @@ class StationaryPolicy:
     def probabilities(self) -> Array:
         """(S, A) pi(s, a)."""
         return self.row.probabilities[0]
+
+    @property
+    def table(self) -> npt.NDArray[Any]:
+        """(S,) actions or (S, A) probabilities."""
+        row: npt.NDArray[Any] = self.row.table[0]
+        return row
 
     def over(self, horizon: int) -> MarkovPolicy:
         """The same decisions as a policy of time and state over ``horizon`` decisions."""
