@@ -72,8 +72,8 @@ class Counting:
         elif self.within_cycle == "simpson":
             if horizon < 3 or horizon % 2 == 0:
                 raise InputError(
-                    "Simpson's rule needs an even number of cycles, so an odd horizon of 3 or more; "
-                    f"it is {horizon}; choose another, or the half-cycle correction"
+                    "Simpson's rule needs an even number of cycles, so an odd horizon of 3 or "
+                    f"more; it is {horizon}; choose another, or the half-cycle correction"
                 )
             weights[1:-1] = np.where(np.arange(1, horizon - 1) % 2, 4 / 3, 2 / 3)
             weights[[0, -1]] = 1 / 3

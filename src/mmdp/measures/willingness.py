@@ -31,7 +31,8 @@ Array = npt.NDArray[np.float64]
 class WillingnessToPay:
     """What :func:`willingness_to_pay` found.
 
-    ``policies`` by name; ``outcomes``: cost and effect of each in each model
+    ``policies`` by name, those that were given first; ``found``: the names of the others;
+    ``outcomes``: cost and effect of each in each model
     (:class:`CostEffectiveness`, which also answers ``icers()``, ``evppi`` and ``evsi``);
     ``frontier``: one row per threshold with ``threshold, policy, effect, cost, nmb, probability,
     icer, evpi`` (:meth:`CostEffectiveness.frontier`); ``acceptability``: ``threshold, policy,
@@ -39,6 +40,7 @@ class WillingnessToPay:
     """
 
     policies: Mapping[str, MarkovPolicy]
+    found: tuple[str, ...]
     outcomes: CostEffectiveness
     frontier: pd.DataFrame
     acceptability: pd.DataFrame
@@ -99,17 +101,17 @@ def willingness_to_pay(
         price = price[None]
     elif price.ndim > worth.ndim:
         worth = worth[None]
-    found = 0
+    found: list[str] = []
     for level in levels:
         best = solve(effect_model.replace(rewards=level * worth - price), steps, method)
         if not isinstance(best.policy, MarkovPolicy):
             raise InputError(f"the sweep needs Markov policies; {best.method} has none")
         if not any(best.policy == other for other in known.values()):
-            found += 1
-            known[_fresh(f"policy {found}", known)] = best.policy
+            found.append(_fresh(f"policy {len(found) + 1}", known))
+            known[found[-1]] = best.policy
     outcomes = cost_effectiveness(model, effects, costs, known, steps, counting=counting)
     return WillingnessToPay(
-        known, outcomes, outcomes.frontier(levels), outcomes.acceptability(levels)
+        known, tuple(found), outcomes, outcomes.frontier(levels), outcomes.acceptability(levels)
     )
 
 
