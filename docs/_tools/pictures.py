@@ -1,13 +1,16 @@
-"""Pictures of the site that are drawn from tables of its pages when it is built (a mkdocs hook).
+"""Pictures of the site that are drawn when it is built (a mkdocs hook).
 
 ``bounds.svg``: incumbent and bound against time, from the table "case | value | oracle | ..." of
-how-good.md. A page shows one by the line ``<!-- picture NAME: alternative text -->``.
+how-good.md. ``acceptability.svg``: what the cell "frontier" of examples/cost_effectiveness.py
+draws. A page shows one by the line ``<!-- picture NAME: alternative text -->``.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +58,26 @@ def bounds_svg(page: str) -> bytes:
     return data.getvalue()
 
 
+def drawn(script: Path, last: str) -> bytes:
+    """The picture that a script of examples/ has drawn after its cell ``last``."""
+    from mmdp import plots
+
+    sys.path.insert(0, str(Path(__file__).parent))
+    from cells import run
+
+    with tempfile.TemporaryDirectory() as out:
+        names = run(script, Path(out), last=last)[1]
+    return plots.svg(names["picture"]).encode()
+
+
 def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     page = (Path(config["docs_dir"]) / "how-good.md").read_text(encoding="utf-8")
     files.append(File.generated(config, "bounds.svg", content=bounds_svg(page)))
+    example = Path(config["docs_dir"]).parent / "examples" / "cost_effectiveness.py"
+    picture = drawn(example, "frontier")
+    files.append(File.generated(config, "acceptability.svg", content=picture))
     return files
 
 

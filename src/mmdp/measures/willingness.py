@@ -11,12 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.errors import InputError
-from mmdp.measures.comparators import (
-    Counting,
-    check_no_terminal,
-    cost_effectiveness,
-    named_policies,
-)
+from mmdp.measures.comparators import Counting, cost_effectiveness, named_policies
 from mmdp.measures.economics import CostEffectiveness, read_thresholds
 from mmdp.methods import Method
 from mmdp.model import MMDP
@@ -93,17 +88,11 @@ def willingness_to_pay(
     """
     levels = read_thresholds(thresholds)
     steps = check_horizon(model.horizon, horizon)
-    check_no_terminal(model)
     known = named_policies(policies or {}, model, steps)
-    effect_model, cost_model = counting.models(model, effects, costs, steps)
-    worth, price = effect_model.rewards, cost_model.rewards
-    if worth.ndim > price.ndim:
-        price = price[None]
-    elif price.ndim > worth.ndim:
-        worth = worth[None]
     found: list[str] = []
     for level in levels:
-        best = solve(effect_model.replace(rewards=level * worth - price), steps, method)
+        priced = counting.net_benefit(model, effects, costs, level, steps)
+        best = solve(priced, steps, method)
         if not isinstance(best.policy, MarkovPolicy):
             raise InputError(f"the sweep needs Markov policies; {best.method} has none")
         if not any(best.policy == other for other in known.values()):
