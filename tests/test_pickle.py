@@ -53,6 +53,8 @@ def examples() -> dict[str, Any]:
         "Fit": posterior.fit(log, models=3),
         "Stability": measures.stability(model(), 2, resamples=2),
         "WillingnessToPay": measures.willingness_to_pay(model(), rewards, rewards**2, [1.0], 2),
+        "Counting": measures.Counting(cost_rate=0.035), "Estimate": measures.Estimate(1.0, 0.1),
+        "CostEffectiveness": measures.CostEffectiveness.from_tables({"a": [1, 2]}, {"a": [3, 4]}),
         "Domain": mmdp.domains.two_models(), "Problem": model().problem,
         "Backward": kernel.backward(model().problem, 2, "own"),
         "Outcome": mmdp.methods.Outcome(None, found.status, 1),

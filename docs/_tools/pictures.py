@@ -1,7 +1,8 @@
-"""Pictures of the site that are drawn from tables of its pages when it is built (a mkdocs hook).
+"""Pictures of the site that are drawn when it is built (a mkdocs hook).
 
 ``bounds.svg``: incumbent and bound against time, from the table "case | value | oracle | ..." of
-how-good.md. ``weeds-chart.svg`` and ``weeds-memory.svg``: what examples/weeds.py draws. A page
+how-good.md. ``weeds-chart.svg`` and ``weeds-memory.svg``: what examples/weeds.py draws.
+``acceptability.svg``: what the cell "frontier" of examples/cost_effectiveness.py draws. A page
 shows one by the line ``<!-- picture NAME: alternative text -->``.
 """
 
@@ -67,6 +68,18 @@ def weeds(name: str) -> bytes:
         return (Path(out) / name).read_bytes()
 
 
+def drawn(script: Path, last: str) -> bytes:
+    """The picture that a script of examples/ has drawn after its cell ``last``."""
+    from mmdp import plots
+
+    sys.path.insert(0, str(Path(__file__).parent))
+    from cells import run
+
+    with tempfile.TemporaryDirectory() as out:
+        names = run(script, Path(out), last=last)[1]
+    return plots.svg(names["picture"]).encode()
+
+
 def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
@@ -74,6 +87,9 @@ def on_files(files: Any, config: Any) -> Any:
     files.append(File.generated(config, "bounds.svg", content=bounds_svg(page)))
     for name in ("chart.svg", "memory.svg"):
         files.append(File.generated(config, f"weeds-{name}", content=weeds(name)))
+    example = Path(config["docs_dir"]).parent / "examples" / "cost_effectiveness.py"
+    picture = drawn(example, "frontier")
+    files.append(File.generated(config, "acceptability.svg", content=picture))
     return files
 
 

@@ -399,6 +399,68 @@ def _weights_in_state(axis: Axes, b: Array, models: Sequence[str] | None, top: i
 
 
 # ------------------------------------------------------------------ between methods
+def acceptability_curves(
+    acceptability: pd.DataFrame, frontier: pd.DataFrame | None = None, axis: Axes | None = None
+) -> Axes:
+    """Probability of being the best by willingness to pay, one line per policy.
+
+    ``acceptability`` is that of :meth:`mmdp.measures.CostEffectiveness.acceptability`, and
+    ``frontier``, drawn as a dashed line, that of its ``frontier``.
+
+    >>> from mmdp.measures import CostEffectiveness
+    >>> found = CostEffectiveness.from_tables({"old": [1], "new": [2]}, {"old": [0], "new": [10]})
+    >>> axis = acceptability_curves(found.acceptability([5, 20]))
+    >>> [line.get_ydata().tolist() for line in axis.lines]
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    axis = _by_threshold(acceptability, "probability", axis)
+    if frontier is not None:
+        axis.plot(frontier["threshold"], frontier["probability"], color=INK, linestyle="--",
+                  linewidth=2.2, label="frontier")  # fmt: skip
+    axis.set_ylim(0, 1.02)
+    axis.set_ylabel("probability of being the best")
+    axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return axis
+
+
+def expected_loss(
+    acceptability: pd.DataFrame, frontier: pd.DataFrame | None = None, axis: Axes | None = None
+) -> Axes:
+    """Expected loss by willingness to pay, one line per policy; the lowest is the EVPI (dashed).
+
+    The arguments are those of :func:`acceptability_curves`.
+
+    >>> from mmdp.measures import CostEffectiveness
+    >>> found = CostEffectiveness.from_tables({"old": [1], "new": [2]}, {"old": [0], "new": [10]})
+    >>> axis = expected_loss(found.acceptability([5, 20]), found.frontier([5, 20]))
+    >>> [line.get_ydata().tolist() for line in axis.lines]
+    [[0.0, 10.0], [5.0, 0.0], [0.0, 0.0]]
+    """
+    axis = _by_threshold(acceptability, "loss", axis)
+    if frontier is not None:
+        axis.plot(frontier["threshold"], frontier["evpi"], color=INK, linestyle="--",
+                  linewidth=2.2, label="EVPI")  # fmt: skip
+    axis.set_ylim(bottom=0)
+    axis.yaxis.set_major_formatter("{x:,.10g}")
+    axis.set_ylabel("expected loss, in units of cost")
+    axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return axis
+
+
+def _by_threshold(table: pd.DataFrame, column: str, axis: Axes | None) -> Axes:
+    axis = axis or new_axis()
+    for i, (name, curve) in enumerate(table.groupby("policy", sort=False)):
+        axis.plot(
+            curve["threshold"], curve[column], color=COLOURS[i % 7], marker=MARKERS[i % 7],
+            markersize=5, markevery=max(1, len(curve) // 12), linewidth=1.4, label=label(str(name)),
+        )  # fmt: skip
+    axis.locator_params(axis="x", nbins=5)
+    axis.xaxis.set_major_formatter("{x:,.10g}")
+    axis.set_xlabel("willingness to pay for one unit of effect")
+    axis.grid(axis="y", alpha=0.3)
+    return axis
+
+
 def methods_comparison(
     means: Mapping[str, float],
     errors: Mapping[str, float] | None = None,

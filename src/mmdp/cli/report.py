@@ -18,6 +18,7 @@ from mmdp.methods.table import markov_policy
     "mmdp report models --policy policy.csv --out report.html",
     "mmdp report data/hiv -T 15 --certify 10 --information",
     "mmdp report models -T 15 --effects effects.csv --thresholds 0,20000,50000",
+    "mmdp report models -T 15 --effects effects.csv --thresholds 20000 --compare never=wait",
 )
 @options.data
 @options.horizon

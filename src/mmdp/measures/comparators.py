@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.measures.economics import CostEffectiveness
+from mmdp.measures.economics import CostEffectiveness, read_thresholds
 from mmdp.methods.table import markov_policy
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
@@ -93,6 +93,38 @@ class Counting:
             rewards = weights[:, None, None, None] * part.rewards
             counted.append(part.replace(rewards=rewards, discount=1.0))
         return counted[0], counted[1]
+
+    def net_benefit(
+        self,
+        model: MMDP,
+        effects: npt.ArrayLike,
+        costs: npt.ArrayLike,
+        threshold: float,
+        horizon: int | None = None,
+    ) -> MMDP:
+        """The model whose rewards are the net monetary benefit at one willingness to pay.
+
+        Solve it, bound it or report about it like any other model. With rates or within-cycle
+        weights its rewards vary with time and its discount is 1.
+
+        >>> import mmdp
+        >>> from mmdp.measures import Counting
+        >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0, 0]])
+        >>> yearly = Counting(effect_rate=0.0, cost_rate=0.25)
+        >>> priced = yearly.net_benefit(one, [[0, 2]], [[0, 100]], threshold=45, horizon=3)
+        >>> priced.rewards[:, 0, 0, 1].round(9).tolist()
+        [-10.0, 10.0, 26.0]
+        >>> mmdp.solve(priced).policy.actions[:, 0].tolist()
+        [0, 1, 1]
+        """
+        (level,) = read_thresholds([threshold])
+        steps = check_horizon(model.horizon, horizon)
+        check_no_terminal(model)
+        worth, price = self.models(model, effects, costs, steps)
+        e, c = worth.rewards, price.rewards
+        axes = max(e.ndim, c.ndim)
+        e, c = (x.reshape((1,) * (axes - x.ndim) + x.shape) for x in (e, c))
+        return worth.replace(rewards=level * e - c)
 
 
 def cost_effectiveness(

@@ -11,12 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.errors import InputError
-from mmdp.measures.comparators import (
-    Counting,
-    check_no_terminal,
-    cost_effectiveness,
-    named_policies,
-)
+from mmdp.measures.comparators import Counting, cost_effectiveness, named_policies
 from mmdp.measures.economics import CostEffectiveness, read_thresholds
 from mmdp.methods import Method
 from mmdp.model import MMDP
@@ -31,7 +26,8 @@ Array = npt.NDArray[np.float64]
 class WillingnessToPay:
     """What :func:`willingness_to_pay` found.
 
-    ``policies`` by name; ``outcomes``: cost and effect of each in each model
+    ``policies`` by name, those that were given first; ``found``: the names of the others;
+    ``outcomes``: cost and effect of each in each model
     (:class:`CostEffectiveness`, which also answers ``icers()``, ``evppi`` and ``evsi``);
     ``frontier``: one row per threshold with ``threshold, policy, effect, cost, nmb, probability,
     icer, evpi`` (:meth:`CostEffectiveness.frontier`); ``acceptability``: ``threshold, policy,
@@ -39,6 +35,7 @@ class WillingnessToPay:
     """
 
     policies: Mapping[str, MarkovPolicy]
+    found: tuple[str, ...]
     outcomes: CostEffectiveness
     frontier: pd.DataFrame
     acceptability: pd.DataFrame
@@ -91,25 +88,19 @@ def willingness_to_pay(
     """
     levels = read_thresholds(thresholds)
     steps = check_horizon(model.horizon, horizon)
-    check_no_terminal(model)
     known = named_policies(policies or {}, model, steps)
-    effect_model, cost_model = counting.models(model, effects, costs, steps)
-    worth, price = effect_model.rewards, cost_model.rewards
-    if worth.ndim > price.ndim:
-        price = price[None]
-    elif price.ndim > worth.ndim:
-        worth = worth[None]
-    found = 0
+    found: list[str] = []
     for level in levels:
-        best = solve(effect_model.replace(rewards=level * worth - price), steps, method)
+        priced = counting.net_benefit(model, effects, costs, level, steps)
+        best = solve(priced, steps, method)
         if not isinstance(best.policy, MarkovPolicy):
             raise InputError(f"the sweep needs Markov policies; {best.method} has none")
         if not any(best.policy == other for other in known.values()):
-            found += 1
-            known[_fresh(f"policy {found}", known)] = best.policy
+            found.append(_fresh(f"policy {len(found) + 1}", known))
+            known[found[-1]] = best.policy
     outcomes = cost_effectiveness(model, effects, costs, known, steps, counting=counting)
     return WillingnessToPay(
-        known, outcomes, outcomes.frontier(levels), outcomes.acceptability(levels)
+        known, tuple(found), outcomes, outcomes.frontier(levels), outcomes.acceptability(levels)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +14,7 @@ from mmdp import plots
 from mmdp.bounds import Bound
 from mmdp.errors import InputError
 from mmdp.measures import (
+    Counting,
     Stability,
     WillingnessToPay,
     enough_models,
@@ -21,6 +22,7 @@ from mmdp.measures import (
     stability,
     willingness_to_pay,
 )
+from mmdp.measures.comparators import named_policies
 from mmdp.measures.tables import Cells, policy_cells
 from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED, markov_policy, title_of
@@ -84,6 +86,8 @@ class Facts:
         effects: npt.ArrayLike | None = None,
         costs: npt.ArrayLike | None = None,
         thresholds: Sequence[float] = (),
+        comparators: Mapping[str, Any] | None = None,
+        counting: Counting | None = None,
         unseen: Sequence[tuple[str | int, str | int]] = (),
         seed: int | None = 0,
         say: Say | None = None,
@@ -102,6 +106,8 @@ class Facts:
         self._bound = bound
         self._resamples, self._information, self._enough = resamples, information, enough
         self._effects, self._costs, self._thresholds = effects, costs, tuple(thresholds)
+        self._comparators = named_policies(comparators or {}, model, self.horizon)
+        self._counting = counting or Counting()
         self.unseen = tuple(unseen)
         self._say: Say = say or (lambda text: None)
         self._solved: dict[int, Solution] = {}
@@ -122,6 +128,8 @@ class Facts:
             raise InputError(
                 "willingness to pay needs effects, costs and thresholds; give all three or none"
             )
+        if parts[0] and (self._comparators or self._counting != Counting()):
+            raise InputError("comparators and counting are about effects and costs; give these too")
 
     # -------------------------------------------------------------- the policy
     @cached_property
@@ -415,9 +423,12 @@ class Facts:
             return None
         self._say("willingness to pay")
         method = self.methods[0] if self.methods else "cadp"
+        named = dict(self._comparators)
+        if not any(self.policy == other for other in named.values()):
+            named = {"this policy": self.policy, **named}
         return willingness_to_pay(
             self.model, self._effects, self._costs, self._thresholds, self.horizon,
-            method=method, policies={"this policy": self.policy},
+            method=method, policies=named, counting=self._counting,
         )  # fmt: skip
 
 
