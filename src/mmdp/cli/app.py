@@ -81,6 +81,8 @@ def _typed(value: object, flag: str) -> str:
     """What a user types after the flag for the value of an argument."""
     if isinstance(value, Mapping):
         return f" {flag} ".join(f"{key}={x}" for key, x in value.items())
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
     return "" if value is True else str(value)
 
 

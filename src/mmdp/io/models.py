@@ -20,7 +20,7 @@ from mmdp.io.pomdpx import load_pomdpx
 from mmdp.io.reading import Source
 from mmdp.io.rules import DeadEnds, Duplicates, ExtraColumns, IdGaps, MissingActions, Rules
 from mmdp.io.tables import assemble, by_label
-from mmdp.io.writing import PathLike, settle, write_whole
+from mmdp.io.writing import PathLike, as_path, settle, write_whole
 from mmdp.model import MMDP
 from mmdp.support import Storage
 
@@ -93,7 +93,7 @@ def load(
         compat, duplicates=duplicates, normalize=normalize, missing_actions=missing_actions,
         dead_ends=dead_ends, id_gaps=id_gaps, extra_columns=extra_columns, storage=storage,
     )  # fmt: skip
-    target = Path(path)
+    target = as_path(path)
     settle(target if target.is_dir() else target.parent)
     file = _find_file(target, split)
     fields = {"discount": discount, "initial": initial, "weights": weights, "name": name}
