@@ -16,6 +16,7 @@ from mmdp.cli import (
     bound,
     compare,
     completion,
+    doctor,
     domain,
     evaluate,
     fit,
@@ -34,7 +35,8 @@ from mmdp.words import either
 
 COMMANDS = (  # as the help lists them
     solve.solve, evaluate.evaluate, compare.compare, methods.methods, bound.bound, info.info,
-    domain.domain, fit.fit, report.report, plot.plot, paper.paper, completion.completion,
+    domain.domain, fit.fit, report.report, plot.plot, paper.paper, doctor.doctor,
+    completion.completion,
 )  # fmt: skip
 
 
@@ -137,7 +139,8 @@ def app(ctx: click.Context) -> None:
     When the probabilities of a Markov decision process are uncertain, write down many models
     that the data allow and solve them together: a multi-model Markov decision process.
 
-    DATA is a folder with training.csv (and test.csv), or a .csv, .parquet or .npz file.
+    DATA is a folder with training.csv (and test.csv), a .csv, .parquet, .npz, .pomdpx, .pomdp or
+    .transitions file, or - for standard input.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
