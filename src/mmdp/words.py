@@ -24,6 +24,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def by_count(count: int, one: str, many: str) -> str:
+    """The form of a verb that goes with a count.
+
+    >>> [f"{counted(n, 'pair')} {by_count(n, 'was', 'were')} seen" for n in (1, 2)]
+    ['1 pair was seen', '2 pairs were seen']
+    """
+    return one if count == 1 else many
+
+
 def either(items: Iterable[str], last: str = " or ") -> str:
     """Alternatives in a sentence.
 

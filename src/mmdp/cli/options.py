@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import click
 
 from mmdp.cli.console import Working
-from mmdp.cli.types import PATH, Goal, Horizon, Names, Numbers, OutFolder, Seconds, Words
+from mmdp.cli.types import (
+    INPUT,
+    PATH,
+    Goal,
+    Horizon,
+    Names,
+    Numbers,
+    OutFolder,
+    Seconds,
+    Shares,
+    Words,
+)
 from mmdp.errors import InputError
 from mmdp.methods.table import COMPARED, METHODS
 from mmdp.validate import check_seed
@@ -90,8 +101,9 @@ def takes(kind: type) -> Callable[[F], F]:
 # ---------------------------------------------------------------- shared options
 data = click.argument(
     "data",
-    type=PATH,
-    help="The models: a folder with training.csv, or a .csv, .parquet or .npz file.",
+    type=INPUT,
+    help="The models: a folder with training.csv, a .csv, .parquet, .npz, .pomdpx, .pomdp or "
+    ".transitions file, or - for standard input.",
 )
 horizon = option(
     "--horizon", "-T", type=Horizon(), metavar="N|inf",
@@ -189,6 +201,16 @@ class Loading:
     )]  # fmt: skip
     compat: Annotated[str | None, _rule(
         "compat", "Read as the code published with the CADP paper does.", type=Words("cadp"),
+    )]  # fmt: skip
+    sides: Annotated[bool | None, option(
+        "--no-sides", "sides", flag_value=False, default=None, heading=LOADING,
+        help="Leave initial.csv, parameters.csv and the like beside a table unread.",
+    )]  # fmt: skip
+    discount: Annotated[float | None, _rule(
+        "discount", "Discount factor per step in place of the file's.", type=float, metavar="G",
+    )]  # fmt: skip
+    initial: Annotated[dict[str, float] | None, _rule(
+        "initial", "The first state, or shares of several, in place of the file's.", type=Shares(),
     )]  # fmt: skip
 
     def read(self, path: Path, split: str = "train", *, quiet: bool) -> MMDP:

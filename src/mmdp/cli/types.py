@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
+from mmdp.cli.standard_input import read_standard_input
 from mmdp.errors import InputError
 from mmdp.objective import KINDS, as_objective
 from mmdp.words import either
@@ -137,6 +138,36 @@ class Numbers(click.ParamType[list[float]]):
             ) from None
 
 
+class Listed(click.ParamType[int | list[str]]):
+    """A number, or labels with commas between."""
+
+    name = "n|a,b,..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int | list[str]:
+        if value.isdigit():
+            return int(value)
+        return [label.strip() for label in value.split(",")]
+
+
+class Shares(click.ParamType[dict[str, float]]):
+    """A label, or labels with their shares: ``low=0.5,high=0.5``."""
+
+    name = "state|a=p,b=q"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> dict[str, float]:
+        if not isinstance(value, str):
+            return value
+        if "=" not in value:
+            return {value: 1.0}
+        try:
+            parts = [part.rpartition("=") for part in value.split(",")]
+            return {label.strip(): float(share) for label, _, share in parts}
+        except ValueError:
+            raise InputError(
+                f"{param.opts[0]} {value!r}: give a state, or shares like low=0.5,high=0.5"
+            ) from None
+
+
 class PathName(click.Path):
     """A path; nothing at all (a shell variable that is not set) is refused, not the folder here."""
 
@@ -150,7 +181,14 @@ class PathName(click.Path):
         return Path(value)
 
 
-PATH = PathName()
+class InputName(PathName):
+    """A path to read, or ``-`` for standard input."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return read_standard_input() if str(value) == "-" else super().convert(value, param, ctx)
+
+
+PATH, INPUT = PathName(), InputName()
 
 
 def _writable(out: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Files: models as CSV in the paper's columns, Parquet or npz; policies as tables or JSON.
+"""Files: models as CSV in the paper's columns, Parquet, npz or those of other tools; policies.
 
 A model's table has one row per transition p^m_t(s' | s, a) with its reward. Two sets of
 column names are known:
@@ -31,6 +31,18 @@ Ids and times count from 0. Files read beside a table ``NAME.csv`` or ``NAME.par
 say about models (weights, draws, labels of models, terminal values by model) is not used for
 ``test.csv``: that is read from ``test_weights.csv`` and so on. A file with nothing but its
 header says "not given". Parquet files that :func:`save` wrote hold all this themselves.
+
+Files of other tools:
+
+- ``.pomdpx`` (APPL): hidden variables that never change are the model, observed ones the state;
+  several make a product, with labels like ``low/dry``.
+- ``.pomdp`` (Cassandra): every state is seen as one observation. The first decision is taken
+  before anything is seen: a start that is spread over several observations becomes one state,
+  ``start``.
+- ``.transitions`` (multiple-environment MDPs): lines ``s a s' p``, a blank line between
+  environments, with ``.rewards`` of the same name beside it: ``s a s' r``, ``s a r`` or ``s r``.
+
+Whatever is not an MMDP (a hidden state that changes, a state observed with errors) is refused.
 
 Ids come in the order of the numbers; labels in the order of first appearance (a categorical
 column: in the order of its categories), in the ``state`` column before ``next_state``.
