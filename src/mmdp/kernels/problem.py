@@ -247,8 +247,13 @@ class Kernel(Protocol):
         ...
 
     # ------------------------------------------------------------ bounds (see bounds.relaxation)
-    def reach(self, problem: Problem, horizon: int) -> Reach:
-        """The least and largest probability of every model, state and time, not rounded."""
+    def reach(
+        self, problem: Problem, horizon: int, states: npt.NDArray[np.int64] | None = None
+    ) -> Reach:
+        """The least and largest probability of every model, state and time, not rounded.
+
+        ``states``: of these alone, which takes two passes per state.
+        """
         ...
 
     def own_values(
@@ -289,12 +294,13 @@ class Kernel(Protocol):
     # ------------------------------------------------------------ episodes
     def simulate(
         self, world: Problem, next_rewards: Array | None, planner: PlannerTables, horizon: int,
-        episodes: int, seed: int,
+        episodes: int, seed: int, first: int = 0,
     ) -> tuple[Array, npt.NDArray[np.int64]]:  # fmt: skip
         """((M, episodes) returns, (M,) transitions that no model of the planner explains).
 
         ``world`` holds the models that episodes are drawn from. Random numbers are a hash of
-        (seed, model, episode, counter): every kernel draws the same ones.
+        (seed, model, episode, counter): every kernel draws the same ones. ``first`` is the
+        number of the first episode, so that they can be simulated part by part.
         """
         ...
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.errors import InputError
+from mmdp.interrupts import unanswered
 from mmdp.methods import CADP, Method
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
@@ -35,6 +36,7 @@ FEW = 12  # distinct values up to which "auto" conditions on each one
 POOL_BINS = 5  # groups of models whose policies are the decisions of the regression
 
 
+@unanswered()
 def evpi(
     model: MMDP, horizon: int | None = None, *, method: str | Method | Solution = "cadp"
 ) -> float:
@@ -51,6 +53,7 @@ def evpi(
     return _best(model, horizon, method).evpi
 
 
+@unanswered()
 def evppi(
     model: MMDP,
     horizon: int | None,
@@ -91,6 +94,7 @@ def evppi(
     return _evppi(model, best, values, _chosen(estimator, values), bins, degree, method)
 
 
+@unanswered()
 def information_table(
     model: MMDP,
     horizon: int | None = None,

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from mmdp.interrupts import unanswered
 from mmdp.methods import Method
 from mmdp.model import MMDP
 from mmdp.solve import solve
 
 
+@unanswered()
 def regret_by_horizon(
     model: MMDP,
     horizons: Sequence[int],

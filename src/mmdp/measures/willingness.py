@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.errors import InputError
+from mmdp.interrupts import unanswered
 from mmdp.methods import Method
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
@@ -45,6 +46,7 @@ class WillingnessToPay:
     acceptability: pd.DataFrame
 
 
+@unanswered()
 def willingness_to_pay(
     model: MMDP,
     effects: npt.ArrayLike,

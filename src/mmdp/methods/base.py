@@ -35,7 +35,7 @@ class Progress(NamedTuple):
     value: float
     best: float
     seconds: float
-    bound: float = math.nan  # exact methods: the proven upper bound so far
+    bound: float = math.nan  # the proven upper bound so far, if there is one
     nodes: int = 0  # exact methods: the size of the tree
 
     @property
