@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmdp._version import __version__
 from mmdp.cli import options
 from mmdp.cli.console import (
+    WIDTH,
     Working,
     complain,
     introduce,
@@ -33,7 +35,7 @@ from mmdp.cli.types import PATH, Names, OutFile
 from mmdp.errors import InputError
 from mmdp.interrupts import Interrupts
 from mmdp.methods.table import METHODS, able
-from mmdp.words import clock, counted, errors, figures
+from mmdp.words import clock, counted, errors, figures, leading
 
 if TYPE_CHECKING:
     from mmdp import MMDP, Evaluation, Solution
@@ -85,8 +87,9 @@ def compare(
     tested = None
     if test_data is not None or test is not False:
         tested = _read_test(data, test_data, test is True, loading, quiet=as_json)
+    comparison = Comparison(train, tested, horizon, running)
     with Working("comparing", quiet=as_json) as working, Interrupts() as interrupts:
-        rows = Comparison(train, tested, horizon, running).rows(chosen, working)
+        rows = comparison.rows(chosen, working)
     if interrupts.seen:
         complain(f"interrupted; {len(rows)} of {counted(len(chosen), 'method')} kept")
     if out is not None:
@@ -95,11 +98,13 @@ def compare(
         write_csv(pd.DataFrame(rows).drop(columns="status_text"), out)
     if as_json:
         count = None if tested is None else tested.n_models
-        document = {"data": data, "models": train.n_models, "test_models": count}
+        document: Row = {"data": data, "models": train.n_models, "test_models": count}
+        document["ahead"] = comparison.ahead(rows)
         show_json({**document, "methods": rows, "version": __version__, "out": out})
     else:
         introduce(data, train)
         _show(rows, tested)
+        _say_who_is_ahead(comparison.ahead(rows))
         if out is not None:
             print(f"table written to {out}")
     return INTERRUPTED if interrupts.seen or rows[-1]["status"] == "INTERRUPTED" else 0
@@ -139,6 +144,19 @@ class Comparison:
     test: MMDP | None
     horizon: int | None
     running: Running
+    evaluations: dict[str, Evaluation] = field(default_factory=dict)  # on the test models
+
+    def ahead(self, rows: Sequence[Row]) -> Row | None:
+        """Which policy beats the best one of the training models on the test models, if any."""
+        policies = [row for row in rows if row["method"] in self.evaluations]
+        if not policies:
+            return None
+        first = max(policies, key=lambda row: row["train"])["method"]
+        best = max(policies, key=lambda row: row["test"])["method"]
+        difference, error = self.evaluations[best].lead(self.evaluations[first])
+        if not difference > 1e-9 * abs(self.evaluations[first].mean):
+            return None
+        return {"method": best, "of": first, "difference": difference, "stderr": error}
 
     def rows(self, methods: Sequence[Method], working: Working) -> list[Row]:
         """One row per method, until Ctrl-C."""
@@ -185,10 +203,11 @@ class Comparison:
         backend = self.running.backend
         if method.name == "oracle":
             return mmdp.solve(test, self.horizon, method, backend=backend).evaluation
-        return mmdp.evaluate(
+        found = self.evaluations[method.name] = mmdp.evaluate(
             solution, test, episodes=getattr(method, "episodes", None),
             seed=self.running.seed, backend=backend,
         )  # fmt: skip
+        return found
 
 
 def _stderr(found: Evaluation) -> float | None:
@@ -215,3 +234,12 @@ def _show(rows: Sequence[Mapping[str, Any]], test: MMDP | None) -> None:
     for row in rows:
         if row["status"] in ("TIME_LIMIT", "ITERATION_LIMIT", "INTERRUPTED"):
             print(f"{row['method']}: {row['status_text']}")
+
+
+def _say_who_is_ahead(ahead: Row | None) -> None:
+    if ahead is not None:
+        by = leading(ahead["difference"], ahead["stderr"])
+        first = f"{ahead['of']}, the best on the training models"
+        print(
+            textwrap.fill(f"on the test models {ahead['method']} is ahead of {first}, {by}", WIDTH)
+        )
