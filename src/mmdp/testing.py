@@ -247,6 +247,7 @@ def check_ascents(
     starts = [None, *_random_policies(x, horizon, seed)]
     cases: list[tuple[str, dict[str, float]]] = [
         ("two-way", {}), ("paper", {}), ("two-way", {"max_sweeps": 1}), ("paper", {"tol": 0.05}),
+        ("paper", {"max_sweeps": 0}),
     ]  # fmt: skip
     for sweeps, limits in cases:
         where = f"ascend, {sweeps}, {kernel.name}, seed {seed}, {model!r}"

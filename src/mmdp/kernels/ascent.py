@@ -31,8 +31,10 @@ def ascend(
     weights, watch = climber.problem.weights, watch or (lambda policy, value: None)
     policy, returns = climber.open(start)
     trace = [float(returns @ weights)]
-    if policy.ndim == 2:  # a randomised start is no answer to fall back on
+    if policy.ndim == 2:
         watch(policy, trace[0])
+    else:  # a randomised start is no answer to fall back on
+        max_sweeps = max(max_sweeps, 1)
     for sweep in range(1, max_sweeps + 1):
         improved, new_returns = climber.sweep(policy)
         value = float(new_returns @ weights)

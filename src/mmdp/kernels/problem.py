@@ -239,7 +239,7 @@ class Kernel(Protocol):
         t, b_t of the new policy and q_t kept from the backward pass give the exact gradient
         there, so taking its maximiser is a coordinate step like those of the backward pass.
         An ascent ends when the policy repeats or gains nothing, when a sweep gains no more than
-        ``tol * max(1, |value|)``, or after ``max_sweeps``.
+        ``tol * max(1, |value|)``, or after ``max_sweeps`` (one at least from a randomised start).
 
         ``watch(policy, value)`` is called with the start and with improved policies, after every
         sweep or every few. An exception raised by it ends the ascent.

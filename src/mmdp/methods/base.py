@@ -31,7 +31,7 @@ class Progress(NamedTuple):
     """What a callback sees after each iteration."""
 
     method: str
-    iteration: int
+    iteration: int  # counted on from one start to the next
     value: float
     best: float
     seconds: float
