@@ -300,6 +300,18 @@ def test_a_generous_time_limit_changes_nothing(method):
     assert limited.details == free.details
 
 
+def test_without_time_two_episodes_are_simulated_against_the_first_policy():
+    found = mmdp.solve(MODEL, 6, mmdp.QMDP(episodes=50), time_limit=1e-9)
+    assert found.status is mmdp.Status.TIME_LIMIT
+    assert found.details["episodes"] == 2
+    wsu = mmdp.solve(MODEL, 6, "wsu").policy
+    assert (found.policy.baseline.actions == wsu.actions).all()
+    np.testing.assert_array_equal(
+        found.returns,
+        mmdp.solve(MODEL, 6, mmdp.QMDP(episodes=2, baseline=wsu)).returns,
+    )
+
+
 def test_the_first_episodes_begin_all_over_the_initial_distribution():
     """So that those of a simulation that ends early are not those of the first states."""
     initial = np.array([0.5, 0.3, 0.2])
