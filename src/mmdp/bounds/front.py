@@ -279,7 +279,7 @@ class Search:
         if self.met:
             return
         size = lp.variables(self.problem, self.horizon)
-        known = [self._solve_program(x, 0.2)] if size <= LP_QUICK else []
+        solved = size <= LP_QUICK and self._solve_program(x, 0.1)
         found = self._match(0.06)
         cost, pairs = self._value_pairs(found), fine(found.pairs)
         first, few = None, cost * 2.5 * FEW > self.left()
@@ -289,9 +289,12 @@ class Search:
             found = self._match(0.45 if few else 0.3)
             cost, pairs = self._value_pairs(found), fine(found.pairs)
             x.group(pairs)
-            first = self._begin(x, known)
+            first = self._begin(x)
         if self.left() > 2 * cost:
             self._descend("pair-dual", pairs, first)
+        if size <= LP_LIMIT and not (solved or self.met) and self.left() > 0:
+            x.group(None)
+            self._solve_program(x, 1.0)
 
     def _prices_of_single_models(self, x: Relaxation, pairs: Pairs, cost: float) -> Descent | None:
         """Multipliers of the dual of single models, then of pairs on a coarse grid.
@@ -366,16 +369,20 @@ class Search:
             self.details["prices"] = "no time for them"
             return None
 
-    def _solve_program(self, x: Relaxation, share: float) -> Array | None:
-        """Note the bound of the linear program; its multipliers if it was solved in time."""
-        program = lp.build(self.problem, self.horizon, x.reach)
+    def _solve_program(self, x: Relaxation, share: float) -> bool:
+        """Note the bound of the linear program; whether it was solved in time.
+
+        Policies that were cut off by closing actions are worth at most the target.
+        """
+        program = lp.build(x.problem, self.horizon, x.reach)
         result = lp.solve_relaxation(program, share * self.left())
         if result.status != "optimal":
             self.details["lp_status"] = result.status
-            return None
+            return False
         y = lp.multipliers(program, result, self.problem.n_models, self.problem.discount)
-        self.note("lp", x.value(y, subgradient=False) + x.rounding(y), "markov")
-        return y
+        value = x.value(y, subgradient=False) + x.rounding(y)
+        self.note("lp", max(value, self.target + x.rounding(None)), "markov")
+        return True
 
     def _descend(
         self, name: str, pairs: Pairs | None, search: Descent, until: float = math.inf,
@@ -431,16 +438,16 @@ class Search:
     def _slow(self, search: Descent, level: float = 0.02) -> bool:
         return search.delta is not None and search.delta < level * (search.best - self.target)
 
-    def _begin(self, x: Relaxation, known: list[Array | None] | None = None) -> Descent:
-        """A search at the best of y = 0, known y and y = theta (q - v) of the incumbent policy.
+    def _begin(self, x: Relaxation) -> Descent:
+        """A search at the best of y = 0 and y = theta (q - v) of the incumbent policy.
 
         With these prices every policy is worth as much as the incumbent to each model, so
         D = value + sum_{t,s} gamma^t max_a H(a): a certificate in closed form at theta = 1.
         """
-        search, candidates = Descent(x, self.target), [y for y in known or [] if y is not None]
+        search = Descent(x, self.target)
         if self.policy is not None:
-            candidates += [theta * self._advantage() for theta in (1.0, 0.3)]
-        search.start_at(candidates)
+            advantage = self._advantage()
+            search.start_at([theta * advantage for theta in (1.0, 0.3)])
         return search
 
     def _advantage(self) -> Array:
