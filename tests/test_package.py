@@ -69,8 +69,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_what_is_in_the_packages(built: Path) -> None:
-    wheel = zipfile.ZipFile(next(built.glob("*.whl"))).namelist()
-    sdist = tarfile.open(next(built.glob("*.tar.gz"))).getnames()
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as file:
+        wheel = file.namelist()
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        sdist = archive.getnames()
     inside = {x.relative_to(ROOT / "src").as_posix() for x in (ROOT / "src/mmdp").rglob("*.py")}
     assert inside <= set(wheel)
     for kind in ("*.html.j2", "*.css", "*.js", "domains/data/*.npz", "py.typed"):

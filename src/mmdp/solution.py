@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -159,6 +160,25 @@ class Evaluation:
     @property
     def best(self) -> float:
         return float(self.returns[self.weights > 0].max())
+
+    def lead(self, other: Evaluation) -> tuple[float, float]:
+        """(d, e): the mean return is d above that of another policy on the same models, ± e.
+
+        The differences are taken model by model; e is their standard error if the models are
+        draws from what is plausible, with that of simulated returns.
+
+        >>> import numpy as np
+        >>> from mmdp import Evaluation
+        >>> one, two = (Evaluation(np.array(x), np.full(2, 0.5)) for x in ([3.0, 7.0], [1.0, 3.0]))
+        >>> one.lead(two)
+        (3.0, 1.0)
+        """
+        if self.weights.shape != other.weights.shape or (self.weights != other.weights).any():
+            raise InputError("the two policies were evaluated on other models")
+        w, d = self.weights, self.returns - other.returns
+        mean, count = float(w @ d), int((w > 0).sum())
+        variance = float(w**2 @ (d - mean) ** 2) * count / max(count - 1, 1)
+        return mean, math.sqrt(variance + self.stderr**2 + other.stderr**2)
 
     def quantile(self, level: float) -> float:
         """The smallest return x such that P(return <= x) >= level."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +14,11 @@ from mmdp import kernels
 from mmdp._version import __version__
 from mmdp.bounds.envelope import check_bounded
 from mmdp.errors import InputError
+from mmdp.interrupts import answer
 from mmdp.kernels import Kernel
 from mmdp.kernels.controller import Controller
 from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
-from mmdp.methods.base import Stop
+from mmdp.methods.base import Progress, Stop
 from mmdp.methods.belief import BeliefPlanner
 from mmdp.methods.table import check_finds, check_gives_table, check_maximises, markov_policy
 from mmdp.model import MMDP
@@ -35,6 +37,9 @@ from mmdp.policy import (
 from mmdp.simulate import simulate
 from mmdp.solution import Bound, Evaluation, Provenance, Solution, Status
 from mmdp.validate import check_extent, check_seed, check_time_limit
+
+if TYPE_CHECKING:
+    from mmdp.bounds.front import BoundProgress
 
 Array = npt.NDArray[np.float64]
 
@@ -88,9 +93,11 @@ def solve(
         spend on it. The solution then has ``certificate``, ``bound`` and ``gap``, and status
         OPTIMAL if the gap closes. Its ``seconds`` include those of the proof.
     callback
-        Called with a :class:`mmdp.Progress` after each iteration.
+        Called with a :class:`mmdp.Progress` after each iteration, and with the bound so far
+        while it is proven.
 
-    Ctrl-C returns the best policy so far, if there is one, with status INTERRUPTED.
+    Ctrl-C returns the best policy so far, if there is one, with status INTERRUPTED: a loop over
+    solves asks for it. The next Ctrl-C raises KeyboardInterrupt.
 
     >>> import mmdp
     >>> P = [[[[0.9, 0.1], [1.0, 0.0]], [[0.0, 1.0], [0.8, 0.2]]],
@@ -121,8 +128,8 @@ def solve(
     _check_certify(certify, chosen, maximised)
     outcome = _run(chosen, context)
     solution = _finish(outcome, chosen, context)
-    if certify:
-        solution = _certified(solution, model, certify, backend)
+    if certify and solution.status is not Status.INTERRUPTED:
+        solution = _certified(solution, model, certify, backend, callback)
     return _signed(solution, model)
 
 
@@ -240,10 +247,14 @@ def _read_kind(
 
 def _run(method: Method, context: Context) -> Outcome:
     try:
-        return method.run(context)
+        outcome = method.run(context)
+        if outcome.status is Status.INTERRUPTED:  # the method noticed it itself
+            answer(KeyboardInterrupt())
+        return outcome
     except (Stop, KeyboardInterrupt) as stop:
         if context.best_policy is None:
             raise
+        answer(stop)
         status = Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
         return Outcome(context.best_policy, status, context.iterations)
 
@@ -252,13 +263,15 @@ def _simulated(outcome: Outcome, context: Context) -> Outcome:
     """The planner with its simulated return on its own models."""
     report = simulate(
         outcome.policy, context.model, episodes=outcome.episodes, seed=context.seed or 0,
-        backend=context.kernel,
-        check_time=None if context.deadline is None else context.check_time,
+        backend=context.kernel, check_time=context.check_time,
     )  # fmt: skip
-    whole = report.details["episodes"] == report.details["episodes_wanted"]
+    status: Status = outcome.status
+    if report.details["episodes"] < report.details["episodes_wanted"]:
+        early = "interrupted" in report.details
+        status = Status.INTERRUPTED if early else Status.TIME_LIMIT
     return dataclasses.replace(
         outcome, returns=report.returns, errors=report.errors, details=report.details,
-        status=outcome.status if whole else Status.TIME_LIMIT,
+        status=status,
     )  # fmt: skip
 
 
@@ -310,8 +323,9 @@ def _check_certify(certify: bool | float, method: Method, objective: Objective) 
 
 
 def _certified(
-    solution: Solution, model: MMDP, certify: bool | float, backend: str | Kernel
-) -> Solution:
+    solution: Solution, model: MMDP, certify: bool | float, backend: str | Kernel,
+    callback: Callback | None,
+) -> Solution:  # fmt: skip
     """The solution with what was proven: the least bound of its own and a searched one."""
     from mmdp.bounds import bound
 
@@ -331,8 +345,10 @@ def _certified(
             model, solution.provenance.horizon, "pairs" if remembers else "best",
             time_limit=limit, incumbent=solution.value if remembers else solution,
             backend=backend, objective=solution.objective,
+            callback=None if callback is None else _proving(solution, callback),
         )  # fmt: skip
-    except KeyboardInterrupt:  # before any bound was found: the policy is kept
+    except KeyboardInterrupt as stop:  # before any bound was found: the policy is kept
+        answer(stop)
         return dataclasses.replace(solution, status=Status.INTERRUPTED)
     least = found if own is None or found.value < own.value else own
     status: Status = solution.status
@@ -345,6 +361,14 @@ def _certified(
         solution, certificate=least, status=status,
         provenance=dataclasses.replace(solution.provenance, seconds=seconds),
     )  # fmt: skip
+
+
+def _proving(solution: Solution, callback: Callback) -> Callable[[BoundProgress], object]:
+    """A callback of bound() that tells a callback of solve()."""
+    value, count = solution.value, solution.iterations
+    return lambda p: callback(
+        Progress(solution.method, count, value, value, solution.seconds + p.seconds, p.value)
+    )
 
 
 def _signed(solution: Solution, model: MMDP) -> Solution:

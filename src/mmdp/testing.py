@@ -256,6 +256,7 @@ def check_ascents(
     starts = [None, *_random_policies(x, horizon, seed)]
     cases: list[tuple[str, dict[str, float]]] = [
         ("two-way", {}), ("paper", {}), ("two-way", {"max_sweeps": 1}), ("paper", {"tol": 0.05}),
+        ("paper", {"max_sweeps": 0}),
     ]  # fmt: skip
     for sweeps, limits in cases:
         where = f"ascend, {sweeps}, {kernel.name}, seed {seed}, {model!r}"
@@ -398,6 +399,9 @@ def check_bounds(
     reach = truth.reach(x, horizon)
     for name, one, other in zip(("L", "B"), kernel.reach(x, horizon), reach, strict=True):
         _same(one, other, rtol, f"reach: {name} ({where})")
+    some = rng.permutation(x.n_states)[: max(1, x.n_states // 2)]
+    for name, one, other in zip(("L", "B"), kernel.reach(x, horizon, some), reach, strict=True):
+        _same(one, other[:, some], rtol, f"reach: {name} of some states ({where})")
     shape = (horizon, x.n_states, x.n_actions, x.n_models)
     y = rng.normal(size=shape) * (rng.random(shape) < rng.choice([0.3, 1.0]))
     y *= rng.random((*shape[:2], 1, 1)) < 0.7  # some states without prices
@@ -473,6 +477,11 @@ def check_episodes(
             )
             _same(found[0], expected[0], rtol, f"simulate: returns ({where})")
             assert (found[1] == expected[1]).all(), f"simulate: steps unexplained ({where})"
+            if not planner.carry:
+                last = kernel.simulate(
+                    world, seen, planner, horizon, 1, seed + 7, first=episodes - 1
+                )
+                _same(last[0], expected[0][:, -1:], rtol, f"simulate: a later episode ({where})")
         if planner.mode == TREE:
             for s in range(x.n_states):
                 a, b = (

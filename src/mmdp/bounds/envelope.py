@@ -20,6 +20,7 @@ import numpy as np
 
 from mmdp.bounds import closed
 from mmdp.errors import InputError, Remedy
+from mmdp.interrupts import answer
 from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Table
@@ -120,7 +121,8 @@ def prove(
     play = Play(x, horizon, kernel, objective, own)
     try:
         play.run(policy, clock() + SHARE * seconds)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
+        answer(stop)
         return replace(oracle, details={**oracle.details, "interrupted": True})
     weights = x.weights * play.xi
     offset = objective.penalty(play.xi, x.weights) + slack

@@ -64,7 +64,7 @@ def bound(
     with Working(searching, quiet=as_json) as working, Interrupts() as interrupts:
         found = mmdp.bound(
             model, horizon, method, objective=objective, time_limit=time_limit, backend=backend,
-            callback=lambda p: working.say(f"{p.method}: at most {p.value:,.8g}"),
+            callback=working.bounding,
         )  # fmt: skip
     steps = horizon if horizon is not None else model.horizon
     if as_json:

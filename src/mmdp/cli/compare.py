@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmdp._version import __version__
 from mmdp.cli import options
 from mmdp.cli.console import (
+    WIDTH,
     Working,
     complain,
     introduce,
@@ -35,7 +37,7 @@ from mmdp.errors import InputError
 from mmdp.interrupts import Interrupts
 from mmdp.methods.table import METHODS, able, maximises
 from mmdp.objective import Mean, Objective
-from mmdp.words import clock, counted, errors, figures
+from mmdp.words import clock, counted, errors, figures, leading
 
 if TYPE_CHECKING:
     from mmdp import MMDP, Evaluation, Solution
@@ -91,8 +93,9 @@ def compare(
     tested = None
     if test_data is not None or test is not False:
         tested = _read_test(data, test_data, test is True, loading, quiet=as_json)
+    comparison = Comparison(train, tested, horizon, objective, running)
     with Working("comparing", quiet=as_json) as working, Interrupts() as interrupts:
-        rows = Comparison(train, tested, horizon, objective, running).rows(chosen, working)
+        rows = comparison.rows(chosen, working)
     if interrupts.seen:
         complain(f"interrupted; {len(rows)} of {counted(len(chosen), 'method')} kept")
     if out is not None:
@@ -101,16 +104,15 @@ def compare(
         write_csv(pd.DataFrame(rows).drop(columns="status_text"), out)
     if as_json:
         count = None if tested is None else tested.n_models
-        document = {
-            "data": data,
-            "objective": str(objective),
-            "models": train.n_models,
-            "test_models": count,
-        }
+        document: Row = {
+            "data": data, "objective": str(objective), "models": train.n_models,
+            "test_models": count, "ahead": comparison.ahead(rows),
+        }  # fmt: skip
         show_json({**document, "methods": rows, "version": __version__, "out": out})
     else:
         introduce(data, train)
         _show(rows, tested, objective)
+        _say_who_is_ahead(comparison.ahead(rows))
         if out is not None:
             print(f"table written to {out}")
     return INTERRUPTED if interrupts.seen or rows[-1]["status"] == "INTERRUPTED" else 0
@@ -151,6 +153,19 @@ class Comparison:
     horizon: int | None
     objective: Objective
     running: Running
+    evaluations: dict[str, Evaluation] = field(default_factory=dict)  # on the test models
+
+    def ahead(self, rows: Sequence[Row]) -> Row | None:
+        """Which policy beats the best one of the training models on the test models, if any."""
+        policies = [row for row in rows if row["method"] in self.evaluations]
+        if not policies or self.objective != Mean():
+            return None
+        first = max(policies, key=lambda row: row["train"])["method"]
+        best = max(policies, key=lambda row: row["test"])["method"]
+        difference, error = self.evaluations[best].lead(self.evaluations[first])
+        if not difference > 1e-9 * abs(self.evaluations[first].mean):
+            return None
+        return {"method": best, "of": first, "difference": difference, "stderr": error}
 
     def rows(self, methods: Sequence[Method], working: Working) -> list[Row]:
         """One row per method, until Ctrl-C."""
@@ -199,10 +214,11 @@ class Comparison:
         backend = self.running.backend
         if method.name == "oracle":
             return mmdp.solve(test, self.horizon, method, backend=backend).evaluation
-        return mmdp.evaluate(
+        found = self.evaluations[method.name] = mmdp.evaluate(
             solution, test, episodes=getattr(method, "episodes", None),
             seed=self.running.seed, backend=backend,
         )  # fmt: skip
+        return found
 
     def _stderr(self, found: Evaluation) -> float | None:
         """The error of a simulated mean; that of another objective is not known."""
@@ -229,3 +245,12 @@ def _show(rows: Sequence[Mapping[str, Any]], test: MMDP | None, objective: Objec
     for row in rows:
         if row["status"] in ("TIME_LIMIT", "ITERATION_LIMIT", "INTERRUPTED"):
             print(f"{row['method']}: {row['status_text']}")
+
+
+def _say_who_is_ahead(ahead: Row | None) -> None:
+    if ahead is not None:
+        by = leading(ahead["difference"], ahead["stderr"])
+        first = f"{ahead['of']}, the best on the training models"
+        print(
+            textwrap.fill(f"on the test models {ahead['method']} is ahead of {first}, {by}", WIDTH)
+        )

@@ -10,6 +10,7 @@ from mmdp.cli.console import Working, complain
 from mmdp.cli.options import Loading, Willingness, command, option, takes
 from mmdp.cli.types import PATH, Seconds
 from mmdp.errors import InputError
+from mmdp.interrupts import unanswered
 from mmdp.methods.table import markov_policy
 
 
@@ -43,11 +44,11 @@ def report(
 
     The page is a single HTML file and needs no network. With --policy it is about that policy
     and its horizon, and shows what mmdp solve --certify has proven about it; otherwise CADP
-    computes one.
+    computes one. After Ctrl-C nothing is written, and the exit status is 130.
     """
     import mmdp
 
-    with Working(f"reading {data}") as working:
+    with Working(f"reading {data}") as working, unanswered():
         model = loading.read(data, quiet=True)
         given = None
         if policy is not None:

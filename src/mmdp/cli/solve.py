@@ -292,7 +292,7 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
         facts[0] = ("value", f"{facts[0][1]} ± {errors([found.stderr])[0]}")
     facts += [
         ("status", f"{solution.status.name}: {solution.outcome}"),
-        ("iterations", f"{solution.iterations:,}"),
+        ("iterations", f"{solution.iterations:,}{_starts(solution)}"),
         ("seconds", f"{clock(solution.seconds)} ({solution.provenance.backend})"),
     ]
     if solution.price is not None:
@@ -301,6 +301,11 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
     if proven is not None:
         facts.append(("proof", f"by {proven.method}, {clock(proven.seconds)} of these seconds"))
     return facts
+
+
+def _starts(solution: Solution) -> str:
+    starts = solution.details.get("starts", [])
+    return f", best of {counted(len(starts), 'start')}" if len(starts) > 1 else ""
 
 
 def show_policy(policy: MarkovPolicy | StationaryPolicy, model: MMDP) -> None:

@@ -245,7 +245,7 @@ class Kernel(Protocol):
         t, b_t of the new policy and q_t kept from the backward pass give the exact gradient
         there, so taking its maximiser is a coordinate step like those of the backward pass.
         An ascent ends when the policy repeats or gains nothing, when a sweep gains no more than
-        ``tol * max(1, |value|)``, or after ``max_sweeps``.
+        ``tol * max(1, |value|)``, or after ``max_sweeps`` (one at least from a randomised start).
 
         ``rows`` restricts the rows pi_t that a policy may have. The return is linear in a whole
         row, so taking the best open row at each t is a coordinate step as before. Deterministic
@@ -285,8 +285,13 @@ class Kernel(Protocol):
         ...
 
     # ------------------------------------------------------------ bounds (see bounds.relaxation)
-    def reach(self, problem: Problem, horizon: int) -> Reach:
-        """The least and largest probability of every model, state and time, not rounded."""
+    def reach(
+        self, problem: Problem, horizon: int, states: npt.NDArray[np.int64] | None = None
+    ) -> Reach:
+        """The least and largest probability of every model, state and time, not rounded.
+
+        ``states``: of these alone, which takes two passes per state.
+        """
         ...
 
     def own_values(
@@ -327,12 +332,13 @@ class Kernel(Protocol):
     # ------------------------------------------------------------ episodes
     def simulate(
         self, world: Problem, next_rewards: Array | None, planner: PlannerTables, horizon: int,
-        episodes: int, seed: int,
+        episodes: int, seed: int, first: int = 0,
     ) -> tuple[Array, npt.NDArray[np.int64]]:  # fmt: skip
         """((M, episodes) returns, (M,) transitions that no model of the planner explains).
 
         ``world`` holds the models that episodes are drawn from. Random numbers are a hash of
-        (seed, model, episode, counter): every kernel draws the same ones.
+        (seed, model, episode, counter): every kernel draws the same ones. ``first`` is the
+        number of the first episode, so that they can be simulated part by part.
         """
         ...
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.errors import InputError
+from mmdp.interrupts import unanswered
 from mmdp.methods import CADP, Method
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
@@ -42,6 +43,7 @@ class Estimate(NamedTuple):
     error: float
 
 
+@unanswered()
 def evpi(
     model: MMDP, horizon: int | None = None, *, method: str | Method | Solution = "cadp"
 ) -> float:
@@ -58,6 +60,7 @@ def evpi(
     return _best(model, horizon, method).evpi
 
 
+@unanswered()
 def evppi(
     model: MMDP,
     horizon: int | None,
@@ -98,6 +101,7 @@ def evppi(
     return _evppi(model, best, values, _chosen(estimator, values), bins, degree, method)
 
 
+@unanswered()
 def information_table(
     model: MMDP,
     horizon: int | None = None,

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from mmdp.interrupts import unanswered
 from mmdp.methods import Method
 from mmdp.model import MMDP
 from mmdp.policy import PolicyKind
 from mmdp.solve import solve
 
 
+@unanswered()
 def regret_by_horizon(
     model: MMDP,
     horizons: Sequence[int],

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.errors import InputError
+from mmdp.interrupts import unanswered
 from mmdp.measures.comparators import Counting, cost_effectiveness, named_policies
 from mmdp.measures.economics import CostEffectiveness, read_thresholds
 from mmdp.methods import Method
@@ -51,6 +52,7 @@ class WillingnessToPay:
         return self.outcomes.costs
 
 
+@unanswered()
 def willingness_to_pay(
     model: MMDP,
     effects: npt.ArrayLike,

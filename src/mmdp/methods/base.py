@@ -35,11 +35,11 @@ class Progress(NamedTuple):
     """What a callback sees after each iteration."""
 
     method: str
-    iteration: int
+    iteration: int  # counted on from one start to the next
     value: float
     best: float
     seconds: float
-    bound: float = math.nan  # exact methods: the proven upper bound so far
+    bound: float = math.nan  # the proven upper bound so far, if there is one
     nodes: int = 0  # exact methods: the size of the tree
 
     @property

@@ -85,7 +85,8 @@ class MILP(Method):
         details["bound"] = max(details["bound"], context.best_value)
         details |= {"nodes": answer.nodes, "variables": len(tail.integral)}
         near = details["bound"] - context.best_value <= (self.gap + 20 * FEASIBLE) * unit
-        status = Status.TIME_LIMIT if answer.status == "stopped" else Status.COMPLETED
+        early = {"stopped": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}
+        status = early.get(answer.status, Status.COMPLETED)
         if answer.status == "optimal" and near:
             status = Status.OPTIMAL
         return Outcome(context.best_policy, status, answer.nodes, details=details)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from mmdp import plots
 from mmdp.bounds import Bound
 from mmdp.errors import InputError
+from mmdp.interrupts import unanswered
 from mmdp.io.reading import header, read_csv
 from mmdp.io.writing import PathLike, check_writable, write_whole
 from mmdp.measures import Counting
@@ -28,6 +29,7 @@ from mmdp.words import suggested
 __all__ = ["PICTURES", "draw", "read_effects", "read_unseen", "write"]
 
 
+@unanswered()
 def write(
     model: MMDP,
     out: PathLike,
@@ -119,6 +121,7 @@ def write(
     return target
 
 
+@unanswered()
 def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
     """Write one picture of the report as ``.png`` or ``.svg``.
 

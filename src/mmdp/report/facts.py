@@ -237,6 +237,24 @@ class Facts:
                 rows.append(self._row(title_of(found.method), found.evaluation, tested, found))
         return (*rows, self._oracle_row())
 
+    @cached_property
+    def ahead(self) -> tuple[str, float, float] | None:
+        """The method that does best on the held-out models, if it is ahead of this policy.
+
+        Its title, by how much it is ahead, and the standard error of that.
+        """
+        others = [row for row in self.rows[:-1] if row.held_out is not None]
+        if self.held_out is None or not others:
+            return None
+        best = max(
+            others, key=lambda row: row.held_out.mean if row.held_out is not None else -np.inf
+        )
+        assert best.held_out is not None
+        difference, error = best.held_out.lead(self.held_out)
+        if not difference > 1e-9 * abs(self.held_out.mean):
+            return None
+        return best.name, difference, error
+
     def _tested(self, found: Solution, *, first: bool) -> Evaluation | None:
         if self.test is None or first:
             return self.held_out

@@ -144,8 +144,13 @@ class JaxKernel(NumbaKernel):
             valued: Watch = lambda policy, _: watch(*self._opened(problem, horizon, policy))
             rough_job = job._replace(watch=valued)
         rough = self._ascend(problem, starts, rough_job, np.float32)
-        job = job._replace(max_sweeps=max_sweeps - max((end.sweeps for end in rough), default=0))
+        left = [max_sweeps - end.sweeps for end in rough]
+        job = job._replace(max_sweeps=max(left, default=0))
         ends = self._ascend(problem, [end.policy for end in rough], job, np.float64)
+        for k, before in enumerate(rough):
+            if ends[k].sweeps > left[k]:  # it ran with others that had more sweeps left
+                alone = job._replace(max_sweeps=left[k])
+                ends[k] = self._ascend(problem, [before.policy], alone, np.float64)[0]
         return [
             end._replace(sweeps=before.sweeps + end.sweeps)
             for before, end in zip(rough, ends, strict=True)
