@@ -40,6 +40,7 @@ from mmdp.policy import MarkovPolicy, Planner
 from mmdp.simulate import simulate
 from mmdp.solution import Evaluation, Provenance, Solution, Status
 from mmdp.solve import evaluate, gradient, model_weights, solve
+from mmdp.study import study
 
 if TYPE_CHECKING:
     from mmdp import domains as domains
@@ -110,6 +111,7 @@ __all__ = [
     "save_policy",
     "simulate",
     "solve",
+    "study",
     "testing",
 ]  # fmt: skip
 
