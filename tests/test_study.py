@@ -13,12 +13,10 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
@@ -26,49 +24,14 @@ from pandas.testing import assert_frame_equal
 import mmdp
 from mmdp import workers
 from mmdp.kernels.cpu.threads import default_threads
-from mmdp.methods import Context, Method, Outcome
 from mmdp.study import Cell, Run, Source, StudyProgress, cells_of, facts
 from mmdp.testing import random_model
 from tests.conftest import ROOT
-
-TIMES = ["seconds", "test_seconds"]
-
-
-def small(seed: int, n_models: int = 4) -> mmdp.MMDP:
-    rng = np.random.default_rng(seed)
-    p, r = rng.dirichlet(np.ones(3), size=(n_models, 3, 2)), rng.normal(size=(n_models, 3, 2))
-    return mmdp.MMDP(p, r, discount=0.9)
+from tests.noted import Noted, small, steady
 
 
 def pair(seed: int) -> tuple[mmdp.MMDP, mmdp.MMDP]:
     return small(seed), small(seed + 1)
-
-
-@dataclass(frozen=True)
-class Noted(Method):
-    """WSU that writes a line when it is done, and may misbehave first."""
-
-    file: str = ""
-    harm: str = ""
-    seconds: float = 0.0
-
-    name: ClassVar[str] = "noted"
-
-    def run(self, context: Context) -> Outcome:
-        time.sleep(self.seconds)
-        if self.harm == "raise":
-            raise RuntimeError("as asked")
-        if self.harm == "die":
-            os._exit(9)
-        found = mmdp.WSU().run(context)
-        if self.file:
-            with open(self.file, "a", encoding="utf-8") as file:
-                file.write(f"{context.seed}\n")
-        return found
-
-
-def steady(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.drop(columns=TIMES)
 
 
 # ---------------------------------------------------------------------- the figures
@@ -360,7 +323,7 @@ def _threads(task: int) -> int:
 SCRIPT = """
 import sys
 import mmdp
-from tests.test_study import Noted, small
+from tests.noted import Noted, small
 
 if __name__ == "__main__":
     out, log, jobs = sys.argv[1:]

@@ -7,6 +7,7 @@ a thing is a file that workers map into memory: on one machine they all read the
 
 from __future__ import annotations
 
+import math
 import mmap
 import multiprocessing
 import os
@@ -237,18 +238,20 @@ class _Scattered:
     """Things that Dask sends to its workers, and holds until they are dropped."""
 
     def __init__(self, client: Any) -> None:
-        self._client, self._room, self._looked = client, 64, -WATCH
+        self._client, self._room, self._looked = client, 64, -math.inf
 
     @property
     def room(self) -> int:
         """Calls to have under way: a few for every thread of the cluster, which may grow."""
-        if time.monotonic() > self._looked + WATCH:
+        if self._client.status == "running" and time.monotonic() > self._looked + WATCH:
             self._looked = time.monotonic()
             with suppress(OSError):
                 self._room = max(64, 4 * sum(self._client.nthreads().values()))
         return self._room
 
     def send(self, thing: Any) -> Any:
+        if self._client.status != "running":
+            raise ConnectionError("the connection to Dask's scheduler is lost")
         self._client.wait_for_workers(1)
         return self._client.scatter(thing, broadcast=True, hash=False)
 
