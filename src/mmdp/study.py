@@ -539,7 +539,7 @@ class Run:
 
 
 def _by_key(folder: Path) -> dict[str, Path]:
-    return {file.stem.rpartition("-")[2]: file for file in folder.glob("*.json")}
+    return {file.stem.rpartition("-")[2]: file for file in folder.glob("[!.]*.json")}
 
 
 def _is_executor(given: Any) -> bool:
