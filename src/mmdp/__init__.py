@@ -51,6 +51,7 @@ from mmdp.policy import (
 from mmdp.simulate import simulate
 from mmdp.solution import Evaluation, Provenance, Solution, Status
 from mmdp.solve import evaluate, gradient, model_weights, solve
+from mmdp.study import study
 
 if TYPE_CHECKING:
     from mmdp import domains as domains
@@ -134,6 +135,7 @@ __all__ = [
     "save_policy",
     "simulate",
     "solve",
+    "study",
     "testing",
     "value_of_memory",
 ]  # fmt: skip
