@@ -110,6 +110,51 @@ def test_the_worst_models_gain_what_the_mean_gives_up() -> None:
     assert careful.evaluation.mean < plain.value
 
 
+# ---------------------------------------------------------------------- the published models
+ALPHAS = (0.5, 0.2, 0.1, 0.05, 0.01)
+# by alpha: what a plain ascent from the mean's policy reaches, and the models' own optima
+RIVERSWIM = ((123.60, 71.58, 57.39, 53.08, 50.626), (128.30, 73.17, 58.39, 53.38, 50.63))
+HIV = ((31829, 23859, 19792, 16623, 11464), (40840, 32150, 28106, 22792, 12348))
+
+
+@pytest.mark.parametrize(
+    ("name", "horizon", "figures"), [("hiv", 15, HIV), ("riverswim", 50, RIVERSWIM)]
+)
+def test_the_tail_of_the_published_models(
+    name: str, horizon: int, figures: tuple[tuple[float, ...], tuple[float, ...]]
+) -> None:
+    train, test = mmdp.domains.published(name)
+    some = slice(None) if name == "hiv" else slice(2, 3)  # the others are slow: see below
+    for alpha, least, most in list(zip(ALPHAS, *figures, strict=True))[some]:
+        goal = mmdp.CVaR(alpha)
+        found = mmdp.solve(train, horizon, objective=goal)
+        bound = mmdp.bound(train, horizon, "oracle", objective=goal)
+        assert least <= found.value <= bound.value <= most
+        if name == "riverswim":
+            assert mmdp.evaluate(found, test).value(goal) >= 64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_the_tail_of_riverswim_is_proven(alpha: float) -> None:
+    train, _ = mmdp.domains.published("riverswim")
+    least, most = (dict(zip(ALPHAS, x, strict=True))[alpha] for x in RIVERSWIM)
+    found = mmdp.solve(train, 50, objective=mmdp.CVaR(alpha), certify=30)
+    assert found.bound is not None
+    assert least <= found.value <= found.bound <= most
+    assert found.gap is not None
+    assert found.gap <= (0.01 if alpha == 0.5 else 0.0025)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("alpha", "gap"), [(0.2, 0.03), (0.1, 0.065)])
+def test_the_tail_of_hiv_is_proven(alpha: float, gap: float) -> None:
+    train, _ = mmdp.domains.published("hiv")
+    found = mmdp.solve(train, 15, objective=mmdp.CVaR(alpha), certify=30)
+    assert found.gap is not None
+    assert found.gap <= gap
+
+
 # ---------------------------------------------------------------------- limits and refusals
 def test_a_time_limit_and_a_callback_end_it_with_the_best_so_far() -> None:
     model = random_model(2, n_models=30, n_states=12, n_actions=3, horizon=0)

@@ -102,23 +102,22 @@ class Sweeper:
         States come in the order of their weight. A change is taken if it improves F.
         """
         lam, F = self.problem.weights, self.objective.value
-        change = q - q[np.arange(len(q)), actions][:, None]
-        change *= d[:, None]
-        current, tie = float(F(rho, lam)), TIE * float(np.abs(rho).max())
-        todo = np.argsort(-(d @ lam), kind="stable")
-        while len(todo):
-            hopeful = self._most(rho, change[todo]) > current + tie
-            for place in np.flatnonzero(hopeful):
-                s = todo[place]
-                candidates = rho + change[s]
+        states = np.argsort(-(d @ lam), kind="stable")
+        change = q[states] - q[states, actions[states]][:, None]
+        change *= d[states][:, None]
+        current, tie, first = float(F(rho, lam)), TIE * float(np.abs(rho).max()), 0
+        while first < len(states):
+            hopeful = self._most(rho, change[first:]) > current + tie
+            for k in first + np.flatnonzero(hopeful):
+                candidates = rho + change[k]
                 values = F(candidates, lam)
                 best = int(values.argmax())
                 if values[best] > current + tie:
-                    actions[s], rho, current = best, candidates[best], float(values[best])
+                    actions[states[k]], rho, current = best, candidates[best], float(values[best])
+                    first = int(k) + 1
                     break
             else:
                 break
-            todo = todo[place + 1 :]
         return rho
 
     def _most(self, rho: Array, change: Array) -> Array:
