@@ -79,9 +79,8 @@ class StationaryTree:
         context = self.context
         most = max(self.options.starts, stationary.affordable(context.problem))
         for _, actions in stationary.starts(context, self.x, "wsu", most):
-            end = stationary.climb(context.quiet(), self.x, actions)
-            if end.value > self.value:
-                context.record(end.policy, end.value)
+            self.note(actions, context.mean(self.x.returns(actions)))
+            self.climb(actions)
 
     def search(self) -> None:
         while self.heap and not self.proven and self.nodes < self.options.max_nodes:
@@ -122,9 +121,16 @@ class StationaryTree:
         return np.where(mask, np.einsum("ms,msa->sa", visits, worse), np.inf)
 
     def improve(self, actions: npt.NDArray[np.int32]) -> None:
-        """Record the policy, or where an ascent from it ends, if it is better."""
-        context = self.context
-        if context.mean(self.x.returns(actions)) <= self.value:
-            return
-        end = stationary.climb(context.quiet(), self.x, actions)
-        context.record(end.policy, end.value)
+        """Climb from these actions if they are better than the incumbent."""
+        value = self.context.mean(self.x.returns(actions))
+        if value > self.value:
+            self.note(actions, value)
+            self.climb(actions)
+
+    def climb(self, actions: npt.NDArray[np.int32]) -> None:
+        end = stationary.climb(self.context.quiet(), self.x, actions)
+        self.note(end.policy, end.value)
+
+    def note(self, actions: npt.NDArray[np.int32], value: float) -> None:
+        if value > self.value:
+            self.context.record(actions, value)
