@@ -33,6 +33,8 @@ from mmdp.policy import (
     Monotone,
     Planner,
     PolicyKind,
+    Stationary,
+    StationaryPolicy,
     Tied,
 )
 from mmdp.simulate import simulate
@@ -84,6 +86,8 @@ __all__ = [
     "Provenance",
     "Rollout",
     "Solution",
+    "Stationary",
+    "StationaryPolicy",
     "Status",
     "Tied",
     "__version__",

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
+from mmdp.methods.table import markov_policy
 from mmdp.words import shortened
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def policy_heatmap(
     """
     from matplotlib.colors import ListedColormap
 
+    policy = markov_policy(policy, "a heat map shows")
     table = policy.actions
     horizon, n_states = table.shape
     states = states or policy.state_labels or [str(s) for s in range(n_states)]

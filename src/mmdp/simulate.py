@@ -154,7 +154,7 @@ def _tables_of(policy: ExactPolicy | Planner, model: MMDP) -> tuple[PlannerTable
     if not isinstance(policy, BeliefPlanner):
         raise InputError(
             f"simulate() takes a MarkovPolicy or a planner from solve(), not "
-            f"{type(policy).__name__}"
+            f"{type(policy).__name__}; a stationary policy has over(T), the same over T decisions"
         )
     own = policy.model
     if (own.n_states, own.n_actions) != (model.n_states, model.n_actions):

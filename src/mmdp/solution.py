@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.policy import Markov, MarkovPolicy, PolicyKind
-from mmdp.words import at_most_percent, figures, percent
+from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
+from mmdp.words import at_most_percent, figures, number, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,10 @@ class Status(enum.Enum):
     INTERRUPTED = "interrupted; the best policy so far"
 
 
-Optimum = Literal["markov", "history"]
+Optimum = Literal["markov", "history", "stationary"]
+POLICIES: dict[Optimum, str] = {
+    "history": "policy", "markov": "Markov policy", "stationary": "stationary policy",
+}  # fmt: skip
 
 
 def gap(bound: float, value: float) -> float:
@@ -51,9 +54,10 @@ class Bound:
     """A proven upper bound on the value of the best policy.
 
     ``bounds`` says which optimum: ``"history"`` bounds every policy, including those that
-    learn from what they see; ``"markov"`` bounds policies of time and state. ``value`` is
-    rounded up: it includes an allowance for floating-point error. ``seconds`` is the time that the
-    proof took, ``model`` the :meth:`mmdp.MMDP.fingerprint` of the models if it is known.
+    learn from what they see; ``"markov"`` bounds policies of time and state; ``"stationary"``
+    bounds policies of the state alone, over an infinite horizon. ``value`` is rounded up: it
+    includes an allowance for floating-point error. ``seconds`` is the time that the proof took,
+    ``model`` the :meth:`mmdp.MMDP.fingerprint` of the models if it is known.
 
     >>> from mmdp import Bound
     >>> Bound(103.0, "oracle", "history").gap(100.0)
@@ -78,8 +82,8 @@ class Bound:
         return (oracle - self.value) / (oracle - value)
 
     def __repr__(self) -> str:
-        kind = "any policy" if self.bounds == "history" else "any Markov policy"
-        return f"Bound({self.value:,.10g} for {kind}; {self.method}, {self.seconds:.3g} s)"
+        which = f"any {POLICIES[self.bounds]}"
+        return f"Bound({self.value:,.10g} for {which}; {self.method}, {self.seconds:.3g} s)"
 
 
 @dataclass(frozen=True)
@@ -271,8 +275,8 @@ class Solution:
         """(unrestricted - value) / |value|: what a restricted kind of policy costs.
 
         ``details["unrestricted"]`` is the value of the best policy found without the
-        restriction. None if the policy is not restricted. Since ``bound`` holds without the
-        restriction too, ``gap`` is the most that it can cost.
+        restriction. None if the policy is not restricted. A ``bound`` on every Markov policy
+        holds without the restriction too, so ``gap`` is then the most that it can cost.
         """
         free = self.details.get("unrestricted")
         return None if free is None else gap(free, self.value)
@@ -282,8 +286,23 @@ class Solution:
         """The price in a sentence; empty if the policy is not restricted."""
         if self.price is None:
             return ""
-        most = "" if self.gap is None else f", at most {at_most_percent(self.gap)}"
+        proven = self.certificate is not None and self.certificate.bounds != "stationary"
+        most = f", at most {at_most_percent(self.gap)}" if proven and self.gap is not None else ""
         return f"being {self.provenance.policy.name} costs {percent(self.price)}{most}"
+
+    @property
+    def memory_told(self) -> str:
+        """Whether memory would pay, in a sentence; empty if that is not known.
+
+        With ``certify`` a short simulation compares a Markov policy with one that learns which
+        models are plausible. ``details["memory_gain"]`` is the gain if it is clear.
+        """
+        gain = self.details.get("memory_gain")
+        if gain is None:
+            return ""
+        error = 2 * self.details["memory_gain_stderr"]
+        share = percent(gain / abs(self.value)) if self.value else "–"
+        return f"a policy that learns gains about {number(gain, 2)} ± {number(error, 2)} ({share})"
 
     @property
     def evpi(self) -> float:
@@ -312,7 +331,7 @@ class Solution:
 
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table (see :meth:`MarkovPolicy.to_frame`)."""
-        if not isinstance(self.policy, MarkovPolicy):
+        if not isinstance(self.policy, (MarkovPolicy, MemoryPolicy, StationaryPolicy)):
             raise InputError(f"{self.method} has no single Markov policy to tabulate")
         return self.policy.to_frame()
 
@@ -328,6 +347,8 @@ class Solution:
             proof = f" (proof {self.certificate.seconds:.3g} s)"
         if self.price is not None:
             lines.append(f"  price       {self.price_told}")
+        if self.memory_told:
+            lines.append(f"  memory      {self.memory_told}: try policy=mmdp.Memory(nodes=3)")
         lines += [
             f"  over models sd {self.evaluation.sd:,.6g}, worst {self.evaluation.worst:,.6g}, "
             f"CVaR 10% {self.evaluation.cvar(0.1):,.6g}",

@@ -14,10 +14,10 @@ from mmdp._version import __version__
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.controller import Controller
-from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
+from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome, Rollout
 from mmdp.methods.base import Stop
 from mmdp.methods.belief import BeliefPlanner
-from mmdp.methods.table import check_finds, check_gives_table
+from mmdp.methods.table import check_finds, check_gives_table, markov_policy
 from mmdp.model import MMDP
 from mmdp.policy import (
     Belief,
@@ -27,14 +27,17 @@ from mmdp.policy import (
     MemoryPolicy,
     Planner,
     PolicyKind,
+    Stationary,
     read_kind,
 )
 from mmdp.simulate import simulate
-from mmdp.solution import Bound, Evaluation, Provenance, Solution, Status
+from mmdp.solution import Bound, Evaluation, Optimum, Provenance, Solution, Status
 from mmdp.validate import check_extent, check_seed, check_time_limit
 
 Array = npt.NDArray[np.float64]
 
+HINT_EPISODES = 2000  # simulated in all, to see whether memory would pay
+HINT_NUMBERS = 2**24  # T S A M up to which that takes about a second
 PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
 
 
@@ -58,14 +61,16 @@ def solve(
         The multi-model MDP.
     horizon
         Number of decisions T; optional for a time-varying model, which has its own.
+        ``math.inf``: there is no last decision, and the policy is stationary.
     method
         A name, or a method with options such as ``mmdp.CADP(init="mvp", starts=16)``.
         :func:`mmdp.methods.capabilities` lists the names and what each method can do.
     policy
         What a decision may depend on: ``"markov"`` (the time and the state),
-        :class:`mmdp.Memory` (a few nodes too), :class:`mmdp.Tied`, :class:`mmdp.Monotone` or
-        :class:`mmdp.Fixed`. By default what the method finds first, which is ``"markov"`` for
-        most.
+        :class:`mmdp.Memory` (a few nodes too), :class:`mmdp.Stationary` (the state alone),
+        :class:`mmdp.Tied`, :class:`mmdp.Monotone` or :class:`mmdp.Fixed`. By default what the
+        method finds first, which is ``"markov"`` for most, and ``"stationary"`` if the horizon is
+        infinite.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
     seed
@@ -94,7 +99,7 @@ def solve(
             f"solve() needs an MMDP, not {type(model).__name__}; use mmdp.load(path) for files"
         )
     chosen = _read_method(method)
-    kind = _read_kind(policy, chosen)
+    kind = _read_kind(policy, horizon, chosen)
     steps = kind.steps(model, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
@@ -163,6 +168,7 @@ def model_weights(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = 
     >>> mmdp.model_weights(mmdp.MarkovPolicy([[0, 0], [0, 0]]), one)[1].tolist()
     [[0.5, 0.5]]
     """
+    policy = markov_policy(policy, "model weights need")
     policy.check(model)
     kernel, table = _kernel(backend, model, policy), policy.table_for(model)
     b = kernel.forward(model.problem, policy.horizon, table)
@@ -179,6 +185,7 @@ def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto
     >>> mmdp.gradient(mmdp.MarkovPolicy([[0], [1]]), one).tolist()
     [[[3.5, 4.5]], [[1.0, 1.5]]]
     """
+    policy = markov_policy(policy, "the gradient needs")
     policy.check(model)
     kernel, table = _kernel(backend, model, policy), policy.table_for(model)
     b = kernel.forward(model.problem, policy.horizon, table)
@@ -208,11 +215,18 @@ def _read_method(method: str | Method) -> Method:
     return chosen
 
 
-def _read_kind(policy: str | PolicyKind | None, method: Method) -> PolicyKind:
-    """The kind of policy that is asked for, by default the first that the method finds."""
-    if policy is None:
-        return read_kind(method.policies[0]) if method.policies else Markov()
-    kind = read_kind(policy)
+def _read_kind(
+    policy: str | PolicyKind | None, horizon: float | None, method: Method
+) -> PolicyKind:
+    """The kind of policy that is asked for.
+
+    By default stationary if the horizon is infinite, else the first that the method finds.
+    """
+    endless = policy is None and horizon == math.inf
+    if policy is None and not (endless and method.policies):
+        alone = Stationary() if endless else Markov()  # Oracle's policies are of no kind
+        return read_kind(method.policies[0]) if method.policies else alone
+    kind = Stationary() if policy is None else read_kind(policy)
     check_finds(method, kind)
     return kind
 
@@ -253,8 +267,14 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     provenance = _provenance(context, _options(method))
     evaluation = _evaluation(context, returns, provenance, outcome)
     proven, certificate = outcome.details.get("bound"), None
+    kind = context.kind
     if proven is not None:
-        certificate = Bound(proven, method.name, "markov", seconds=provenance.seconds)
+        certificate = Bound(
+            proven,
+            method.name,
+            "stationary" if kind.endless else "markov",
+            seconds=provenance.seconds,
+        )
     return Solution(
         policy=policy,
         value=evaluation.mean,
@@ -287,7 +307,8 @@ def _certified(
 
     own = solution.certificate
     if solution.status is Status.OPTIMAL:
-        known = Bound(solution.value, solution.method, "markov", seconds=solution.seconds)
+        which: Optimum = "stationary" if solution.provenance.policy.endless else "markov"
+        known = Bound(solution.value, solution.method, which, seconds=solution.seconds)
         return dataclasses.replace(solution, certificate=own or known)
     limit = None if certify is True else float(certify)
     try:
@@ -309,8 +330,24 @@ def _certified(
     seconds = solution.seconds + found.seconds
     return dataclasses.replace(
         solution, certificate=least, status=status,
+        details={**solution.details, **_memory_gain(solution, model)},
         provenance=dataclasses.replace(solution.provenance, seconds=seconds),
     )  # fmt: skip
+
+
+def _memory_gain(solution: Solution, model: MMDP) -> dict[str, Any]:
+    """What a policy that learns gains over this one, if a short simulation shows it clearly."""
+    T, policy = int(min(solution.provenance.horizon, 2**31)), solution.policy
+    small = T * model.n_states * model.n_actions * model.n_models <= HINT_NUMBERS
+    if type(solution.provenance.policy) is not Markov or not small or not policy.deterministic:
+        return {}
+    episodes = max(4, HINT_EPISODES // model.n_models)
+    # numpy: the compiled episodes would compile longer than this takes
+    rollout = solve(model, T, Rollout(episodes=episodes, baseline=policy), backend="numpy")
+    gain, error = (rollout.details[name] for name in ("difference", "difference_stderr"))
+    if gain <= max(4 * error, 1e-3 * abs(solution.value)):
+        return {}
+    return {"memory_gain": gain, "memory_gain_stderr": error}
 
 
 def _signed(solution: Solution, model: MMDP) -> Solution:
@@ -343,7 +380,8 @@ def _evaluation(
     model = context.model
 
     def oracle() -> Array:
-        fresh = Context(model, context.horizon, context.kernel, method="oracle")
+        endless = context.kind if context.kind.endless else None
+        fresh = Context(model, context.horizon, context.kernel, method="oracle", kind=endless)
         found = Oracle(keep_policies=False).run(fresh).returns
         assert found is not None
         return found

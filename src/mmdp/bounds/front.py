@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from mmdp.bounds.relaxation import Relaxation
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.compiling import clock
+from mmdp.kernels.endless import Endless, check_endless, planning_horizon
 from mmdp.kernels.problem import Pairs, Reach
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Bound, Optimum, Solution
@@ -66,7 +68,7 @@ def bound(
     Parameters
     ----------
     model, horizon
-        The problem, as for :func:`mmdp.solve`.
+        The problem, as for :func:`mmdp.solve`; the horizon may be ``math.inf``.
     method
         One of ``BOUNDS``.
     time_limit
@@ -90,9 +92,11 @@ def bound(
     >>> bound(one, 3).value >= 5.25
     True
     """
-    steps = check_horizon(model.horizon, horizon)
     if method not in BOUNDS:
         raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUNDS)}")
+    if horizon == math.inf:
+        return _endless(model, method, time_limit, incumbent, backend, seed, callback)
+    steps = check_horizon(model.horizon, horizon)
     check_time_limit(time_limit)
     x = model.problem
     check_extent(x, steps, 0 if method == "oracle" else 8 * steps * x.n_states * x.n_models)
@@ -110,6 +114,27 @@ def bound(
             raise
         search.details["interrupted"] = True
     return search.result(time.perf_counter() - started)
+
+
+def _endless(
+    model: MMDP, method: str, time_limit: float | None, incumbent: Any, *how: Any
+) -> Bound:
+    """A bound without a last decision: over many decisions, after which the model is known.
+
+    Each model then has its own optimum as terminal value, so no tail is left out, and every
+    number of decisions gives a valid bound.
+    """
+    check_endless(model.problem, model.horizon)
+    x = Endless.of(model.problem)
+    known = model.replace(terminal=x.own().values)
+    if isinstance(incumbent, Solution):
+        incumbent = incumbent.value
+    backend, seed, callback = how
+    found = bound(
+        known, planning_horizon(model.problem), method, time_limit=time_limit,
+        incumbent=incumbent, backend=backend, seed=seed, callback=callback,
+    )  # fmt: skip
+    return dataclasses.replace(found, value=found.value + x.rounding())
 
 
 class _Enough(Exception):

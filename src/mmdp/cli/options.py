@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import click
 
 from mmdp.cli.console import Working
-from mmdp.cli.types import PATH, Names, Numbers, OutFolder, Seconds, Words
+from mmdp.cli.types import PATH, Horizon, Names, Numbers, OutFolder, Seconds, Words
 from mmdp.errors import InputError
 from mmdp.methods.table import COMPARED, METHODS
 from mmdp.validate import check_seed
@@ -94,8 +94,8 @@ data = click.argument(
     help="The models: a folder with training.csv, or a .csv, .parquet or .npz file.",
 )
 horizon = option(
-    "--horizon", "-T", type=int, metavar="N",
-    help="Number of decisions. Models that vary with time have their own.",
+    "--horizon", "-T", type=Horizon(), metavar="N|inf",
+    help="Number of decisions, or inf. Models that vary with time have their own.",
 )  # fmt: skip
 split = option(
     "--split", type=Words("train", "test", "true"), default="train", show_default=True,

@@ -30,18 +30,23 @@ from mmdp.cli.options import (
     option,
     takes,
 )
-from mmdp.cli.types import Count, Name, OutFile, Seconds
+from mmdp.cli.types import PATH, Count, Name, OutFile, Seconds
 from mmdp.errors import InputError
 from mmdp.interrupts import Interrupts
 from mmdp.methods.table import METHODS, able, check_gives_table, markov_policy
+from mmdp.policy import KINDS, Memory, StationaryPolicy, Tied
+from mmdp.solution import POLICIES
 from mmdp.words import at_most_percent, clock, counted, either, errors, figures
 
 if TYPE_CHECKING:
     from mmdp import MMDP, MarkovPolicy, Solution
     from mmdp.methods import Method
+    from mmdp.policy import PolicyKind
 
+BY_NAME = [name for name in KINDS if name != "fixed"]
 STARTS = ("wsu", "mvp", "random", "uniform", "mirror", "gradient")
 PREVIEW_ROWS = 6
+MOST_STATES = 30  # of a stationary policy that is shown as a table
 PROVEN = 1e-8  # a relative gap this small is not worth a word
 
 
@@ -89,6 +94,43 @@ class Deciding:
         return self.build(init=given)
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What a decision may depend on; None if not given."""
+
+    policy: Annotated[str | None, option(
+        "--policy", type=Name("kind of policy", BY_NAME), metavar="KIND", heading=DECIDING,
+        help=f"What a decision may depend on: {either(BY_NAME)}.",
+    )]  # fmt: skip
+    groups: Annotated[Path | None, option(
+        "--groups", type=PATH, metavar="FILE", heading=DECIDING,
+        help="The same action in all states of a group: a CSV with state,group.",
+    )]  # fmt: skip
+    monotone: Annotated[bool, option(
+        "--monotone", is_flag=True, heading=DECIDING,
+        help="Never a lower action in a higher state, in the order of the data.",
+    )]  # fmt: skip
+    memory: Annotated[int | None, option(
+        "--memory", type=int, metavar="N", heading=DECIDING,
+        help="Let the policy remember: a flow chart of at most N nodes.",
+    )]  # fmt: skip
+
+    def build(self) -> PolicyKind | str | None:
+        """The argument ``policy`` of :func:`mmdp.solve`."""
+        implied = {
+            "tied": self.groups is not None, "monotone": self.monotone,
+            "memory": self.memory is not None, self.policy or "": self.policy is not None,
+        }  # fmt: skip
+        names = [name for name, given in implied.items() if given]
+        if len(names) > 1:
+            raise InputError(f"a policy is of one kind, not {either(names, ' and ')}")
+        if names == ["tied"] and self.groups is None:
+            raise InputError("a tied policy needs groups; give them with --groups FILE")
+        if self.memory is not None:
+            return Memory(self.memory)
+        return Tied(self.groups) if self.groups is not None else next(iter(names), None)
+
+
 @command(
     "mmdp solve data/riverswim --horizon 50 --out policy.csv",
     "mmdp solve models.npz -T 20 --starts 16 --seed 1 --time-limit 60",
@@ -96,6 +138,8 @@ class Deciding:
     "mmdp solve data/riverswim -T 50 --certify 30",
     "mmdp solve data/hiv -T 5 --method exact --time-limit 60",
     "mmdp solve data/riverswim -T 50 --memory 3 --out chart.csv",
+    "mmdp solve data/riverswim --horizon inf --out rule.csv",
+    "mmdp solve data/hiv -T 15 --groups groups.csv",
 )
 @options.data
 @options.horizon
@@ -108,20 +152,17 @@ class Deciding:
     help="Spend S more seconds, compiling apart, on a proof of how much better any policy "
     "without memory could be.",
 )  # fmt: skip
-@option(
-    "--memory", type=int, metavar="N", heading=DECIDING,
-    help="Let the policy remember: a flow chart of at most N nodes.",
-)  # fmt: skip
 @takes(Deciding)
+@takes(Kind)
 @takes(Running)
 @options.as_json
 @option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @options.split
 @takes(Loading)
 def solve(
-    data: Path, horizon: int | None, out: Path | None, certify: float | None,
-    memory: int | None, deciding: Deciding, running: Running, as_json: bool, quiet: bool,
-    split: str, loading: Loading,
+    data: Path, horizon: float | None, out: Path | None, certify: float | None,
+    deciding: Deciding, kind: Kind, running: Running, as_json: bool, quiet: bool, split: str,
+    loading: Loading,
 ) -> int:  # fmt: skip
     """Compute one policy for all models of DATA.
 
@@ -135,6 +176,7 @@ def solve(
     import mmdp
 
     deciding.build()  # wrong options are reported before anything is read
+    policy = kind.build()
     chosen = METHODS[deciding.method]
     check_out(out, data, deciding.init)
     if out is not None:
@@ -148,9 +190,8 @@ def solve(
     solving = f"solving with {deciding.method}"
     with Working(solving, quiet=silent) as working, Interrupts() as interrupts:
         solution = mmdp.solve(
-            model, horizon, method, policy=None if memory is None else mmdp.Memory(memory),
-            **dataclasses.asdict(running), certify=certify or False,
-            callback=working.progress,
+            model, horizon, method, policy=policy, **dataclasses.asdict(running),
+            certify=certify or False, callback=working.progress,
         )  # fmt: skip
     if out is not None:
         mmdp.save_policy(solution, out)
@@ -171,6 +212,7 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
         options["init"] = init
     told = {
         "data": data, "method": solution.method, "horizon": source.horizon,
+        "kind": source.policy.name, "price": solution.price,
         "value": solution.value, "stderr": found.stderr, "sd": found.sd, "worst": found.worst,
         "cvar10": found.cvar(0.1),
         "bound": solution.bound, "gap": solution.gap,
@@ -184,9 +226,11 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
         "backend": source.backend, "version": source.version, "trace": solution.trace,
         "out": out,
     }  # fmt: skip
-    if out is None and isinstance(solution.policy, mmdp.MarkovPolicy):
+    if out is None and isinstance(solution.policy, (mmdp.MarkovPolicy, mmdp.StationaryPolicy)):
         kind = "actions" if solution.policy.deterministic else "probabilities"
         told["policy"] = {kind: solution.policy.table}
+    if out is None and isinstance(solution.policy, mmdp.MemoryPolicy):
+        told["policy"] = solution.policy.controller._asdict()
     return told
 
 
@@ -195,7 +239,7 @@ def proof(solution: Solution) -> str:
     assert solution.certificate is not None
     assert solution.gap is not None
     value, most = figures([solution.value, solution.bound], up=[1])
-    policy = "policy" if solution.certificate.bounds == "history" else "Markov policy"
+    policy = POLICIES[solution.certificate.bounds]
     if solution.status.name == "OPTIMAL":
         rest = f" by more than {at_most_percent(solution.gap)}" if solution.gap > PROVEN else ""
         return f"value {value}, proven optimal: no {policy} is better{rest}"
@@ -242,15 +286,25 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
         ("iterations", f"{solution.iterations:,}"),
         ("seconds", f"{clock(solution.seconds)} ({solution.provenance.backend})"),
     ]
+    if solution.price is not None:
+        facts.insert(1, ("price", solution.price_told))
+    if solution.memory_told:
+        facts.append(("memory", f"{solution.memory_told}; try --memory 3"))
     proven = solution.certificate
     if proven is not None:
         facts.append(("proof", f"by {proven.method}, {clock(proven.seconds)} of these seconds"))
     return facts
 
 
-def show_policy(policy: MarkovPolicy, model: MMDP) -> None:
+def show_policy(policy: MarkovPolicy | StationaryPolicy, model: MMDP) -> None:
     """The policy as a small table, equal times together; or a hint if it is large."""
     labels, names = model.action_labels, model.state_labels
+    if isinstance(policy, StationaryPolicy) and policy.n_states <= MOST_STATES:
+        print("\npolicy: action by state" + ("" if policy.deterministic else ", most probable"))
+        actions = [labels[a] for a in policy.actions]
+        show_table(("state", "action"), list(zip(names, actions, strict=True)), left=2)
+        return
+    policy = policy.row if isinstance(policy, StationaryPolicy) else policy
     widest = max(map(len, labels))
     if len("time 000-000") + sum(max(len(name), widest) + 2 for name in names) > WIDTH:
         print(

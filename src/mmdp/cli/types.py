@@ -6,6 +6,7 @@ An option that could not be used is refused when it is read, before any work.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -81,6 +82,20 @@ class Count(click.ParamType[int | str]):
             return int(value)
         except ValueError:
             self.fail(f"{value!r} is neither a whole number nor auto", param, ctx)
+
+
+class Horizon(click.ParamType[float]):
+    """A number of decisions, or ``inf`` if there is no last one."""
+
+    name = "n"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        if str(value) in ("inf", "infinite"):
+            return math.inf
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a whole number nor inf", param, ctx)
 
 
 class Seconds(click.ParamType[float]):

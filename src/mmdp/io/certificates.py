@@ -14,8 +14,10 @@ import numpy as np
 
 from mmdp.errors import InputError, Remedy
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, MemoryPolicy
+from mmdp.policy import MarkovPolicy, MemoryPolicy, StationaryPolicy
 from mmdp.solution import Bound, Solution
+
+TablePolicy = MarkovPolicy | StationaryPolicy | MemoryPolicy
 
 FORMAT = "mmdp-certificate-1"
 AGAIN = Remedy("certify", 10, do="prove it again with")
@@ -29,7 +31,8 @@ def as_document(given: Any) -> dict[str, Any] | None:
     return {
         "format": FORMAT, "objective": "mean", "value": given.value, "bound": proven.value,
         "bounds": proven.bounds, "method": proven.method, "seconds": proven.seconds,
-        "horizon": source.horizon, "models": proven.model, "policy": _digest(given.policy),
+        "horizon": None if source.policy.endless else source.horizon, "models": proven.model,
+        "policy": _digest(given.policy),
         "solution": {
             "method": source.method, "options": _plain(source.options), "seed": source.seed,
             "backend": source.backend, "version": source.version, "seconds": source.seconds,
@@ -38,13 +41,13 @@ def as_document(given: Any) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def from_document(stored: Any, policy: MarkovPolicy | MemoryPolicy, model: MMDP) -> Bound:
+def from_document(stored: Any, policy: TablePolicy, model: MMDP) -> Bound:
     """The proven bound; refused if it is about another policy or other models."""
     try:
         if stored["format"] != FORMAT or stored["objective"] != "mean":
             raise ValueError
         bound, value = float(stored["bound"]), float(stored["value"])
-        if not (math.isfinite(bound) and stored["bounds"] in ("markov", "history")):
+        if not (math.isfinite(bound) and stored["bounds"] in ("markov", "history", "stationary")):
             raise ValueError
         found = Bound(
             bound, str(stored["method"]), stored["bounds"], seconds=float(stored["seconds"]),
@@ -61,7 +64,7 @@ def from_document(stored: Any, policy: MarkovPolicy | MemoryPolicy, model: MMDP)
     return found
 
 
-def _digest(policy: MarkovPolicy | MemoryPolicy) -> str:
+def _digest(policy: TablePolicy) -> str:
     """A digest of what a policy does: a table of actions, or of probabilities."""
     table = np.ascontiguousarray(policy.table)
     return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()

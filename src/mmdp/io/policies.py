@@ -22,24 +22,27 @@ from mmdp.io.reading import Source, header, is_number, numbers, read_csv
 from mmdp.io.writing import PathLike, Writer, reason, write_all
 from mmdp.methods.table import markov_policy
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, MemoryPolicy
+from mmdp.policy import MarkovPolicy, MemoryPolicy, StationaryPolicy
 from mmdp.policy.memory import moves_from_words
 from mmdp.solution import Bound, Solution
 from mmdp.words import counted, suggested
+
+TablePolicy = MarkovPolicy | StationaryPolicy | MemoryPolicy
 
 FORMAT = "mmdp-policy-1"
 COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
 NODE_COLUMNS = ("time", "state", "action", "node", "moves", "start", "idstate", "idaction")
 
 
-def save_policy(policy: MarkovPolicy | MemoryPolicy | Solution, path: PathLike) -> None:
+def save_policy(policy: TablePolicy | Solution, path: PathLike) -> None:
     """Write a policy as ``.csv``, ``.parquet`` (the table of
     :meth:`MarkovPolicy.to_frame` or :meth:`MemoryPolicy.to_frame`) or ``.json``.
 
     A solution is accepted in place of its policy; its certificate is kept too (see
     :func:`load_certificate`): inside a ``.parquet`` or ``.json`` file, and beside ``policy.csv``
     as ``policy.certificate.json``. JSON keeps everything; a table keeps what its rows say
-    (labels of actions that are never taken need the model when loading).
+    (labels of actions that are never taken need the model when loading). The table of a
+    stationary policy has no column ``time``.
 
     >>> import tempfile, pathlib, mmdp
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
@@ -48,27 +51,29 @@ def save_policy(policy: MarkovPolicy | MemoryPolicy | Solution, path: PathLike) 
     [[0, 1], [1, 1]]
     """
     proven, target = certificates.as_document(policy), Path(path)
-    chosen = policy.policy if isinstance(policy, Solution) else policy
-    policy = (
-        chosen if isinstance(chosen, MemoryPolicy) else markov_policy(policy, "a policy file holds")
-    )
+    found: Any = policy.policy if isinstance(policy, Solution) else policy
+    endless = isinstance(found, StationaryPolicy)
+    row = found.row if endless else found
+    if not isinstance(row, MemoryPolicy):
+        row = markov_policy(row if endless else policy, "a policy file holds")
+    frame = found.to_frame()
     stored: dict[str, Any] = {
-        "format": FORMAT, "horizon": policy.horizon, "n_actions": policy.n_actions,
-        "states": policy.state_labels, "actions": policy.action_labels, "certificate": proven,
+        "format": FORMAT, "kind": found.kind.name, "horizon": None if endless else row.horizon,
+        "n_actions": row.n_actions,
+        "states": row.state_labels, "actions": row.action_labels, "certificate": proven,
     }  # fmt: skip
     files: dict[Path, Writer] = {}
     stale: list[Path] = []
     if target.suffix == ".csv":
-        files[target] = policy.to_frame().to_csv(index=False, lineterminator="\n")
+        files[target] = frame.to_csv(index=False, lineterminator="\n")
         if proven is not None:
             files[certificate_beside(target)] = json.dumps(proven, indent=1) + "\n"
         else:  # one of an earlier policy says nothing here
             stale.append(certificate_beside(target))
     elif target.suffix == ".json":
-        stored |= _arrays_of(policy)
+        stored |= _arrays_of(row)
         files[target] = json.dumps(stored, indent=1) + "\n"
     elif target.suffix == ".parquet":
-        frame = policy.to_frame()
         files[target] = lambda file: write_parquet(frame, stored, file)
     else:
         raise InputError(
@@ -134,8 +139,10 @@ def _beside(table: Path) -> Any:
         ) from None
 
 
-def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy | MemoryPolicy:
-    """Read a policy from ``.csv``, ``.parquet`` or ``.json``; one with nodes has memory.
+def load_policy(path: PathLike, model: MMDP | None = None) -> TablePolicy:
+    """Read a policy from ``.csv``, ``.parquet`` or ``.json``.
+
+    A table without a column ``time`` is a stationary policy.
 
     With ``model``, labels are matched against its labels, and the policy is checked: every
     state at every time, allowed actions only. Without it the ids of the file are used.
@@ -150,6 +157,7 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy | Mem
     """
     file = Path(path)
     source, stored = Source(file), None
+    policy: TablePolicy
     if not file.is_file():
         raise InputError(f"{file}: no such file; check the path")
     if file.suffix == ".json":
@@ -164,14 +172,18 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy | Mem
         frame, stored = read_parquet(file)
     else:
         raise InputError(f"{file}: unknown suffix {file.suffix!r}; known are .csv, .parquet, .json")
-    policy = _from_table(frame, source, model, stored or {})
+    if "time" in frame.columns:
+        policy = _from_table(frame, source, model, stored or {})
+    else:
+        row = _from_table(frame.assign(time=0), source, model, stored or {})
+        policy = StationaryPolicy.of_row(markov_policy(row, f"{file}: a table without time is"))
     if model is not None:
         with source.named():
             policy.check(model)
     return policy
 
 
-def _from_json(path: Path) -> MarkovPolicy | MemoryPolicy:
+def _from_json(path: Path) -> TablePolicy:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
@@ -189,7 +201,8 @@ def _from_json(path: Path) -> MarkovPolicy | MemoryPolicy:
             moves = _moves_of(stored["moves"], len(stored["first"]))
             return MemoryPolicy(stored["nodes"], moves, stored["first"], **labels)
         probabilities = stored.get("probabilities")
-        return MarkovPolicy(stored.get("policy"), probabilities=probabilities, **labels)
+        policy = MarkovPolicy(stored.get("policy"), probabilities=probabilities, **labels)
+        return StationaryPolicy.of_row(policy) if stored.get("kind") == "stationary" else policy
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: {reason(error)}") from None
 
@@ -297,7 +310,7 @@ def _check_columns(names: list[str], source: Source) -> None:
     told = [f"unknown column {suggested(x, known)}" for x in names if x not in known][:1]
     told += [f"no column {x!r}" for x in known[:needed] if x not in names][:1]
     if told:
-        has = "time,state,node,action,moves,start" if nodes else "time,state,action[,probability]"
+        has = "time,state,node,action,moves,start" if nodes else "[time,]state,action[,probability]"
         source.fail(f"{'; '.join(told)}; a policy has {has}")
 
 

@@ -71,9 +71,7 @@ class _Passes:
     def __init__(self, problem: Problem, horizon: int, rows: Rows | None = None) -> None:
         problem.check(horizon)
         self.problem, self.horizon, self.choose = problem, horizon, rows or choose
-        full = (len(problem.indptr) - 1) * problem.n_states
-        filled = len(problem.indices) >= FILLED * full
-        self.transitions = (_Dense if filled else _Sparse)(problem)
+        self.transitions = transitions_of(problem)
 
     # ------------------------------------------------------------ algorithm 1: model weights
     def forward(self, policy: Table, q: Array | None = None) -> tuple[Table, Array]:
@@ -185,6 +183,12 @@ def choose(G: Array, b: Array, incumbent: npt.NDArray[np.generic] | None) -> Int
         keep = tied[states, incumbent] | (b.sum(axis=1) == 0)
         actions = np.where(keep, incumbent, actions).astype(np.int32)
     return actions
+
+
+def transitions_of(problem: Problem) -> _Dense | _Sparse:
+    """Products with the transitions: whole rows if enough of them is filled."""
+    full = (len(problem.indptr) - 1) * problem.n_states
+    return (_Dense if len(problem.indices) >= FILLED * full else _Sparse)(problem)
 
 
 class _Dense:

@@ -138,6 +138,11 @@ class Context:
         """rho from the returns (M,) of the models."""
         return float(returns @ self.problem.weights)
 
+    def worths(self, returns: Array) -> Array:
+        """(...) what candidates are worth, from their returns (..., M)."""
+        found: Array = returns @ self.problem.weights
+        return found
+
     def returns(self, policy: Table) -> Array:
         """(M,) exact return of a policy table on every model."""
         return self.problem.returns(

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Ascent, Problem, Sweeps
-from mmdp.methods import memory, restricted
+from mmdp.methods import memory, restricted, stationary
 from mmdp.methods import starts as start
 from mmdp.methods.base import Context, Method, Outcome
 from mmdp.methods.polish import check_polish, polish
@@ -27,6 +27,7 @@ ASCENTS: dict[str, Callable[[Context, CADP], Outcome]] = {
     "monotone": restricted.ascend,
     "fixed": restricted.ascend_inside,
     "memory": memory.grow,
+    "stationary": stationary.ascend,
 }
 
 

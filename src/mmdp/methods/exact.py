@@ -26,6 +26,7 @@ from mmdp.kernels.problem import Array, Pairs
 from mmdp.methods import starts
 from mmdp.methods.base import Context, Method, Outcome, Stop
 from mmdp.methods.polish import ascend_inside, check_polish, polish
+from mmdp.methods.stationary_tree import StationaryTree
 from mmdp.solution import Status
 from mmdp.validate import check_whole
 
@@ -35,7 +36,7 @@ KEEP_BYTES = 512 * 1024**2  # that the multipliers of open nodes may take
 
 @dataclass(frozen=True)
 class Exact(Method):
-    """Prove how good the best Markov policy is, and find it.
+    """Prove how good the best Markov (or stationary) policy is, and find it.
 
     Stops when the bound is within ``gap`` of the value (status OPTIMAL), at the time limit or
     after ``max_nodes``. The solution's ``bound`` is proven in every case.
@@ -69,6 +70,7 @@ class Exact(Method):
     name: ClassVar[str] = "exact"
     title: ClassVar[str] = "branch and bound over single actions"
     proves: ClassVar[Status | None] = Status.OPTIMAL
+    policies: ClassVar[tuple[str, ...]] = ("markov", "stationary")
     least_passes: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
@@ -80,7 +82,8 @@ class Exact(Method):
             check_polish(self.polish)
 
     def run(self, context: Context) -> Outcome:
-        tree = Tree(context, self)
+        endless = context.kind.endless
+        tree: Tree | StationaryTree = (StationaryTree if endless else Tree)(context, self)
         status = Status.ITERATION_LIMIT
         try:
             tree.first_bound()

@@ -130,7 +130,7 @@ def _optima(context: Context, most: int) -> Iterator[Start]:
             yield Start(f"model {context.model.model_labels[m]}", found)
 
 
-def best_of(ends: list[Ascent], names: list[str], sweeps: Sweeps) -> tuple[Outcome, Ascent]:
+def best_of(ends: list[Ascent], names: list[str], sweeps: str) -> tuple[Outcome, Ascent]:
     """The best end of several ascents."""
     best = max(ends, key=lambda end: end.value)
     outcome = Outcome(

@@ -24,7 +24,7 @@ from mmdp.methods.pomcp import POMCP
 from mmdp.methods.qmdp import QMDP
 from mmdp.methods.rollout import Rollout
 from mmdp.methods.wsu import WSU
-from mmdp.policy import MarkovPolicy, MemoryPolicy, PolicyKind
+from mmdp.policy import MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
 from mmdp.solution import Solution, Status
 from mmdp.words import counted
 
@@ -130,12 +130,17 @@ def markov_policy(given: Any, purpose: str, **told: str) -> MarkovPolicy:
         raise InputError(
             f"{purpose} a policy of time and state, and this one has {nodes} of memory"
         )
+    if isinstance(given, StationaryPolicy):
+        raise InputError(
+            f"{purpose} a policy of time and state, and this one is stationary",
+            ["give policy.over(T), the same over T decisions"],
+        )
     if not isinstance(given, Solution):
         raise InputError(
             f"{purpose} a MarkovPolicy or the Solution it comes from, not {type(given).__name__}"
         )
-    if isinstance(given.policy, MarkovPolicy):
-        return given.policy
+    if isinstance(given.policy, (MarkovPolicy, StationaryPolicy)):
+        return markov_policy(given.policy, purpose, **told)
     if given.method in METHODS:
         check_gives_table(METHODS[given.method], purpose, **told)
     raise InputError(f"{purpose} a policy of time and state, and {given.method} has none")

@@ -5,10 +5,10 @@ from mmdp.policy.markov import Markov, MarkovPolicy
 from mmdp.policy.memory import Memory, MemoryPolicy
 from mmdp.policy.planner import Planner
 from mmdp.policy.restricted import Fixed, Monotone, Tied
+from mmdp.policy.stationary import Stationary, StationaryPolicy
 from mmdp.policy.table import KINDS, read_kind
 
 __all__ = [
     "KINDS", "Belief", "ExactPolicy", "Fixed", "Markov", "MarkovPolicy", "Memory", "MemoryPolicy",
-    "Monotone", "Planner",
-    "PolicyKind", "Tied", "read_kind",
+    "Monotone", "Planner", "PolicyKind", "Stationary", "StationaryPolicy", "Tied", "read_kind",
 ]  # fmt: skip

@@ -9,10 +9,11 @@ from mmdp.policy.kinds import Belief, PolicyKind
 from mmdp.policy.markov import Markov
 from mmdp.policy.memory import Memory
 from mmdp.policy.restricted import Fixed, Monotone, Tied
+from mmdp.policy.stationary import Stationary
 from mmdp.words import either, suggested
 
 KINDS: dict[str, type[PolicyKind]] = {
-    kind.name: kind for kind in (Markov, Tied, Monotone, Fixed, Memory, Belief)
+    kind.name: kind for kind in (Markov, Memory, Stationary, Tied, Monotone, Fixed, Belief)
 }
 
 
