@@ -124,7 +124,7 @@ def test_episodes_agree_with_the_value_of_a_solved_controller(name: str) -> None
 
 
 def test_a_proof_says_whether_memory_would_pay() -> None:
-    """From home, each model leads to a place of its own and back; at home action 1 pays or costs."""
+    """From home each model leads to a place of its own and back; action 1 pays or costs there."""
     ways = np.zeros((2, 3, 2, 3))
     ways[0, 0, :, 1] = ways[1, 0, :, 2] = ways[:, 1:, :, 0] = 1.0
     rewards = np.zeros((2, 3, 2))

@@ -39,8 +39,8 @@ def plot(
 ) -> None:  # fmt: skip
     """Draw one of the report's pictures as PNG or SVG.
 
-    KIND is policy, methods, returns, regret, weights, trace, information, enough or
-    willingness.
+    KIND is policy, methods, returns, regret, weights, trace, information, memory,
+    enough or willingness.
     """
     import mmdp
 

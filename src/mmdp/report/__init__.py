@@ -41,6 +41,7 @@ def write(
     resamples: int | None = None,
     information: bool | None = None,
     enough: bool | None = None,
+    memory: int = 0,
     effects: npt.ArrayLike | None = None,
     costs: npt.ArrayLike | None = None,
     thresholds: Sequence[float] = (),
@@ -79,6 +80,9 @@ def write(
     enough
         Whether to solve with fewer models too, to see if there are enough; by default if the
         problem is small.
+    memory
+        Nodes to try for policies that remember (see :func:`mmdp.value_of_memory`); the page then
+        shows what memory is worth, and the flow chart. 0: leave it out.
     effects, costs, thresholds
         Effect and cost of each action, shaped like rewards, and possible values of one unit of
         effect. The page then has a willingness-to-pay sweep. See :func:`read_effects`.
@@ -103,8 +107,8 @@ def write(
     _check_folder(target)
     facts = Facts(
         model, horizon=horizon, policy=policy, test=test, methods=methods, bound=bound,
-        resamples=resamples, information=information, enough=enough, effects=effects,
-        costs=costs, thresholds=thresholds, unseen=unseen, seed=seed, say=say,
+        resamples=resamples, information=information, enough=enough, memory=memory,
+        effects=effects, costs=costs, thresholds=thresholds, unseen=unseen, seed=seed, say=say,
     )  # fmt: skip
     write_whole(target, page(facts, title, tuple(notes)))
     return target
@@ -114,8 +118,9 @@ def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
     """Write one picture of the report as ``.png`` or ``.svg``.
 
     ``kind`` is a key of ``PICTURES``: policy, methods, returns, regret, weights, trace,
-    information, enough or willingness. ``options`` are those of :func:`write` that say what is
-    drawn: ``horizon, policy, test, methods, effects, costs, thresholds, seed, say``.
+    information, memory, enough or willingness. ``options`` are those of :func:`write` that say
+    what is drawn: ``horizon, policy, test, methods, memory, effects, costs, thresholds, seed,
+    say``.
 
     >>> import tempfile, mmdp
     >>> from mmdp import report
@@ -127,6 +132,7 @@ def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
         raise InputError(f"no plot {suggested(kind, tuple(PICTURES))}; it is one of {_kinds()}")
     plots.check_ending(Path(out))
     _check_folder(Path(out))
+    options = {"memory": 4, **options}
     axis = PICTURES[kind].draw(Facts(model, information=True, enough=True, **options))
     if axis is None:
         raise InputError(f"there is nothing to draw for {kind!r}: {_MISSING[kind]}")
@@ -143,6 +149,7 @@ def _check_folder(target: Path) -> None:
 _MISSING = {
     "weights": "it needs two models or more, and (T, M, S) weights that fit into memory",
     "trace": "no method is cadp; add it to the methods",
+    "memory": "it needs two models or more",
     "enough": "it needs ten models or more, and a method to solve with",
     "willingness": "it needs effects, costs and thresholds",
     "information": "the models carry fewer than two parameters; see MMDP(parameters=...)",
