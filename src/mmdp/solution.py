@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.objective import CVaR, Function, Mean, Objective, WorstCase, as_objective, quantile
-from mmdp.policy import Markov, MarkovPolicy, PolicyKind, StationaryPolicy
-from mmdp.words import at_most_percent, figures, percent
+from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
+from mmdp.words import at_most_percent, figures, number, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -321,6 +321,20 @@ class Solution:
         return f"being {self.provenance.policy.name} costs {percent(self.price)}{most}"
 
     @property
+    def memory_told(self) -> str:
+        """Whether memory would pay, in a sentence; empty if that is not known.
+
+        With ``certify`` a short simulation compares a Markov policy with one that learns which
+        models are plausible. ``details["memory_gain"]`` is the gain if it is clear.
+        """
+        gain = self.details.get("memory_gain")
+        if gain is None:
+            return ""
+        error = 2 * self.details["memory_gain_stderr"]
+        share = percent(gain / abs(self.value)) if self.value else "–"
+        return f"a policy that learns gains about {number(gain, 2)} ± {number(error, 2)} ({share})"
+
+    @property
     def evpi(self) -> float:
         """Oracle's value minus this policy's: at most this much is gained by knowing the model.
 
@@ -356,7 +370,7 @@ class Solution:
 
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table (see :meth:`MarkovPolicy.to_frame`)."""
-        if not isinstance(self.policy, (MarkovPolicy, StationaryPolicy)):
+        if not isinstance(self.policy, (MarkovPolicy, MemoryPolicy, StationaryPolicy)):
             raise InputError(f"{self.method} has no single Markov policy to tabulate")
         return self.policy.to_frame()
 
@@ -373,6 +387,8 @@ class Solution:
             proof = f" (proof {self.certificate.seconds:.3g} s)"
         if self.price is not None:
             lines.append(f"  price       {self.price_told}")
+        if self.memory_told:
+            lines.append(f"  memory      {self.memory_told}: try policy=mmdp.Memory(nodes=3)")
         lines += [
             f"  over models {mean}sd {self.evaluation.sd:,.6g}, "
             f"worst {self.evaluation.worst:,.6g}, CVaR 10% {self.evaluation.cvar(0.1):,.6g}",

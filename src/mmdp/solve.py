@@ -17,12 +17,12 @@ from mmdp.errors import InputError
 from mmdp.interrupts import answer
 from mmdp.kernels import Kernel
 from mmdp.kernels.controller import Controller
-from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
+from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome, Rollout
 from mmdp.methods.base import Progress, Stop
 from mmdp.methods.belief import BeliefPlanner
 from mmdp.methods.table import check_finds, check_gives_table, check_maximises, markov_policy
 from mmdp.model import MMDP
-from mmdp.objective import Function, Objective, as_objective
+from mmdp.objective import Function, Mean, Objective, as_objective
 from mmdp.policy import (
     Belief,
     ExactPolicy,
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
+HINT_EPISODES = 2000  # simulated in all, to see whether memory would pay
+HINT_NUMBERS = 2**24  # T S A M up to which that takes about a second
 PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
 
 
@@ -78,10 +80,10 @@ def solve(
         those of the objective; its ``evaluation`` has the mean.
     policy
         What a decision may depend on: ``"markov"`` (the time and the state),
-        :class:`mmdp.Stationary` (the state alone), :class:`mmdp.Memory` (a few nodes too),
+        :class:`mmdp.Memory` (a few nodes too), :class:`mmdp.Stationary` (the state alone),
         :class:`mmdp.Tied`, :class:`mmdp.Monotone` or :class:`mmdp.Fixed`. By default what the
-        method finds first, which is ``"markov"`` for most, and ``"stationary"`` if the horizon
-        is infinite.
+        method finds first, which is ``"markov"`` for most, and ``"stationary"`` if the horizon is
+        infinite.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
     seed
@@ -359,6 +361,7 @@ def _certified(
     seconds = solution.seconds + found.seconds
     return dataclasses.replace(
         solution, certificate=least, status=status,
+        details={**solution.details, **_memory_gain(solution, model)},
         provenance=dataclasses.replace(solution.provenance, seconds=seconds),
     )  # fmt: skip
 
@@ -369,6 +372,22 @@ def _proving(solution: Solution, callback: Callback) -> Callable[[BoundProgress]
     return lambda p: callback(
         Progress(solution.method, count, value, value, solution.seconds + p.seconds, p.value)
     )
+
+
+def _memory_gain(solution: Solution, model: MMDP) -> dict[str, Any]:
+    """What a policy that learns gains over this one, if a short simulation shows it clearly."""
+    T, policy = int(min(solution.provenance.horizon, 2**31)), solution.policy
+    small = T * model.n_states * model.n_actions * model.n_models <= HINT_NUMBERS
+    plain = type(solution.provenance.policy) is Markov and solution.objective == Mean()
+    if not (plain and small and policy.deterministic):
+        return {}
+    episodes = max(4, HINT_EPISODES // model.n_models)
+    # numpy: the compiled episodes would compile longer than this takes
+    rollout = solve(model, T, Rollout(episodes=episodes, baseline=policy), backend="numpy")
+    gain, error = (rollout.details[name] for name in ("difference", "difference_stderr"))
+    if gain <= max(4 * error, 1e-3 * abs(solution.value)):
+        return {}
+    return {"memory_gain": gain, "memory_gain_stderr": error}
 
 
 def _signed(solution: Solution, model: MMDP) -> Solution:

@@ -711,3 +711,13 @@ def test_browser_views_dark_and_print(
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")
     browser.screen()
     assert browser.logged == []
+
+
+def test_the_page_shows_what_memory_gains_and_its_flow_chart(tmp_path: Path) -> None:
+    model = mmdp.domains.two_models().train
+    page = written(tmp_path, model, horizon=9, memory=2)
+    assert "What would memory gain?" in page.text
+    assert mmdp.value_of_memory(model, 9, nodes=(1, 2)).attrs["told"] in page.text
+    assert "Node 0 (start)" in page.text
+    assert "What would memory gain?" not in written(tmp_path, model, horizon=9).text
+    assert report.draw("memory", model, tmp_path / "memory.png", horizon=9, memory=2).is_file()

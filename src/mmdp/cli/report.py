@@ -32,13 +32,17 @@ from mmdp.methods.table import markov_policy
 @option("--certify", type=Seconds(), help="Spend S seconds on a proof of how good the policy is.")
 @option("--information", is_flag=True, help="Add the value of knowing each parameter.")
 @option("--enough", is_flag=True, help="Check whether there are enough models (solves many times).")
+@option(
+    "--memory", type=int, metavar="N", default=0,
+    help="Add what a policy with up to N nodes of memory gains, and its flow chart.",
+)  # fmt: skip
 @takes(Willingness)
 @options.seed()
 @takes(Loading)
 def report(
     data: Path, horizon: int | None, policy: Path | None, out: Path, methods: Sequence[str],
-    certify: float | None, information: bool, enough: bool, willingness: Willingness, seed: int,
-    loading: Loading,
+    certify: float | None, information: bool, enough: bool, memory: int,
+    willingness: Willingness, seed: int, loading: Loading,
 ) -> None:  # fmt: skip
     """Write a page that explains a policy, its risks and rivals.
 
@@ -71,7 +75,7 @@ def report(
             model, out, horizon=steps, policy=given, test=test, methods=methods, bound=proof,
             seed=seed, unseen=mmdp.report.read_unseen(data), notes=notes,
             information=True if information else None, say=working.say,
-            enough=True if enough else None, resamples=20 if enough else None,
+            memory=memory, enough=True if enough else None, resamples=20 if enough else None,
             **willingness.options(model),
         )  # fmt: skip
     print(f"report written to {out}")

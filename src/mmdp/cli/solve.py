@@ -124,8 +124,10 @@ class Kind:
 
     def build(self) -> PolicyKind | str | None:
         """The argument ``policy`` of :func:`mmdp.solve`."""
-        implied = {"tied": self.groups, "monotone": self.monotone, self.policy or "": self.policy}
-        implied = {"memory": self.memory is not None, **implied}
+        implied = {
+            "tied": self.groups is not None, "monotone": self.monotone,
+            "memory": self.memory is not None, self.policy or "": self.policy is not None,
+        }  # fmt: skip
         names = [name for name, given in implied.items() if given]
         if len(names) > 1:
             raise InputError(f"a policy is of one kind, not {either(names, ' and ')}")
@@ -238,6 +240,8 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
     if out is None and isinstance(solution.policy, (mmdp.MarkovPolicy, mmdp.StationaryPolicy)):
         kind = "actions" if solution.policy.deterministic else "probabilities"
         told["policy"] = {kind: solution.policy.table}
+    if out is None and isinstance(solution.policy, mmdp.MemoryPolicy):
+        told["policy"] = solution.policy.controller._asdict()
     return told
 
 
@@ -297,6 +301,8 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
     ]
     if solution.price is not None:
         facts.insert(1, ("price", solution.price_told))
+    if solution.memory_told:
+        facts.append(("memory", f"{solution.memory_told}; try --memory 3"))
     proven = solution.certificate
     if proven is not None:
         facts.append(("proof", f"by {proven.method}, {clock(proven.seconds)} of these seconds"))

@@ -11,7 +11,7 @@ from mmdp.bounds import bound
 from mmdp.errors import InputError
 from mmdp.methods import Rollout
 from mmdp.model import MMDP
-from mmdp.policy import Memory
+from mmdp.policy import Memory, MemoryPolicy
 from mmdp.solve import solve
 from mmdp.validate import check_whole
 from mmdp.words import number, percent
@@ -53,6 +53,16 @@ def value_of_memory(
     >>> table[["policy", "value"]].values.tolist()[:2]
     [['Markov', 10.0], ['2 nodes', 11.5]]
     """
+    return value_and_policy(
+        model, horizon, nodes, seed=seed, time_limit=time_limit, episodes=episodes
+    )[0]
+
+
+def value_and_policy(
+    model: MMDP, horizon: int | None, nodes: Sequence[int], *, seed: int | None = 0,
+    time_limit: float | None = None, episodes: int | None = None,
+) -> tuple[pd.DataFrame, MemoryPolicy]:  # fmt: skip
+    """The table of :func:`value_of_memory`, and the policy with the most nodes, merged."""
     counts = sorted({*nodes})
     if not counts:
         raise InputError("nodes is empty; give numbers of nodes, such as (1, 2, 3)")
@@ -75,7 +85,7 @@ def value_of_memory(
     here = frame.index < len(counts) + 1
     frame["recovered"] = np.where(here & clear, (frame["value"] - by_nodes[0]) / gain, np.nan)
     frame.attrs["told"] = _told(frame, by_nodes[0])
-    return frame
+    return frame, grown.policy.merged(model)
 
 
 def _told(frame: pd.DataFrame, markov: float) -> str:

@@ -286,7 +286,7 @@ class _Drawing:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:.0f} '
             f'{self.height:.0f}" width="{self.width:.0f}" font-family="sans-serif" '
             f'font-size="12" role="img"><title>{counted(len(self.chart.boxes), "node")}</title>'
-            '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" '
+            '<defs><marker id="end" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" '
             'markerHeight="8" orient="auto" markerUnits="userSpaceOnUse"><path d="M0 0 10 5 0 10z" '
             f'fill="#456"/></marker></defs>{arrows}{boxes}{labels}</svg>\n'
         )
@@ -329,7 +329,7 @@ class _Drawing:
         (x0, y0), (cx, cy), (x1, y1) = self._curve(arrow)
         return (
             f'<path d="M{x0:.0f} {y0:.0f}Q{cx:.0f} {cy:.0f} {x1:.0f} {y1:.0f}" fill="none" '
-            f'stroke="#456" stroke-width="{1 + 2.5 * arrow.share:.1f}" marker-end="url(#tip)">'
+            f'stroke="#456" stroke-width="{1 + 2.5 * arrow.share:.1f}" marker-end="url(#end)">'
             f"<title>{_tip(arrow.more)}</title></path>"
         )
 

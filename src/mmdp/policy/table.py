@@ -13,7 +13,7 @@ from mmdp.policy.stationary import Stationary
 from mmdp.words import either, suggested
 
 KINDS: dict[str, type[PolicyKind]] = {
-    kind.name: kind for kind in (Markov, Stationary, Tied, Monotone, Fixed, Memory, Belief)
+    kind.name: kind for kind in (Markov, Memory, Stationary, Tied, Monotone, Fixed, Belief)
 }
 
 

@@ -23,15 +23,16 @@ from mmdp.measures import (
     willingness_to_pay,
 )
 from mmdp.measures.comparators import named_policies
+from mmdp.measures.memory import value_and_policy
 from mmdp.measures.tables import Cells, policy_cells
 from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED, markov_policy, title_of
 from mmdp.model import MMDP
 from mmdp.objective import Mean
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import MarkovPolicy, MemoryPolicy
 from mmdp.solution import Evaluation, Solution
 from mmdp.solve import evaluate, model_weights, solve
-from mmdp.validate import check_horizon
+from mmdp.validate import check_horizon, check_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,6 +84,7 @@ class Facts:
         resamples: int | None = None,
         information: bool | None = None,
         enough: bool | None = None,
+        memory: int = 0,
         effects: npt.ArrayLike | None = None,
         costs: npt.ArrayLike | None = None,
         thresholds: Sequence[float] = (),
@@ -105,6 +107,7 @@ class Facts:
         self.methods = tuple(methods)
         self._bound = bound
         self._resamples, self._information, self._enough = resamples, information, enough
+        self._memory = memory
         self._effects, self._costs, self._thresholds = effects, costs, tuple(thresholds)
         self._comparators = named_policies(comparators or {}, model, self.horizon)
         self._counting = counting or Counting()
@@ -114,6 +117,7 @@ class Facts:
         self._check(table)
 
     def _check(self, table: MarkovPolicy | None) -> None:
+        check_whole(self._memory, "memory", least=0)
         if table is not None:
             table.check(self.model, self.horizon)
         if self.test is not None and (
@@ -432,6 +436,16 @@ class Facts:
     def could_split(self) -> bool:
         """Whether there are models enough, and a method, to solve with fewer of them."""
         return self.model.n_models >= 2 * FEWEST and bool(self.methods)
+
+    # -------------------------------------------------------------- memory
+    @cached_property
+    def memory(self) -> tuple[pd.DataFrame, MemoryPolicy] | None:
+        """What memory is worth by nodes, and the policy with the most; None if not asked for."""
+        if not self._memory or self.model.n_models == 1:
+            return None
+        self._say("policies with memory")
+        nodes = range(1, self._memory + 1)
+        return value_and_policy(self.model, self.horizon, nodes, seed=self.seed, time_limit=5)
 
     # -------------------------------------------------------------- cost and effect
     @cached_property

@@ -96,6 +96,10 @@ def _information(facts: Facts) -> Axes | None:
     return axis
 
 
+def _memory(facts: Facts) -> Axes | None:
+    return None if facts.memory is None else plots.value_of_memory(facts.memory[0])
+
+
 def _enough(facts: Facts) -> Axes | None:
     table = facts.sizes
     if table is None:
@@ -140,6 +144,7 @@ PICTURES = {
     "weights": Picture("How the weight moves between models over time", _weights),
     "trace": Picture("Value of the policy by iteration of CADP", _trace),
     "information": Picture("Value of knowing each parameter", _information),
+    "memory": Picture("Value by nodes of memory", _memory),
     "enough": Picture("Return on held-out models by the number of models", _enough),
     "willingness": Picture("Acceptability of the policies by willingness to pay", _willingness),
     "loss": Picture("Expected loss of the policies by willingness to pay", _loss),
