@@ -34,7 +34,7 @@ COMMANDS: dict[str, list[str]] = {
         "--out", "table.csv",
     ],
     "report": ["report", "data", "-T", "30", "--certify", "600", "--out", "page.html"],
-    "enough": ["report", "data", "-T", "30", "--enough", "-m", "exact", "--out", "page.html"],
+    "enough": ["report", "data", "-T", "30", "--enough", "--methods", "exact", "-o", "page.html"],
     "paper": ["paper", "--full", "--fresh", "--out", "out"],
     "fit": ["fit", "log.csv", "--models", "30000", "--out", "models"],
 }  # fmt: skip

@@ -38,6 +38,7 @@ LP_LIMIT, LP_QUICK = 200_000, 5_000  # variables of the linear program; those it
 REACH_SHARE = 0.5  # of the time, up to which reach bounds are worth it
 TIGHT = 1e-9  # relative gap at which a bound meets the incumbent
 FEW = 100  # steps with pairs of models; if fewer fit the time, models begin one by one
+BEGINNING = 6  # values of all pairs that a search with pairs takes before it moves
 FEW_PASSES = 20  # of the closed forms and one ascent
 PASSES = 1000  # that a search takes, by which its kernel is chosen
 CLOSED = ("oracle", "qmdp")
@@ -320,10 +321,10 @@ class Search:
         if x is None:
             return self.run_pairs()
         found = self._match(0.3)
-        self._value_pairs(found)
-        pairs = fine(found.pairs)
-        x.group(pairs)
-        self._descend("pair-dual", pairs, self._begin(x))
+        cost, pairs = self._value_pairs(found), fine(found.pairs)
+        if self.left() > BEGINNING * cost:
+            x.group(pairs)
+            self._descend("pair-dual", pairs, self._begin(x))
 
     def run_lp(self) -> None:
         size = lp.variables(self.problem, self.horizon)
@@ -357,9 +358,10 @@ class Search:
         if first is None:
             found = self._match(0.45 if few else 0.3)
             cost, pairs = self._value_pairs(found), fine(found.pairs)
-            x.group(pairs)
-            first = self._begin(x)
-        if self.left() > 2 * cost:
+            if self.left() > BEGINNING * cost:
+                x.group(pairs)
+                first = self._begin(x)
+        if first is not None and self.left() > 2 * cost:
             self._descend("pair-dual", pairs, first)
         if size <= LP_LIMIT and not (solved or self.met) and self.left() > 0:
             x.group(None)
