@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import io
+import re
 import shutil
 import signal
 import tempfile
@@ -52,6 +53,13 @@ def good() -> Path:
     mmdp.save(model, folder / "model.npz")
     mmdp.save(model, folder / "model.parquet")
     mmdp.io.to_frame(model).to_csv(folder / "tidy.csv", index=False)
+    for kind in ("pomdpx", "pomdp"):
+        mmdp.ecosystem.save_pomdp(model.replace(terminal=None), folder / f"model.{kind}")
+    blocks = [mmdp.io.to_frame(model.subset([m])) for m in range(2)]
+    columns = ["state", "action", "next_state", "probability"]
+    text = "\n".join(x[columns].to_csv(sep=" ", header=False, index=False) for x in blocks)
+    (folder / "model.transitions").write_text(text)
+    (folder / "model.rewards").write_text("well wait 1\nill treat -1\n\ndead wait 2\n")
     policy = mmdp.solve(model, 3, "wsu", backend="numpy").policy
     for kind in ("csv", "json", "parquet"):
         mmdp.save_policy(policy, folder / f"policy.{kind}")
@@ -98,10 +106,17 @@ def read_effects(folder: Path) -> list[list[object]]:
     return [["plot", "willingness", folder / "models", "-o", folder / "out.png", *options]]
 
 
+def read_blocks(folder: Path) -> list[list[object]]:
+    return [["info", folder / "model.transitions", "--no-sides"]]
+
+
+TEXTS = ("model.pomdpx", "model.pomdp", "model.transitions", "model.rewards")  # of words
 SIDES = ("training", "initial", "parameters", "weights", "terminal", "labels", "draws")
 READERS: dict[str, Callable[[Path], list[list[object]]]] = {
     **{f"models/{side}.csv": read_models for side in SIDES},
     **{name: read_file(name) for name in ("tidy.csv", "model.npz", "model.parquet")},
+    **{name: read_file(name) for name in ("model.pomdpx", "model.pomdp")},
+    **dict.fromkeys(("model.transitions", "model.rewards"), read_blocks),
     **{f"policy.{kind}": read_policy(f"policy.{kind}") for kind in ("csv", "json", "parquet")},
     "log.csv": read_log, "rewards.csv": read_rewards, "effects.csv": read_effects,
 }  # fmt: skip
@@ -116,6 +131,15 @@ def of_cells(draw: Any, data: bytes) -> bytes:
     cells[draw(st.integers(0, len(cells) - 1))] = draw(st.sampled_from(CELLS)).encode()
     lines[line] = b",".join(cells)
     return b"\n".join(lines)
+
+
+def of_words(draw: Any, data: bytes) -> bytes:
+    """A word left out, doubled, or replaced by another of the file or of a cell."""
+    words = re.split(rb"([\s<>:]+)", data)
+    i, j = (draw(st.integers(0, len(words) - 1)) for _ in range(2))
+    other = draw(st.sampled_from([*CELLS, "*", "-", "uniform", "identity", "reset"])).encode()
+    words[i] = draw(st.sampled_from((b"", words[j], other, words[i] + b" " + words[i])))
+    return b"".join(words)
 
 
 def of_lines(draw: Any, data: bytes) -> bytes:
@@ -187,6 +211,7 @@ def damaged(draw: Any) -> tuple[str, bytes]:
     data = (good() / name).read_bytes()
     kinds = [of_bytes, of_end, of_all]
     kinds += [of_arrays] * 4 if name.endswith("npz") else []
+    kinds += [of_words] * 6 + [of_lines] * 2 if name in TEXTS else []
     kinds += [of_cells] * 4 + [of_lines] * 2 if name.endswith(("csv", "json")) else []
     for kind in draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3)):
         data = kind(draw, data)

@@ -39,7 +39,7 @@ Function = Callable[[Array, Array], npt.ArrayLike]
 
 RUNGS = (8.0, 4.0, 2.0)  # times alpha: wider tails that a search goes through first
 SAME = 1e-12  # weights that differ by less are the same
-COLDEST, HALVINGS = 1e-6, 32  # temperatures of EVaR as shares of the spread, and how to find one
+COLDEST, STEPS = 1e-6, 40  # least temperature of EVaR, a share of the spread; steps to find one
 
 
 class Objective:
@@ -239,17 +239,31 @@ class EVaR(Objective):
         return _gibbs(x / self._temperature(x, weights), weights)[0]
 
     def _temperature(self, x: Array, weights: Array) -> Array:
-        """(..., 1) s = 1 / beta: the least one for which exp(-x / s) has KL <= -log alpha."""
+        """(..., 1) s = 1 / beta: the least one for which exp(-x / s) has KL <= -log alpha.
+
+        Newton's steps on log s, or a halving if one would leave the bracket.
+        """
         most = -math.log(self.alpha) or 1.0
         spread = np.where(weights > 0, x, 0.0).max(axis=-1, keepdims=True)
         unit = np.where(spread > 0, spread, 1.0)
+        x = np.where(weights > 0, x / unit, 0.0)
         lo = np.full_like(unit, math.log(COLDEST))
-        hi = np.full_like(unit, -0.5 * math.log(most))  # there KL <= unit^2 / (8 s^2) < most
-        for _ in range(HALVINGS):
-            mid = (lo + hi) / 2
-            fits = _divergence(_gibbs(x / (unit * np.exp(mid)), weights)[0], weights) <= most
-            hi, lo = np.where(fits, mid, hi), np.where(fits, lo, mid)
-        return unit * np.exp(hi)
+        worst = ((x <= 0.0) @ weights)[..., None] >= self.alpha  # then the worst case is near
+        log_s = hi = np.where(worst, lo, -0.5 * math.log(most))  # KL <= 1 / (8 s^2) < most
+        for _ in range(STEPS):
+            energy = x / np.exp(log_s)
+            xi, log_mean = _gibbs(energy, weights)
+            mean = (xi * energy) @ weights
+            variance = (xi * energy**2) @ weights - mean**2
+            excess = (-mean - log_mean - most)[..., None]  # KL - most; its slope is -variance
+            hi, lo = np.where(excess <= 0, log_s, hi), np.where(excess <= 0, lo, log_s)
+            found = (np.abs(excess) < 1e-10 * most) | (hi - lo < 1e-9)
+            if found.all():
+                break
+            newton = log_s + excess / np.maximum(variance, 1e-300)[..., None]
+            inside = (newton > lo) & (newton < hi)
+            log_s = np.where(found, log_s, np.where(inside, newton, (lo + hi) / 2))
+        return unit * np.exp(log_s)
 
     def ladder(self, weights: Array) -> list[Objective]:
         return [EVaR(k * self.alpha) for k in RUNGS if k * self.alpha < 1]

@@ -24,6 +24,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def by_count(count: int, one: str, many: str) -> str:
+    """The form of a verb that goes with a count.
+
+    >>> [f"{counted(n, 'pair')} {by_count(n, 'was', 'were')} seen" for n in (1, 2)]
+    ['1 pair was seen', '2 pairs were seen']
+    """
+    return one if count == 1 else many
+
+
 def either(items: Iterable[str], last: str = " or ") -> str:
     """Alternatives in a sentence.
 
@@ -151,6 +160,18 @@ def errors(values: Sequence[float | None]) -> list[str]:
     ['0.031', '']
     """
     return ["" if x is None else f"{x:.2g}" for x in values]
+
+
+def leading(difference: float, error: float) -> str:
+    """By how much one policy is ahead of another, and whether that may be chance.
+
+    >>> leading(46.2, 12.1)
+    'by 46.2 ± 12 (the difference and its standard error)'
+    >>> leading(0.5, 0.4)
+    'by 0.5 ± 0.4 (the difference and its standard error), which may be chance'
+    """
+    chance = ", which may be chance" * (difference < 2 * error)
+    return f"by {difference:,.3g} ± {error:,.2g} (the difference and its standard error){chance}"
 
 
 def truncated(value: float | None, unit: int = 1) -> str:

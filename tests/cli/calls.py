@@ -50,17 +50,19 @@ class Result:
         return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 
 
-def run(*arguments: object) -> Result:
-    done = CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(x) for x in arguments])
+def run(*arguments: object, given: str | bytes | None = None) -> Result:
+    """Run with these arguments, and ``given`` on standard input."""
+    runner = CliRunner(env={"COLUMNS": "80"})
+    done = runner.invoke(app, [str(x) for x in arguments], input=given)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)  # FORCE_COLOR may be set around the tests
     return Result(done.exit_code, plain, done.stderr)
 
 
-def refused(*arguments: object) -> str:
+def refused(*arguments: object, given: str | None = None) -> str:
     """The one line that a bad call prints."""
-    done = run(*arguments)
+    done = run(*arguments, given=given)
     assert done.code == 2
     assert done.out == ""
     assert done.err.count("\n") == 1

@@ -113,7 +113,13 @@ def test_examples_in_the_help_parse(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert command.epilog is not None
         for line in command.epilog.splitlines()[2:]:
             words = line.split()[1:]
-            if words[0] not in ("completion", "domain", "methods", "paper"):  # these need no files
+            if words[0] not in (
+                "completion",
+                "doctor",
+                "domain",
+                "methods",
+                "paper",
+            ):  # these need no files
                 assert "--help" not in refused(*words)
 
 

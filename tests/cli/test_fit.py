@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+from io import StringIO
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+import pytest
+
 import mmdp
+from mmdp.domains._common import DATA
 from tests.cli.calls import LOG, refused, run
 
 
@@ -42,3 +48,98 @@ def test_fit_and_plot_refuse_what_they_cannot_do(tmp_path: Path) -> None:
 def test_plot_names_every_picture() -> None:
     words = set(re.findall(r"\w+", run("plot", "--help").out))
     assert set(mmdp.report.PICTURES) <= words
+
+
+# ---------------------------------------------------------------------- real logs
+def facts_of(log: str, tmp_path: Path, *options: object) -> dict[str, str]:
+    """The facts of a fit from standard input."""
+    out = tmp_path / "models"
+    done = run("fit", "-", "--models", 2, "--overwrite", "-o", out, *options, given=log)
+    assert done.code == 0, done.err
+    return done.facts()
+
+
+def test_states_that_the_published_log_never_shows(tmp_path: Path) -> None:
+    log = (DATA / "riverswim_log.csv").read_text()
+    rewards = tmp_path / "rewards.csv"
+    rewards.write_text("state,reward\n" + "".join(f"{s},{s}\n" for s in range(20)))
+    facts = facts_of(log, tmp_path, "--states", 20, "--rewards", rewards)
+    assert facts["states"] == "20"
+    model = mmdp.load(tmp_path / "models")
+    assert (model.n_states, model.rewards[0, 19, 0]) == (20, 19)
+    shown = int(max(log.replace("\n", ",").split(",")[3:-1], key=int)) + 1
+    assert shown < 20
+    steps = pd.read_csv(DATA / "riverswim_log.csv")
+    assert mmdp.fit(steps, models=1, rewards=np.zeros(shown)).train.n_states == shown
+    assert mmdp.fit(steps, models=1, states=20, rewards=np.zeros(20)).train.n_states == 20
+
+
+def test_labels_that_the_log_never_shows(tmp_path: Path) -> None:
+    options = ("--states", "dead,ill,well", "--actions", "treat,wait,pray")
+    assert facts_of(LOG, tmp_path, *options)["states"] == "3"
+    model = mmdp.load(tmp_path / "models")
+    assert model.state_labels == ("dead", "ill", "well")
+    assert model.action_labels == ("treat", "wait", "pray")
+    assert model.initial.tolist() == [0, 0, 1]
+    out = ("--out", tmp_path / "other")
+    (tmp_path / "log.csv").write_text(LOG)
+    told = refused("fit", tmp_path / "log.csv", *out, "--states", "ill,dead")
+    assert "state 'well' is not among the 2 states given; correct it, or add it: --states" in told
+    told = refused("fit", tmp_path / "log.csv", *out, "--states", 3)
+    assert "states have labels, so their number is not enough; name them all with --states" in told
+
+
+def test_ids_from_one_and_steps_as_times(tmp_path: Path) -> None:
+    log = "episode,step,state,action,next_state,reward\n7,2,1,2,3,1\n7,1,2,1,1,4\n"
+    facts = facts_of(log, tmp_path, "--states", 4)
+    assert (facts["states"], facts["actions"]) == ("4", "2")
+    model = mmdp.load(tmp_path / "models")
+    assert model.state_labels == ("1", "2", "3", "4")
+    assert model.initial.tolist() == [0, 1, 0, 0]  # the earliest step is in the second row
+    assert "the ids of this log count from 1" in mmdp.fit(pd.read_csv(StringIO(log))).warnings
+    from_zero = log.replace("2,1,1,4", "2,0,1,4")
+    assert mmdp.fit(pd.read_csv(StringIO(from_zero)), models=1).train.n_states == 4
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        ("a,x,a,1\na,y,b,1\nb,x,a,1\n", "1 of 4 state-action pairs was never seen and is drawn"),
+        ("a,x,a,1\na,y,b,1\n", "2 of 4 state-action pairs were never seen and are drawn"),
+        ("a,x,b,1\n", "never left in the log: 'b'; if it ends an episode, name it absorbing"),
+        ("a,x,b,1\na,x,c,1\n", "'b', 'c'; if they end an episode, name them absorbing"),
+        ("0,0,2,1\n2,0,0,1\n", "1 state never occurs in the log"),
+        ("0,0,3,1\n3,0,0,1\n", "2 states never occur in the log"),
+    ],
+)
+def test_messages_count_in_grammatical_sentences(log: str, told: str) -> None:
+    frame = pd.read_csv(StringIO("state,action,next_state,reward\n" + log))
+    assert any(told in warning for warning in mmdp.fit(frame, models=1).warnings)
+
+
+def test_standard_input_discount_and_first_state(tmp_path: Path) -> None:
+    frame = "state,action,next_state,probability,reward\nup,go,down,1,4\ndown,go,up,1,1\n"
+    told = run("solve", "-", "-T", 2, "--initial", "up", "--discount", 0.5, "--json", given=frame)
+    assert told.json["value"] == 4.5
+    assert told.json["data"] == "standard input"
+    half = run("solve", "-", "-T", 2, "--initial", "up=0.5,down=0.5", "--json", given=frame).json
+    assert half["value"] == 5.0
+    assert "standard input, line 3: reward is 'x'" in refused(
+        "info", "-", given=frame.replace("1,1\n", "1,x\n")
+    )
+    assert "standard input is empty" in refused("info", "-", given="")
+    assert "initial names 'left'" in refused("solve", "-", "--initial", "left", given=frame)
+    model = mmdp.MMDP([[[[1.0]]]], [[2.0]], discount=0.25)
+    mmdp.save(model, tmp_path / "one.npz")
+    piped = run("info", "-", given=(tmp_path / "one.npz").read_bytes())
+    assert piped.facts()["discount"] == "0.25"
+
+
+def test_files_that_only_happen_to_lie_beside(tmp_path: Path) -> None:
+    (tmp_path / "my.csv").write_text(
+        "state,action,next_state,probability,reward\nup,go,up,1,4\n"
+    )  # fmt: skip
+    (tmp_path / "weights.csv").write_text("kg,name\n3,Ann\n")
+    assert "weights.csv" in refused("info", tmp_path / "my.csv")
+    assert run("info", tmp_path / "my.csv", "--no-sides").code == 0
+    assert mmdp.load(tmp_path / "my.csv", sides=False).rewards.tolist() == [[[4.0]]]

@@ -13,6 +13,7 @@ import pytest
 
 import mmdp
 from mmdp import ecosystem
+from mmdp.testing import random_controller, random_model
 
 P = [
     [[[0.9, 0.1, 0], [0.2, 0, 0.8]], [[0, 1, 0], [0.8, 0.2, 0]], [[0, 0, 1], [0, 0, 0]]],
@@ -288,3 +289,27 @@ def test_pomdpx_file_holds_the_model(tmp_path: Path) -> None:
     possible = model.transitions > 0
     np.testing.assert_allclose(p[possible], model.transitions[possible])
     assert mmdp.solve(back, 5).value == pytest.approx(mmdp.solve(model, 5).value)
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_an_agent_earns_the_exact_value_in_gymnasium(nodes: int) -> None:
+    pytest.importorskip("gymnasium")
+    model = random_model(8, n_models=2, n_states=3, n_actions=2, horizon=0, discount=0.9)
+    controller = random_controller(model.problem, 6, nodes, 0)
+    policy = mmdp.MemoryPolicy.for_model(model, controller)
+    exact = mmdp.evaluate(policy, model).returns[1]
+    env = mmdp.ecosystem.to_gymnasium(model, 1, horizon=6, seed=0)
+    agent = mmdp.ecosystem.Agent(policy.node(0) if nodes == 1 else policy)
+    totals = []
+    for _ in range(400):
+        state, _ = env.reset()
+        agent.reset()
+        total, reward = 0.0, None
+        for t in range(6):
+            state, reward, _, over, _ = env.step(agent(state, reward))
+            total += model.discount**t * reward
+        assert over
+        totals.append(total)
+    assert abs(np.mean(totals) - exact) < 4 * np.std(totals) / 20
+    with pytest.raises(mmdp.InputError, match="the policy ends after 6 steps"):
+        agent(state)

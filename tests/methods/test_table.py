@@ -25,7 +25,7 @@ def test_a_method_does_what_the_table_says(name: str) -> None:
     found, row = mmdp.solve(MODEL, 3, METHODS[name](**few)), TABLE[name]
     assert found.status is (row.proves or mmdp.Status.COMPLETED)
     kinds = {mmdp.MarkovPolicy: ("markov",), type(None): ()}
-    assert row.policies == kinds.get(type(found.policy), ("belief",))
+    assert row.policies[:1] == kinds.get(type(found.policy), ("belief",))
     assert (row.memory == "belief") == isinstance(found.policy, mmdp.Planner)
     assert row.objectives[0] == "mean"
     assert found.value == pytest.approx(found.evaluation.mean)

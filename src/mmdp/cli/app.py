@@ -16,9 +16,11 @@ from mmdp.cli import (
     bound,
     compare,
     completion,
+    doctor,
     domain,
     evaluate,
     fit,
+    frontier,
     info,
     methods,
     paper,
@@ -33,8 +35,9 @@ from mmdp.kernels.compiling import listening
 from mmdp.words import either
 
 COMMANDS = (  # as the help lists them
-    solve.solve, evaluate.evaluate, compare.compare, methods.methods, bound.bound, info.info,
-    domain.domain, fit.fit, report.report, plot.plot, paper.paper, completion.completion,
+    solve.solve, evaluate.evaluate, compare.compare, methods.methods, bound.bound,
+    frontier.frontier, info.info, domain.domain, fit.fit, report.report, plot.plot, paper.paper,
+    doctor.doctor, completion.completion,
 )  # fmt: skip
 
 
@@ -81,6 +84,8 @@ def _typed(value: object, flag: str) -> str:
     """What a user types after the flag for the value of an argument."""
     if isinstance(value, Mapping):
         return f" {flag} ".join(f"{key}={x}" for key, x in value.items())
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
     return "" if value is True else str(value)
 
 
@@ -135,7 +140,8 @@ def app(ctx: click.Context) -> None:
     When the probabilities of a Markov decision process are uncertain, write down many models
     that the data allow and solve them together: a multi-model Markov decision process.
 
-    DATA is a folder with training.csv (and test.csv), or a .csv, .parquet or .npz file.
+    DATA is a folder with training.csv (and test.csv), a .csv, .parquet, .npz, .pomdpx, .pomdp or
+    .transitions file, or - for standard input.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -11,7 +11,7 @@ import click
 from mmdp.cli import options
 from mmdp.cli.console import Working, show_facts, show_json
 from mmdp.cli.options import command, option
-from mmdp.cli.types import PATH, Words
+from mmdp.cli.types import INPUT, Listed, Shares, Words
 from mmdp.words import counted
 
 if TYPE_CHECKING:
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 @command(
     "mmdp fit log.csv --models 200 --out models",
     "mmdp fit log.csv --out models --rewards normal --unseen absorb",
+    "mmdp fit log.csv --out models --states 20 --discount 0.95",
     "mmdp fit log.parquet --out models --column state=from --column next_state=to",
 )
-@click.argument("log", type=PATH, help="Logged transitions: .csv or .parquet.")
+@click.argument(
+    "log", type=INPUT, help="Logged transitions: .csv, .parquet, or - for standard input."
+)
 @options.out_folder(required=True)
 @option("--models", type=int, metavar="N", default=200, show_default=True, help="Models to draw.")
 @option(
@@ -43,6 +46,11 @@ if TYPE_CHECKING:
     show_default=True, help="What to do with state-action pairs that are not in the log.",
 )  # fmt: skip
 @option(
+    "--states", type=Listed(),
+    help="Number of states or their labels in order, for those that the log never shows.",
+)  # fmt: skip
+@option("--actions", type=Listed(), help="Number of actions, or their labels in order.")
+@option(
     "--absorbing", multiple=True, metavar="STATE",
     help="A state that ends an episode; may be given several times.",
 )  # fmt: skip
@@ -55,6 +63,10 @@ if TYPE_CHECKING:
     help="Discount factor per step: 0 to 1.",
 )  # fmt: skip
 @option(
+    "--initial", type=Shares(),
+    help="The first state, or shares of several; by default those of the episodes.",
+)  # fmt: skip
+@option(
     "--column", "columns", multiple=True, metavar="ROLE=NAME",
     help="Another name for a column; may be given several times.",
 )  # fmt: skip
@@ -64,9 +76,10 @@ if TYPE_CHECKING:
 def fit(log: Path, out: Path, columns: Sequence[str], as_json: bool, **options: Any) -> None:
     """Draw plausible models from logged transitions.
 
-    LOG has the columns state, action and next_state, and may have reward, episode and time;
-    states and actions may be names. Each model is a draw from the posterior distribution of the
-    transition probabilities. The folder then holds models that solve, compare and report read.
+    LOG has the columns state, action and next_state, and may have reward, episode and time (or
+    step); states and actions may be names, or ids from 0 or 1. Each model is a draw from the
+    posterior distribution of the transition probabilities. The folder then holds models that
+    solve, compare and report read.
     """
     from mmdp.posterior import fit_folder
 

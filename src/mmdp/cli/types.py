@@ -6,6 +6,7 @@ An option that could not be used is refused when it is read, before any work.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,7 +14,9 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
+from mmdp.cli.standard_input import read_standard_input
 from mmdp.errors import InputError
+from mmdp.objective import KINDS, as_objective
 from mmdp.words import either
 
 
@@ -69,6 +72,16 @@ def refuse_name(what: str, name: str, known: Iterable[str]) -> NoReturn:
     raise InputError(f"no {what} is called {name!r}; {hint}")
 
 
+class Goal(Words):
+    """An objective, such as ``cvar:0.1``."""
+
+    def __init__(self) -> None:
+        super().__init__(*KINDS, "regret")
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return as_objective(value)
+
+
 class Count(click.ParamType[int | str]):
     """A number, or ``auto``."""
 
@@ -81,6 +94,20 @@ class Count(click.ParamType[int | str]):
             return int(value)
         except ValueError:
             self.fail(f"{value!r} is neither a whole number nor auto", param, ctx)
+
+
+class Horizon(click.ParamType[float]):
+    """A number of decisions, or ``inf`` if there is no last one."""
+
+    name = "n"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        if str(value) in ("inf", "infinite"):
+            return math.inf
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a whole number nor inf", param, ctx)
 
 
 class Seconds(click.ParamType[float]):
@@ -111,6 +138,36 @@ class Numbers(click.ParamType[list[float]]):
             ) from None
 
 
+class Listed(click.ParamType[int | list[str]]):
+    """A number, or labels with commas between."""
+
+    name = "n|a,b,..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int | list[str]:
+        if value.isdigit():
+            return int(value)
+        return [label.strip() for label in value.split(",")]
+
+
+class Shares(click.ParamType[dict[str, float]]):
+    """A label, or labels with their shares: ``low=0.5,high=0.5``."""
+
+    name = "state|a=p,b=q"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> dict[str, float]:
+        if not isinstance(value, str):
+            return value
+        if "=" not in value:
+            return {value: 1.0}
+        try:
+            parts = [part.rpartition("=") for part in value.split(",")]
+            return {label.strip(): float(share) for label, _, share in parts}
+        except ValueError:
+            raise InputError(
+                f"{param.opts[0]} {value!r}: give a state, or shares like low=0.5,high=0.5"
+            ) from None
+
+
 class PathName(click.Path):
     """A path; nothing at all (a shell variable that is not set) is refused, not the folder here."""
 
@@ -124,7 +181,14 @@ class PathName(click.Path):
         return Path(value)
 
 
-PATH = PathName()
+class InputName(PathName):
+    """A path to read, or ``-`` for standard input."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return read_standard_input() if str(value) == "-" else super().convert(value, param, ctx)
+
+
+PATH, INPUT = PathName(), InputName()
 
 
 def _writable(out: Path) -> Path:

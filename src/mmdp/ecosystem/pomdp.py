@@ -15,6 +15,7 @@ Both formats have no horizon and no value of ending.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,20 @@ from mmdp.support import MATERIALISE_LIMIT
 from mmdp.words import readable_bytes
 
 BYTES_A_LINE = 90
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_RESERVED = (
+    {"T", "O", "R", "discount", "values", "states", "actions", "observations", "start"}
+    | {"uniform", "identity", "reset", "include", "exclude", "reward", "cost", "null", "nothing"}
+)  # fmt: skip
 
 
 def save_pomdp(model: MMDP, path: PathLike) -> None:
     """Write the equivalent POMDP as ``.pomdp`` or ``.pomdpx``, whole or not at all.
 
-    States, actions and models are named ``s0``, ``a0``, ``m0`` and so on; labels are in
-    comments. An action that is not allowed repeats the lowest allowed one of its state. Models
+    States, actions and models have their labels if those are plain names (letters, digits,
+    ``_`` and ``-``), otherwise they are ``s0``, ``a0``, ``m0`` and so on and the labels are in
+    comments. :func:`mmdp.load` reads both formats; from ``.pomdpx`` it gives the model back. An
+    action that is not allowed repeats the lowest allowed one of its state. Models
     of weight 0 are left out.
 
     >>> import tempfile, pathlib, mmdp, mmdp.ecosystem
@@ -76,19 +84,28 @@ def _kept(model: MMDP) -> list[int]:
     return np.flatnonzero(model.weights > 0).tolist()
 
 
+def _names(model: MMDP, kind: str) -> list[str]:
+    """The labels of a kind if all are plain names, else letters with numbers."""
+    labels: tuple[str, ...] = getattr(model, f"{kind}_labels")
+    plain = model.labelled[kind] and all(_NAME.fullmatch(x) for x in labels)
+    if plain and _RESERVED.isdisjoint(labels):
+        return list(labels)
+    return [f"{kind[0]}{i}" for i in range(len(labels))]
+
+
 def _comments(model: MMDP) -> Iterator[str]:
     """Labels, one per line, with line breaks and dashes that would end a comment made harmless."""
     yield "written by mmdp: the hidden state is (model, state), the observation is the state"
-    for kind, letter in (("state", "s"), ("action", "a"), ("model", "m")):
-        if model.labelled[kind]:
-            for i, label in enumerate(getattr(model, f"{kind}_labels")):
+    for kind in ("state", "action", "model"):
+        for name, label in zip(_names(model, kind), getattr(model, f"{kind}_labels"), strict=True):
+            if model.labelled[kind] and name != label:
                 text = " ".join(label.split()).replace("--", "- -")
-                yield f"{letter}{i} is {kind} {text}"
+                yield f"{name} is {kind} {text}"
 
 
 # ---------------------------------------------------------------------- .pomdp
 def _pomdp_lines(model: MMDP) -> Iterator[str]:
-    kept, n_states = _kept(model), model.n_states
+    kept, n_states, seen = _kept(model), model.n_states, _names(model, "state")
     start = np.flatnonzero(model.initial)
     added = len(start) > 1
     names = [f"m{m}_s{s}" for m in kept for s in range(n_states)] + ["start"] * added
@@ -97,9 +114,8 @@ def _pomdp_lines(model: MMDP) -> Iterator[str]:
     yield f"discount: {_number(model.discount)}"
     yield "values: reward"
     yield f"states: {' '.join(names)}"
-    yield f"actions: {' '.join(f'a{a}' for a in range(model.n_actions))}"
-    observations = [f"s{s}" for s in range(n_states)] + ["nothing"] * added
-    yield f"observations: {' '.join(observations)}"
+    yield f"actions: {' '.join(_names(model, 'action'))}"
+    yield f"observations: {' '.join(seen + ['nothing'] * added)}"
     belief = [0.0 if added else model.weights[m] * model.initial[s]
               for m in kept for s in range(n_states)]  # fmt: skip
     yield f"start: {' '.join(map(_number, belief + [1.0] * added))}"
@@ -114,13 +130,14 @@ def _pomdp_lines(model: MMDP) -> Iterator[str]:
 
 def _pomdp_model(model: MMDP, m: int) -> Iterator[str]:
     e = entries_of(model, m, fill=True)
+    act, seen = _names(model, "action"), _names(model, "state")
     for s, a, n, p in zip(e.state, e.action, e.next_state, e.probability, strict=True):
-        yield f"T: a{a} : m{m}_s{s} : m{m}_s{n} {_number(p)}"
+        yield f"T: {act[a]} : m{m}_s{s} : m{m}_s{n} {_number(p)}"
     for s in range(model.n_states):
-        yield f"O: * : m{m}_s{s} : s{s} 1.0"
+        yield f"O: * : m{m}_s{s} : {seen[s]} 1.0"
     for s, a, n, r in zip(e.state, e.action, e.next_state, e.reward, strict=True):
         if r != 0:
-            yield f"R: a{a} : m{m}_s{s} : m{m}_s{n} : * {_number(r)}"
+            yield f"R: {act[a]} : m{m}_s{s} : m{m}_s{n} : * {_number(r)}"
 
 
 # ---------------------------------------------------------------------- .pomdpx
@@ -132,10 +149,11 @@ def _pomdpx_lines(model: MMDP) -> Iterator[str]:
         yield f"<!-- {escape(comment).rstrip('-')} -->"
     yield f"<Discount>{_number(model.discount)}</Discount>"
     yield "<Variable>"
-    yield from _state_variable("model", False, [f"m{m}" for m in kept])
-    yield from _state_variable("state", True, [f"s{s}" for s in range(model.n_states)])
-    yield from _values("ObsVar", "seen", [f"s{s}" for s in range(model.n_states)])
-    yield from _values("ActionVar", "action", [f"a{a}" for a in range(model.n_actions)])
+    models, states = _names(model, "model"), _names(model, "state")
+    yield from _state_variable("model", False, [models[m] for m in kept])
+    yield from _state_variable("state", True, states)
+    yield from _values("ObsVar", "seen", states)
+    yield from _values("ActionVar", "action", _names(model, "action"))
     yield '<RewardVar vname="reward"/>'
     yield "</Variable>"
     yield "<InitialStateBelief>"
@@ -149,8 +167,9 @@ def _pomdpx_lines(model: MMDP) -> Iterator[str]:
 
 def _pomdpx_dynamics(model: MMDP, kept: list[int]) -> Iterator[str]:
     parts = {m: entries_of(model, m, fill=True) for m in kept}
+    models, states, act = (_names(model, kind) for kind in ("model", "state", "action"))
     names = [
-        (f"a{a} m{m} s{s} s{n}", p, r)
+        (f"{act[a]} {models[m]} {states[s]} {states[n]}", p, r)
         for m, e in parts.items()
         for s, a, n, p, r in zip(*e, strict=True)
     ]
@@ -161,7 +180,7 @@ def _pomdpx_dynamics(model: MMDP, kept: list[int]) -> Iterator[str]:
     )
     yield "</StateTransitionFunction>"
     yield "<ObsFunction>"
-    seen = [(f"* s{s} s{s}", "1.0") for s in range(model.n_states)]
+    seen = [(f"* {s} {s}", "1.0") for s in states]
     yield from _conditional("seen", "action state_1", seen)
     yield "</ObsFunction>"
     yield "<RewardFunction>"

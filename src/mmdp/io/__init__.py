@@ -1,4 +1,4 @@
-"""Files: models as CSV in the paper's columns, Parquet or npz; policies as tables or JSON.
+"""Files: models as CSV in the paper's columns, Parquet, npz or those of other tools; policies.
 
 A model's table has one row per transition p^m_t(s' | s, a) with its reward. Two sets of
 column names are known:
@@ -32,17 +32,30 @@ say about models (weights, draws, labels of models, terminal values by model) is
 ``test.csv``: that is read from ``test_weights.csv`` and so on. A file with nothing but its
 header says "not given". Parquet files that :func:`save` wrote hold all this themselves.
 
+Files of other tools:
+
+- ``.pomdpx`` (APPL): hidden variables that never change are the model, observed ones the state;
+  several make a product, with labels like ``low/dry``.
+- ``.pomdp`` (Cassandra): every state is seen as one observation. The first decision is taken
+  before anything is seen: a start that is spread over several observations becomes one state,
+  ``start``.
+- ``.transitions`` (multiple-environment MDPs): lines ``s a s' p``, a blank line between
+  environments, with ``.rewards`` of the same name beside it: ``s a s' r``, ``s a r`` or ``s r``.
+
+Whatever is not an MMDP (a hidden state that changes, a state observed with errors) is refused.
+
 Ids come in the order of the numbers; labels in the order of first appearance (a categorical
 column: in the order of its categories), in the ``state`` column before ``next_state``.
 """
 
 from mmdp.io.columns import PAPER
+from mmdp.io.groups import load_groups
 from mmdp.io.models import load, save
 from mmdp.io.policies import load_certificate, load_policy, save_policy
 from mmdp.io.tables import from_frame, to_frame
 from mmdp.io.writing import write_all, write_whole
 
 __all__ = [
-    "PAPER", "from_frame", "load", "load_certificate", "load_policy", "save", "save_policy",
-    "to_frame", "write_all", "write_whole",
+    "PAPER", "from_frame", "load", "load_certificate", "load_groups", "load_policy", "save",
+    "save_policy", "to_frame", "write_all", "write_whole",
 ]  # fmt: skip

@@ -43,7 +43,7 @@ def columns_of_csv(path: Path, rules: Rules) -> dict[str, Any]:
     frame = _first_that_fits(path, names, (plain, labelled))
     if not len(frame):
         source.fail("a header but no rows; expected one row per transition")
-    return {role: _numbers_or_labels(frame[name], source) for name, role in roles.items()}
+    return {role: numbers_or_labels(frame[name], source) for name, role in roles.items()}
 
 
 def _first_that_fits(path: Path, names: list[str], dtypes: Sequence[Any]) -> pd.DataFrame:
@@ -58,7 +58,7 @@ def _first_that_fits(path: Path, names: list[str], dtypes: Sequence[Any]) -> pd.
     return read_csv(path, names)
 
 
-def _numbers_or_labels(column: pd.Series, source: Source) -> Any:
+def numbers_or_labels(column: pd.Series, source: Source) -> Any:
     """A column of text as numbers; only the columns that may hold labels stay text."""
     if column.dtype.kind in "if":
         return column

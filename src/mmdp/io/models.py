@@ -9,19 +9,24 @@ from typing import Any
 import numpy.typing as npt
 
 from mmdp.errors import InputError, Remedy
+from mmdp.io.blocks import columns_of_blocks
 from mmdp.io.columns import columns_of_csv, columns_of_frame
 from mmdp.io.folders import read_parameters, read_sides, save_csv, save_folder
 from mmdp.io.ids import encode
 from mmdp.io.npz import load_npz, save_npz
 from mmdp.io.parquet import load_parquet, save_parquet
+from mmdp.io.pomdp import load_pomdp
+from mmdp.io.pomdpx import load_pomdpx
 from mmdp.io.reading import Source
 from mmdp.io.rules import DeadEnds, Duplicates, ExtraColumns, IdGaps, MissingActions, Rules
 from mmdp.io.tables import assemble, by_label
-from mmdp.io.writing import PathLike, settle, write_whole
+from mmdp.io.writing import PathLike, as_path, settle, write_whole
 from mmdp.model import MMDP
 from mmdp.support import Storage
 
 SPLITS = {"train": "training", "test": "test", "true": "true"}
+POMDPS = {".pomdp": load_pomdp, ".pomdpx": load_pomdpx}
+SUFFIXES = (".csv", ".parquet", ".npz", *POMDPS, ".transitions")
 
 
 def load(
@@ -36,18 +41,20 @@ def load(
     id_gaps: IdGaps = "error",
     extra_columns: ExtraColumns = "error",
     storage: Storage = "auto",
+    sides: bool = True,
     discount: float | None = None,
     initial: npt.ArrayLike | Mapping[Any, float] | None = None,
     weights: npt.ArrayLike | Mapping[Any, float] | None = None,
     name: str | None = None,
 ) -> MMDP:
-    """Read a model from a folder or from a ``.csv``, ``.parquet`` or ``.npz`` file.
+    """Read a model from a folder, a table, ``.npz``, or a file of another tool.
 
     Parameters
     ----------
     path
         A folder means its ``training.csv`` (else ``training.parquet``, else ``model.npz``); a
-        file is read by its suffix. :mod:`mmdp.io` says which files are read beside it.
+        file is read by its suffix: ``.csv``, ``.parquet``, ``.npz``, ``.pomdpx``, ``.pomdp`` or
+        ``.transitions``. :mod:`mmdp.io` says which files are read beside it.
     split
         ``"test"`` reads ``test.csv`` (or ``test.parquet``) of a folder, ``"true"`` its
         ``true.csv``. Only for folders: with a file it is an error.
@@ -70,6 +77,8 @@ def load(
         ``"ignore"``: skip unknown columns and parameters.
     storage
         ``"auto"`` (by density), ``"dense"`` or ``"sparse"``.
+    sides
+        False: leave the files beside a table unread.
     discount, initial, weights, name
         Replace what the files say; ``initial`` and ``weights`` may map labels to numbers.
 
@@ -84,13 +93,16 @@ def load(
         compat, duplicates=duplicates, normalize=normalize, missing_actions=missing_actions,
         dead_ends=dead_ends, id_gaps=id_gaps, extra_columns=extra_columns, storage=storage,
     )  # fmt: skip
-    target = Path(path)
+    target = as_path(path)
     settle(target if target.is_dir() else target.parent)
     file = _find_file(target, split)
     fields = {"discount": discount, "initial": initial, "weights": weights, "name": name}
     given = {key: value for key, value in fields.items() if value is not None}
-    if file.suffix != ".npz":
-        return _load_table(file, rules, given)
+    kind = file.suffix.lower()
+    if kind in POMDPS:
+        return POMDPS[kind](file, rules).model(given, Source(file), rules)
+    if kind != ".npz":
+        return _load_table(file, rules, given, sides)
     model = load_npz(file, storage)
     for key, labels in (("initial", model.state_labels), ("weights", model.model_labels)):
         if key in given:
@@ -98,13 +110,16 @@ def load(
     return model.replace(**given) if given else model
 
 
-def _load_table(file: Path, rules: Rules, given: Mapping[str, Any]) -> MMDP:
+def _load_table(file: Path, rules: Rules, given: Mapping[str, Any], sides: bool) -> MMDP:
     source, stored = Source(file), None
     if file.suffix == ".csv":
         raw = columns_of_csv(file, rules)
+    elif file.suffix == ".transitions":
+        raw, source = columns_of_blocks(file)
     else:
         frame, stored = load_parquet(file)
         raw = columns_of_frame(frame, source, rules)
+    stored = stored or (None if sides else ({}, {}))
     fields, sizes = stored or read_parameters(file, rules)
     ids = encode(raw, source, rules, fields, sizes)
     if stored is None:
@@ -132,8 +147,10 @@ def _find_file(path: Path, split: str) -> Path:
             f"{path}: is a file, and {split!r} is one of the files of a folder",
             ["give its folder", Remedy("split", do="leave out")],
         )
-    if path.suffix not in (".csv", ".parquet", ".npz"):
-        raise InputError(f"{path}: unknown suffix {path.suffix!r}; known are .csv, .parquet, .npz")
+    if path.suffix == ".rewards":
+        raise InputError(f"{path}: belongs to {path.stem}.transitions; name that file")
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"{path}: unknown suffix {path.suffix!r}; known are {', '.join(SUFFIXES)}")
     return path
 
 

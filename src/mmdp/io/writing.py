@@ -33,6 +33,11 @@ _LIST = ".moves"  # suffix of a list of renames
 _FORGOTTEN = 24 * 3600.0  # seconds until a file from another machine counts as abandoned
 
 
+def as_path(path: PathLike) -> Path:
+    """The path as such; one that has a name of its own for messages keeps it."""
+    return path if isinstance(path, Path) else Path(path)
+
+
 def write_whole(path: PathLike, writer: Writer) -> None:
     """Write one file whole or not at all.
 

@@ -37,8 +37,10 @@ def ascend(
     worth = worth or (lambda returns: float(returns @ weights))
     policy, returns = climber.open(start)
     trace = [worth(returns)]
-    if policy.ndim == 2:  # a randomised start is no answer to fall back on
+    if policy.ndim == 2:
         watch(policy, trace[0])
+    else:  # a randomised start is no answer to fall back on
+        max_sweeps = max(max_sweeps, 1)
     for sweep in range(1, max_sweeps + 1):
         improved, new_returns = climber.sweep(policy)
         value = worth(new_returns)

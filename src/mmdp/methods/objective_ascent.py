@@ -14,15 +14,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mmdp.errors import InputError
 from mmdp.kernels import ascent
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Problem, Table, Watch, at
-from mmdp.methods.base import Context
+from mmdp.methods import starts as start
+from mmdp.methods.base import Context, Outcome
 from mmdp.objective import Objective
 
+if TYPE_CHECKING:
+    from mmdp.methods.cadp import CADP
+
 TILTS = 8  # rounds of tilted weights at most
+ASCENTS = 4  # from one start, in the time of as many starts for the mean
+
+
+def ascend(context: Context, options: CADP) -> Outcome:
+    """From CADP's policy for the mean, or from a given one, up the objective itself."""
+    if context.kind.name not in ("markov", "fixed"):
+        raise InputError(f"a {context.kind.name} policy is found for the mean only")
+    if options.polish:
+        raise InputError("polish is for the mean; leave it out, or take more starts")
+    x, search = context.problem, Search(context, options.tol, options.max_iterations)
+    count = options.n_starts(x, context.horizon)
+    if options.starts == "auto":
+        count = max(1, count // ASCENTS)
+    names: list[str] = []
+    ends: list[Ascent] = []
+    for each in start.in_order(context, options.init, count, ("wsu", "mvp")):
+        table = each.table
+        if table is None or table.ndim == 3:
+            table = search.mean(table, x.weights)
+        for end in search.ends(table):
+            names.append(each.name)
+            ends.append(end)
+    return start.best_of(ends, names, "backward")[0]
 
 
 @dataclass

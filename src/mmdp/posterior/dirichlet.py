@@ -29,7 +29,7 @@ from mmdp.model import MMDP
 from mmdp.posterior.log import Log, read_log
 from mmdp.posterior.rewards import Rewards, read_rewards
 from mmdp.support import MATERIALISE_LIMIT, Array, Support
-from mmdp.words import counted, readable_bytes
+from mmdp.words import by_count, counted, readable_bytes
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -111,7 +111,8 @@ def fit(
     log
         Path of a ``.csv`` or ``.parquet`` file, a DataFrame or a mapping of columns, one row
         per transition: ``state``, ``action``, ``next_state`` and, if known, ``reward``,
-        ``episode``, ``time`` (orders the rows of an episode). Labels or ids from 0.
+        ``episode``, ``time`` or ``step`` (orders the rows of an episode). Labels, or ids from 0;
+        if no id is 0 and the lowest is 1, they count from 1 and stay as labels.
     models, test_models
         Number of models to compute a policy from, and of test models from the same posterior.
     prior
@@ -137,7 +138,8 @@ def fit(
     absorbing
         States that end an episode: they stay and earn 0, whatever the log says.
     states, actions
-        Their number, or their labels in order; by default those that occur.
+        Their number, or their labels in order, for those that the log never shows; by default
+        those that occur.
     initial
         Initial distribution, (S,) or by label; by default the share of episodes that start in
         each state if the log has episodes, else uniform.
@@ -491,9 +493,10 @@ def _warnings(data: _Counts, plan: _Plan, log: Log, unseen: Unseen) -> list[str]
             "prior": "drawn from the prior alone", "absorb": "made to stay for nothing",
             "forbid": "forbidden",
         }[unseen]  # fmt: skip
+        count, was = len(plan.unseen), by_count(len(plan.unseen), "was", "were")
         told.append(
-            f"{len(plan.unseen)} of {len(plan.allowed)} state-action pairs were never seen and "
-            f"are {done}"
+            f"{count} of {len(plan.allowed)} state-action pairs {was} never seen and "
+            f"{by_count(count, 'is', 'are')} {done}"
         )
     left = data.visits.reshape(data.n_states, -1).sum(axis=1) > 0
     entered = np.zeros(data.n_states, dtype=bool)
@@ -503,10 +506,12 @@ def _warnings(data: _Counts, plan: _Plan, log: Log, unseen: Unseen) -> list[str]
         some = ", ".join(log.states.of(int(s)) for s in ends[:5]) + (
             " ..." if len(ends) > 5 else ""
         )
-        told.append(f"never left in the log: {some}; if they end an episode, name them absorbing")
+        they, them = (by_count(len(ends), *x) for x in (("it ends", "they end"), ("it", "them")))
+        told.append(f"never left in the log: {some}; if {they} an episode, name {them} absorbing")
     absent = int((~entered & ~left).sum())
     if absent:
-        told.append(f"{counted(absent, 'state')} never occurs in the log; ids count from 0")
+        occurs = by_count(absent, "occurs", "occur")
+        told.append(f"{counted(absent, 'state')} never {occurs} in the log")
     seen = (data.visits > 0) & ~plan.still
     heavy = int((plan.prior_mass[seen] > data.visits[seen]).sum())
     if seen.any() and heavy > 0.5 * seen.sum():

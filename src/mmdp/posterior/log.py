@@ -17,11 +17,13 @@ from mmdp.io.columns import PAPER
 from mmdp.io.labels import Coded, Ints, Labels, Names, are_whole, coded, labels_of
 from mmdp.io.parquet import ParquetColumns
 from mmdp.io.reading import Source, header, numbers, read_csv
+from mmdp.io.writing import as_path
 from mmdp.support import Array
 from mmdp.words import counted, suggested
 
 REQUIRED = ("state", "action", "next_state")
 ROLES = (*REQUIRED, "reward", "episode", "time")
+OTHER_NAMES = {"step": "time"}  # accepted if the role has no column of its own name
 MISSING = ("", "NA", "NaN", "nan", "<NA>")  # how a missing value is written in text
 
 
@@ -55,8 +57,11 @@ def read_log(
         source.fail("no rows; a log has one row per transition")
     wanted = {"state": _wanted(states, "states"), "action": _wanted(actions, "actions")}
     coded = {role: _coded(table[role], role, source, wanted) for role in REQUIRED}
-    names, (state, next_state) = _ids("state", ("state", "next_state"), coded, wanted, source)
-    of_actions, (action,) = _ids("action", ("action",), coded, wanted, source)
+    base = _base(coded.values())
+    if base:
+        notes.append("the ids of this log count from 1")
+    names, (state, next_state) = _ids("state", ("state", "next_state"), coded, wanted, source, base)
+    of_actions, (action,) = _ids("action", ("action",), coded, wanted, source, base)
     del coded
     reward = None
     if "reward" in table:
@@ -74,7 +79,7 @@ def _columns(
 ) -> tuple[dict[str, pd.Series], Source, list[str]]:
     """The columns that play a role, where they come from, and notes about the others."""
     if isinstance(log, (str, os.PathLike)):
-        path = Path(log)
+        path = as_path(log)
         if not path.is_file():
             raise InputError(f"{path}: no such file; check the path")
         source = Source(path)
@@ -125,6 +130,7 @@ def _roles(
         if name not in names:
             source.fail(f"no column {suggested(name, names)}, which columns= names for {role}")
     known = {role: role for role in ROLES} | {k: v for k, v in PAPER.items() if v in ROLES}
+    known |= {k: v for k, v in OTHER_NAMES.items() if not {v, f"id{v}"} & set(names)}
     known = {name: role for name, role in known.items() if role not in renamed}
     known |= {name: role for role, name in renamed.items()}
     roles: dict[str, str] = {}
@@ -143,7 +149,7 @@ def _roles(
         told += [f"no column {role!r}" for role in lacking]
         source.fail(
             f"{'; '.join(told)}; a log has state,action,next_state and may have "
-            "reward,episode,time",
+            "reward,episode,time (or step)",
             remedies=[Remedy("columns", {"ROLE": "NAME"}, do="name others with")],
         )
     notes = [f"columns not used: {', '.join(others)}"] if others else []
@@ -194,44 +200,60 @@ def _refuse_missing(missing: npt.NDArray[np.bool_], role: str, source: Source) -
         )
 
 
+def _base(columns: Iterable[Coded]) -> int:
+    """1 if the ids count from 1: no column of them has a 0, and each kind has a 1."""
+    state, action, after = columns
+    kinds = [x for x in ((state, after), (action,)) if all(part.whole for part in x)]
+    lowest = [min(int(part.numbers().min()) for part in parts) for parts in kinds]
+    return int(bool(lowest) and set(lowest) == {1})
+
+
 def _ids(
     kind: str,
     roles: Sequence[str],
     coded: Mapping[str, Coded],
     wanted: Mapping[str, int | Labels | None],
     source: Source,
+    base: int,
 ) -> tuple[Names, list[Ints]]:
-    """The ids of the columns of a kind, and what they stand for."""
+    """The ids of the columns of a kind, and what they stand for; those of the log have a base."""
     parts, given = [coded[role] for role in roles], wanted[kind]
     whole = all(part.whole for part in parts)
     if isinstance(given, tuple) and whole and not are_whole(given):
         names = Names(kind, len(given), given)  # the log has ids, the list names them
-        return names, _numbered(parts, roles, names, source)
+        return names, _numbered(parts, roles, names, source, base)
     if isinstance(given, tuple):
         names = Names(kind, len(given), given)
         return names, [_looked_up(x, r, names, source) for x, r in zip(parts, roles, strict=True)]
     if given is not None and not whole:
-        source.fail(f"{kind}s have labels; give {kind}s= the list of labels, not their number")
+        labels = labels_of(parts)
+        source.fail(
+            f"{kind}s have labels, so their number is not enough",
+            remedies=[Remedy(f"{kind}s", [*labels[:3], "..."], do="name them all with")],
+        )
     if whole:
         top = max(int(part.numbers().max()) for part in parts)
-        names = Names(kind, top + 1 if given is None else given, None)
-        return names, _numbered(parts, roles, names, source)
+        size = top + 1 - base if given is None else given
+        names = Names(kind, size, tuple(str(i + 1) for i in range(size)) if base else None)
+        return names, _numbered(parts, roles, names, source, base)
     labels = labels_of(parts)
     names = Names(kind, len(labels), labels)
     return names, [_looked_up(x, r, names, source) for x, r in zip(parts, roles, strict=True)]
 
 
 def _numbered(
-    parts: Sequence[Coded], roles: Sequence[str], names: Names, source: Source
+    parts: Sequence[Coded], roles: Sequence[str], names: Names, source: Source, base: int
 ) -> list[Ints]:
-    ids = [part.numbers() for part in parts]
+    ids = [part.numbers() - base for part in parts]
     for array, role in zip(ids, roles, strict=True):
         if int(array.max()) >= names.size:
             row = int(np.argmax(array >= names.size))
+            least = max(int(x.max()) for x in ids) + 1
             source.fail(
-                f"{role} is {array[row]}, which is not one of the {names.size} {names.kind}s "
-                f"0..{names.size - 1}; correct it, or say {names.kind}s= anew",
+                f"{role} is {array[row] + base}, which is not one of the "
+                f"{counted(names.size, names.kind)} {base}..{names.size - 1 + base}",
                 row,
+                ["correct it", Remedy(f"{names.kind}s", least, do="say")],
             )
     return ids
 
@@ -243,8 +265,9 @@ def _looked_up(part: Coded, role: str, names: Names, source: Source) -> Ints:
         row = int(np.argmax(found < 0))
         source.fail(
             f"{role} {suggested(part.text(row), labels)} is not among the "
-            f"{counted(names.size, names.kind)} given; correct it, or add it to {names.kind}s=",
+            f"{counted(names.size, names.kind)} given",
             row,
+            ["correct it", Remedy(f"{names.kind}s", [*labels, part.text(row)], do="add it:")],
         )
     return found
 

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.io.labels import Ints, Names
 from mmdp.io.parquet import read_parquet
 from mmdp.io.reading import Source, header, numbers, read_csv
 from mmdp.posterior.log import Log
 from mmdp.support import Array
-from mmdp.words import counted, suggested
+from mmdp.words import by_count, counted, suggested
 
 Bools = npt.NDArray[np.bool_]
 
@@ -57,7 +57,8 @@ def read_rewards(
     if isinstance(rewards, str) and rewards in ("average", "normal"):
         if log.reward is None:
             log.source.fail(
-                "no column 'reward'; add it, or give rewards= as a table, an array or a function"
+                "no column 'reward'",
+                remedies=["add it", Remedy("rewards", "FILE", do="give a table by")],
             )
         rows = log.state * shape[1] + log.action
         if rewards == "average":
@@ -200,7 +201,8 @@ def _by_transition(flat: Ints, values: Array, log: Log, keys: Ints, still: Bools
     found = flat[order][at] == keys
     free = ~still[keys // log.states.size]
     lacking = int((~found & free).sum())
-    told = f"the rewards table lacks {counted(lacking, 'possible transition')}; they earn 0"
+    earns = by_count(lacking, "it earns", "they earn")
+    told = f"the rewards table lacks {counted(lacking, 'possible transition')}; {earns} 0"
     return Rewards(
         (log.states.size, log.actions.size),
         on_keys=np.where(found & free, values[order][at], 0.0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,10 @@ import numpy.typing as npt
 from mmdp import plots
 from mmdp.bounds import Bound
 from mmdp.errors import InputError
+from mmdp.interrupts import unanswered
 from mmdp.io.reading import header, read_csv
 from mmdp.io.writing import PathLike, check_writable, write_whole
+from mmdp.measures import Counting
 from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED
 from mmdp.model import MMDP
@@ -27,6 +29,7 @@ from mmdp.words import suggested
 __all__ = ["PICTURES", "draw", "read_effects", "read_unseen", "write"]
 
 
+@unanswered()
 def write(
     model: MMDP,
     out: PathLike,
@@ -44,6 +47,8 @@ def write(
     effects: npt.ArrayLike | None = None,
     costs: npt.ArrayLike | None = None,
     thresholds: Sequence[float] = (),
+    comparators: Mapping[str, Any] | None = None,
+    counting: Counting | None = None,
     unseen: Sequence[tuple[str | int, str | int]] = (),
     notes: Sequence[str] = (),
     say: Say | None = None,
@@ -82,6 +87,11 @@ def write(
     effects, costs, thresholds
         Effect and cost of each action, shaped like rewards, and possible values of one unit of
         effect. The page then has a willingness-to-pay sweep. See :func:`read_effects`.
+    comparators
+        Policies and fixed strategies by name, such as ``{"never treat": "wait"}``, to put beside
+        it; see :func:`mmdp.measures.cost_effectiveness`.
+    counting
+        Discount rates of effects and costs, half-cycle weights: :class:`mmdp.measures.Counting`.
     unseen
         (state, action) pairs, as labels or ids, that the data lacks; see
         :func:`read_unseen`.
@@ -104,18 +114,21 @@ def write(
     facts = Facts(
         model, horizon=horizon, policy=policy, test=test, methods=methods, bound=bound,
         resamples=resamples, information=information, enough=enough, effects=effects,
-        costs=costs, thresholds=thresholds, unseen=unseen, seed=seed, say=say,
+        costs=costs, thresholds=thresholds, comparators=comparators, counting=counting,
+        unseen=unseen, seed=seed, say=say,
     )  # fmt: skip
     write_whole(target, page(facts, title, tuple(notes)))
     return target
 
 
+@unanswered()
 def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
     """Write one picture of the report as ``.png`` or ``.svg``.
 
     ``kind`` is a key of ``PICTURES``: policy, methods, returns, regret, weights, trace,
-    information, enough or willingness. ``options`` are those of :func:`write` that say what is
-    drawn: ``horizon, policy, test, methods, effects, costs, thresholds, seed, say``.
+    information, enough, willingness or loss. ``options`` are those of :func:`write` that say what
+    is drawn: ``horizon, policy, test, methods, effects, costs, thresholds, comparators, counting,
+    seed, say``.
 
     >>> import tempfile, mmdp
     >>> from mmdp import report
@@ -145,6 +158,7 @@ _MISSING = {
     "trace": "no method is cadp; add it to the methods",
     "enough": "it needs ten models or more, and a method to solve with",
     "willingness": "it needs effects, costs and thresholds",
+    "loss": "it needs effects, costs and thresholds",
     "information": "the models carry fewer than two parameters; see MMDP(parameters=...)",
 }
 

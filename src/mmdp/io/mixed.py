@@ -1,0 +1,116 @@
+"""A hidden model and an observed state: what a POMDP file must hold to be an MMDP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mmdp.errors import InputError, MemoryLimitError, Remedy
+from mmdp.io.ids import Ids
+from mmdp.io.reading import Source
+from mmdp.io.rules import Rules
+from mmdp.io.tables import assemble
+from mmdp.model import MMDP
+from mmdp.support import MATERIALISE_LIMIT, Array
+from mmdp.validate import ROW_SUM_TOLERANCE
+from mmdp.words import readable_bytes
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """p, r (M, S, A, S'), the weights (M,) of the models, the first state (S,), and labels."""
+
+    p: Array
+    r: Array
+    weights: Array
+    initial: Array
+    discount: float
+    labels: Mapping[str, Sequence[str]]
+
+    def model(self, given: Mapping[str, Any], source: Source, rules: Rules) -> MMDP:
+        """The checked model; ``given`` replaces what the file says."""
+        m, s, a, n = np.nonzero(self.p)
+        columns = {
+            "model": m, "state": s, "action": a, "next_state": n,
+            "probability": self.p[m, s, a, n], "reward": self.r[m, s, a, n],
+        }  # fmt: skip
+        sizes = dict(zip(("model", "state", "action"), self.p.shape, strict=False))
+        names = {kind: tuple(x) for kind, x in self.labels.items() if not _numbered(kind, x)}
+        fields = {"weights": self.weights, "initial": self.initial, "discount": self.discount}
+        return assemble(Ids(columns, sizes, names), {**fields, **given}, source, rules)
+
+
+def _numbered(kind: str, labels: Sequence[str]) -> bool:
+    """Whether labels say no more than ids do: 0, 1, ... or s0, s1, ..."""
+    return all(label in (str(i), f"{kind[0]}{i}", f"s{i}") for i, label in enumerate(labels))
+
+
+def refuse_change(chain: Array, what: str) -> None:
+    """Refuse a hidden part that changes: ``chain`` (..., M, M') must keep every model."""
+    if not np.allclose(chain, np.eye(chain.shape[-1]), rtol=0, atol=ROW_SUM_TOLERANCE):
+        raise InputError(
+            f"{what} is hidden and changes; in an MMDP the model alone is hidden, and it never "
+            "changes"
+        )
+
+
+def split_belief(belief: Array) -> tuple[Array, Array]:
+    """(M,) and (S,) whose product the belief (M, S) is; refused if it is none."""
+    weights, initial = belief.sum(axis=1), belief.sum(axis=0)
+    if not np.allclose(belief * belief.sum(), np.outer(weights, initial), rtol=0, atol=1e-9):
+        raise InputError(
+            "the first state depends on the hidden model; an MMDP has one initial distribution "
+            "for all models"
+        )
+    return weights, initial
+
+
+def summing_to_one(
+    table: Array, rules: Rules, names: Sequence[Sequence[str]], what: str
+) -> Array:  # fmt: skip
+    """Distributions along the last axis; ``names`` are those of the values of the others."""
+    sums = table.sum(axis=-1)
+    if rules.normalize:
+        return np.divide(table, sums[..., None], out=table.copy(), where=sums[..., None] > 0)
+    wrong = np.argwhere(np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
+    if len(wrong):
+        place = " ".join(x[i] for x, i in zip(names, wrong[0], strict=True))
+        raise InputError(
+            f"{what}{f' for {place}' if place else ''}: probabilities sum to "
+            f"{sums[tuple(wrong[0])]:.10g}, not 1",
+            ["correct them", Remedy("normalize", True)],
+        )
+    return table
+
+
+def check_cells(*sizes: int) -> None:
+    """Refuse a table that would not fit into memory, before it is made."""
+    size = 8
+    for n in sizes:
+        size *= n
+    if size > MATERIALISE_LIMIT // 4:
+        raise MemoryLimitError(
+            f"a table of {' x '.join(map(str, sizes))} would take {readable_bytes(size)}; read "
+            "such a model from .csv, .parquet or .npz"
+        )
+
+
+def read_number(text: str, what: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = np.nan
+    if not np.isfinite(number):
+        raise InputError(f"{what} is {text!r}, not a number")
+    return number
+
+
+def read_numbers(words: Sequence[str], what: str, shape: Sequence[int]) -> Array:
+    """As many numbers as the shape has places; a probability is not negative."""
+    wanted = int(np.prod(shape))
+    if len(words) != wanted:
+        raise InputError(f"{len(words)} numbers for {what}; expected {wanted}")
+    return np.array([read_number(word, what) for word in words]).reshape(shape)

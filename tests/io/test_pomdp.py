@@ -1,0 +1,210 @@
+"""Cassandra's POMDP files: the arrays they were written from, other ways to say it, bad ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp import ecosystem
+from tests.cli.calls import run
+
+LOOSE = """# a machine that may be of two kinds, written loosely
+discount : 0.9
+values: cost          # so that signs change
+states: good-new good-old  bad-new
+        bad-old
+actions: 2
+observations: new old
+start include: good-new bad-new
+
+T:*:* identity-is-not-here
+T: 0
+identity
+T: 0 : good-new
+0.5 0.5 0.0 0.0
+T : 0: 2
+   0 0
+   .25 .75
+T: 1 : * reset
+T: 1 : good-new : * 0.0
+T: 1 : good-new : 0 1.0
+T: 1 : good-old : * 0
+T: 1 : good-old : good-new 1
+T: 1 : 2 : * 0
+T: 1 : bad-old : * 0
+T: 1 : 2 : 2 1
+T: 1 : bad-old : bad-new 1.0
+O: *
+1 0
+0 1
+1 0   0 1
+R: 1 : * : * : * 3
+R: 0 : * : * : old 2.0
+R: 0 : bad-old : bad-old
+9 7
+R: 0 : bad-new
+   1 0
+   0 1
+   1 0
+   0 5
+""".replace("T:*:* identity-is-not-here\n", "")
+
+
+def written(folder: Path, text: str = LOOSE) -> Path:
+    file = folder / "machine.POMDP"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def machine() -> mmdp.MMDP:
+    p = np.zeros((2, 2, 2, 2))
+    p[0, :, 0] = [[0.5, 0.5], [0, 1]]
+    p[1, :, 0] = [[0.25, 0.75], [0, 1]]
+    p[:, :, 1] = [1, 0]
+    r = np.zeros((2, 2, 2, 2))
+    r[:, :, 1] = -3
+    r[:, :, 0, 1] = -2
+    r[1, 1, 0] = [0, -7]
+    r[1, 0, 0] = [-1, -5]
+    return mmdp.MMDP(p, next_rewards=r, initial=[1, 0], discount=0.9, states=["new", "old"])
+
+
+# ---------------------------------------------------------------------- good files
+def test_a_loose_file_is_the_arrays_it_came_from(tmp_path: Path) -> None:
+    read, model = mmdp.load(written(tmp_path)), machine()
+    np.testing.assert_allclose(read.transitions, model.transitions)
+    np.testing.assert_allclose(read.rewards, model.rewards)
+    np.testing.assert_array_equal(read.initial, model.initial)
+    assert read.state_labels == ("new", "old")
+    ours, arrays = (mmdp.solve(x, 6, "exact") for x in (read, model))
+    assert ours.value == pytest.approx(arrays.value, rel=1e-12)
+    assert run("info", written(tmp_path)).facts()["states"] == "2: new, old"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_exported_reads_back_the_same(tmp_path: Path, seed: int) -> None:
+    """From a single first state; models with parts that do not communicate among them."""
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(4), size=(3, 4, 2))
+    p[1:, :2, :, 2:] = p[1:, 2:, :, :2] = 0
+    p /= p.sum(axis=-1, keepdims=True)
+    model = mmdp.MMDP(
+        p, rng.normal(size=(3, 4, 2)), initial=[0, 1, 0, 0], weights=[0.5, 0.2, 0.3],
+        actions=["stay", "go"], states=["a", "b", "c", "d"], discount=0.9,
+    )  # fmt: skip
+    ecosystem.save_pomdp(model, tmp_path / "m.pomdp")
+    read = mmdp.load(tmp_path / "m.pomdp")
+    np.testing.assert_allclose(read.transitions, model.transitions, atol=1e-15)
+    np.testing.assert_allclose(read.rewards, model.rewards, atol=1e-12)
+    np.testing.assert_allclose(read.weights, model.weights)
+    assert (read.state_labels, read.action_labels) == (model.state_labels, model.action_labels)
+
+
+def test_a_first_step_that_draws_the_model(tmp_path: Path) -> None:
+    """Several first states are exported with a step before them, which costs one discount."""
+    rng = np.random.default_rng(5)
+    model = mmdp.MMDP(
+        rng.dirichlet(np.ones(3), size=(2, 3, 2)), rng.normal(size=(2, 3, 2)),
+        initial=[0.5, 0.2, 0.3], weights=[0.25, 0.75], discount=0.9,
+    )  # fmt: skip
+    ecosystem.save_pomdp(model, tmp_path / "m.pomdp")
+    read = mmdp.load(tmp_path / "m.pomdp")
+    np.testing.assert_allclose(read.weights, model.weights)
+    for horizon in (1, 5):
+        later = mmdp.solve(read, horizon + 1, "exact").value
+        assert later == pytest.approx(0.9 * mmdp.solve(model, horizon, "exact").value, rel=1e-12)
+
+
+def test_a_start_that_is_not_seen_becomes_a_state(tmp_path: Path) -> None:
+    """The first action is taken blind. Its return by the hidden states, forward in time."""
+    rng = np.random.default_rng(7)
+    p = np.zeros((2, 4, 4))  # (a, x, x'); x = 2 m + s
+    for m in range(2):
+        p[:, 2 * m : 2 * m + 2, 2 * m : 2 * m + 2] = rng.dirichlet(np.ones(2), size=(2, 2))
+    r, start = rng.normal(size=(2, 4)), rng.dirichlet(np.ones(4))
+    lines = ["discount: 0.9", "states: 4", "actions: 2", "observations: 2"]
+    lines += ["start: " + " ".join(map(repr, start.tolist()))]
+    lines += [f"T: {a} {' '.join(map(repr, p[a].ravel().tolist()))}" for a in range(2)]
+    lines += [f"O: * : {x} : {x % 2} 1" for x in range(4)]
+    lines += [f"R: {a} : {x} : * : * {float(r[a, x])!r}" for a in range(2) for x in range(4)]
+    read = mmdp.load(written(tmp_path, "\n".join(lines)))
+    assert read.state_labels == ("0", "1", "start")
+    table = rng.integers(0, 2, size=(4, 3))
+    seen = np.array([0, 1, 0, 1])
+    belief, total = start, 0.0
+    for t in range(4):
+        act = np.full(4, table[0, 2]) if t == 0 else table[t, seen]
+        total += 0.9**t * float(belief @ r[act, np.arange(4)])
+        belief = belief @ p[act, np.arange(4)]
+    found = mmdp.evaluate(mmdp.MarkovPolicy(table, n_actions=2), read).mean
+    assert found == pytest.approx(total, rel=1e-12)
+
+
+# ---------------------------------------------------------------------- not an MMDP, bad files
+TIGER = """discount: 0.95
+values: reward
+states: left right
+actions: listen open
+observations: l r
+T: listen identity
+T: open uniform
+O: listen
+0.85 0.15 0.15 0.85
+O: open uniform
+R: open : left : * : * -100
+"""
+
+WRONG = [
+    (LOOSE, TIGER, "state 'left' is observed with errors, or not after every action (see action "
+     "'listen'); in an MMDP the state is seen as it is"),
+    ("T: 1 : good-old : good-new 1", "T: 1 : good-old : bad-new 1", "states 'good-new' and "
+     "'bad-new' are both seen as 'new' and belong together, so something hidden changes"),
+    ("discount : 0.9", "discont : 0.9", "line 2: the file begins with 'discont' (did you mean"),
+    ("discount : 0.9", "discount : nine", "line 2: discount is 'nine', not a number"),
+    ("discount : 0.9", "discount : 2", "discount must be from 0 to 1"),
+    ("discount : 0.9\n", "", "no discount: is given"),
+    ("values: cost", "values: profit", "line 3: values is 'profit'; write reward or cost"),
+    ("actions: 2", "actions: 0", "line 6: actions: 0 is not a number from 1 to 1,000,000"),
+    ("actions: 2", "actions: 2\nactions: 2", "line 7: actions is given twice"),
+    ("actions: 2", "actions: a a", "line 6: actions: needs a number or names that differ"),
+    ("observations: new old", "observations:", "line 7: observations: needs a number or names"),
+    ("start include: good-new", "start include: goood-new", "line 8: 'goood-new' (did you mean "
+     "'good-new'?) is not declared"),
+    ("start include: good-new bad-new", "start: 0.5 0.4 0 0", "line 8: start: must be "
+     "probabilities that sum to 1, not 0.9"),
+    ("start include: good-new bad-new", "start: 0.5 0.5", "line 8: 2 words after start:; expected "
+     "4 numbers or one state"),
+    ("start include: good-new bad-new", "start exclude: *", "line 8: start exclude: leaves no"),
+    ("0.5 0.5 0.0 0.0", "0.5 0.5 0.0", "line 12: 3 numbers for T:; expected 4"),
+    ("0.5 0.5 0.0 0.0", "0.5 0.5 0.0 x", "line 12: T: is 'x', not a number"),
+    ("0.5 0.5 0.0 0.0", "1.5 -.5 0.0 0", "line 12: negative probability -0.5"),
+    ("0.5 0.5 0.0 0.0", "0.5 0.4 0.0 0", "T for 0 good-new: probabilities sum to 0.9, not 1; "
+     "correct them, or pass --normalize"),
+    ("T: 1 : good-new : 0 1.0", "T: 1 : good-new : 7 1.0", "line 19: '7' is not declared"),
+    ("T: 1 : good-new : 0 1.0", "T: 5 : good-new : 0 1.0", "line 19: '5' is not declared"),
+    ("T: 1 : good-new : 0 1.0", "T: 1 : good-new : 0 : 1 1.0", "19: T: has 4 parts; at most 3"),
+    ("T: 1 : good-new : 0 1.0", "T: 1 good-new : 0 1.0", "line 19: T: needs one name between two"),
+    ("T: 1 : good-new : 0 1.0", "T: 1 : good-new : 0 1.0 2", "line 19: 2 numbers for T:; expected"),
+    ("T: 1 : good-new : 0 1.0", "T: 1 : : 0 1", "line 19: T: needs one name"),
+    ("O: *\n1 0", "O: *\nidentity", "line 26: 7 numbers for O:; expected 8"),
+    ("O: *\n1 0", "O: *\n1 1", "O for 0 good-new: probabilities sum to 2, not 1"),
+    ("R: 1 : * : * : * 3", "R: 1 3", "line 30: R: needs an action and a state at least"),
+    ("R: 1 : * : * : * 3", "R: 1 : * : * : * inf", "line 30: R: is 'inf', not a number"),
+    (LOOSE, "", "line 1: the file begins with ''"),
+    (LOOSE, TIGER.replace("left right", "99999"),
+     "a table of 2 x 99999 x 99999 would take 160 GB"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "told"), WRONG, ids=range(len(WRONG)))
+def test_a_bad_file_is_one_clear_line(tmp_path: Path, old: str, new: str, told: str) -> None:
+    assert old in LOOSE
+    file = written(tmp_path, LOOSE.replace(old, new, 1))
+    done = run("info", file)
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
+    assert done.err.startswith(f"mmdp: {file}")
+    assert told in done.err
