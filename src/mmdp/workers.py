@@ -26,7 +26,7 @@ from functools import lru_cache
 from itertools import islice
 from multiprocessing import connection
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, Queue
 from typing import Any, NamedTuple
 
 from mmdp.errors import InputError
@@ -35,6 +35,7 @@ from mmdp.kernels.cpu.threads import default_threads, sharing
 ALIGNED = 64  # bytes: arrays in a file begin at multiples of it
 KEPT = 4  # things that a worker keeps open
 WATCH = 10.0  # seconds between two looks at the size of a cluster
+POLL = 1.0  # seconds between two looks at whether it is still there
 
 Task = tuple[Any, Sequence[str]]  # what to do, and the names of the things it is done to
 Call = Callable[..., Any]
@@ -92,25 +93,35 @@ class _Round:
     ) -> None:
         self.function, self.things, self.executor = function, things, executor
         client = dask_client(executor)
-        self.sender = _Files(folder) if client is None else _Scattered(client)
+        self.sender: Any = _Files(folder) if client is None else _Scattered(client)
         self.sent: dict[str, Any] = {}
         self.running: set[Future[Any]] = set()
 
     def answers(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
         waiting, uses = iter(tasks), Counter(name for _, names in tasks for name in names)
-        done: SimpleQueue[tuple[Task, Future[Any]]] = SimpleQueue()
+        done: Queue[tuple[Task, Future[Any]]] = Queue()
         for _ in tasks:
             for task in islice(waiting, max(self._room() - len(self.running), 0)):
                 future = self._submitted(task)
                 self.running.add(future)
                 future.add_done_callback(lambda x, task=task: done.put((task, x)))  # type: ignore[misc]
-            task, future = done.get()
+            task, future = self._next(done)
             self.running.discard(future)
             yield task, _answer(future)
             for name in task[1]:
                 uses[name] -= 1
                 if not uses[name]:
                     self.sender.drop(self.sent.pop(name, None))
+
+    def _next(self, done: Queue[Any]) -> Any:
+        """The next call that is done; all of them are if nobody is left to answer."""
+        while True:
+            try:
+                return done.get(timeout=POLL)
+            except Empty:
+                if not self.sender.alive:
+                    for future in list(self.running):
+                        future.cancel()
 
     def _room(self) -> int:
         return self.executor.room if isinstance(self.executor, Processes) else self.sender.room
@@ -200,7 +211,7 @@ def opened(path: str) -> Any:
 class _Files:
     """Things as files in a folder of their own."""
 
-    room = sys.maxsize
+    room, alive = sys.maxsize, True
 
     def __init__(self, folder: Path | None) -> None:
         from mmdp.io.writing import hidden
@@ -249,8 +260,12 @@ class _Scattered:
                 self._room = max(64, 4 * sum(self._client.nthreads().values()))
         return self._room
 
+    @property
+    def alive(self) -> bool:
+        return self._client.status in ("running", "connecting")
+
     def send(self, thing: Any) -> Any:
-        if self._client.status != "running":
+        if not self.alive:
             raise ConnectionError("the connection to Dask's scheduler is lost")
         self._client.wait_for_workers(1)
         return self._client.scatter(thing, broadcast=True, hash=False)
