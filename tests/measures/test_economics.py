@@ -338,6 +338,10 @@ def tiny() -> mmdp.MMDP:
         ({"ail": "wait"}, "policy 'x': no state 'ail' (did you mean 'ill'?)"),
         ({"dead": "wait"}, "policy 'x': no action for state 'ill'; name every state that has a c"),
         ({"ill": "wait", "dead": "treat"}, "policy 'x': the policy takes action 'treat' in state"),
+        (
+            1.5,
+            "policy 'x': a comparison needs a MarkovPolicy or the Solution it comes from, not fl",
+        ),
         (mmdp.MarkovPolicy([[0, 0]]), "policy 'x': the policy covers 1 time steps, the horizon is"),
     ],
 )
@@ -349,7 +353,8 @@ def test_a_policy_that_cannot_be_followed_is_one_line(rule: Any, told: str) -> N
 
 
 def test_states_without_a_choice_need_no_mention() -> None:
-    for rule in ("treat", 1, ["treat", "treat"], {"ill": "treat"}):
+    stationary = mmdp.StationaryPolicy([1, 0])
+    for rule in ("treat", 1, ["treat", "treat"], {"ill": "treat"}, stationary):
         table = measures.cost_effectiveness(
             tiny(), [[1, 1], [0, 0]], [[0, 5], [0, 0]], {"x": rule}, 2
         )

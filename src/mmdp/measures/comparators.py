@@ -13,7 +13,7 @@ from mmdp.errors import InputError
 from mmdp.measures.economics import CostEffectiveness, read_thresholds
 from mmdp.methods.table import markov_policy
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import MarkovPolicy, StationaryPolicy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate
 from mmdp.validate import check_horizon
@@ -196,10 +196,12 @@ def named_policies(given: Mapping[str, Any], model: MMDP, horizon: int) -> dict[
     found = {}
     for name, rule in given.items():
         try:
-            if isinstance(rule, (MarkovPolicy, Solution)):
-                policy = markov_policy(rule, "a comparison needs", argument="method")
-            else:
+            if isinstance(rule, (str, int, np.integer, Mapping, Sequence)):
                 policy = MarkovPolicy.for_model(model, _fixed(rule, model, horizon))
+            else:
+                given = rule.policy if isinstance(rule, Solution) else rule
+                table = given.over(horizon) if isinstance(given, StationaryPolicy) else rule
+                policy = markov_policy(table, "a comparison needs", argument="method")
             policy.check(model, horizon)
         except InputError as error:
             raise error.at(f"policy {str(name)!r}") from None
