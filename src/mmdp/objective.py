@@ -40,6 +40,7 @@ Function = Callable[[Array, Array], npt.ArrayLike]
 RUNGS = (8.0, 4.0, 2.0)  # times alpha: wider tails that a search goes through first
 SAME = 1e-12  # weights that differ by less are the same
 COLDEST, STEPS = 1e-6, 40  # least temperature of EVaR, a share of the spread; steps to find one
+EXACT, INSIDE = 1e-10, 1e-9  # relative error of its KL, and the share of equal weights against it
 
 
 class Objective:
@@ -236,7 +237,8 @@ class EVaR(Objective):
         if self.alpha == 1:
             return np.ones_like(returns)
         x = returns - _least(returns, weights)
-        return _gibbs(x / self._temperature(x, weights), weights)[0]
+        xi = _gibbs(x / self._temperature(x, weights), weights)[0]
+        return xi + INSIDE * (1.0 - xi)  # rounding must not take it out of the envelope
 
     def _temperature(self, x: Array, weights: Array) -> Array:
         """(..., 1) s = 1 / beta: the least one for which exp(-x / s) has KL <= -log alpha.
@@ -257,13 +259,13 @@ class EVaR(Objective):
             variance = (xi * energy**2) @ weights - mean**2
             excess = (-mean - log_mean - most)[..., None]  # KL - most; its slope is -variance
             hi, lo = np.where(excess <= 0, log_s, hi), np.where(excess <= 0, lo, log_s)
-            found = (np.abs(excess) < 1e-10 * most) | (hi - lo < 1e-9)
-            if found.all():
+            near = np.abs(excess) < EXACT * most
+            if (near | (hi - lo < 1e-9)).all():
                 break
             newton = log_s + excess / np.maximum(variance, 1e-300)[..., None]
             inside = (newton > lo) & (newton < hi)
-            log_s = np.where(found, log_s, np.where(inside, newton, (lo + hi) / 2))
-        return unit * np.exp(log_s)
+            log_s = np.where(near, log_s, np.where(inside, newton, (lo + hi) / 2))
+        return unit * np.exp(np.where(near, log_s, hi))
 
     def ladder(self, weights: Array) -> list[Objective]:
         return [EVaR(k * self.alpha) for k in RUNGS if k * self.alpha < 1]

@@ -123,13 +123,14 @@ class Sweeper:
     def _most(self, rho: Array, change: Array) -> Array:
         """(n,) the most that F can be after one of the changes (n, A, M).
 
-        If F is concave, F(rho + x) <= F(rho) + sum_m lambda_m xi_m x_m: the gain of a tilted mean
-        bounds that of F, and most changes need no look at F itself.
+        If F is concave, F(rho + x) <= sum_m lambda_m xi_m (rho_m + x_m) + penalty(xi) with the xi
+        of rho: a tilted mean bounds F, and most changes need no look at F itself.
         """
         lam, F = self.problem.weights, self.objective
         if not F.concave:
             return F.value(rho + change, lam).max(axis=1)
-        return float(F.value(rho, lam)) + (change @ (lam * F.tilt(rho, lam))).max(axis=1)
+        xi = F.tilt(rho, lam)
+        return (lam * xi) @ rho + F.penalty(xi, lam) + (change @ (lam * xi)).max(axis=1)
 
 
 def at_time(problem: Problem, t: int) -> Problem:
