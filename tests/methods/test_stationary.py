@@ -11,6 +11,7 @@ import pytest
 import mmdp
 from mmdp.kernels.endless import Endless, Factorised, Iterated
 from mmdp.methods.stationary import Point
+from mmdp.objective import as_objective
 from mmdp.testing import plain_returns
 
 INF = math.inf
@@ -153,6 +154,23 @@ def test_many_states_are_searched_by_gradient(monkeypatch: pytest.MonkeyPatch) -
     assert found >= 3
     with pytest.raises(mmdp.InputError, match="solve with cadp"):
         mmdp.solve(instance(0), INF, "exact")
+
+
+@pytest.mark.parametrize("objective", ["cvar:0.3", "regret:worst", "var:0.4"])
+def test_objectives(objective: str) -> None:
+    F, found = as_objective(objective), 0
+    for seed in range(4):
+        model = instance(seed, S=4)
+        x = Endless.of(model.problem)
+        returns = np.stack([x.returns(policy) for policy in every(model)])
+        rho = returns - x.own().values @ model.initial if F.regret else returns
+        best = float(F.value(rho, model.weights).max())
+        solution = mmdp.solve(model, INF, objective=F, backend="numpy")
+        assert solution.value <= best + 1e-9
+        assert solution.value == pytest.approx(solution.evaluation.value(F))
+        assert mmdp.bound(model, INF, "oracle", objective=F).value >= best - 1e-12
+        found += solution.value >= best - 1e-9
+    assert found >= 3
 
 
 # ---------------------------------------------------------------------- bounds

@@ -123,7 +123,8 @@ def test_methods_that_cannot_name_those_that_can() -> None:
     assert str(error.value) == "wsu finds no monotone policy; choose method='cadp'"
     with pytest.raises(mmdp.InputError, match="choose method='qmdp', 'mixts'"):
         mmdp.solve(MODEL, 4, policy="belief")
-    assert mmdp.solve(MODEL, 4, mmdp.QMDP(episodes=4), policy="belief").policy.name == "qmdp"
+    qmdp = mmdp.solve(MODEL, 4, mmdp.QMDP(episodes=4), policy="belief", backend="numpy")
+    assert qmdp.policy.name == "qmdp"
 
 
 def test_a_kind_with_a_last_decision_has_no_infinite_horizon() -> None:
@@ -138,4 +139,5 @@ def test_every_kind_is_told_in_words_and_kept() -> None:
     assert read_kind("markov").name == "markov"
     kind = mmdp.Tied([0, 0, 1])
     assert mmdp.solve(MODEL, 4, policy=kind).provenance.policy is kind
-    assert mmdp.solve(MODEL, 4, "qmdp").provenance.policy.name == "belief"
+    qmdp = mmdp.solve(MODEL, 4, mmdp.QMDP(episodes=4), backend="numpy")
+    assert qmdp.provenance.policy.name == "belief"

@@ -114,7 +114,10 @@ def bound(
     if method not in BOUNDS:
         raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUNDS)}")
     if horizon == math.inf:
-        return _endless(model, method, time_limit, incumbent, backend, seed, callback)
+        return _endless(
+            model, method, time_limit, incumbent,
+            backend=backend, seed=seed, callback=callback, objective=objective,
+        )  # fmt: skip
     steps = check_horizon(model.horizon, horizon)
     check_time_limit(time_limit)
     x = model.problem
@@ -175,7 +178,7 @@ def _of_objective(
 
 
 def _endless(
-    model: MMDP, method: str, time_limit: float | None, incumbent: Any, *how: Any
+    model: MMDP, method: str, time_limit: float | None, incumbent: Any, **how: Any
 ) -> Bound:
     """A bound without a last decision: over many decisions, after which the model is known.
 
@@ -187,10 +190,9 @@ def _endless(
     known = model.replace(terminal=x.own().values)
     if isinstance(incumbent, Solution):
         incumbent = incumbent.value
-    backend, seed, callback = how
     found = bound(
         known, planning_horizon(model.problem), method, time_limit=time_limit,
-        incumbent=incumbent, backend=backend, seed=seed, callback=callback,
+        incumbent=incumbent, **how,
     )  # fmt: skip
     return dataclasses.replace(found, value=found.value + x.rounding())
 

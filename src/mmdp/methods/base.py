@@ -126,16 +126,27 @@ class Context:
         if self.deadline is not None and clock() > self.deadline:
             raise Stop
 
-    def quiet(self, kind: PolicyKind | None = None) -> Context:
+    def quiet(
+        self, kind: PolicyKind | None = None, *, objective: Objective | None = None,
+        weights: Array | None = None,
+    ) -> Context:  # fmt: skip
         """The same problem, seed and deadline with a record of its own and no callback.
 
-        ``kind``: for policies of another kind.
+        For the mean, or another ``objective``, of policies of the same or another ``kind``;
+        ``weights`` (M,) are other weights of the models.
         """
         inner = Context(
-            self.model, self.horizon, self.kernel, kind=kind or self.kind, seed=self.seed
-        )
+            self.model, self.horizon, self.kernel, kind=kind or self.kind, objective=objective,
+            seed=self.seed,
+        )  # fmt: skip
+        if weights is not None:
+            inner.problem = inner.problem._replace(weights=weights)
         inner.deadline = self.deadline
         return inner
+
+    def free(self) -> Context:
+        """The same question without a restriction of the policy, with a record of its own."""
+        return self.quiet(Markov(), objective=self.objective)
 
     # ------------------------------------------------------------ the passes methods share
     def mean(self, returns: Array) -> float:

@@ -109,13 +109,16 @@ class CADP(Method):
         return start.passes(self.n_starts(problem, horizon))
 
     def run(self, context: Context) -> Outcome:
-        if context.objective != Mean():
-            return objective_ascent.ascend(context, self)
-        other = ASCENTS.get(context.kind.name)
+        name = context.kind.name
+        if name == "memory" and context.objective != Mean():
+            raise InputError(f"a {name} policy is found for the mean only")
+        other = ASCENTS.get(name)
         return self.climb(context) if other is None else other(context, self)
 
     def climb(self, context: Context) -> Outcome:
-        """CADP over every policy of time and state that ``context.problem`` allows."""
+        """The search over every policy of time and state that ``context.problem`` allows."""
+        if context.objective != Mean():
+            return objective_ascent.ascend(context, self)
         x, T = context.problem, context.horizon
         count, sweeps = self.n_starts(x, T), start.affordable_sweeps(x, T, self.sweeps)
         if x.n_models == 1 and self.init == "wsu" and count == 1:

@@ -32,23 +32,18 @@ TILTS = 8  # rounds of tilted weights at most
 ASCENTS = 4  # from one start, in the time of as many starts for the mean
 
 
-def ascend(context: Context, options: CADP) -> Outcome:
+def ascend(context: Context, options: CADP, search: Search | None = None) -> Outcome:
     """From CADP's policy for the mean, or from a given one, up the objective itself."""
-    if context.kind.name not in ("markov", "fixed"):
-        raise InputError(f"a {context.kind.name} policy is found for the mean only")
     if options.polish:
         raise InputError("polish is for the mean; leave it out, or take more starts")
-    x, search = context.problem, Search(context, options.tol, options.max_iterations)
-    count = options.n_starts(x, context.horizon)
+    search = search or Search(context, options.tol, options.max_iterations)
+    count = options.n_starts(context.problem, context.horizon)
     if options.starts == "auto":
         count = max(1, count // ASCENTS)
     names: list[str] = []
     ends: list[Ascent] = []
     for each in start.in_order(context, options.init, count, ("wsu", "mvp")):
-        table = each.table
-        if table is None or table.ndim == 3:
-            table = search.mean(table, x.weights)
-        for end in search.ends(table):
+        for end in search.ends(search.opened(each.table)):
             names.append(each.name)
             ends.append(end)
     return start.best_of(ends, names, "backward")[0]
@@ -146,6 +141,12 @@ class Search:
     context: Context
     tol: float
     max_sweeps: int
+
+    def opened(self, start: Table | None) -> Table:
+        """The policy to begin with: a deterministic start itself, else CADP's end from it."""
+        if start is None or start.ndim == 3:
+            return self.mean(start, self.context.problem.weights)
+        return start
 
     def climb(self, objective: Objective, start: Table, watch: Watch) -> Ascent:
         sweeper = Sweeper(self.context, objective)

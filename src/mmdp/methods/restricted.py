@@ -15,11 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
+from mmdp.kernels import ascent
 from mmdp.kernels.numpy_kernel import choose
-from mmdp.kernels.problem import TIE, Array, IntArray, Rows, Table
+from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Rows, Table, Watch, at
+from mmdp.methods import objective_ascent
 from mmdp.methods import starts as start
 from mmdp.methods.base import Context, Outcome
-from mmdp.policy import Markov, Monotone, Tied
+from mmdp.objective import Mean, Objective
+from mmdp.policy import Monotone, Tied
 
 if TYPE_CHECKING:
     from mmdp.methods.cadp import CADP
@@ -31,6 +34,10 @@ def ascend(context: Context, options: CADP) -> Outcome:
     """The best end from CADP's starts and from its policy without the restriction."""
     if options.polish:
         raise InputError(f"polish does not keep a policy {context.kind.name}; leave it out")
+    if context.objective != Mean():
+        search = RestrictedSearch(context, options.tol, options.max_iterations)
+        outcome = objective_ascent.ascend(context, options, search)
+        return priced(context, outcome, options.climb(context.free()))
     x, T = context.problem, context.horizon
     sweeps = start.affordable_sweeps(x, T, options.sweeps)
     names: list[str] = []
@@ -41,7 +48,7 @@ def ascend(context: Context, options: CADP) -> Outcome:
             names.append(each.name)
             yield None if each.table is None else _soft(each.table, x.n_actions)
             if not free:  # a policy of the right kind is at hand, should the time be up
-                free.append(options.climb(context.quiet(Markov())))
+                free.append(options.climb(context.free()))
                 names.append("unrestricted")
                 yield _soft(free[0].policy, x.n_actions)
 
@@ -50,14 +57,15 @@ def ascend(context: Context, options: CADP) -> Outcome:
         rows=rows_of(context), watch=context.record,
     )  # fmt: skip
     outcome, best = start.best_of(ends, names, sweeps)
-    if outcome.trace and names[next(i for i, end in enumerate(ends) if end is best)] != "wsu":
+    place = next(i for i, end in enumerate(ends) if end is best)
+    if outcome.trace and names[place] != "wsu":
         outcome = replace(outcome, trace=outcome.trace[1:])  # the start was not of this kind
     return priced(context, outcome, free[0])
 
 
 def ascend_inside(context: Context, options: CADP) -> Outcome:
     """CADP over the actions that are open."""
-    return priced(context, options.climb(context), options.climb(context.quiet(Markov())))
+    return priced(context, options.climb(context), options.climb(context.free()))
 
 
 def priced(context: Context, outcome: Outcome, free: Outcome) -> Outcome:
@@ -66,9 +74,13 @@ def priced(context: Context, outcome: Outcome, free: Outcome) -> Outcome:
     That is the better of ``free`` and of an ascent from the restricted policy, so the
     restriction never seems to pay.
     """
-    ends = context.kernel.ascend(context.model.problem, context.horizon, [outcome.policy])
+    search = objective_ascent.Search(context.free(), 0.0, 1000)
+    if context.objective == Mean():
+        ends = context.kernel.ascend(context.model.problem, context.horizon, [outcome.policy])
+    else:
+        ends = [search.climb(context.objective, outcome.policy, lambda *_: context.check_time())]
     assert free.returns is not None
-    value = max(context.mean(free.returns), ends[0].value)
+    value = max(context.worth(free.returns), ends[0].value)
     return replace(outcome, details={**outcome.details, "unrestricted": value})
 
 
@@ -131,6 +143,91 @@ def _best_rise(G: Array, incumbent: Ints | None) -> Ints:
         ranks[i] = F[i, :top].argmax()
         top = ranks[i] + 1
     return ranks
+
+
+# ---------------------------------------------------------------------- other objectives
+class RestrictedSearch(objective_ascent.Search):
+    """The search of an objective over policies of the kind."""
+
+    def opened(self, start: Table | None) -> Table:
+        soft = None if start is None else _soft(start, self.context.problem.n_actions)
+        return self.mean(soft, self.context.problem.weights)
+
+    def climb(self, objective: Objective, start: Table, watch: Watch) -> Ascent:
+        sweeper = RestrictedSweeper(self.context, objective)
+        return ascent.ascend(sweeper, start, self.tol, self.max_sweeps, watch, sweeper.worth)
+
+    def mean(self, start: Table | None, weights: Array) -> Table:
+        x, T = self.context.problem._replace(weights=weights), self.context.horizon
+        rows = rows_of(self.context)
+        return self.context.kernel.ascend(x, T, [start], rows=rows, watch=self._look)[0].policy
+
+
+class RestrictedSweeper(objective_ascent.Sweeper):
+    """Sweeps that improve an objective by changes that the kind leaves open.
+
+    At each time first the whole row that is best for the tilted weights, then single changes:
+    the action of a group, or of one state as far as its neighbours in the chain allow.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kind, model = self.context.kind, self.context.model
+        self.rows = rows_of(self.context)
+        if isinstance(kind, Tied):
+            group = kind.group_of(model)
+            self.blocks = [np.flatnonzero(group == g) for g in range(group.max() + 1)]
+            self.chains: list[Ints] = []
+            self.rank = np.arange(model.n_actions)
+        else:
+            assert isinstance(kind, Monotone)
+            self.blocks = [np.array([s]) for s in range(model.n_states)]
+            self.chains, self.rank = kind.chains(model), np.argsort(kind.order(model))
+        self.next: dict[int, tuple[int | None, int | None]] = {
+            int(s): (below, above)
+            for chain in self.chains
+            for below, s, above in zip([None, *chain[:-1]], chain, [*chain[1:], None], strict=True)
+        }
+
+    def _q(self, t: int, v: Array, actions: IntArray) -> Array:
+        self.allowed = at(self.problem.allowed, t)
+        return super()._q(t, v, actions)
+
+    def _improve(self, d: Array, q: Array, actions: IntArray, rho: Array) -> Array:
+        lam, F, states = self.problem.weights, self.objective, np.arange(len(q))
+        gain = d[:, None] * (q - q[states, actions][:, None])  # (S, A, M)
+        xi = F.tilt(rho, lam) if F.concave else np.ones_like(lam)
+        row = self.rows(np.where(self.allowed, gain @ (lam * xi), -np.inf), d, actions)
+        rho = self._take(states, gain[states, row].sum(axis=0)[None], row[None], actions, rho)
+        gain -= gain[states, actions][:, None]
+        for block in sorted(self.blocks, key=lambda block: -float((d[block] @ lam).sum())):
+            choices = np.flatnonzero(self._open(block, actions)).astype(np.int32)
+            together = gain[block].sum(axis=0) - gain[block, actions[block]].sum(axis=0)
+            rho = self._take(block, together[choices], choices[:, None], actions, rho)
+        return rho
+
+    def _take(
+        self, block: Ints, gains: Array, choices: IntArray, actions: IntArray, rho: Array
+    ) -> Array:
+        """Give the block the best of the choices (n, states or 1) with gains (n, M), if better."""
+        lam, tie = self.problem.weights, TIE * float(np.abs(rho).max())
+        values = self.objective.value(rho + gains, lam)
+        best = int(values.argmax())
+        if not values[best] > float(self.objective.value(rho, lam)) + tie:
+            return rho
+        actions[block] = choices[best]
+        moved: Array = rho + gains[best]
+        return moved
+
+    def _open(self, block: Ints, actions: IntArray) -> npt.NDArray[np.bool_]:
+        """(A,) actions that all states of the block may take beside the actions of the others."""
+        open_: npt.NDArray[np.bool_] = np.logical_and.reduce(self.allowed[block])
+        below, above = self.next.get(int(block[0]), (None, None))
+        if below is not None:
+            open_ = open_ & (self.rank >= self.rank[actions[below]])
+        if above is not None:
+            open_ = open_ & (self.rank <= self.rank[actions[above]])
+        return open_
 
 
 def _soft(table: Table, n_actions: int) -> Array:

@@ -21,6 +21,8 @@ from mmdp.kernels.endless import Endless, Factorised
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Problem, Table
 from mmdp.methods import starts as start
 from mmdp.methods.base import Context, Outcome, Stop
+from mmdp.methods.objective_ascent import ASCENTS, TILTS
+from mmdp.objective import Mean
 from mmdp.policy import StationaryPolicy
 
 if TYPE_CHECKING:
@@ -39,13 +41,40 @@ def ascend(context: Context, options: CADP) -> Outcome:
     if options.polish:
         raise InputError("polish is not for stationary policies; leave it out")
     x = Endless.of(context.problem)
-    count = affordable(x.problem) if options.starts == "auto" else options.starts
+    mean = context.objective == Mean()
+    count = affordable(x.problem) if mean else max(1, affordable(x.problem) // ASCENTS)
+    count = count if options.starts == "auto" else options.starts
     names, ends = [], []
     for name, actions in starts(context, x, options.init, count):
-        names.append(name)
-        ends.append(climb(context, x, actions, options.max_iterations, options.tol))
+        for end in _ends(context, x, actions, options):
+            names.append(name)
+            ends.append(end)
     outcome, _ = start.best_of(ends, names, "single states")
-    return _beside(context, x, outcome)
+    return _beside(context, x, outcome) if mean else outcome
+
+
+def _ends(context: Context, x: Endless, actions: IntArray, options: CADP) -> Iterator[Ascent]:
+    """Where ascents from these actions end; of an objective also down its ladder and by tilts.
+
+    As :class:`mmdp.methods.objective_ascent.Search` does for policies of time and state.
+    """
+    how, F, lam = (options.max_iterations, options.tol), context.objective, context.problem.weights
+    best = climb(context, x, actions, *how)
+    yield best
+    if Mean() == F:
+        return
+    policy = actions
+    for rung in (Mean(), *F.ladder(lam)):
+        policy = climb(context.quiet(objective=rung), x, policy, *how).policy
+    for nth in range(1 + (TILTS if F.concave else 0)):
+        if nth > 0:
+            tilt = F.tilt(F.counted(best.returns, context.own), lam)
+            policy = climb(context.quiet(weights=lam * tilt), x, best.policy, *how).policy
+        found = climb(context, x, policy, *how)
+        yield found
+        if nth > 0 and not found.value > best.value:
+            return
+        best = max(best, found, key=lambda end: end.value)
 
 
 def climb(
@@ -187,7 +216,10 @@ def _better(
 ) -> Iterator[tuple[IntArray, Array]]:
     """Policies with a higher return, and their returns (M,)."""
     v, d = x.values(policy), x.visits(policy)
-    G = np.einsum("m,ms,msa->sa", context.problem.weights, d, x.q(v) - v[:, :, None])
+    F, lam = context.objective, context.problem.weights
+    rho = F.counted(v @ context.problem.initial, context.own)
+    weights = lam * F.tilt(rho, lam) if F.concave else lam
+    G = np.einsum("m,ms,msa->sa", weights, d, x.q(v) - v[:, :, None])
     G = np.where(context.problem.allowed[0], G, -np.inf)
     best = G.argmax(axis=1).astype(np.int32)
     order = np.argsort(-G.max(axis=1), kind="stable")
