@@ -19,7 +19,7 @@ from mmdp.report.facts import Facts
 from mmdp.report.rule import in_words
 from mmdp.words import at_most, number, percent
 from tests import chromium
-from tests.report.test_report import IMAGE, READY, SCRIPT, Page, unpack, written
+from tests.report.pages import IMAGE, READY, SCRIPT, Page, unpack, written
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_the_comparison_holds_every_policy(swim: mmdp.MMDP, safe: tuple[Path, Pa
     visited = mmdp.model_weights(wsu.policy, swim).sum(axis=1)
     assert ((place & 0x8000 == 0) == (visited > 0)).all()
     assert unpack(data["returns"][i], "<f4", (1, 20))[0] == pytest.approx(wsu.returns, rel=1e-6)
-    assert data["names"][0] == "this policy, best on average"
+    assert data["names"][0] == "this policy (best on average)"
     mine = mmdp.solve(swim, 12)
     assert data["wins"][0][i] == pytest.approx((mine.returns > wsu.returns + 1e-9).mean())
     differ = mmdp.model_weights(mine.policy, swim).sum(axis=1)
@@ -161,7 +161,7 @@ def test_the_frontier_on_the_command_line(tmp_path: Path) -> None:
     arguments = ["report", str(tmp_path / "models"), "-T", "3", "-o", str(out), "--frontier"]
     found = CliRunner().invoke(app, [*arguments, "--memory", "0"])
     assert found.exit_code == 0, found.output
-    assert "this policy, best on average" in Page(out.read_text(encoding="utf-8")).text
+    assert "this policy (best on average)" in Page(out.read_text(encoding="utf-8")).text
 
 
 # ------------------------------------------------------------------ in a real browser

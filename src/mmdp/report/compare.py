@@ -34,7 +34,7 @@ class Comparison:
 
     def _named(self, rival: Rival) -> Rival:
         same = rival.policy == self.facts.policy
-        return replace(rival, name=f"this policy, {rival.name}") if same else rival
+        return replace(rival, name=f"this policy ({rival.name})") if same else rival
 
     @cached_property
     def rivals(self) -> list[Rival]:
