@@ -308,7 +308,7 @@ def test_tied_and_monotone_policies(folder: Path, train: mmdp.MMDP, tmp_path: Pa
 
 def test_kinds_that_cannot_be_had(folder: Path, tmp_path: Path) -> None:
     groups = tmp_path / "groups.csv"
-    groups.write_text(f"state,group\n0,all\n")
+    groups.write_text("state,group\n0,all\n")
     assert "the groups leave out" in refused("solve", folder, "-T", 4, "--groups", groups)
     assert "no such file" in refused("solve", folder, "-T", 4, "--groups", tmp_path / "no.csv")
     needs = refused("solve", folder, "-T", 4, "--policy", "tied")
