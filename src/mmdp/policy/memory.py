@@ -58,6 +58,7 @@ class Memory(PolicyKind):
 
     name: ClassVar[str] = "memory"
     title: ClassVar[str] = "the time, the state and a few nodes of memory"
+    starts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_whole(self.nodes, "nodes")
