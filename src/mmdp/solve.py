@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from mmdp import kernels
 from mmdp._version import __version__
 from mmdp.bounds.envelope import check_bounded
+from mmdp.checkpoint import Checkpoint
 from mmdp.errors import InputError
 from mmdp.interrupts import answer
 from mmdp.kernels import Kernel
@@ -59,6 +61,7 @@ def solve(
     seed: int | None = 0,
     time_limit: float | None = None,
     certify: bool | float = False,
+    checkpoint: str | os.PathLike[str] | None = None,
     callback: Callback | None = None,
 ) -> Solution:
     """Compute one policy for all models.
@@ -94,6 +97,10 @@ def solve(
         Compute a proven upper bound too (see :func:`mmdp.bound`): ``True``, or the seconds to
         spend on it. The solution then has ``certificate``, ``bound`` and ``gap``, and status
         OPTIMAL if the gap closes. Its ``seconds`` include those of the proof.
+    checkpoint
+        A ``.json`` file that keeps the best policy so far, as :func:`mmdp.load_policy` reads it.
+        It is written every so often and at the end. If it is there already, the solve starts
+        from its policy. It is refused if it belongs to another problem.
     callback
         Called with a :class:`mmdp.Progress` after each iteration, and with the bound so far
         while it is proven.
@@ -128,7 +135,7 @@ def solve(
         time_limit=time_limit, callback=callback,
     )  # fmt: skip
     _check_certify(certify, chosen, maximised)
-    outcome = _run(chosen, context)
+    outcome = _run(chosen, context) if checkpoint is None else _kept(chosen, context, checkpoint)
     solution = _finish(outcome, chosen, context)
     if certify and solution.status is not Status.INTERRUPTED:
         solution = _certified(solution, model, certify, backend, callback)
@@ -259,6 +266,17 @@ def _run(method: Method, context: Context) -> Outcome:
         answer(stop)
         status = Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
         return Outcome(context.best_policy, status, context.iterations)
+
+
+def _kept(method: Method, context: Context, file: str | os.PathLike[str]) -> Outcome:
+    """Run from the policy in the file, if there is one, and keep the best there."""
+    checkpoint = Checkpoint(file, context, method)
+    resumed = checkpoint.resume(method)
+    context.callback = checkpoint.watch(context.callback)
+    try:
+        return _run(resumed, context)
+    finally:
+        checkpoint.write()
 
 
 def _simulated(outcome: Outcome, context: Context) -> Outcome:

@@ -204,6 +204,7 @@ class Method:
     proves: ClassVar[Status | None] = None  # the most that it can prove about its policy
     objectives: ClassVar[tuple[str, ...]] = ("mean",)  # what it can maximise over the models
     policies: ClassVar[tuple[str, ...]] = ("markov",)  # kinds of policy it can find; first: default
+    resumes: ClassVar[bool] = False  # whether it can go on from a policy that it found before
     least_passes: ClassVar[float] = PASSES  # over the problem; infinite: too many for plain numpy
 
     def run(self, context: Context) -> Outcome:

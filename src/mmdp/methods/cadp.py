@@ -86,6 +86,7 @@ class CADP(Method):
     title: ClassVar[str] = "coordinate ascent and dynamic programming"
     proves: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
     objectives: ClassVar[tuple[str, ...]] = EVERY
+    resumes: ClassVar[bool] = True
     policies: ClassVar[tuple[str, ...]] = ("markov", *ASCENTS)
 
     def __post_init__(self) -> None:
