@@ -445,3 +445,22 @@ def test_planning_verdict_looks_at_what_the_goal_is_of() -> None:
         "BELOW", "floor", "BELOW",
     ]  # fmt: skip
     assert verdict(1.0, 1.0, None) == ""
+
+
+# ------------------------------------------------------------------ nodes of memory
+def test_memory_nodes_runs_and_its_sweeps_are_those_of_the_solver(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from benchmarks import memory_nodes
+    from benchmarks.instances import population
+
+    tiny = population(3, states=23, horizon=4)
+    found = memory_nodes.sweeps(tmp_path, tiny, threads=(1,), rounds=1)
+    assert set(found) == {(1, n) for n in (2, 3, 4, 5)}
+    x = tiny.model.problem
+    controller = memory_nodes.mixed([np.zeros((4, 23), np.int32), np.ones((4, 23), np.int32)])
+    _, b = mmdp.kernels.get("numpy").node_weights(x, 4, controller)
+    assert (b[-1].sum(axis=(0, 2)) > 0).all()  # every node has weight, or a sweep skips it
+    memory_nodes.regret(tmp_path, horizons=(4, 16))
+    assert (tmp_path / "regret.svg").is_file()
+    assert "Memory(nodes=2)" in capsys.readouterr().out

@@ -24,7 +24,7 @@ LINES = (
     ("bounds",),
     ("methods",),
     ("simulate",),
-    ("solve",),
+    ("solve", "workers"),
     ("study", "testing", "mmdp"),
     ("io", "domains", "posterior", "ecosystem"),
     ("measures", "plots", "pages", "report", "paper"),
@@ -32,7 +32,11 @@ LINES = (
 )
 
 # Imports inside a function that may go up, with the reason: (module, room).
-LAZY: dict[tuple[str, str], str] = {}
+LAZY: dict[tuple[str, str], str] = {
+    ("mmdp.policy.restricted", "io"): "groups may be given as a file",
+    ("mmdp.study", "io"): "cells are files, written whole or not at all",
+    ("mmdp.workers", "io"): "files that are removed even if the process that wrote them is killed",
+}
 
 
 class Import(NamedTuple):

@@ -20,7 +20,7 @@ MODULES = ("mmdp", "mmdp.methods", "mmdp.posterior", "mmdp.measures", "mmdp.doma
            "mmdp.kernels", "mmdp.bounds")  # fmt: skip
 PLANNERS = ("qmdp", "rollout", "mixts", "pomcp")
 # a protocol, a base class and what lives only while solve() runs: nothing of these travels
-NOT_MADE = {"Planner", "Method", "Kernel", "Context"}
+NOT_MADE = {"Planner", "Method", "Kernel", "Context", "Objective", "PolicyKind"}
 
 
 @cache
@@ -43,7 +43,9 @@ def examples() -> dict[str, Any]:
     rewards = model().rewards
     kernel = mmdp.kernels.get("numpy")
     made: dict[str, Any] = {
-        "MMDP": model(), "MarkovPolicy": found.policy, "Solution": found,
+        "MMDP": model(), "MarkovPolicy": found.policy,
+        "Memory": mmdp.Memory(2), "Solution": found,
+        "MemoryPolicy": mmdp.solve(model(), 4, policy=mmdp.Memory(2)).policy,
         "Evaluation": mmdp.evaluate(found, model()), "Provenance": found.provenance,
         "Status": found.status, "Bound": mmdp.bound(model(), 4, "oracle"),
         "Progress": mmdp.Progress("cadp", 1, 2.0, 3.0, 4.0, 5.0, 6),
@@ -51,11 +53,20 @@ def examples() -> dict[str, Any]:
         "Fit": posterior.fit(log, models=3),
         "Stability": measures.stability(model(), 2, resamples=2),
         "WillingnessToPay": measures.willingness_to_pay(model(), rewards, rewards**2, [1.0], 2),
+        "Counting": measures.Counting(cost_rate=0.035), "Estimate": measures.Estimate(1.0, 0.1),
+        "CostEffectiveness": measures.CostEffectiveness.from_tables({"a": [1, 2]}, {"a": [3, 4]}),
         "Domain": mmdp.domains.two_models(), "Problem": model().problem,
         "Backward": kernel.backward(model().problem, 2, "own"),
         "Outcome": mmdp.methods.Outcome(None, found.status, 1),
         "Capabilities": mmdp.methods.capabilities()[0],
+        "Tied": mmdp.Tied([0, 1, 1]), "Monotone": mmdp.Monotone(), "Fixed": mmdp.Fixed({0: 1}),
+        "Stationary": mmdp.Stationary(), "StationaryPolicy": mmdp.StationaryPolicy([0, 1, 0]),
     }  # fmt: skip
+    objectives = (
+        mmdp.Mean(), mmdp.CVaR(0.1), mmdp.VaR(0.1), mmdp.EVaR(0.1), mmdp.Entropic(2.0),
+        mmdp.WorstCase(), mmdp.MeanCVaR(0.1, 0.5), mmdp.Custom(np.matmul, monotone=False),
+    )  # fmt: skip
+    made |= {type(x).__name__: x for x in objectives}
     return made | {type(x).__name__: x for x in (make() for make in mmdp.METHODS.values())}
 
 

@@ -28,8 +28,11 @@ def cells(script: Path) -> dict[str, str]:
     return dict(zip(parts[1::2], (part.strip("\n") for part in parts[2::2]), strict=True))
 
 
-def run(script: Path, out: Path) -> dict[str, str]:
-    """What each cell prints when the script runs with the folder ``out`` as its argument."""
+def run(script: Path, out: Path, last: str = "") -> tuple[dict[str, str], dict[str, Any]]:
+    """What each cell prints when the script runs with the folder ``out`` as its argument.
+
+    Also the names it leaves behind. It stops after the cell ``last``.
+    """
     printed: dict[str, str] = {}
     names: dict[str, Any] = {"__name__": "__main__", "__file__": str(script)}
     before, sys.argv = sys.argv, [script.name, str(out)]
@@ -39,9 +42,11 @@ def run(script: Path, out: Path) -> dict[str, str]:
             with contextlib.redirect_stdout(text):
                 exec(compile(code, f"{script.name}, cell {name}", "exec"), names)
             printed[name] = "\n".join(x.rstrip() for x in text.getvalue().rstrip().split("\n"))
+            if name == last:
+                break
     finally:
         sys.argv = before
-    return printed
+    return printed, names
 
 
 def scripts(page: Path) -> list[str]:
@@ -52,7 +57,7 @@ def scripts(page: Path) -> list[str]:
 def refreshed(page: Path, out: Path) -> str:
     """The page as it should be: every cell as the script has it and prints it now."""
     code = {name: cells(ROOT / name) for name in scripts(page)}
-    printed = {name: run(ROOT / name, out / Path(name).stem) for name in scripts(page)}
+    printed = {name: run(ROOT / name, out / Path(name).stem)[0] for name in scripts(page)}
 
     def fill(found: re.Match[str]) -> str:
         head, script, cell, end = found.groups()

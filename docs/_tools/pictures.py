@@ -1,13 +1,18 @@
-"""Pictures of the site that are drawn from tables of its pages when it is built (a mkdocs hook).
+"""Pictures of the site that are drawn when it is built (a mkdocs hook).
 
 ``bounds.svg``: incumbent and bound against time, from the table "case | value | oracle | ..." of
-how-good.md. A page shows one by the line ``<!-- picture NAME: alternative text -->``.
+how-good.md. ``weeds-chart.svg`` and ``weeds-memory.svg``: what examples/weeds.py draws.
+``acceptability.svg``: what the cell "frontier" of examples/cost_effectiveness.py draws. A page
+shows one by the line ``<!-- picture NAME: alternative text -->``.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +60,36 @@ def bounds_svg(page: str) -> bytes:
     return data.getvalue()
 
 
+def weeds(name: str) -> bytes:
+    """A picture that examples/weeds.py writes."""
+    script = Path(__file__).resolve().parents[2] / "examples" / "weeds.py"
+    with tempfile.TemporaryDirectory() as out:
+        subprocess.run([sys.executable, str(script), out], check=True, stdout=subprocess.DEVNULL)
+        return (Path(out) / name).read_bytes()
+
+
+def drawn(script: Path, last: str) -> bytes:
+    """The picture that a script of examples/ has drawn after its cell ``last``."""
+    from mmdp import plots
+
+    sys.path.insert(0, str(Path(__file__).parent))
+    from cells import run
+
+    with tempfile.TemporaryDirectory() as out:
+        names = run(script, Path(out), last=last)[1]
+    return plots.svg(names["picture"]).encode()
+
+
 def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     page = (Path(config["docs_dir"]) / "how-good.md").read_text(encoding="utf-8")
     files.append(File.generated(config, "bounds.svg", content=bounds_svg(page)))
+    for name in ("chart.svg", "memory.svg"):
+        files.append(File.generated(config, f"weeds-{name}", content=weeds(name)))
+    example = Path(config["docs_dir"]).parent / "examples" / "cost_effectiveness.py"
+    picture = drawn(example, "frontier")
+    files.append(File.generated(config, "acceptability.svg", content=picture))
     return files
 
 

@@ -25,10 +25,33 @@ from mmdp.methods import (
     Rollout,
 )
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, Planner
+from mmdp.objective import (
+    Custom,
+    CVaR,
+    Entropic,
+    EVaR,
+    Mean,
+    MeanCVaR,
+    Objective,
+    VaR,
+    WorstCase,
+)
+from mmdp.policy import (
+    Fixed,
+    MarkovPolicy,
+    Memory,
+    MemoryPolicy,
+    Monotone,
+    Planner,
+    PolicyKind,
+    Stationary,
+    StationaryPolicy,
+    Tied,
+)
 from mmdp.simulate import simulate
 from mmdp.solution import Evaluation, Provenance, Solution, Status
 from mmdp.solve import evaluate, gradient, model_weights, solve
+from mmdp.study import study
 
 if TYPE_CHECKING:
     from mmdp import domains as domains
@@ -43,6 +66,9 @@ if TYPE_CHECKING:
     from mmdp.io import load_policy as load_policy
     from mmdp.io import save as save
     from mmdp.io import save_policy as save_policy
+    from mmdp.measures import frontier as frontier
+    from mmdp.measures import mixture as mixture
+    from mmdp.measures import value_of_memory as value_of_memory
     from mmdp.posterior import fit as fit
     from mmdp.posterior import from_draws as from_draws
 
@@ -56,20 +82,37 @@ __all__ = [
     "QMDP",
     "WSU",
     "Bound",
+    "CVaR",
+    "Custom",
+    "EVaR",
+    "Entropic",
     "Evaluation",
     "Exact",
+    "Fixed",
     "Gradient",
     "InputError",
     "MarkovPolicy",
+    "Mean",
+    "MeanCVaR",
+    "Memory",
+    "MemoryPolicy",
     "Mirror",
     "MixTS",
+    "Monotone",
+    "Objective",
     "Oracle",
     "Planner",
+    "PolicyKind",
     "Progress",
     "Provenance",
     "Rollout",
     "Solution",
+    "Stationary",
+    "StationaryPolicy",
     "Status",
+    "Tied",
+    "VaR",
+    "WorstCase",
     "__version__",
     "bound",
     "domains",
@@ -77,11 +120,13 @@ __all__ = [
     "evaluate",
     "fit",
     "from_draws",
+    "frontier",
     "gradient",
     "io",
     "load",
     "load_policy",
     "measures",
+    "mixture",
     "model_weights",
     "plots",
     "posterior",
@@ -90,15 +135,18 @@ __all__ = [
     "save_policy",
     "simulate",
     "solve",
+    "study",
     "testing",
+    "value_of_memory",
 ]  # fmt: skip
 
 _MODULES = {
     "domains", "ecosystem", "io", "measures", "plots", "posterior", "report", "testing",
 }  # fmt: skip  # loaded on first use: they import pandas etc.
 _ELSEWHERE = {
-    "fit": "posterior", "from_draws": "posterior", "load": "io", "load_policy": "io",
-    "save": "io", "save_policy": "io",
+    "fit": "posterior", "from_draws": "posterior", "frontier": "measures", "load": "io",
+    "load_policy": "io", "mixture": "measures", "save": "io", "save_policy": "io",
+    "value_of_memory": "measures",
 }  # fmt: skip
 
 

@@ -1,10 +1,42 @@
-"""Notice Ctrl-C, even if the library answers it with the best result so far."""
+"""Notice Ctrl-C, even if the library answers it with the best result so far.
+
+The first Ctrl-C is answered: ``solve`` and ``bound`` return the best so far and say so. The next
+one raises KeyboardInterrupt, so that pressing it twice ends any program.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+_answered = False  # whether the last Ctrl-C was answered, so that the next one raises
+_unanswered = 0  # blocks inside which every Ctrl-C raises
+
+
+def answer(stop: BaseException) -> None:
+    """Return if ``stop`` may be answered with the best so far; else raise it."""
+    global _answered
+    if not isinstance(stop, KeyboardInterrupt):
+        return
+    again = _answered or _unanswered or getattr(stop, "again", False)
+    _answered = not again
+    if again:
+        stop.again = True  # type: ignore[attr-defined]  # whoever else catches it passes it on
+        raise stop
+
+
+@contextmanager
+def unanswered() -> Iterator[None]:
+    """Inside the block every Ctrl-C raises: the best so far of one solve is no result of many."""
+    global _unanswered
+    _unanswered += 1
+    try:
+        yield
+    finally:
+        _unanswered -= 1
 
 
 class Interrupts:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
+from mmdp.methods.table import markov_policy
 from mmdp.words import shortened
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def policy_heatmap(
     """
     from matplotlib.colors import ListedColormap
 
+    policy = markov_policy(policy, "a heat map shows")
     table = policy.actions
     horizon, n_states = table.shape
     states = states or policy.state_labels or [str(s) for s in range(n_states)]
@@ -280,6 +282,40 @@ def regret_distribution(
     return axis
 
 
+def frontier(frame: pd.DataFrame, axis: Axes | None = None, *, tail: float = 0.1) -> Axes:
+    """Mean return (across) against the mean of the worst share ``tail`` of the models (up).
+
+    ``frame`` is that of :class:`mmdp.measures.Frontier`: a point for each objective, joined by a
+    line if no other one is better in both. Hollow: on test models, if there are any.
+
+    >>> import pandas as pd
+    >>> rows = {"objective": ["mean", "CVaR 10%"], "mean": [2.0, 1.9], "tail": [0.1, 0.4],
+    ...         "best": [True, True]}
+    >>> [text.get_text() for text in frontier(pd.DataFrame(rows)).texts]
+    ['mean', 'CVaR 10%']
+    """
+    axis = axis or new_axis()
+    best = frame[frame["best"]].sort_values("mean")
+    axis.plot(best["mean"], best["tail"], color=COLOURS[0], linewidth=1.2, alpha=0.6)
+    axis.plot(frame["mean"], frame["tail"], "o", color=COLOURS[0], label="training models")
+    if "test_mean" in frame:
+        axis.plot(
+            frame["test_mean"], frame["test_tail"], "s", color=COLOURS[1], fillstyle="none",
+            label="test models",
+        )  # fmt: skip
+        axis.legend(frameon=False)
+    for _, row in frame.drop_duplicates(["mean", "tail"]).iterrows():
+        axis.annotate(
+            row["objective"], (row["mean"], row["tail"]), textcoords="offset points",
+            xytext=(6, 5), fontsize=9,
+        )  # fmt: skip
+    axis.margins(0.14)
+    axis.set_xlabel("mean over all models")
+    axis.set_ylabel(f"mean over the worst {100 * tail:g}%")
+    axis.grid(alpha=0.3)
+    return axis
+
+
 def _shares(weights: npt.ArrayLike | None, count: int) -> Array:
     return np.full(count, 1 / count) if weights is None else np.asarray(weights, dtype=float)
 
@@ -363,6 +399,68 @@ def _weights_in_state(axis: Axes, b: Array, models: Sequence[str] | None, top: i
 
 
 # ------------------------------------------------------------------ between methods
+def acceptability_curves(
+    acceptability: pd.DataFrame, frontier: pd.DataFrame | None = None, axis: Axes | None = None
+) -> Axes:
+    """Probability of being the best by willingness to pay, one line per policy.
+
+    ``acceptability`` is that of :meth:`mmdp.measures.CostEffectiveness.acceptability`, and
+    ``frontier``, drawn as a dashed line, that of its ``frontier``.
+
+    >>> from mmdp.measures import CostEffectiveness
+    >>> found = CostEffectiveness.from_tables({"old": [1], "new": [2]}, {"old": [0], "new": [10]})
+    >>> axis = acceptability_curves(found.acceptability([5, 20]))
+    >>> [line.get_ydata().tolist() for line in axis.lines]
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    axis = _by_threshold(acceptability, "probability", axis)
+    if frontier is not None:
+        axis.plot(frontier["threshold"], frontier["probability"], color=INK, linestyle="--",
+                  linewidth=2.2, label="frontier")  # fmt: skip
+    axis.set_ylim(0, 1.02)
+    axis.set_ylabel("probability of being the best")
+    axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return axis
+
+
+def expected_loss(
+    acceptability: pd.DataFrame, frontier: pd.DataFrame | None = None, axis: Axes | None = None
+) -> Axes:
+    """Expected loss by willingness to pay, one line per policy; the lowest is the EVPI (dashed).
+
+    The arguments are those of :func:`acceptability_curves`.
+
+    >>> from mmdp.measures import CostEffectiveness
+    >>> found = CostEffectiveness.from_tables({"old": [1], "new": [2]}, {"old": [0], "new": [10]})
+    >>> axis = expected_loss(found.acceptability([5, 20]), found.frontier([5, 20]))
+    >>> [line.get_ydata().tolist() for line in axis.lines]
+    [[0.0, 10.0], [5.0, 0.0], [0.0, 0.0]]
+    """
+    axis = _by_threshold(acceptability, "loss", axis)
+    if frontier is not None:
+        axis.plot(frontier["threshold"], frontier["evpi"], color=INK, linestyle="--",
+                  linewidth=2.2, label="EVPI")  # fmt: skip
+    axis.set_ylim(bottom=0)
+    axis.yaxis.set_major_formatter("{x:,.10g}")
+    axis.set_ylabel("expected loss, in units of cost")
+    axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return axis
+
+
+def _by_threshold(table: pd.DataFrame, column: str, axis: Axes | None) -> Axes:
+    axis = axis or new_axis()
+    for i, (name, curve) in enumerate(table.groupby("policy", sort=False)):
+        axis.plot(
+            curve["threshold"], curve[column], color=COLOURS[i % 7], marker=MARKERS[i % 7],
+            markersize=5, markevery=max(1, len(curve) // 12), linewidth=1.4, label=label(str(name)),
+        )  # fmt: skip
+    axis.locator_params(axis="x", nbins=5)
+    axis.xaxis.set_major_formatter("{x:,.10g}")
+    axis.set_xlabel("willingness to pay for one unit of effect")
+    axis.grid(axis="y", alpha=0.3)
+    return axis
+
+
 def methods_comparison(
     means: Mapping[str, float],
     errors: Mapping[str, float] | None = None,
@@ -398,6 +496,32 @@ def methods_comparison(
     axis.set_xlabel(xlabel)
     axis.margins(x=0.12)
     axis.grid(axis="x", alpha=0.3)
+    return axis
+
+
+def value_of_memory(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
+    """Value by nodes, between the lines of the belief rollout, the bound and Oracle.
+
+    ``frame`` is what :func:`mmdp.value_of_memory` returns.
+    """
+    axis = axis or new_axis()
+    found = frame[frame["nodes"].notna()]
+    axis.plot(
+        found["nodes"], found["value"], color=COLOURS[0], marker="o", linewidth=1.8,
+        label="best policy found",
+    )  # fmt: skip
+    rest = frame[frame["nodes"].isna()]
+    for i, name in enumerate(rest["policy"]):
+        value, error = (float(rest[column].iloc[i]) for column in ("value", "stderr"))
+        colour, style = COLOURS[i + 1], ("-", "--", ":")[i % 3]
+        axis.axhline(value, color=colour, linestyle=style, label=name)
+        if error > 0:
+            axis.axhspan(value - 2 * error, value + 2 * error, color=colour, alpha=0.15, lw=0)
+    axis.set_xticks(found["nodes"], [f"{n:.0f}" for n in found["nodes"]])
+    axis.set_xlabel("nodes of memory (1: none)")
+    axis.set_ylabel("mean return")
+    axis.legend(frameon=False, fontsize=9)
+    axis.grid(axis="y", alpha=0.3)
     return axis
 
 

@@ -7,7 +7,7 @@ whose return is known exactly, is the control variate.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ import numpy.typing as npt
 
 from mmdp import kernels
 from mmdp.errors import InputError
+from mmdp.interrupts import answer
 from mmdp.kernels import Kernel
-from mmdp.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
+from mmdp.kernels.compiling import clock
+from mmdp.kernels.planner import ACTIONS, NODES, PROBABILITIES, PlannerTables
 from mmdp.methods.base import Context, Stop
 from mmdp.methods.belief import EPISODES, BeliefPlanner, passes_of
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, Planner
+from mmdp.policy import ExactPolicy, MarkovPolicy, MemoryPolicy, Planner
 from mmdp.solution import Evaluation
 from mmdp.support import check_memory
 from mmdp.validate import check_seed, check_whole
@@ -29,10 +31,11 @@ Array = npt.NDArray[np.float64]
 
 SEARCHES_IN_ALL = 2_000_000  # tree queries that a simulation makes by default, over all episodes
 MIN_EPISODES = 4  # per model, however many queries they take
+QUICK = 0.1  # seconds; episodes of a part are doubled while a part takes less
 
 
 def simulate(
-    policy: MarkovPolicy | Planner,
+    policy: ExactPolicy | Planner,
     model: MMDP,
     *,
     episodes: int | None = None,
@@ -48,9 +51,12 @@ def simulate(
     numbers) and its ``difference_stderr``, ``impossible`` (the transitions that no model of
     the planner explains) and ``episode_sd`` (over models and episodes). With ``control`` the
     return of CADP's policy, which is known exactly, is a control variate. ``backend``: as for
-    :func:`mmdp.solve`; ``threads`` (all by default) are numba's. ``check_time`` is called
-    between batches of two episodes per model and may raise ``mmdp.methods.base.Stop`` to end
-    early with what is done.
+    :func:`mmdp.solve`; ``threads`` (all by default) are numba's.
+
+    ``check_time`` is called after every few episodes per model and may raise
+    ``mmdp.methods.base.Stop`` to end early with what is done. Ctrl-C does the same then, and
+    ``details`` has ``interrupted``. Episodes do not depend on how many of them are simulated at
+    a time. A planner that carries its belief from one episode to the next runs them all at once.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[0.5, 0.5]], [[0.5, 0.5]]]] * 2, [[1.0], [0.0]], initial=[1, 0])
@@ -58,7 +64,7 @@ def simulate(
     >>> abs(report.mean - 2.0) < 4 * report.stderr
     True
     """
-    if isinstance(policy, Planner) and not isinstance(policy, BeliefPlanner):
+    if isinstance(policy, Planner) and not isinstance(policy, (BeliefPlanner, MemoryPolicy)):
         return _simulate_plainly(policy, model, episodes, seed)
     made, horizon = _tables_of(policy, model)
     count = _episodes_of(policy, model, episodes)
@@ -67,19 +73,20 @@ def simulate(
         check_whole(threads, "threads")
     passes = math.inf if made.queries else passes_of(made.problem, count, carry=made.carry)
     kernel = kernels.get(backend, model.problem, horizon, passes=passes, threads=threads)
-    batches = _batches(count, number, check_time is not None and not made.carry)
-    returns, impossible = _run(kernel, made, model, horizon, batches, check_time)
-    batches = batches[: _batches_in(returns.shape[1], batches)]
-    wanted, count = count, returns.shape[1]
+    run = _Episodes(kernel, made, model, horizon, number)
+    stopped = run.simulate(count, check_time)
+    returns, wanted, count = run.returns, count, run.done
     details: dict[str, Any] = {
         "episodes": count,
         "episodes_wanted": wanted,
-        "impossible": int(impossible.sum()),
+        "impossible": int(run.impossible.sum()),
         "episode_sd": _overall_sd(returns, model.weights),
     }
+    if isinstance(stopped, KeyboardInterrupt):
+        details["interrupted"] = True
     adjusted = returns
     if isinstance(policy, BeliefPlanner) and control:
-        paired, exact = _baseline(kernel, policy.baseline, model, batches)
+        paired, exact = _baseline(run, policy.baseline)
         difference = returns - paired
         details["difference"] = float(model.weights @ difference.mean(axis=1))
         details["difference_stderr"] = _stderr(difference, model.weights)
@@ -139,7 +146,7 @@ def _one_episode(planner: Planner, model: MMDP, m: int, seed: int, episode: int)
     return total + factor * float(x.terminal[s, m])
 
 
-def _tables_of(policy: MarkovPolicy | Planner, model: MMDP) -> tuple[PlannerTables, int]:
+def _tables_of(policy: ExactPolicy | Planner, model: MMDP) -> tuple[PlannerTables, int]:
     if isinstance(policy, MarkovPolicy):
         policy.check(model)
         table = policy.table_for(model)
@@ -148,10 +155,13 @@ def _tables_of(policy: MarkovPolicy | Planner, model: MMDP) -> tuple[PlannerTabl
         else:
             made = PlannerTables(PROBABILITIES, model.problem, probabilities=table)
         return made, policy.horizon
+    if isinstance(policy, MemoryPolicy):
+        policy.check(model)
+        return PlannerTables(NODES, model.problem, controller=policy.controller), policy.horizon
     if not isinstance(policy, BeliefPlanner):
         raise InputError(
             f"simulate() takes a MarkovPolicy or a planner from solve(), not "
-            f"{type(policy).__name__}"
+            f"{type(policy).__name__}; a stationary policy has over(T), the same over T decisions"
         )
     own = policy.model
     if (own.n_states, own.n_actions) != (model.n_states, model.n_actions):
@@ -187,48 +197,68 @@ def _seed_of(seed: int | None) -> int:
     return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(2))
 
 
-def _batches(episodes: int, seed: int, small: bool) -> list[tuple[int, int]]:
-    """(episodes, seed) of each batch: one, or many small ones to look at the clock between."""
-    if not small:
-        return [(episodes, seed)]
-    sizes = [2] * (episodes // 2 - 1) + [2 + episodes % 2]
-    return [(size, seed + k) for k, size in enumerate(sizes)]
+class _Episodes:
+    """Episodes of one planner in every model, simulated part by part."""
+
+    def __init__(
+        self, kernel: Kernel, made: PlannerTables, model: MMDP, horizon: int, seed: int
+    ) -> None:
+        self.kernel, self.made, self.model = kernel, made, model
+        self.horizon, self.seed = horizon, seed
+        self.impossible = np.zeros(model.n_models, dtype=np.int64)
+        self._parts: list[Array] = []
+
+    @property
+    def returns(self) -> Array:
+        """(M, episodes so far)."""
+        return np.concatenate(self._parts, axis=1)
+
+    @property
+    def done(self) -> int:
+        return sum(part.shape[1] for part in self._parts)
+
+    def simulate(
+        self, count: int, check_time: Callable[[], None] | None = None
+    ) -> BaseException | None:
+        """So many episodes; with ``check_time``, what ended them early if anything did."""
+        x = self.model
+        try:
+            for size in [count] if self.made.carry else _sizes(count):
+                returns, unexplained = self.kernel.simulate(
+                    x.problem, x.pattern_rewards, self.made, self.horizon, size, self.seed,
+                    first=self.done,
+                )  # fmt: skip
+                self._parts.append(returns)
+                self.impossible += unexplained
+                if check_time is not None and self.done < count:
+                    check_time()
+        except (Stop, KeyboardInterrupt) as stop:
+            if check_time is None or not self._parts:
+                raise
+            answer(stop)
+            return stop
+        return None
 
 
-def _batches_in(episodes: int, batches: list[tuple[int, int]]) -> int:
-    """How many of the batches make up that many episodes."""
-    done = np.cumsum([size for size, _ in batches])
-    return int(np.searchsorted(done, episodes)) + 1
+def _sizes(count: int) -> Iterator[int]:
+    """All episodes in parts that take some tenths of a second, two episodes if they are slow."""
+    size = 2
+    while count:
+        started = clock()
+        part = min(size, count)
+        yield part
+        count -= part
+        if clock() - started < QUICK:
+            size *= 2
 
 
-def _run(
-    kernel: Kernel, made: PlannerTables, model: MMDP, horizon: int,
-    batches: list[tuple[int, int]], check_time: Callable[[], None] | None = None,
-) -> tuple[Array, npt.NDArray[np.int64]]:  # fmt: skip
-    parts: list[Array] = []
-    impossible = np.zeros(model.n_models, dtype=np.int64)
-    for episodes, seed in batches:
-        if check_time is not None and parts:
-            try:
-                check_time()
-            except Stop:
-                break
-        returns, unexplained = kernel.simulate(
-            model.problem, model.pattern_rewards, made, horizon, episodes, seed
-        )
-        parts.append(returns)
-        impossible += unexplained
-    return np.concatenate(parts, axis=1), impossible
-
-
-def _baseline(
-    kernel: Kernel, baseline: MarkovPolicy, model: MMDP, batches: list[tuple[int, int]]
-) -> tuple[Array, Array]:
+def _baseline(run: _Episodes, baseline: MarkovPolicy) -> tuple[Array, Array]:
     """((M, episodes) simulated, (M,) exact) returns of the control variate."""
-    made, horizon = _tables_of(baseline, model)
-    paired, _ = _run(kernel, made, model, horizon, batches)
-    context = Context(model, horizon, kernel, method="evaluate")
-    return paired, context.returns(baseline.table_for(model))
+    made, horizon = _tables_of(baseline, run.model)
+    same = _Episodes(run.kernel, made, run.model, horizon, run.seed)
+    same.simulate(run.done)
+    context = Context(run.model, horizon, run.kernel, method="evaluate")
+    return same.returns, context.returns(baseline.table_for(run.model))
 
 
 def _slope(x: Array, y: Array) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -12,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.policy import MarkovPolicy
-from mmdp.words import at_most_percent, figures
+from mmdp.objective import CVaR, Function, Mean, Objective, WorstCase, as_objective, quantile
+from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
+from mmdp.words import at_most_percent, figures, number, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +34,10 @@ class Status(enum.Enum):
     INTERRUPTED = "interrupted; the best policy so far"
 
 
-Optimum = Literal["markov", "history"]
+Optimum = Literal["markov", "history", "stationary"]
+POLICIES: dict[Optimum, str] = {
+    "history": "policy", "markov": "Markov policy", "stationary": "stationary policy",
+}  # fmt: skip
 
 
 def gap(bound: float, value: float) -> float:
@@ -51,9 +56,11 @@ class Bound:
     """A proven upper bound on the value of the best policy.
 
     ``bounds`` says which optimum: ``"history"`` bounds every policy, including those that
-    learn from what they see; ``"markov"`` bounds policies of time and state. ``value`` is
-    rounded up: it includes an allowance for floating-point error. ``seconds`` is the time that the
-    proof took, ``model`` the :meth:`mmdp.MMDP.fingerprint` of the models if it is known.
+    learn from what they see; ``"markov"`` bounds policies of time and state; ``"stationary"``
+    bounds policies of the state alone, over an infinite horizon. ``value`` is rounded up: it
+    includes an allowance for floating-point error. ``objective`` is what it bounds. ``seconds``
+    is the time that the proof took, ``model`` the :meth:`mmdp.MMDP.fingerprint` of the models if
+    it is known.
 
     >>> from mmdp import Bound
     >>> Bound(103.0, "oracle", "history").gap(100.0)
@@ -66,6 +73,7 @@ class Bound:
     details: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     model: str = ""
+    objective: Objective = Mean()  # noqa: RUF009 (frozen)
 
     def gap(self, value: float) -> float:
         """How far a policy of that value can be from the best: see :func:`gap`."""
@@ -78,8 +86,8 @@ class Bound:
         return (oracle - self.value) / (oracle - value)
 
     def __repr__(self) -> str:
-        kind = "any policy" if self.bounds == "history" else "any Markov policy"
-        return f"Bound({self.value:,.10g} for {kind}; {self.method}, {self.seconds:.3g} s)"
+        which = f"any {POLICIES[self.bounds]}"
+        return f"Bound({self.value:,.10g} for {which}; {self.method}, {self.seconds:.3g} s)"
 
 
 @dataclass(frozen=True)
@@ -88,11 +96,13 @@ class Provenance:
 
     method: str
     options: Mapping[str, Any]
-    horizon: int
+    horizon: float  # the number of decisions, infinite if there is no last one
     backend: str
     seed: int | None
     version: str
     seconds: float
+    objective: Objective = field(default_factory=Mean)
+    policy: PolicyKind = field(default_factory=Markov)  # what a decision may depend on
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,30 +155,54 @@ class Evaluation:
     @property
     def worst(self) -> float:
         """Lowest return over the models of positive weight."""
-        return float(self.returns[self.weights > 0].min())
+        return self.value(WorstCase())
 
     @property
     def best(self) -> float:
         return float(self.returns[self.weights > 0].max())
 
+    def lead(self, other: Evaluation) -> tuple[float, float]:
+        """(d, e): the mean return is d above that of another policy on the same models, ± e.
+
+        The differences are taken model by model; e is their standard error if the models are
+        draws from what is plausible, with that of simulated returns.
+
+        >>> import numpy as np
+        >>> from mmdp import Evaluation
+        >>> one, two = (Evaluation(np.array(x), np.full(2, 0.5)) for x in ([3.0, 7.0], [1.0, 3.0]))
+        >>> one.lead(two)
+        (3.0, 1.0)
+        """
+        if self.weights.shape != other.weights.shape or (self.weights != other.weights).any():
+            raise InputError("the two policies were evaluated on other models")
+        w, d = self.weights, self.returns - other.returns
+        mean, count = float(w @ d), int((w > 0).sum())
+        variance = float(w**2 @ (d - mean) ** 2) * count / max(count - 1, 1)
+        return mean, math.sqrt(variance + self.stderr**2 + other.stderr**2)
+
     def quantile(self, level: float) -> float:
         """The smallest return x such that P(return <= x) >= level."""
         if not 0 <= level <= 1:
             raise InputError(f"a quantile level is from 0 to 1, not {level}")
-        order = np.argsort(self.returns, kind="stable")
-        order = order[self.weights[order] > 0]
-        mass = np.cumsum(self.weights[order])
-        place = int(np.searchsorted(mass, level - 1e-12))
-        return float(self.returns[order[min(place, len(order) - 1)]])
+        return float(quantile(self.returns, self.weights, level))
 
     def cvar(self, level: float) -> float:
         """Mean return over the worst share ``level`` of the models (1: the mean)."""
-        if not 0 < level <= 1:
-            raise InputError(f"a CVaR level is above 0 and at most 1, not {level}")
-        order = np.argsort(self.returns, kind="stable")
-        mass = np.cumsum(self.weights[order])
-        taken = np.clip(level - (mass - self.weights[order]), 0.0, self.weights[order])
-        return float(self.returns[order] @ taken / taken.sum())
+        return self.value(CVaR(level))
+
+    def value(self, objective: str | Objective | Function) -> float:
+        """The value of any objective on these models, for example ``value(CVaR(0.1))``.
+
+        A text names one too: ``value("regret:worst")`` (see :mod:`mmdp.objective`).
+
+        >>> import numpy as np
+        >>> from mmdp import Evaluation
+        >>> Evaluation(np.array([0.0, 10.0]), np.full(2, 0.5)).value("mean-cvar:0.5:0.5")
+        2.5
+        """
+        chosen = as_objective(objective)
+        rho = chosen.counted(self.returns, lambda: self.oracle)
+        return float(chosen.value(rho, self.weights))
 
     @cached_property
     def oracle(self) -> Array:
@@ -228,6 +262,7 @@ class Evaluation:
 class Solution:
     """A policy with its value on the models it was computed for.
 
+    ``value`` is that of the ``objective``; ``evaluation`` has the mean and all the rest.
     ``policy`` is None for Oracle, which has ``policies`` (T, M, S), one per model.
     ``certificate`` is what was proven about the best policy, if a proof was asked for
     (``certify=``, or a method that proves). ``iterations`` counts the method's own steps: sweeps
@@ -259,6 +294,47 @@ class Solution:
         return None if self.certificate is None else self.certificate.gap(self.value)
 
     @property
+    def outcome(self) -> str:
+        """How the solve ended and what that proves, in words."""
+        if self.status is Status.LOCAL_OPTIMUM:
+            return f"no {self.provenance.policy.change} improves it"
+        return self.status.value
+
+    @property
+    def price(self) -> float | None:
+        """(unrestricted - value) / |value|: what a restricted kind of policy costs.
+
+        ``details["unrestricted"]`` is the value of the best policy found without the
+        restriction. None if the policy is not restricted. A ``bound`` on every Markov policy
+        holds without the restriction too, so ``gap`` is then the most that it can cost.
+        """
+        free = self.details.get("unrestricted")
+        return None if free is None else gap(free, self.value)
+
+    @property
+    def price_told(self) -> str:
+        """The price in a sentence; empty if the policy is not restricted."""
+        if self.price is None:
+            return ""
+        proven = self.certificate is not None and self.certificate.bounds != "stationary"
+        most = f", at most {at_most_percent(self.gap)}" if proven and self.gap is not None else ""
+        return f"being {self.provenance.policy.name} costs {percent(self.price)}{most}"
+
+    @property
+    def memory_told(self) -> str:
+        """Whether memory would pay, in a sentence; empty if that is not known.
+
+        With ``certify`` a short simulation compares a Markov policy with one that learns which
+        models are plausible. ``details["memory_gain"]`` is the gain if it is clear.
+        """
+        gain = self.details.get("memory_gain")
+        if gain is None:
+            return ""
+        error = 2 * self.details["memory_gain_stderr"]
+        share = percent(gain / abs(self.value)) if self.value else "–"
+        return f"a policy that learns gains about {number(gain, 2)} ± {number(error, 2)} ({share})"
+
+    @property
     def evpi(self) -> float:
         """Oracle's value minus this policy's: at most this much is gained by knowing the model.
 
@@ -276,26 +352,47 @@ class Solution:
     def method(self) -> str:
         return self.provenance.method
 
+    @property
+    def objective(self) -> Objective:
+        """What was maximised over the models."""
+        return self.provenance.objective
+
+    @property
+    def title(self) -> str:
+        """The method, the horizon, and the objective and kind of policy if not the usual ones."""
+        source = self.provenance
+        told = [f"{source.method}, horizon {source.horizon}"]
+        if source.objective != Mean():
+            told.append(source.objective.name)
+        if source.policy.name not in ("markov", "belief"):
+            told.append(source.policy.name)
+        return ", ".join(told)
+
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table (see :meth:`MarkovPolicy.to_frame`)."""
-        if not isinstance(self.policy, MarkovPolicy):
+        if not isinstance(self.policy, (MarkovPolicy, MemoryPolicy, StationaryPolicy)):
             raise InputError(f"{self.method} has no single Markov policy to tabulate")
         return self.policy.to_frame()
 
     def __repr__(self) -> str:
         value, most = figures([self.value, self.bound], up=[1])
         lines = [
-            f"Solution({self.method}, horizon {self.provenance.horizon})",
+            f"Solution({self.title})",
             f"  value       {value}",
         ]
         proof = ""
+        mean = "" if self.objective == Mean() else f"mean {self.evaluation.mean:,.6g}, "
         if self.certificate is not None and self.gap is not None:
             lines.append(f"  at most     {most} (gap {at_most_percent(self.gap)})")
             proof = f" (proof {self.certificate.seconds:.3g} s)"
+        if self.price is not None:
+            lines.append(f"  price       {self.price_told}")
+        if self.memory_told:
+            lines.append(f"  memory      {self.memory_told}: try policy=mmdp.Memory(nodes=3)")
         lines += [
-            f"  over models sd {self.evaluation.sd:,.6g}, worst {self.evaluation.worst:,.6g}, "
-            f"CVaR 10% {self.evaluation.cvar(0.1):,.6g}",
-            f"  status      {self.status.name}: {self.status.value}",
+            f"  over models {mean}sd {self.evaluation.sd:,.6g}, "
+            f"worst {self.evaluation.worst:,.6g}, CVaR 10% {self.evaluation.cvar(0.1):,.6g}",
+            f"  status      {self.status.name}: {self.outcome}",
             f"  iterations  {self.iterations}, {self.seconds:.3g} s{proof}, "
             f"{self.provenance.backend}",
         ]

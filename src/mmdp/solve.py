@@ -3,35 +3,58 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp import kernels
 from mmdp._version import __version__
+from mmdp.bounds.envelope import check_bounded
 from mmdp.errors import InputError
+from mmdp.interrupts import answer
 from mmdp.kernels import Kernel
-from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
-from mmdp.methods.base import Stop
+from mmdp.kernels.controller import Controller
+from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome, Rollout
+from mmdp.methods.base import Progress, Stop
 from mmdp.methods.belief import BeliefPlanner
-from mmdp.methods.table import check_gives_table
+from mmdp.methods.table import check_finds, check_gives_table, check_maximises, markov_policy
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, Planner
+from mmdp.objective import Function, Mean, Objective, as_objective
+from mmdp.policy import (
+    Belief,
+    ExactPolicy,
+    Markov,
+    MarkovPolicy,
+    MemoryPolicy,
+    Planner,
+    PolicyKind,
+    Stationary,
+    read_kind,
+)
 from mmdp.simulate import simulate
 from mmdp.solution import Bound, Evaluation, Provenance, Solution, Status
-from mmdp.validate import check_extent, check_horizon, check_seed, check_time_limit
+from mmdp.validate import check_extent, check_seed, check_time_limit
+
+if TYPE_CHECKING:
+    from mmdp.bounds.front import BoundProgress
 
 Array = npt.NDArray[np.float64]
 
+HINT_EPISODES = 2000  # simulated in all, to see whether memory would pay
+HINT_NUMBERS = 2**24  # T S A M up to which that takes about a second
 PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
 
 
 def solve(
     model: MMDP,
-    horizon: int | None = None,
+    horizon: float | None = None,
     method: str | Method = "cadp",
     *,
+    objective: str | Objective | Function = "mean",
+    policy: str | PolicyKind | None = None,
     backend: str | Kernel = "auto",
     seed: int | None = 0,
     time_limit: float | None = None,
@@ -46,9 +69,21 @@ def solve(
         The multi-model MDP.
     horizon
         Number of decisions T; optional for a time-varying model, which has its own.
+        ``math.inf``: there is no last decision, and the policy is stationary.
     method
         A name, or a method with options such as ``mmdp.CADP(init="mvp", starts=16)``.
         :func:`mmdp.methods.capabilities` lists the names and what each method can do.
+    objective
+        What counts over the models: ``mmdp.CVaR(0.1)``, ``mmdp.WorstCase().of_regret()``, their
+        text such as ``"cvar:0.1"``, or a function of (returns (..., M), weights (M,)) that
+        gives values (...). See :mod:`mmdp.objective`. The solution's value, bound and gap are
+        those of the objective; its ``evaluation`` has the mean.
+    policy
+        What a decision may depend on: ``"markov"`` (the time and the state),
+        :class:`mmdp.Memory` (a few nodes too), :class:`mmdp.Stationary` (the state alone),
+        :class:`mmdp.Tied`, :class:`mmdp.Monotone` or :class:`mmdp.Fixed`. By default what the
+        method finds first, which is ``"markov"`` for most, and ``"stationary"`` if the horizon is
+        infinite.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
     seed
@@ -60,9 +95,11 @@ def solve(
         spend on it. The solution then has ``certificate``, ``bound`` and ``gap``, and status
         OPTIMAL if the gap closes. Its ``seconds`` include those of the proof.
     callback
-        Called with a :class:`mmdp.Progress` after each iteration.
+        Called with a :class:`mmdp.Progress` after each iteration, and with the bound so far
+        while it is proven.
 
-    Ctrl-C returns the best policy so far, if there is one, with status INTERRUPTED.
+    Ctrl-C returns the best policy so far, if there is one, with status INTERRUPTED: a loop over
+    solves asks for it. The next Ctrl-C raises KeyboardInterrupt.
 
     >>> import mmdp
     >>> P = [[[[0.9, 0.1], [1.0, 0.0]], [[0.0, 1.0], [0.8, 0.2]]],
@@ -76,26 +113,30 @@ def solve(
         raise InputError(
             f"solve() needs an MMDP, not {type(model).__name__}; use mmdp.load(path) for files"
         )
-    chosen = _read_method(method)
-    steps = check_horizon(model.horizon, horizon)
+    chosen, maximised = _read_method(method), as_objective(objective)
+    check_maximises(chosen, maximised)
+    kind = _read_kind(policy, horizon, chosen)
+    steps = kind.steps(model, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
+    kind.check(model, steps)
     check_extent(model.problem, steps, chosen.bytes_held(model.problem, steps))
-    kernel = kernels.get(backend, model.problem, steps, passes=chosen.passes(model.problem, steps))
+    passes = chosen.passes(model.problem, steps) * kind.effort
+    kernel = kernels.get(backend, model.problem, steps, passes=passes)
     context = Context(
-        model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
-        callback=callback,
+        model, steps, kernel, method=chosen.name, kind=kind, objective=maximised, seed=seed,
+        time_limit=time_limit, callback=callback,
     )  # fmt: skip
-    _check_certify(certify, chosen)
+    _check_certify(certify, chosen, maximised)
     outcome = _run(chosen, context)
     solution = _finish(outcome, chosen, context)
-    if certify:
-        solution = _certified(solution, model, certify, backend)
+    if certify and solution.status is not Status.INTERRUPTED:
+        solution = _certified(solution, model, certify, backend, callback)
     return _signed(solution, model)
 
 
 def evaluate(
-    policy: MarkovPolicy | Planner | Solution,
+    policy: ExactPolicy | Planner | Solution,
     model: MMDP,
     *,
     episodes: int | None = None,
@@ -104,7 +145,7 @@ def evaluate(
 ) -> Evaluation:
     """The return of a policy on every model of a problem.
 
-    Exact for Markov policies, unless you ask for ``episodes`` per model. Planners are
+    Exact, unless you ask for ``episodes`` per model; planners with a belief are always
     simulated, with error bars (see :func:`mmdp.simulate`). ``model`` may hold other models
     than those the policy was computed from, such as test models. Regret against each model's
     own optimum is computed when first asked for.
@@ -116,17 +157,19 @@ def evaluate(
     """
     if isinstance(policy, Solution):
         policy = policy.policy
-    if not isinstance(policy, (MarkovPolicy, Planner)):
+    if not isinstance(policy, (ExactPolicy, Planner)):
         raise InputError(
             f"evaluate() needs a policy, not {type(policy).__name__}; Oracle has one policy per "
             "model and is evaluated by solving the models at hand"
         )
-    check_extent(model.problem, policy.horizon)
-    kernel = kernels.get(backend, model.problem, policy.horizon, passes=2)
-    context = Context(model, policy.horizon, kernel, method="evaluate", seed=seed)
-    if isinstance(policy, MarkovPolicy) and episodes is None:
+    kind = policy.kind if isinstance(policy, ExactPolicy) else Belief()
+    steps = kind.steps(model, math.inf) if kind.endless else int(policy.horizon)
+    check_extent(model.problem, steps)
+    kernel = kernels.get(backend, model.problem, steps, passes=2)
+    context = Context(model, steps, kernel, method="evaluate", kind=kind, seed=seed)
+    if isinstance(policy, ExactPolicy) and episodes is None:
         policy.check(model)
-        returns = context.returns(policy.table_for(model))
+        returns = policy.returns(model, kernel)
         return _evaluation(context, returns, _provenance(context, {}))
     report = simulate(policy, model, episodes=episodes, seed=seed, backend=backend)
     outcome = Outcome(policy, Status.COMPLETED, 1, errors=report.errors, details=report.details)
@@ -141,6 +184,7 @@ def model_weights(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = 
     >>> mmdp.model_weights(mmdp.MarkovPolicy([[0, 0], [0, 0]]), one)[1].tolist()
     [[0.5, 0.5]]
     """
+    policy = markov_policy(policy, "model weights need")
     policy.check(model)
     kernel, table = _kernel(backend, model, policy), policy.table_for(model)
     b = kernel.forward(model.problem, policy.horizon, table)
@@ -157,6 +201,7 @@ def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto
     >>> mmdp.gradient(mmdp.MarkovPolicy([[0], [1]]), one).tolist()
     [[[3.5, 4.5]], [[1.0, 1.5]]]
     """
+    policy = markov_policy(policy, "the gradient needs")
     policy.check(model)
     kernel, table = _kernel(backend, model, policy), policy.table_for(model)
     b = kernel.forward(model.problem, policy.horizon, table)
@@ -186,12 +231,32 @@ def _read_method(method: str | Method) -> Method:
     return chosen
 
 
+def _read_kind(
+    policy: str | PolicyKind | None, horizon: float | None, method: Method
+) -> PolicyKind:
+    """The kind of policy that is asked for.
+
+    By default stationary if the horizon is infinite, else the first that the method finds.
+    """
+    endless = policy is None and horizon == math.inf
+    if policy is None and not (endless and method.policies):
+        alone = Stationary() if endless else Markov()  # Oracle's policies are of no kind
+        return read_kind(method.policies[0]) if method.policies else alone
+    kind = Stationary() if policy is None else read_kind(policy)
+    check_finds(method, kind)
+    return kind
+
+
 def _run(method: Method, context: Context) -> Outcome:
     try:
-        return method.run(context)
+        outcome = method.run(context)
+        if outcome.status is Status.INTERRUPTED:  # the method noticed it itself
+            answer(KeyboardInterrupt())
+        return outcome
     except (Stop, KeyboardInterrupt) as stop:
         if context.best_policy is None:
             raise
+        answer(stop)
         status = Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
         return Outcome(context.best_policy, status, context.iterations)
 
@@ -200,13 +265,15 @@ def _simulated(outcome: Outcome, context: Context) -> Outcome:
     """The planner with its simulated return on its own models."""
     report = simulate(
         outcome.policy, context.model, episodes=outcome.episodes, seed=context.seed or 0,
-        backend=context.kernel,
-        check_time=None if context.deadline is None else context.check_time,
+        backend=context.kernel, check_time=context.check_time,
     )  # fmt: skip
-    whole = report.details["episodes"] == report.details["episodes_wanted"]
+    status: Status = outcome.status
+    if report.details["episodes"] < report.details["episodes_wanted"]:
+        early = "interrupted" in report.details
+        status = Status.INTERRUPTED if early else Status.TIME_LIMIT
     return dataclasses.replace(
         outcome, returns=report.returns, errors=report.errors, details=report.details,
-        status=outcome.status if whole else Status.TIME_LIMIT,
+        status=status,
     )  # fmt: skip
 
 
@@ -214,27 +281,31 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     if isinstance(outcome.policy, BeliefPlanner):
         outcome = _simulated(outcome, context)
     returns, policy = outcome.returns, outcome.policy
-    if isinstance(policy, np.ndarray):
-        table = policy
-        returns = context.returns(table) if returns is None else returns
-        policy = (
-            MarkovPolicy.for_model(context.model, table)
-            if table.ndim == 2
-            else MarkovPolicy.for_model(context.model, probabilities=table)
-        )
-    assert returns is not None
+    if isinstance(policy, (np.ndarray, Controller)):
+        policy = context.kind.policy_of(context.model, policy)
+    if returns is None:
+        assert isinstance(policy, ExactPolicy)
+        returns = policy.returns(context.model, context.kernel)
     provenance = _provenance(context, _options(method))
     evaluation = _evaluation(context, returns, provenance, outcome)
+    value = context.worth(returns)
     proven, certificate = outcome.details.get("bound"), None
+    kind = context.kind
     if proven is not None:
-        certificate = Bound(proven, method.name, "markov", seconds=provenance.seconds)
+        certificate = Bound(
+            proven,
+            method.name,
+            "stationary" if kind.endless else "markov",
+            seconds=provenance.seconds,
+            objective=context.objective,
+        )
     return Solution(
         policy=policy,
-        value=evaluation.mean,
+        value=value,
         returns=returns,
         status=outcome.status,
         iterations=outcome.iterations,
-        trace=np.array(outcome.trace or context.trace or [evaluation.mean]),
+        trace=np.array(outcome.trace or context.trace or [value]),
         provenance=provenance,
         evaluation=evaluation,
         certificate=certificate,
@@ -243,32 +314,43 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     )
 
 
-def _check_certify(certify: bool | float, method: Method) -> None:
+def _check_certify(certify: bool | float, method: Method, objective: Objective) -> None:
     number = isinstance(certify, (int, float, np.number))
     if not number or not (certify is False or certify > 0):
         raise InputError(f"certify must be True or a positive number of seconds, not {certify!r}")
     if certify:
         every = 'use mmdp.bound(model, horizon, "pairs"), which holds for every policy'
         check_gives_table(method, "certify bounds", every)
+        check_bounded(objective)
 
 
 def _certified(
-    solution: Solution, model: MMDP, certify: bool | float, backend: str | Kernel
-) -> Solution:
+    solution: Solution, model: MMDP, certify: bool | float, backend: str | Kernel,
+    callback: Callback | None,
+) -> Solution:  # fmt: skip
     """The solution with what was proven: the least bound of its own and a searched one."""
     from mmdp.bounds import bound
 
     own = solution.certificate
     if solution.status is Status.OPTIMAL:
-        known = Bound(solution.value, solution.method, "markov", seconds=solution.seconds)
+        known = Bound(
+            solution.value, solution.method,
+            "stationary" if solution.provenance.policy.endless else "markov",
+            seconds=solution.seconds, objective=solution.objective,
+        )  # fmt: skip
         return dataclasses.replace(solution, certificate=own or known)
     limit = None if certify is True else float(certify)
     try:
+        # the bounds on Markov policies do not hold for those that remember
+        remembers = isinstance(solution.policy, MemoryPolicy)
         found = bound(
-            model, solution.provenance.horizon, time_limit=limit, incumbent=solution,
-            backend=backend,
+            model, solution.provenance.horizon, "pairs" if remembers else "best",
+            time_limit=limit, incumbent=solution.value if remembers else solution,
+            backend=backend, objective=solution.objective,
+            callback=None if callback is None else _proving(solution, callback),
         )  # fmt: skip
-    except KeyboardInterrupt:  # before any bound was found: the policy is kept
+    except KeyboardInterrupt as stop:  # before any bound was found: the policy is kept
+        answer(stop)
         return dataclasses.replace(solution, status=Status.INTERRUPTED)
     least = found if own is None or found.value < own.value else own
     status: Status = solution.status
@@ -279,8 +361,33 @@ def _certified(
     seconds = solution.seconds + found.seconds
     return dataclasses.replace(
         solution, certificate=least, status=status,
+        details={**solution.details, **_memory_gain(solution, model)},
         provenance=dataclasses.replace(solution.provenance, seconds=seconds),
     )  # fmt: skip
+
+
+def _proving(solution: Solution, callback: Callback) -> Callable[[BoundProgress], object]:
+    """A callback of bound() that tells a callback of solve()."""
+    value, count = solution.value, solution.iterations
+    return lambda p: callback(
+        Progress(solution.method, count, value, value, solution.seconds + p.seconds, p.value)
+    )
+
+
+def _memory_gain(solution: Solution, model: MMDP) -> dict[str, Any]:
+    """What a policy that learns gains over this one, if a short simulation shows it clearly."""
+    T, policy = int(min(solution.provenance.horizon, 2**31)), solution.policy
+    small = T * model.n_states * model.n_actions * model.n_models <= HINT_NUMBERS
+    plain = type(solution.provenance.policy) is Markov and solution.objective == Mean()
+    if not (plain and small and policy.deterministic):
+        return {}
+    episodes = max(4, HINT_EPISODES // model.n_models)
+    # numpy: the compiled episodes would compile longer than this takes
+    rollout = solve(model, T, Rollout(episodes=episodes, baseline=policy), backend="numpy")
+    gain, error = (rollout.details[name] for name in ("difference", "difference_stderr"))
+    if gain <= max(4 * error, 1e-3 * abs(solution.value)):
+        return {}
+    return {"memory_gain": gain, "memory_gain_stderr": error}
 
 
 def _signed(solution: Solution, model: MMDP) -> Solution:
@@ -300,9 +407,10 @@ def _options(method: Method) -> dict[str, Any]:
 
 def _provenance(context: Context, options: dict[str, Any]) -> Provenance:
     return Provenance(
-        method=context.method, options=options, horizon=context.horizon,
+        method=context.method, options=options,
+        horizon=math.inf if context.kind.endless else context.horizon, policy=context.kind,
         backend=context.kernel.name, seed=context.seed, version=__version__,
-        seconds=context.seconds,
+        seconds=context.seconds, objective=context.objective,
     )  # fmt: skip
 
 
@@ -312,7 +420,8 @@ def _evaluation(
     model = context.model
 
     def oracle() -> Array:
-        fresh = Context(model, context.horizon, context.kernel, method="oracle")
+        endless = context.kind if context.kind.endless else None
+        fresh = Context(model, context.horizon, context.kernel, method="oracle", kind=endless)
         found = Oracle(keep_policies=False).run(fresh).returns
         assert found is not None
         return found

@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels import Kernel, Problem, get
+from mmdp.kernels.controller import Controller
 from mmdp.kernels.numpy_kernel import NumpyKernel
 from mmdp.kernels.planner import (
     ACTIONS,
+    NODES,
     PROBABILITIES,
     SAMPLED,
     TREE,
@@ -114,17 +116,23 @@ def all_policies(model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
     return np.array(list(itertools.product(*choices))).reshape(-1, horizon, model.n_states)
 
 
-def values_of(actions: npt.NDArray[np.integer[Any]], model: MMDP) -> Array:
-    """(N,) mean returns of the policies (N, T, S), by pushing the distribution forward."""
+def returns_of(actions: npt.NDArray[np.integer[Any]], model: MMDP) -> Array:
+    """(N, M) returns of the policies (N, T, S), by pushing the distribution forward."""
     x, s = model.problem, np.arange(model.n_states)
-    b = np.broadcast_to(x.initial[:, None] * x.weights, (len(actions), x.n_states, x.n_models))
-    total, factor = np.zeros(len(actions)), 1.0
+    d = np.broadcast_to(x.initial[:, None], (len(actions), x.n_states, x.n_models))
+    total, factor = np.zeros((len(actions), x.n_models)), 1.0
     for t in range(actions.shape[1]):
         a = actions[:, t]
-        total = total + factor * (b * _at(x.r, t)[s, a]).sum(axis=(1, 2))
-        b = np.einsum("nsm,nszm->nzm", b, _transitions(x, t)[s, a])
+        total = total + factor * (d * _at(x.r, t)[s, a]).sum(axis=1)
+        d = np.einsum("nsm,nszm->nzm", d, _transitions(x, t)[s, a])
         factor *= x.discount
-    return total + factor * (b * x.terminal).sum(axis=(1, 2))
+    return total + factor * (d * x.terminal).sum(axis=1)
+
+
+def values_of(actions: npt.NDArray[np.integer[Any]], model: MMDP) -> Array:
+    """(N,) mean returns of the policies (N, T, S)."""
+    values: Array = returns_of(actions, model) @ model.weights
+    return values
 
 
 def best_by_enumeration(model: MMDP, horizon: int) -> float:
@@ -188,6 +196,7 @@ def check_kernel(kernel: Kernel, *, seeds: Iterable[int] = range(30), rtol: floa
             horizon = model.horizon or 1 + seed % 7
             check_passes(kernel, model, horizon, seed=seed, rtol=rtol)
             check_ascents(kernel, model, horizon, seed=seed, rtol=rtol)
+            check_controllers(kernel, model, horizon, seed=seed, rtol=rtol)
             check_bounds(kernel, model, horizon, seed=seed, rtol=rtol)
             check_episodes(kernel, model, horizon, seed=seed, rtol=rtol)
 
@@ -247,6 +256,7 @@ def check_ascents(
     starts = [None, *_random_policies(x, horizon, seed)]
     cases: list[tuple[str, dict[str, float]]] = [
         ("two-way", {}), ("paper", {}), ("two-way", {"max_sweeps": 1}), ("paper", {"tol": 0.05}),
+        ("paper", {"max_sweeps": 0}),
     ]  # fmt: skip
     for sweeps, limits in cases:
         where = f"ascend, {sweeps}, {kernel.name}, seed {seed}, {model!r}"
@@ -294,6 +304,48 @@ def _check_watch_stops(kernel: Kernel, x: Problem, horizon: int, where: str) -> 
     except _Enough:
         return
     raise AssertionError(f"what watch raises is lost ({where})")
+
+
+def check_controllers(
+    kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
+) -> None:
+    """Compare the passes over states and nodes with the specification, from random controllers."""
+    truth, x = NumpyKernel(), by_time(model, horizon, seed)
+    controller, both = random_controller(x, horizon, 1 + seed % 4, seed), (kernel, truth)
+    where = f"controllers, {kernel.name}, seed {seed}, {model!r}"
+    for sweep in range(3):
+        b, before = truth.node_weights(x, horizon, controller)[1], controller.copy()
+        _same(kernel.node_weights(x, horizon, controller)[1], b, rtol, f"{where}: weights")
+        expected = truth.node_values(x, horizon, controller, keep=True)
+        found = kernel.node_values(x, horizon, controller, keep=True)
+        assert found.values is not None
+        assert expected.values is not None
+        _same(found.returns, expected.returns, rtol, f"{where}: returns")
+        _same(found.values, expected.values, rtol, f"{where}: values")
+        if sweep == 1:
+            passes = [k.node_weights(x, horizon, controller, expected.values) for k in both]
+            (one, weights), (better, other) = passes
+            _same(weights, other, rtol, f"{where}: improved weights")
+        else:
+            ends = [k.node_values(x, horizon, controller, b) for k in both]
+            (one, returns, _), (better, others, _) = ends
+            _same(returns, others, rtol, f"{where}: improved returns, sweep {sweep}")
+        for name in controller._fields:
+            mine, its, now, old = (getattr(c, name) for c in (one, better, controller, before))
+            assert (mine == its).all(), f"{where}: improved {name}, sweep {sweep}"
+            assert (now == old).all(), f"{where}: {name} changed in place"
+        controller = better
+
+
+def random_controller(x: Problem, horizon: int, nodes: int, seed: int) -> Controller:
+    """A controller with this many nodes, drawn from the allowed actions and from all moves."""
+    rng, shape = np.random.default_rng(seed + 5), (horizon, x.n_states, nodes)
+    scores = rng.random((*shape, x.n_actions)) * _open(x, horizon)[:, :, None]
+    moves = rng.integers(0, nodes, (*shape, x.n_states))
+    first = rng.integers(0, nodes, x.n_states)
+    return Controller(
+        scores.argmax(axis=3).astype(np.int32), moves.astype(np.uint8), first.astype(np.uint8)
+    )
 
 
 def _same_backward(
@@ -347,6 +399,9 @@ def check_bounds(
     reach = truth.reach(x, horizon)
     for name, one, other in zip(("L", "B"), kernel.reach(x, horizon), reach, strict=True):
         _same(one, other, rtol, f"reach: {name} ({where})")
+    some = rng.permutation(x.n_states)[: max(1, x.n_states // 2)]
+    for name, one, other in zip(("L", "B"), kernel.reach(x, horizon, some), reach, strict=True):
+        _same(one, other[:, some], rtol, f"reach: {name} of some states ({where})")
     shape = (horizon, x.n_states, x.n_actions, x.n_models)
     y = rng.normal(size=shape) * (rng.random(shape) < rng.choice([0.3, 1.0]))
     y *= rng.random((*shape[:2], 1, 1)) < 0.7  # some states without prices
@@ -422,6 +477,11 @@ def check_episodes(
             )
             _same(found[0], expected[0], rtol, f"simulate: returns ({where})")
             assert (found[1] == expected[1]).all(), f"simulate: steps unexplained ({where})"
+            if not planner.carry:
+                last = kernel.simulate(
+                    world, seen, planner, horizon, 1, seed + 7, first=episodes - 1
+                )
+                _same(last[0], expected[0][:, -1:], rtol, f"simulate: a later episode ({where})")
         if planner.mode == TREE:
             for s in range(x.n_states):
                 a, b = (
@@ -445,6 +505,7 @@ def _planners(truth: Kernel, x: Problem, horizon: int, seed: int) -> dict[str, P
     return {
         "actions": PlannerTables(ACTIONS, x, actions=sharp),
         "probabilities": PlannerTables(PROBABILITIES, x, probabilities=soft),
+        "nodes": PlannerTables(NODES, x, controller=random_controller(x, horizon, 3, seed)),
         "values": PlannerTables(VALUES, x, q=own.q),
         "sampled": sampled,
         "sampled each step, by rewards too": sampled._replace(each_step=True, reward_sd=spread),

@@ -325,7 +325,7 @@ def read_labels(labels: Iterable[object] | None, size: int, what: str) -> tuple[
     return result
 
 
-def check_horizon(own: int | None, horizon: int | None) -> int:
+def check_horizon(own: int | None, horizon: float | None) -> int:
     """The number of decisions, checked against the model's own if it varies with time."""
     if horizon is None:
         if own is None:

@@ -162,6 +162,18 @@ def errors(values: Sequence[float | None]) -> list[str]:
     return ["" if x is None else f"{x:.2g}" for x in values]
 
 
+def leading(difference: float, error: float) -> str:
+    """By how much one policy is ahead of another, and whether that may be chance.
+
+    >>> leading(46.2, 12.1)
+    'by 46.2 ± 12 (the difference and its standard error)'
+    >>> leading(0.5, 0.4)
+    'by 0.5 ± 0.4 (the difference and its standard error), which may be chance'
+    """
+    chance = ", which may be chance" * (difference < 2 * error)
+    return f"by {difference:,.3g} ± {error:,.2g} (the difference and its standard error){chance}"
+
+
 def truncated(value: float | None, unit: int = 1) -> str:
     """A figure as the paper prints it: towards zero, in units; a dash if there is none.
 

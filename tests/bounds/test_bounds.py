@@ -11,8 +11,9 @@ from hypothesis import given, settings
 import mmdp
 from mmdp.bounds import BOUNDS, Bound, bound
 from mmdp.bounds.descent import Descent
-from mmdp.bounds.matching import match, rounds
-from mmdp.bounds.relaxation import Relaxation, open_actions, reach_bounds
+from mmdp.bounds.front import BoundProgress, Search
+from mmdp.bounds.matching import Tournament, match, rounds
+from mmdp.bounds.relaxation import Relaxation, TooLong, open_actions, reach_bounds
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.cpu.kernel import NumbaKernel
 from mmdp.kernels.problem import Pairs
@@ -221,7 +222,7 @@ def test_matching_takes_the_pairs_of_largest_gain() -> None:
             values.append(relaxation.value())
     assert len(values) == 15
     assert found == pytest.approx(min(values))
-    assert found == pytest.approx(own.sum() - gain)
+    assert found == pytest.approx(own.sum() - gain.sum())
 
 
 def test_matching_tries_every_pair_if_there_is_time() -> None:
@@ -341,3 +342,113 @@ def test_published_gaps(paper_data: object) -> None:
         solution = mmdp.solve(model, horizon)
         found = bound(model, horizon, time_limit=60, incumbent=solution)
         assert 0 <= found.gap(solution.value) <= most
+
+
+# ------------------------------------------------------------------ time
+def test_reach_bounds_in_parts_are_those_of_all() -> None:
+    model = random_model(8, n_models=5, n_states=7, n_actions=3, horizon=0, masks=True)
+    whole = reach_bounds(model.problem, 4, KERNEL)
+    parts = reach_bounds(model.problem, 4, KERNEL, deadline=clock() + 1000)
+    for one, other in zip(parts, whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_reach_bounds_that_take_too_long_are_given_up_after_one_state() -> None:
+    asked = []
+
+    class Counting(NumbaKernel):
+        def reach(self, problem, horizon, states=None):  # type: ignore[no-untyped-def]
+            asked.append(states)
+            return super().reach(problem, horizon, states)
+
+    model = random_model(8, n_models=5, n_states=7, n_actions=3, horizon=0)
+    with pytest.raises(TooLong):
+        reach_bounds(model.problem, 4, Counting(1), deadline=clock())
+    assert [x.tolist() for x in asked] == [[0]]
+
+
+@pytest.mark.parametrize("method", ["dual", "pair-dual", "lp", "best"])
+def test_without_time_for_prices_there_is_a_bound_without(method: str) -> None:
+    model = random_model(8, n_models=6, n_states=7, n_actions=3, horizon=0)
+    found = bound(model, 4, method, time_limit=1e-9)
+    bounds = found.details["bounds"]
+    assert found.details["prices"] == "no time for them"
+    assert found.value == min(bounds.values()) >= mmdp.solve(model, 4).value
+    assert set(bounds) == {"oracle", "qmdp", *(["pairs"] * (method in ("pair-dual", "best")))}
+
+
+def test_pairs_are_refined_as_far_as_there_is_time() -> None:
+    """A pair on the fine grid is never worse than on the coarse one; part of them is valid."""
+    model = random_model(9, n_models=60, n_states=3, n_actions=3, horizon=0)
+    x, T = model.problem, 5
+    search = Search(model, T, KERNEL, 0, None)
+    search.start("pairs", 1000.0, None)
+    found = search._match(0.9)
+    coarse = search.found["pairs"][0]
+    search.deadline = clock()  # no time at all
+    search._value_pairs(found)
+    assert search.found["pairs"][0] == coarse
+    search.deadline = clock() + 1000
+    search._value_pairs(found)
+    grouped = Relaxation(x, T, KERNEL, Pairs(found.pairs.first, found.pairs.second))
+    assert search.found["pairs"][0] <= coarse
+    assert search.found["pairs"][0] == pytest.approx(grouped.value(), rel=1e-9)
+
+
+def test_a_tournament_that_is_played_on_is_the_same() -> None:
+    model = random_model(9, n_models=20, n_states=3, n_actions=3, horizon=0)
+    own = KERNEL.own_values(model.problem, 4)
+    once, often = (Tournament(model.problem, 4, KERNEL, own) for _ in range(2))
+    assert not once.play(np.inf)
+    often.play(clock())  # the first pairs are always played
+    assert 0 < often.count < once.count == 190
+    while often.play(np.inf, most=0.0):
+        pass
+    one, other = once.matching(5.0), often.matching(5.0)
+    assert one.tried == other.tried
+    assert one.gain.sum() == pytest.approx(other.gain.sum())
+
+
+def test_progress_shows_the_bound_and_the_gap_as_they_fall() -> None:
+    model = random_model(5, n_models=8, n_states=4, n_actions=3, horizon=0)
+    seen: list[BoundProgress] = []
+    found = bound(model, 5, time_limit=0.5, callback=seen.append)
+    values = [p.value for p in seen]
+    assert values == sorted(values, reverse=True)
+    assert values[-1] == found.value < values[0]
+    assert {"oracle", "pairs", "pair-dual"} <= {p.method for p in seen}
+    assert np.isnan(seen[0].gap)  # before there is an incumbent
+    assert seen[-1].gap == pytest.approx(found.gap(found.details["incumbent"]))
+    told: list[mmdp.Progress] = []
+    solution = mmdp.solve(model, 5, certify=0.5, callback=told.append)
+    proving = [p for p in told if not np.isnan(p.bound)]
+    assert proving[-1].bound == solution.bound
+    assert proving[-1].gap == pytest.approx(solution.gap)
+
+
+# ------------------------------------------------------------------ best of all
+@pytest.mark.parametrize("seed", range(3))
+def test_best_is_at_least_as_good_as_a_small_linear_program(seed: int) -> None:
+    model = random_model(seed, n_models=5, n_states=4, n_actions=3, horizon=0)
+    by_program = bound(model, 5, "lp", time_limit=5)
+    assert "lp" in by_program.details["bounds"]
+    assert bound(model, 5, time_limit=1).value <= by_program.value * (1 + 1e-9)
+
+
+@pytest.mark.slow
+def test_best_is_close_to_the_best_single_method() -> None:
+    """By 2% of its gap on most small instances; the machine's other work makes the rest."""
+    worse = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        M, S, A, T = (int(rng.integers(*x)) for x in ((2, 16), (2, 9), (2, 5), (3, 11)))
+        model = random_model(seed, n_models=M, n_states=S, n_actions=A, horizon=0)
+        value = mmdp.solve(model, T, mmdp.CADP(polish=1.0)).value
+        single = min(
+            bound(model, T, name, time_limit=2).value
+            for name in ("lp", "pairs", "dual", "pair-dual")
+        )
+        best = bound(model, T, time_limit=2).value
+        worse.append((best - single) / max(single - value, 1e-6 * abs(value)))
+    print("best against the best single method, as a share of its gap:", np.round(worse, 4))
+    assert np.quantile(worse, 0.9) <= 0.02

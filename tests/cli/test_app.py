@@ -27,7 +27,7 @@ def test_bad_calls_are_one_line_and_exit_2(folder: Path, policy_file: Path, tmp_
     assert "--horizon 50" in refused("solve", folder)
     assert "horizon must be at least 1, not 0" in refused("solve", folder, "-T", 0)
     assert "at least 1, not -1" in refused("solve", folder, "--horizon", -1)
-    assert "valid integer" in refused("solve", folder, "--horizon", "soon")
+    assert "neither a whole number nor inf" in refused("solve", folder, "--horizon", "soon")
     assert "starts must be" in refused("solve", folder, "-T", 2, "--starts", 0)
     assert "only of cadp" in refused("solve", folder, "-T", 2, "--method", "wsu", "--starts", 2)
     assert "policy file" in refused("solve", folder, "-T", 2, "--init", "nowhere")

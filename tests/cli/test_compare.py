@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import mmdp
@@ -104,3 +105,42 @@ def test_episodes_are_for_policies_with_memory(folder: Path) -> None:
     assert "only of qmdp" in refused("solve", folder, "-T", 2, "--episodes", 9)
     few = ("solve", folder, "-T", 2, "--method", "qmdp", "--episodes", 1)
     assert "at least 2" in refused(*few)
+
+
+def test_another_method_that_wins_on_the_test_models_is_named(tmp_path: Path) -> None:
+    train, test = mmdp.domains.riverswim(n_train=30, n_test=100)
+    mmdp.save(train, tmp_path / "rs")
+    mmdp.save(test, tmp_path / "rs", split="test")
+    arguments = ("compare", tmp_path / "rs", "-T", 20, "--methods", "wsu,cadp,gradient")
+    returns = {
+        name: mmdp.evaluate(mmdp.solve(train, 20, name), test).returns
+        for name in ("cadp", "gradient")
+    }
+    gain = returns["gradient"] - returns["cadp"]
+    assert gain.mean() > 0
+    error = gain.std(ddof=1) / np.sqrt(len(gain))
+    ahead = run(*arguments, "--json").json["ahead"]
+    assert (ahead["method"], ahead["of"]) == ("gradient", "cadp")
+    assert ahead["difference"] == pytest.approx(gain.mean())
+    assert ahead["stderr"] == pytest.approx(error)
+    told = " ".join(run(*arguments).out.split())
+    by = f"by {gain.mean():.3g} ± {error:.2g} (the difference and its standard error)"
+    who = "on the test models gradient is ahead of cadp, the best on the training models"
+    assert f"{who}, {by}" in told
+    assert ("which may be chance" in told) == (gain.mean() < 2 * error)
+    page = mmdp.report.write(
+        train, tmp_path / "page.html", horizon=20, test=test, methods=["cadp", "gradient"]
+    ).read_text(encoding="utf-8")
+    assert f"gradient is ahead of it there, {by}".lower() in page.lower()
+
+
+def test_no_other_method_is_named_if_none_is_ahead(tmp_path: Path) -> None:
+    train, test = mmdp.domains.riverswim(n_train=30, n_test=100)
+    mmdp.save(train, tmp_path / "rs")
+    mmdp.save(test, tmp_path / "rs", split="test")
+    done = run("compare", tmp_path / "rs", "-T", 20, "--methods", "wsu,cadp")
+    assert "ahead" not in done.out
+    own = ("--methods", "cadp,gradient", "--test-data", tmp_path / "rs", "--json")
+    assert run("compare", tmp_path / "rs", "-T", 20, *own).json["ahead"] is None
+    alone = run("compare", tmp_path / "rs", "-T", 20, "--no-test", "--methods", "wsu", "--json")
+    assert alone.json["ahead"] is None

@@ -35,7 +35,8 @@ def test_solve_prints_the_librarys_figures(folder: Path, train: mmdp.MMDP) -> No
     assert float(facts["sd"]) == pytest.approx(expected.evaluation.sd, abs=1e-4)
     assert float(facts["worst"]) == pytest.approx(expected.returns.min(), abs=1e-4)
     assert float(facts["CVaR 10%"]) == pytest.approx(expected.evaluation.cvar(0.1), abs=1e-4)
-    assert facts["iterations"] == str(expected.iterations)
+    starts = len(expected.details["starts"])
+    assert facts["iterations"] == f"{expected.iterations}, best of {starts} starts"
     assert "LOCAL_OPTIMUM: no change of the action" in done.out
     assert "5 models, 3 states, 2 actions, discount 0.9" in done.out
 
@@ -265,3 +266,57 @@ def test_process_interrupted_prints_the_best_so_far(folder: Path, tmp_path: Path
     assert found["status"] == "INTERRUPTED"
     assert found["value"] == pytest.approx(max(found["trace"]), rel=1e-12)
     assert mmdp.load_policy(out).horizon == 60
+
+
+# ---------------------------------------------------------------------- kinds of policy
+def test_a_stationary_policy_is_solved_written_and_evaluated(
+    folder: Path, train: mmdp.MMDP, test: mmdp.MMDP, tmp_path: Path
+) -> None:
+    out = tmp_path / "rule.csv"
+    expected = mmdp.solve(train, float("inf"))
+    facts = run("solve", folder, "--horizon", "inf", "--out", out).facts()
+    assert float(facts["value"]) == pytest.approx(expected.value, abs=1e-4)
+    assert facts["price"] == expected.price_told
+    assert out.read_text().startswith("state,action")
+    told = run("solve", folder, "-T", "inf", "--json").json
+    assert told["horizon"] is None
+    assert told["kind"] == "stationary"
+    assert told["policy"]["actions"] == expected.policy.actions.tolist()
+    shown = run("solve", folder, "-T", "inf").out
+    assert "policy: action by state" in shown
+    found = run("evaluate", out, folder, "--split", "test").facts()
+    assert float(found["mean"]) == pytest.approx(mmdp.evaluate(expected, test).mean, abs=1e-4)
+    for command in (["report", folder], ["plot", "policy", folder]):
+        message = refused(*command, "--policy", out, "--out", tmp_path / "x.png")
+        assert "and this one is stationary" in message
+
+
+def test_tied_and_monotone_policies(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:
+    groups = tmp_path / "groups.csv"
+    groups.write_text("state,group\n" + "".join(f"{state},all\n" for state in range(STATES)))
+    facts = run("solve", folder, "-T", HORIZON, "--groups", groups).facts()
+    tied = mmdp.solve(train, HORIZON, policy=mmdp.Tied(["all"] * STATES))
+    assert float(facts["value"]) == pytest.approx(tied.value, abs=1e-4)
+    assert facts["price"] == tied.price_told
+    facts = run("solve", folder, "-T", HORIZON, "--monotone").facts()
+    rising = mmdp.solve(train, HORIZON, policy="monotone")
+    assert float(facts["value"]) == pytest.approx(rising.value, abs=1e-4)
+    same = run("solve", folder, "-T", HORIZON, "--policy", "monotone", "--json").json
+    assert same["value"] == rising.value
+    assert same["price"] == rising.price
+
+
+def test_kinds_that_cannot_be_had(folder: Path, tmp_path: Path) -> None:
+    groups = tmp_path / "groups.csv"
+    groups.write_text(f"state,group\n0,all\n")
+    assert "the groups leave out" in refused("solve", folder, "-T", 4, "--groups", groups)
+    assert "no such file" in refused("solve", folder, "-T", 4, "--groups", tmp_path / "no.csv")
+    needs = refused("solve", folder, "-T", 4, "--policy", "tied")
+    assert needs == "mmdp: a tied policy needs groups; give them with --groups FILE"
+    both = refused("solve", folder, "-T", 4, "--monotone", "--policy", "stationary")
+    assert "a policy is of one kind, not monotone and stationary" in both
+    finite = refused("solve", folder, "-T", 4, "--policy", "stationary")
+    assert "pass --horizon inf" in finite
+    able_ = refused("solve", folder, "-T", "inf", "--method", "wsu")
+    assert able_ == "mmdp: wsu finds no stationary policy; choose --method cadp or exact"
+    assert "neither a whole number nor inf" in refused("solve", folder, "-T", "many")

@@ -13,6 +13,7 @@ import pytest
 
 import mmdp
 from mmdp import ecosystem
+from mmdp.testing import random_controller, random_model
 
 P = [
     [[[0.9, 0.1, 0], [0.2, 0, 0.8]], [[0, 1, 0], [0.8, 0.2, 0]], [[0, 0, 1], [0, 0, 0]]],
@@ -63,6 +64,86 @@ def test_simulated_return_is_the_exact_one() -> None:
             assert truncated == (t == horizon - 1)
             assert info["time"] == t + 1
     assert returns.mean() == pytest.approx(exact, abs=4 * returns.std() / np.sqrt(episodes))
+
+
+def deterministic(n_models: int = 3) -> mmdp.MMDP:
+    """Four states in a circle; each model goes another way round, with action 1 twice as far."""
+    p = np.zeros((n_models, 4, 2, 4))
+    for m in range(n_models):
+        for s in range(4):
+            for a in range(2):
+                p[m, s, a, (s + (m + 1) * (a + 1)) % 4] = 1.0
+    rewards = np.arange(n_models * 8.0).reshape(n_models, 4, 2)
+    return mmdp.MMDP(p, rewards, initial=[0, 1, 0, 0], discount=0.9, terminal=[0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("horizon", [None, 3])
+def test_vector_environment_is_gymnasiums_own_vector_of_the_models(horizon: int | None) -> None:
+    gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not there")
+    model = deterministic()
+    ours = ecosystem.to_gymnasium_vector(model, horizon=horizon)
+    theirs = gymnasium.vector.SyncVectorEnv(
+        [lambda m=m: ecosystem.to_gymnasium(model, m, horizon) for m in range(3)]
+    )
+    assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"]
+    for space in ("observation_space", "action_space", "single_action_space"):
+        assert getattr(ours, space) == getattr(theirs, space)
+    found, expected = ours.reset(seed=1), theirs.reset(seed=1)
+    np.testing.assert_array_equal(found[0], expected[0])
+    actions = np.random.default_rng(0).integers(2, size=(12, 3))
+    for chosen in actions:
+        found, expected = ours.step(chosen), theirs.step(chosen)
+        for one, other in zip(found[:4], expected[:4], strict=True):
+            np.testing.assert_array_equal(one, other)
+            assert one.dtype == other.dtype
+            assert one.shape == other.shape
+        for key in ("time", "action_mask", "_time"):
+            np.testing.assert_array_equal(found[4][key], expected[4][key])
+        assert ours.observation_space.contains(found[0])
+
+
+def test_vector_environment_returns_what_evaluate_says() -> None:
+    gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not there")
+    model = small(terminal=[0.0, 3.0, -2.0])
+    policy = mmdp.MarkovPolicy([[1, 1, 0], [0, 1, 0], [1, 0, 0], [0, 1, 0]], n_actions=2)
+    envs = ecosystem.to_gymnasium_vector(model, 6000, horizon=4)
+    counted = gymnasium.wrappers.vector.RecordEpisodeStatistics(envs)
+    states, info = counted.reset(seed=2)
+    models, returns = info["model"], np.zeros(6000)
+    assert models.mean() == pytest.approx(0.7, abs=0.03)
+    for t in range(4):
+        states, rewards, ended, truncated, info = counted.step(policy.actions[t, states])
+        returns += 0.9**t * rewards
+        assert not ended.any()
+        assert truncated.all() == (t == 3)
+    assert info["episode"]["l"].tolist() == [4] * 6000
+    for m in range(2):
+        mine = returns[models == m]
+        exact = mmdp.evaluate(policy, model).returns[m]
+        assert mine.mean() == pytest.approx(exact, abs=4 * mine.std() / np.sqrt(len(mine)))
+    again = counted.step(np.zeros(6000, int))
+    assert not again[1].any()
+    assert (again[4]["model"] != models).any()  # another episode, another model
+    for bad in (0, -1, 1.5):
+        with pytest.raises(mmdp.InputError, match="num_envs"):
+            ecosystem.to_gymnasium_vector(model, bad)  # type: ignore[arg-type]
+
+
+def test_vector_environment_follows_time_missing_actions_and_seeds() -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium is not there")
+    rewards = np.arange(4.0).reshape(4, 1, 1, 1) * np.ones((4, 2, 1, 2))
+    moving = mmdp.MMDP(np.ones((4, 2, 1, 2, 1)), rewards)
+    envs = ecosystem.to_gymnasium_vector(moving)
+    envs.reset()
+    assert [envs.step([0, 1])[1].tolist() for _ in range(4)] == [[t, t] for t in range(4)]
+    gone = mmdp.MMDP([[[[1.0]]], [[[0.0]]]], [[1.0]], allow_missing=True)
+    ends = ecosystem.to_gymnasium_vector(gone)
+    ends.reset()
+    assert ends.step([0, 0])[2].tolist() == [False, True]
+    assert ends.step([0, 0])[2].tolist() == [False, False]
+    first, second = (ecosystem.to_gymnasium_vector(small(), 50, seed=5) for _ in range(2))
+    np.testing.assert_array_equal(first.reset()[0], second.reset()[0])
+    np.testing.assert_array_equal(first.step(np.ones(50, int))[0], second.step(np.ones(50, int))[0])
 
 
 def test_forbidden_action_is_masked_and_replaced() -> None:
@@ -288,3 +369,27 @@ def test_pomdpx_file_holds_the_model(tmp_path: Path) -> None:
     possible = model.transitions > 0
     np.testing.assert_allclose(p[possible], model.transitions[possible])
     assert mmdp.solve(back, 5).value == pytest.approx(mmdp.solve(model, 5).value)
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_an_agent_earns_the_exact_value_in_gymnasium(nodes: int) -> None:
+    pytest.importorskip("gymnasium")
+    model = random_model(8, n_models=2, n_states=3, n_actions=2, horizon=0, discount=0.9)
+    controller = random_controller(model.problem, 6, nodes, 0)
+    policy = mmdp.MemoryPolicy.for_model(model, controller)
+    exact = mmdp.evaluate(policy, model).returns[1]
+    env = mmdp.ecosystem.to_gymnasium(model, 1, horizon=6, seed=0)
+    agent = mmdp.ecosystem.Agent(policy.node(0) if nodes == 1 else policy)
+    totals = []
+    for _ in range(400):
+        state, _ = env.reset()
+        agent.reset()
+        total, reward = 0.0, None
+        for t in range(6):
+            state, reward, _, over, _ = env.step(agent(state, reward))
+            total += model.discount**t * reward
+        assert over
+        totals.append(total)
+    assert abs(np.mean(totals) - exact) < 4 * np.std(totals) / 20
+    with pytest.raises(mmdp.InputError, match="the policy ends after 6 steps"):
+        agent(state)

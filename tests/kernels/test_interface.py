@@ -187,3 +187,15 @@ def test_compiling_inside_compiling_counts_once():
             compiling.time.sleep(0.02)
         compiling.time.sleep(0.02)
     assert 0.04 <= compiling.spent() - before <= clock() - started
+
+
+def test_a_randomised_start_is_swept_whatever_the_limit():
+    """Its answer is a table of actions, not of probabilities."""
+    model = random_model(4, n_models=4, n_states=3, n_actions=3, horizon=0, masks=False)
+    uniform = np.full((4, 3, 3), 1 / 3)
+    sharp = np.zeros((4, 3), np.int32)
+    for kernel in (kernels.get("numpy"), kernels.get("numba")):
+        soft, plain = kernel.ascend(model.problem, 4, [uniform, sharp], max_sweeps=0)
+        assert (soft.policy.shape, soft.sweeps, soft.end) == ((4, 3), 1, "limit")
+        assert (plain.policy == sharp).all()
+        assert (plain.sweeps, plain.end) == (0, "limit")

@@ -318,6 +318,17 @@ def test_mixed_precision_keeps_the_limit():
         assert (end.sweeps, end.end) == (most, "limit")
 
 
+def test_mixed_precision_keeps_the_limit_of_every_start():
+    """Starts that need many sweeps do not take them from those that need few."""
+    x, starts = instance(16, "dense"), tables(16, 6)
+    alone = [JaxKernel("mixed").ascend(x, T, [start], max_sweeps=5)[0] for start in starts]
+    together = JaxKernel("mixed").ascend(x, T, starts, max_sweeps=5)
+    assert len({end.sweeps for end in alone}) > 1
+    for one, other in zip(together, alone, strict=True):
+        assert one.sweeps == other.sweeps <= 5
+        assert one.value == pytest.approx(other.value, rel=1e-12)
+
+
 # ------------------------------------------------------------------ the device and its settings
 def test_settings_of_jax_stay_as_they_are():
     before, ones = jax.config.jax_enable_x64, jax.numpy.ones(3).dtype

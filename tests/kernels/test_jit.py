@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import numba
 import numpy as np
@@ -79,6 +81,15 @@ def test_an_interruption_waits_for_the_compiler():
     with pytest.raises(ZeroDivisionError):
         module._in_a_thread(lambda: 1 / 0)
     assert done == [1]
+
+    def pressed():
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.5)
+        done.append(2)
+
+    with pytest.raises(KeyboardInterrupt):
+        module._in_a_thread(pressed)
+    assert done == [1, 2]
 
 
 def test_a_folder_without_a_cache_is_no_obstacle(tmp_path):

@@ -13,8 +13,16 @@ from mmdp.methods.base import Context, Progress
 from mmdp.methods.exact import Exact
 from mmdp.methods.milp import MILP
 from mmdp.methods.polish import ascend_inside, polish
+from mmdp.objective import as_objective
 from mmdp.solution import Status
-from mmdp.testing import all_policies, best_by_enumeration, check_method, random_model, values_of
+from mmdp.testing import (
+    all_policies,
+    best_by_enumeration,
+    check_method,
+    random_model,
+    returns_of,
+    values_of,
+)
 from tests.instances import NO_TIME, SEEDS, at_least, tiny
 
 
@@ -183,3 +191,29 @@ def test_published_instances_are_proven_optimal(paper_data: object) -> None:
         assert found.status is Status.OPTIMAL
         if value is not None:
             assert found.value == pytest.approx(value, rel=1e-9)
+
+
+# ---------------------------------------------------------------------- other objectives
+@pytest.mark.parametrize(
+    "text",
+    ["cvar:0.3", "worst", "var:0.3", "mean-cvar:0.2:0.4", "regret:worst", "regret:var:0.5",
+     "regret:mean"],
+)  # fmt: skip
+@settings(max_examples=at_least(6), **NO_TIME)
+@given(seed=SEEDS)
+def test_milp_maximises_tails_and_regret(text: str, seed: int) -> None:
+    model, horizon = tiny(seed, most=300)
+    objective = as_objective(text)
+    every = returns_of(all_policies(model, horizon), model)
+    rho = objective.counted(every, lambda: every.max(axis=0))
+    best = float(objective.value(rho, model.weights).max())
+    found = mmdp.solve(model, horizon, "milp", objective=objective, backend="numpy")
+    assert found.bound is not None
+    assert found.bound >= best - 1e-9 * (1 + abs(best))
+    assert found.value == pytest.approx(best, abs=1e-5 * (1 + np.abs(every).max()))
+
+
+def test_exact_refuses_tails() -> None:
+    model, horizon = tiny(1)
+    with pytest.raises(mmdp.InputError, match="exact cannot maximise cvar:0.1; choose method="):
+        mmdp.solve(model, horizon, "exact", objective="cvar:0.1")

@@ -234,7 +234,7 @@ def test_two_way_sweeps_are_the_default_and_fall_back_where_q_is_too_large(monke
     assert mmdp.solve(model, 4).details["sweeps_taken"] == "two-way"
     paper = mmdp.solve(model, 4, mmdp.CADP(sweeps="paper"))
     assert paper.details["sweeps_taken"] == "paper"
-    monkeypatch.setattr("mmdp.methods.cadp.KEEP_BYTES", 4 * 4 * 4 * 3 * 5 - 1)
+    monkeypatch.setattr("mmdp.methods.starts.KEEP_BYTES", 4 * 4 * 4 * 3 * 5 - 1)
     fallen = mmdp.solve(model, 4)
     assert fallen.details["sweeps_taken"] == "paper"
     assert fallen.policy == paper.policy

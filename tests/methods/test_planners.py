@@ -7,6 +7,7 @@ import pytest
 
 import mmdp
 from mmdp.kernels.numpy_episodes import keys_of, uniform
+from mmdp.kernels.planner import ACTIONS, PlannerTables
 from mmdp.testing import random_model
 
 PLANNERS = {
@@ -287,6 +288,45 @@ def test_time_limit_of_planners_returns_what_was_simulated():
     assert solution.status is mmdp.Status.TIME_LIMIT
     assert 2 <= solution.details["episodes"] < 400
     assert solution.evaluation.stderr > 0
+
+
+@pytest.mark.parametrize("method", [mmdp.POMCP(queries=10, episodes=9), mmdp.QMDP(episodes=9)])
+def test_a_generous_time_limit_changes_nothing(method):
+    free = mmdp.solve(MODEL, 6, method, seed=1)
+    limited = mmdp.solve(MODEL, 6, method, seed=1, time_limit=1000)
+    assert limited.status is free.status is mmdp.Status.COMPLETED
+    np.testing.assert_array_equal(limited.returns, free.returns)
+    np.testing.assert_array_equal(limited.evaluation.errors, free.evaluation.errors)
+    assert limited.details == free.details
+
+
+def test_without_time_two_episodes_are_simulated_against_the_first_policy():
+    found = mmdp.solve(MODEL, 6, mmdp.QMDP(episodes=50), time_limit=1e-9)
+    assert found.status is mmdp.Status.TIME_LIMIT
+    assert found.details["episodes"] == 2
+    wsu = mmdp.solve(MODEL, 6, "wsu").policy
+    assert (found.policy.baseline.actions == wsu.actions).all()
+    np.testing.assert_array_equal(
+        found.returns,
+        mmdp.solve(MODEL, 6, mmdp.QMDP(episodes=2, baseline=wsu)).returns,
+    )
+
+
+def test_the_first_episodes_begin_all_over_the_initial_distribution():
+    """So that those of a simulation that ends early are not those of the first states."""
+    initial = np.array([0.5, 0.3, 0.2])
+    stay = np.tile(np.eye(3)[None, :, None], (4, 1, 1, 1))
+    model = mmdp.MMDP(stay, np.eye(3)[:, :1] * 0 + np.arange(3.0)[:, None], initial=initial)
+    kernel = mmdp.kernels.get("numpy")
+    table = PlannerTables(ACTIONS, model.problem, actions=np.zeros((1, 3), np.int32))
+    first, _ = kernel.simulate(model.problem, None, table, 1, 20, 7)
+    for returns in first:
+        found = np.bincount(returns.astype(int), minlength=3) / 20
+        np.testing.assert_allclose(found, initial, atol=0.1)
+    every, _ = kernel.simulate(model.problem, None, table, 1, 4000, 7)
+    for returns in every:
+        found = np.bincount(returns.astype(int), minlength=3) / 4000
+        np.testing.assert_allclose(found, initial, atol=0.002)
 
 
 def test_rewards_that_rule_models_out_leave_a_proper_belief():

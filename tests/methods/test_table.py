@@ -25,9 +25,9 @@ def test_a_method_does_what_the_table_says(name: str) -> None:
     found, row = mmdp.solve(MODEL, 3, METHODS[name](**few)), TABLE[name]
     assert found.status is (row.proves or mmdp.Status.COMPLETED)
     kinds = {mmdp.MarkovPolicy: ("markov",), type(None): ()}
-    assert row.policies == kinds.get(type(found.policy), ("belief",))
+    assert row.policies[:1] == kinds.get(type(found.policy), ("belief",))
     assert (row.memory == "belief") == isinstance(found.policy, mmdp.Planner)
-    assert row.objectives == ("mean",)
+    assert row.objectives[0] == "mean"
     assert found.value == pytest.approx(found.evaluation.mean)
 
 
@@ -46,7 +46,8 @@ def test_able_selects_by_policy_objective_and_proof() -> None:
     assert able() == list(METHODS)
     assert set(able(policy="markov")) | set(able(policy="belief")) | {"oracle"} == set(METHODS)
     assert able(objective="mean") == list(METHODS)
-    assert able(objective="cvar") == []
+    assert "cadp" in able(objective="cvar")
+    assert "wsu" not in able(objective="cvar")
     assert able(policy="") == ["oracle"]
 
 

@@ -235,10 +235,12 @@ def test_willingness_to_pay_is_that_of_the_measures(tmp_path: Path, small: mmdp.
     for row in frontier.itertuples():
         cells = (
             f"{number(row.threshold)} {row.policy} {number(row.effect)} {number(row.cost, 5)} "
-            f"{number(row.nmb, 5)} {percent(row.probability)} {number(row.icer)}"
+            f"{number(row.nmb, 5)} {percent(row.probability)} {number(row.icer)} "
+            f"{number(row.evpi)}"
         )
         assert cells in page.text
     assert any(at.get("data-plot") == "willingness" for _, at in page.elements)
+    assert any(at.get("data-plot") == "loss" for _, at in page.elements)
     assert "willingness" not in written(tmp_path, small, horizon=3).text
     del given["costs"]
     with pytest.raises(mmdp.InputError, match="give all three or none"):
@@ -320,8 +322,22 @@ def test_cost_and_effect_on_the_command_line(tmp_path: Path, small: mmdp.MMDP) -
     picture = tmp_path / "w.png"
     assert say("plot", "willingness", tmp_path / "models", "-T", 3, "-o", picture, *given)[0] == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
+    beside = (*given, "--compare", "never treat=0", "--cost-rate", "0.05", "--effect-rate", "0")
+    assert say("report", tmp_path / "models", "-T", 3, "-o", out, *beside)[0] == 0
+    page = Page(out.read_text(encoding="utf-8")).text
+    # 2 units at each of 3 steps, not discounted; action 0 has none
+    assert re.search(r" 20 policy \d 6(\.0+)? ", page)
+    assert re.search(rf" never treat [\d.]+ {number(0.0)} ", page)
+    mmdp.save_policy(mmdp.MarkovPolicy(np.ones((3, 4), int), n_actions=3), tmp_path / "one.csv")
+    usual = (*given, "--compare", f"usual={tmp_path / 'one.csv'}", "--within-cycle", "simpson")
+    assert say("plot", "loss", tmp_path / "models", "-T", 3, "-o", picture, *usual)[0] == 0
     for arguments, told in (
         (given[:2], "belong together"),
+        (("--compare", "never=0"), "this option is about costs and effects; give --effects too"),
+        ((*given, "--compare", "never"), "'never' is no NAME=ACTION"),
+        ((*given, "--compare", "a=0", "--compare", "a=1"), "'a=1' is named twice"),
+        ((*given, "--compare", "a=9"), "policy 'a': no action '9'; the model has 0, 1, 2"),
+        ((*given, "--cost-rate", "0.9"), "cost_rate is a discount rate per step"),
         ((*given[:3], "5;20"), "give numbers with commas between"),
     ):
         code, printed = say("report", tmp_path / "models", "-T", 3, "-o", out, *arguments)
@@ -695,3 +711,13 @@ def test_browser_views_dark_and_print(
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")
     browser.screen()
     assert browser.logged == []
+
+
+def test_the_page_shows_what_memory_gains_and_its_flow_chart(tmp_path: Path) -> None:
+    model = mmdp.domains.two_models().train
+    page = written(tmp_path, model, horizon=9, memory=2)
+    assert "What would memory gain?" in page.text
+    assert mmdp.value_of_memory(model, 9, nodes=(1, 2)).attrs["told"] in page.text
+    assert "Node 0 (start)" in page.text
+    assert "What would memory gain?" not in written(tmp_path, model, horizon=9).text
+    assert report.draw("memory", model, tmp_path / "memory.png", horizon=9, memory=2).is_file()

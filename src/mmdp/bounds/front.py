@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,28 +15,35 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp import kernels
-from mmdp.bounds import closed
+from mmdp.bounds import closed, envelope, lp
 from mmdp.bounds.descent import Descent, Watch
-from mmdp.bounds.matching import COARSE, match
-from mmdp.bounds.relaxation import Relaxation
+from mmdp.bounds.matching import COARSE, FIRST, Matching, Tournament
+from mmdp.bounds.relaxation import Relaxation, TooLong
 from mmdp.errors import InputError, Remedy
+from mmdp.interrupts import answer
 from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.compiling import clock
-from mmdp.kernels.problem import Pairs, Reach
+from mmdp.kernels.endless import Endless, check_endless, planning_horizon
+from mmdp.kernels.problem import Array, Pairs
+from mmdp.objective import Function, Mean, Objective, as_objective
 from mmdp.policy import MarkovPolicy
-from mmdp.solution import Bound, Optimum, Solution
+from mmdp.solution import Bound, Optimum, Solution, gap
 from mmdp.validate import check_extent, check_horizon, check_time_limit
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
 
 SECONDS = 10.0  # for a search without a time limit
-LP_LIMIT = 200_000  # variables of the linear program
+LP_LIMIT, LP_QUICK = 200_000, 5_000  # variables of the linear program; those it takes in seconds
+REACH_SHARE = 0.5  # of the time, up to which reach bounds are worth it
 TIGHT = 1e-9  # relative gap at which a bound meets the incumbent
-FEW = 1000  # steps with pairs of models; if fewer fit the time, models begin one by one
+FEW = 100  # steps with pairs of models; if fewer fit the time, models begin one by one
+BEGINNING = 6  # values of all pairs that a search with pairs takes before it moves
 FEW_PASSES = 20  # of the closed forms and one ascent
 PASSES = 1000  # that a search takes, by which its kernel is chosen
 CLOSED = ("oracle", "qmdp")
+TELL = 0.5  # seconds between two looks at what pairs give
+FINER = len(Pairs(*COARSE[:2]).grid) / len(COARSE.grid)  # the fine grid of pairs, by its points
 
 
 class BoundProgress(NamedTuple):
@@ -46,15 +54,21 @@ class BoundProgress(NamedTuple):
     incumbent: float  # the value it cannot pass; -inf if there is none
     seconds: float
 
+    @property
+    def gap(self) -> float:
+        """(value - incumbent) / |incumbent|; nan without an incumbent."""
+        return gap(self.value, self.incumbent) if self.incumbent > -math.inf else math.nan
+
 
 Callback = Callable[[BoundProgress], object]
 
 
 def bound(
     model: MMDP,
-    horizon: int | None = None,
+    horizon: float | None = None,
     method: str = "best",
     *,
+    objective: str | Objective | Function = "mean",
     time_limit: float | None = None,
     incumbent: Any = None,
     backend: str | Kernel = "auto",
@@ -66,13 +80,20 @@ def bound(
     Parameters
     ----------
     model, horizon
-        The problem, as for :func:`mmdp.solve`.
+        The problem, as for :func:`mmdp.solve`; the horizon may be ``math.inf``.
     method
         One of ``BOUNDS``.
+    objective
+        As for :func:`mmdp.solve`. A monotone objective is bounded by its value at the models' own
+        optima; a concave one also by the method, on a mean with tilted weights. The bound holds
+        for a function of your own only if it is monotone.
     time_limit
         Seconds for the searches (``pairs``, ``dual``, ``pair-dual``, ``lp``, ``best``); 10
         by default. Compilation on first use is not counted. A short limit gives a
-        weaker bound, never an invalid one.
+        weaker bound, never an invalid one. It is kept up to a fifth, or up to one pass over all
+        models and 16 pairs of them if that takes longer. ``dual``, ``pair-dual`` and ``lp`` need
+        two passes per state before their first step. If those do not fit, ``pair-dual`` and
+        ``best`` value pairs alone, and ``details`` has ``prices``.
     incumbent
         A Solution, a MarkovPolicy or a value for the searches to aim at; found by CADP by
         default. A wrong value only makes the bound less tight: it is never below it.
@@ -90,26 +111,90 @@ def bound(
     >>> bound(one, 3).value >= 5.25
     True
     """
-    steps = check_horizon(model.horizon, horizon)
     if method not in BOUNDS:
         raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUNDS)}")
+    if horizon == math.inf:
+        return _endless(
+            model, method, time_limit, incumbent,
+            backend=backend, seed=seed, callback=callback, objective=objective,
+        )  # fmt: skip
+    steps = check_horizon(model.horizon, horizon)
     check_time_limit(time_limit)
     x = model.problem
     check_extent(x, steps, 0 if method == "oracle" else 8 * steps * x.n_states * x.n_models)
     started = time.perf_counter()
+    chosen = as_objective(objective)
+    if chosen != Mean():
+        found = _of_objective(
+            model, steps, chosen, method, SECONDS if time_limit is None else time_limit, incumbent,
+            backend, seed, callback,
+        )  # fmt: skip
+        return replace(found, seconds=time.perf_counter() - started)
     # the closed forms and CADP's policy need no compiler, the searches often do
     quick = kernels.get(backend, model.problem, steps, passes=FEW_PASSES)
     search = Search(model, steps, quick, seed, callback)
-    search.start(method, SECONDS if time_limit is None else time_limit, incumbent)
-    if method not in CLOSED:
-        search.kernel = kernels.get(backend, model.problem, steps, passes=PASSES)
     try:
+        search.start(method, SECONDS if time_limit is None else time_limit, incumbent)
+        if method not in CLOSED:
+            search.kernel = kernels.get(backend, model.problem, steps, passes=PASSES)
         getattr(search, "run_" + method.replace("-", "_"))()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         if not search.found:
             raise
+        answer(stop)
         search.details["interrupted"] = True
     return search.result(time.perf_counter() - started)
+
+
+def _of_objective(
+    model: MMDP, steps: int, objective: Objective, method: str, seconds: float, incumbent: Any,
+    backend: str | Kernel, seed: int, callback: Callback | None,
+) -> Bound:  # fmt: skip
+    """A bound on an objective by those on means with tilted weights (see bounds.envelope)."""
+    envelope.check_bounded(objective, method)
+    kernel = kernels.get(backend, model.problem, steps, passes=PASSES)
+    if isinstance(incumbent, Solution):
+        incumbent = incumbent.policy
+    policy = None
+    if isinstance(incumbent, MarkovPolicy):
+        incumbent.check(model, steps)
+        policy = incumbent.table_for(model)
+    until = clock() + seconds
+
+    def of_mean(part: MMDP, known: Any, shift: envelope.Shift) -> Bound:
+        def told(progress: BoundProgress) -> None:
+            assert callback is not None
+            callback(progress._replace(value=shift(progress.value)))
+
+        return bound(
+            part, None if part.horizon else steps, method, time_limit=max(until - clock(), 0.1),
+            incumbent=None if known is None else MarkovPolicy.for_model(part, known),
+            backend=backend, seed=seed, callback=None if callback is None else told,
+        )  # fmt: skip
+
+    return envelope.prove(
+        model, steps, kernel, objective, method, seconds=seconds, policy=policy, of_mean=of_mean
+    )
+
+
+def _endless(
+    model: MMDP, method: str, time_limit: float | None, incumbent: Any, **how: Any
+) -> Bound:
+    """A bound without a last decision: over many decisions, after which the model is known.
+
+    Each model then has its own optimum as terminal value, so no tail is left out, and every
+    number of decisions gives a valid bound.
+    """
+    check_endless(model.problem, model.horizon)
+    x = Endless.of(model.problem)
+    known = model.replace(terminal=x.own().values)
+    if isinstance(incumbent, Solution):
+        incumbent = incumbent.value
+    found = bound(
+        known, planning_horizon(model.problem), method, time_limit=time_limit,
+        incumbent=incumbent, **how,
+    )  # fmt: skip
+    return dataclasses.replace(found, value=found.value + x.rounding())
 
 
 class _Enough(Exception):
@@ -131,28 +216,29 @@ class Search:
     policy: npt.NDArray[np.int32] | None = None
     deadline: float = math.inf
     started: float = 0.0
-    pairs_seconds: float = 0.0  # that the pairs take on the fine grid
+    tournament: Tournament | None = None
+    pass_seconds: float = 0.0  # that one pass over all models takes
 
     @property
     def problem(self) -> Problem:
         return self.model.problem
 
     def start(self, method: str, seconds: float, incumbent: Any) -> None:
-        """Take the closed forms, start the clock, read the incumbent."""
+        """Start the clock, take the closed forms, read the incumbent."""
+        self.started = clock()
+        self.deadline = self.started + seconds
         self.q, self.own = closed.own_optimum(self.problem, self.horizon, self.kernel)
+        self.pass_seconds = clock() - self.started
         slack = closed.rounding(self.problem, self.horizon)
         wanted = {"qmdp": ("qmdp",), "oracle": ("oracle",)}.get(method, ("oracle", "qmdp"))
         if "oracle" in wanted:
             self.note("oracle", closed.oracle_bound(self.own) + slack, "history")
         if "qmdp" in wanted:
             self.note("qmdp", closed.qmdp_bound(self.problem, self.q) + slack, "history")
-        if method in CLOSED:
-            return
-        self.started = clock()
-        self.deadline = self.started + seconds
-        self._read_incumbent(incumbent, seconds, needed=method != "pairs")
+        if method not in CLOSED:
+            self._read_incumbent(incumbent)
 
-    def _read_incumbent(self, incumbent: Any, seconds: float, needed: bool) -> None:
+    def _read_incumbent(self, incumbent: Any) -> None:
         if isinstance(incumbent, Solution):
             known = isinstance(incumbent.policy, MarkovPolicy)
             incumbent = incumbent.policy if known else incumbent.value
@@ -168,11 +254,12 @@ class Search:
             self.target = float(incumbent)
         elif incumbent is not None:
             raise InputError("incumbent must be a Solution, a MarkovPolicy or a number")
-        elif needed:
-            self._find_incumbent(self.started + 0.2 * seconds)
 
-    def _find_incumbent(self, until: float) -> None:
-        """CADP's policy, or the best one so far when its time is up."""
+    def _find_incumbent(self) -> None:
+        """CADP's policy, or the best one after a fifth of the time, if none was given."""
+        if self.target > -math.inf:
+            return
+        until = clock() + 0.2 * self.left()
 
         def watch(policy: Any, value: float) -> None:
             self.policy, self.target = policy, value
@@ -189,8 +276,7 @@ class Search:
             self.found[name] = (value, optimum)
         if self.callback is not None:
             least = min(x for x, _ in self.found.values())
-            seconds = clock() - self.started if self.started else 0.0
-            self.callback(BoundProgress(name, least, self.target, seconds))
+            self.callback(BoundProgress(name, least, self.target, clock() - self.started))
 
     def result(self, seconds: float) -> Bound:
         name = min(self.found, key=lambda key: self.found[key][0])
@@ -223,20 +309,26 @@ class Search:
 
     def run_pairs(self) -> None:
         """Match models, then value the pairs on a finer grid."""
-        pairs = self._match(0.8)
-        self._value_pairs(pairs)
+        self._value_pairs(self._match(0.95))
 
     def run_dual(self) -> None:
-        self._descend("dual", None)
+        """The closed forms alone if there is no time for prices."""
+        x = self._relaxation()
+        if x is not None:
+            self._descend("dual", None, self._begin(x))
 
     def run_pair_dual(self) -> None:
-        pairs = self._match(0.3)
-        self._value_pairs(pairs)
-        self._descend("pair-dual", pairs)
+        """Pairs without prices if there is no time for prices."""
+        x = self._relaxation()
+        if x is None:
+            return self.run_pairs()
+        found = self._match(0.3)
+        cost, pairs = self._value_pairs(found), fine(found.pairs)
+        if self.left() > BEGINNING * cost:
+            x.group(pairs)
+            self._descend("pair-dual", pairs, self._begin(x))
 
     def run_lp(self) -> None:
-        from mmdp.bounds import lp
-
         size = lp.variables(self.problem, self.horizon)
         if size > LP_LIMIT:
             raise InputError(
@@ -244,102 +336,135 @@ class Search:
                 f"{LP_LIMIT:,}; pair-dual has no limit)",
                 [Remedy("method", "pair-dual", do="use")],
             )
-        x = Relaxation(self.problem, self.horizon, self.kernel)
-        program = lp.build(self.problem, self.horizon, x.reach)
-        result = lp.solve_relaxation(program, self.left())
-        if result.status != "optimal":
-            self.details["lp_status"] = result.status
-            return
-        y = lp.multipliers(program, result, self.problem.n_models, self.problem.discount)
-        self.note("lp", x.value(y, subgradient=False) + x.rounding(y), "markov")
+        x = self._relaxation()
+        if x is not None:
+            self._solve_program(x, 1.0)
 
     def run_best(self) -> None:
         """The closed forms if they are exact; else pairs, then the dual that fits the time."""
         alone = int((self.problem.weights > 0).sum()) == 1
-        if self.met or alone or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
+        if alone or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
             return
-        pairs = self._match(0.06)
-        if self._reach_seconds() > 0.5 * self.left():  # no time for prices
-            self._value_pairs(self._match(0.6))
-            return
-        cost = self._value_pairs(pairs)
+        x = self._relaxation(REACH_SHARE)
+        if x is None:
+            return self.run_pairs()
         if self.met:
             return
-        first = None
-        if cost * 2.5 * FEW > self.left():  # few steps: models one by one are faster at first
-            first = self._prices_of_single_models(pairs, cost)
-            if not self.left() > 2 * cost:
-                return
-        self._descend("pair-dual", pairs, first)
+        size = lp.variables(self.problem, self.horizon)
+        solved = size <= LP_QUICK and self._solve_program(x, 0.1)
+        found = self._match(0.06)
+        cost, pairs = self._value_pairs(found), fine(found.pairs)
+        first, few = None, cost * 2.5 * FEW > self.left()
+        if few:  # steps: models one by one may be faster at first
+            first = self._prices_of_single_models(x, pairs, cost)
+        if first is None:
+            found = self._match(0.45 if few else 0.3)
+            cost, pairs = self._value_pairs(found), fine(found.pairs)
+            if self.left() > BEGINNING * cost:
+                x.group(pairs)
+                first = self._begin(x)
+        if first is not None and self.left() > 2 * cost:
+            self._descend("pair-dual", pairs, first)
+        if size <= LP_LIMIT and not (solved or self.met) and self.left() > 0:
+            x.group(None)
+            self._solve_program(x, 1.0)
 
-    def _prices_of_single_models(self, pairs: Pairs, cost: float) -> Descent | None:
+    def _prices_of_single_models(self, x: Relaxation, pairs: Pairs, cost: float) -> Descent | None:
         """Multipliers of the dual of single models, then of pairs on a coarse grid.
 
-        None if a tenth of the time shows that such multipliers do not help pairs.
+        None if the pairs without prices are ahead after a twentieth of the time.
         """
         coarse = COARSE._replace(first=pairs.first, second=pairs.second)
         start, left = clock(), self.left()
-        first = self._descend("dual", None, until=start + 0.1 * left)
+        first = self._descend("dual", None, self._begin(x), until=start + 0.05 * left)
+        if "dual" not in self.found or self.found["pairs"] < self.found["dual"]:
+            return None
         if cost * 2.5 * 5 >= 0.5 * left:  # pairs could hardly move
             self._descend("dual", None, first)
             return first
-        x = first.relaxation
-        x.group(coarse)
-        helps = x.value(first.best_y, subgradient=False) < x.value(
-            np.zeros_like(first.best_y), subgradient=False
-        )
-        x.group(None)
-        if not helps:
-            return None
         self._descend("dual", None, first, until=start + 0.35 * left, while_fast=True)
         return self._descend("pair-dual", coarse, first, until=self.deadline - 2 * cost)
 
     # ------------------------------------------------------------ parts
-    def _match(self, share: float) -> Pairs:
-        """Pairs for this share of the time; notes their bound on the coarse grid."""
-        found = match(
-            self.problem, self.horizon, self.kernel, self.own, seed=self.seed,
-            deadline=clock() + share * max(self.left(), 0.0),
-        )  # fmt: skip
+    def _match(self, share: float) -> Matching:
+        """Pairs for this share of the time; notes their bound on the coarse grid as it falls.
+
+        Time is kept to value them on the fine grid if that takes less than half of it.
+        """
+        if self.tournament is None:
+            self.tournament = Tournament(
+                self.problem, self.horizon, self.kernel, self.own, seed=self.seed
+            )
+        until = clock() + share * max(self.left(), 0.0)
+        while self.tournament.play(until, keep=FINER * self.problem.n_models / 2, most=TELL):
+            self._note_pairs(self.tournament.matching(0.0).gain)
+        found = self.tournament.matching(max(until - clock(), 0.1))
         self.details["pairs_tried"] = found.tried
+        self._note_pairs(found.gain)
+        return found
+
+    def _note_pairs(self, gain: Array) -> None:
         slack = 8 * closed.rounding(self.problem, self.horizon)  # beliefs take more operations
-        self.note("pairs", float(self.own.sum()) - found.gain + slack, "history")
-        pairs = Pairs(found.pairs.first, found.pairs.second)
-        finer = len(pairs.grid) / len(found.pairs.grid)
-        self.pairs_seconds = finer * found.seconds * len(pairs.first)
-        return pairs
+        self.note("pairs", float(self.own.sum() - gain.sum()) + slack, "history")
 
-    def _value_pairs(self, pairs: Pairs) -> float:
-        """Note the bound of the pairs without prices if there is time; the seconds it takes."""
-        if self.pairs_seconds > self.left():
-            return self.pairs_seconds
-        start = clock()
-        x = Relaxation(
-            self.problem, self.horizon, self.kernel, pairs, reach=_no_reach(self.problem)
-        )
-        self.note("pairs", x.value(subgradient=False) + x.rounding(None), "history")
-        return clock() - start
+    def _value_pairs(self, found: Matching) -> float:
+        """Value as many pairs on the fine grid as there is time for; the seconds all take."""
+        pairs, gain = fine(found.pairs), found.gain.copy()
+        started, done, size = clock(), 0, FIRST
+        each = FINER * found.seconds
+        while done < len(gain) and clock() + size * each < self.deadline:
+            i, j = pairs.first[done : done + size], pairs.second[done : done + size]
+            value = self.kernel.pair_values(
+                self.problem, self.horizon, pairs._replace(first=i, second=j)
+            )
+            part = gain[done : done + size]
+            np.maximum(part, self.own[i] + self.own[j] - value, out=part)
+            done += len(i)
+            each = (clock() - started) / done
+            size = max(FIRST, int(TELL / each))
+            self._note_pairs(gain)
+        return each * len(gain)
 
-    def _reach_seconds(self) -> float:
-        """What the reach bounds take, which prices are weighed by: two passes per state."""
-        start = clock()
-        self.kernel.own_values(self.problem, self.horizon)
-        return 2 * self.problem.n_states * (clock() - start)
+    def _relaxation(self, share: float = 0.8) -> Relaxation | None:
+        """The dual function of single models; None if its reach bounds take more of the time.
+
+        They take two passes per state.
+        """
+        try:
+            if self.pass_seconds * self.problem.n_states > share * self.left():  # half of them
+                raise TooLong
+            self._find_incumbent()
+            return Relaxation(
+                self.problem, self.horizon, self.kernel,
+                deadline=clock() + share * self.left(),
+            )  # fmt: skip
+        except TooLong:
+            self.details["prices"] = "no time for them"
+            return None
+
+    def _solve_program(self, x: Relaxation, share: float) -> bool:
+        """Note the bound of the linear program; whether it was solved in time.
+
+        Policies that were cut off by closing actions are worth at most the target.
+        """
+        program = lp.build(x.problem, self.horizon, x.reach)
+        result = lp.solve_relaxation(program, share * self.left())
+        if result.status != "optimal":
+            self.details["lp_status"] = result.status
+            return False
+        y = lp.multipliers(program, result, self.problem.n_models, self.problem.discount)
+        value = x.value(y, subgradient=False) + x.rounding(y)
+        self.note("lp", max(value, self.target + x.rounding(None)), "markov")
+        return True
 
     def _descend(
-        self, name: str, pairs: Pairs | None, first: Descent | None = None,
-        until: float = math.inf, while_fast: bool = False,
+        self, name: str, pairs: Pairs | None, search: Descent, until: float = math.inf,
+        while_fast: bool = False,
     ) -> Descent:  # fmt: skip
-        """Minimise D over these pairs, from the multipliers of ``first`` if given."""
+        """Minimise D over these pairs."""
         deadline = min(until, self.deadline)
-        if first is None:
-            x = Relaxation(self.problem, self.horizon, self.kernel, pairs)
-            search = Descent(x, self.target)
-            self._warm_start(search)
-        else:
-            search = first
-            if pairs is not search.relaxation.pairs:
-                search.regroup(pairs)
+        if pairs is not search.relaxation.pairs:
+            search.regroup(pairs)
         enough = self.target + self.tolerance
         try:
             while clock() < deadline and not self.met:
@@ -386,27 +511,31 @@ class Search:
     def _slow(self, search: Descent, level: float = 0.02) -> bool:
         return search.delta is not None and search.delta < level * (search.best - self.target)
 
-    def _warm_start(self, search: Descent) -> None:
-        """Begin at y = theta (q - v) of the incumbent policy if that is better than y = 0.
+    def _begin(self, x: Relaxation) -> Descent:
+        """A search at the best of y = 0 and y = theta (q - v) of the incumbent policy.
 
         With these prices every policy is worth as much as the incumbent to each model, so
         D = value + sum_{t,s} gamma^t max_a H(a): a certificate in closed form at theta = 1.
         """
-        if self.policy is None:
-            return
+        search = Descent(x, self.target)
+        if self.policy is not None:
+            advantage = self._advantage()
+            search.start_at([theta * advantage for theta in (1.0, 0.3)])
+        return search
+
+    def _advantage(self) -> Array:
+        """(T, S, A, M) q - v of the incumbent policy."""
         found = self.kernel.backward(
             self.problem, self.horizon, "given", policy=self.policy, keep=("q", "values")
         )
         assert found.q is not None
         assert found.values is not None
-        advantage = np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
-        search.start_at([theta * advantage for theta in (1.0, 0.3)])
+        return np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
 
 
-def _no_reach(problem: Problem) -> Reach:
-    """Reach bounds that nothing is weighed by: there are no prices."""
-    nothing = np.zeros((1, problem.n_states, problem.n_models))
-    return Reach(nothing, nothing)
+def fine(pairs: Pairs) -> Pairs:
+    """The same pairs on the fine grid."""
+    return Pairs(pairs.first, pairs.second)
 
 
 BOUNDS = ("best", "oracle", "qmdp", "pairs", "dual", "pair-dual", "lp")

@@ -10,6 +10,7 @@ Only (t, s) that some model can reach and open actions have variables.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -150,7 +151,11 @@ class _Entries:
 
 @dataclass(frozen=True)
 class Answer:
-    """What HiGHS found: ``status`` "optimal", "infeasible", "stopped" or its own words."""
+    """What HiGHS found.
+
+    ``status`` is "optimal", "infeasible", "stopped" (by the time limit or by ``watch``),
+    "interrupted" (by Ctrl-C) or in its own words.
+    """
 
     status: str
     x: Array | None
@@ -189,19 +194,43 @@ def minimise(
         solver.setSolution(given)
     if watch is not None:
         _follow(solver, watch, unit)
-    solver.HandleKeyboardInterrupt = True
-    solver.run()
+    interrupted = _run(solver)
     info, found = solver.getInfo(), solver.getSolution()
     kinds = highspy.HighsModelStatus
     status = {
         kinds.kOptimal: "optimal", kinds.kInfeasible: "infeasible", kinds.kTimeLimit: "stopped",
         kinds.kInterrupt: "stopped",
     }.get(solver.getModelStatus(), solver.modelStatusToString(solver.getModelStatus()))  # fmt: skip
+    if interrupted and status != "optimal":
+        status = "interrupted"
     x = np.array(found.col_value) if found.value_valid else None
     whole = integral is not None and bool(integral.any())
     bound = float(info.mip_dual_bound if whole else info.objective_function_value)
     prices = np.array(found.row_dual) if found.dual_valid else np.zeros(0)
     return Answer(status, x, unit * bound, unit * prices, max(int(info.mip_node_count), 0))
+
+
+def _run(solver: Any) -> bool:
+    """Run to the end; whether Ctrl-C cut it short. A second Ctrl-C is raised at once."""
+    solver.HandleUserInterrupt = True
+    done, interrupted = threading.Event(), False
+
+    def work() -> None:
+        try:
+            solver.run()
+        finally:
+            done.set()
+
+    threading.Thread(target=work, daemon=True, name="mmdp-highs").start()
+    while not done.is_set():
+        try:
+            done.wait(0.1)
+        except KeyboardInterrupt:
+            if interrupted:
+                raise
+            interrupted = True
+            solver.cancelSolve()
+    return interrupted
 
 
 def _highs_model(
@@ -232,7 +261,14 @@ def _follow(solver: Any, watch: Watch, unit: float) -> None:
 
 def solve_relaxation(program: Program, time_limit: float | None) -> Answer:
     """The program without integrality, with the prices of its rows."""
-    return minimise(*program.rows(), time_limit=time_limit)
+    return interruptible(minimise(*program.rows(), time_limit=time_limit))
+
+
+def interruptible(answer: Answer) -> Answer:
+    """The answer, unless Ctrl-C came: raises KeyboardInterrupt then."""
+    if answer.status == "interrupted":
+        raise KeyboardInterrupt
+    return answer
 
 
 def multipliers(program: Program, answer: Answer, n_models: int, discount: float) -> Array:

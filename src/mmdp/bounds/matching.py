@@ -7,13 +7,14 @@ all rounds together are all pairs. Under a time limit only some rounds are playe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.bounds.lp import minimise
+from mmdp.bounds.lp import interruptible, minimise
 from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Pairs
@@ -45,56 +46,102 @@ class Matching(NamedTuple):
     """Disjoint pairs of models, and what was learnt while they were chosen."""
 
     pairs: Pairs
-    gain: float  # how much lower than the models' own optima their values are together
+    gain: Array  # of each: how much lower its value is than the own optima of its models
     tried: int  # pairs that were evaluated
     seconds: float  # that one of them took
 
 
-def match(
-    problem: Problem, horizon: int, kernel: Kernel, own: Array, *, deadline: float, seed: int = 0,
-    grid: Pairs = COARSE,
-) -> Matching:  # fmt: skip
-    """Pairs of large total gain among those that could be evaluated until the deadline.
+class Tournament:
+    """The pairs that were evaluated so far; ``play`` evaluates more.
 
     own (M,): the models' own optimal values times their weights.
     """
-    players = np.flatnonzero(problem.weights > 0)
-    if len(players) < 2:
-        return Matching(grid, 0.0, 0, 0.0)
-    tried: list[tuple[Ints, Ints, Array]] = []
-    started, size, count = clock(), FIRST, 0
-    for first, second in rounds(len(players), seed):
-        at = 0
-        while at < len(first) and (not tried or clock() + size * _each(started, count) < deadline):
-            part, began = slice(at, at + size), clock()
-            i, j = players[first[part]], players[second[part]]
-            value = kernel.pair_values(problem, horizon, grid._replace(first=i, second=j))
-            tried.append((i, j, own[i] + own[j] - value))
-            at, count = at + size, count + len(i)
-            if clock() - began < AT_ONCE:
-                size = min(2 * size, len(first))
-        if at < len(first):
-            break
-    seconds = _each(started, count)
-    i, j, gain = (np.concatenate(part) for part in zip(*tried, strict=True))
-    taken = _best_matching(i, j, gain, problem.n_models, max(deadline - clock(), 0.1))
-    # those that were left over, and models that never were tried, in any order
-    left = np.setdiff1d(players, np.concatenate([i[taken], j[taken]]))
-    rest = left[: len(left) // 2 * 2].reshape(-1, 2)
-    chosen = grid._replace(
-        first=np.concatenate([i[taken], rest[:, 0]]), second=np.concatenate([j[taken], rest[:, 1]])
-    )
-    return Matching(chosen, float(gain[taken].sum()), len(i), seconds)
+
+    def __init__(
+        self, problem: Problem, horizon: int, kernel: Kernel, own: Array, *, seed: int = 0,
+        grid: Pairs = COARSE,
+    ) -> None:  # fmt: skip
+        self.problem, self.horizon, self.kernel = problem, horizon, kernel
+        self.own, self.grid = own, grid
+        self.players = np.flatnonzero(problem.weights > 0)
+        self.started = clock()
+        self.count, self.seconds, self._size = 0, 0.0, FIRST
+        self._games: list[tuple[Ints, Ints, Array]] = []
+        self._round: tuple[Ints, Ints] = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._rounds = rounds(len(self.players), seed) if len(self.players) > 1 else iter(())
+
+    @property
+    def each(self) -> float:
+        """Seconds per pair so far."""
+        return self.seconds / max(self.count, 1)
+
+    def play(self, deadline: float, keep: float = 0.0, most: float = math.inf) -> bool:
+        """Evaluate pairs until the deadline, some at least; whether there is time for more.
+
+        ``keep``: as many pairs could be evaluated afterwards, unless they take half the time.
+        After ``most`` seconds it pauses.
+        """
+        began = clock()
+        while self._next_round():
+            kept = keep * self.each
+            needed = self._size * self.each
+            needed += kept if kept < 0.5 * (deadline - self.started) else 0.0
+            if self._games and clock() + needed > deadline:
+                return False
+            self._evaluate()
+            if clock() - began > most:
+                return True
+        return False
+
+    def _next_round(self) -> bool:
+        if not len(self._round[0]):
+            self._round = next(self._rounds, self._round)
+        return len(self._round[0]) > 0
+
+    def _evaluate(self) -> None:
+        """Some pairs of this round; twice as many next time if that was quick."""
+        began, (first, second) = clock(), self._round
+        i, j = self.players[first[: self._size]], self.players[second[: self._size]]
+        self._round = first[self._size :], second[self._size :]
+        value = self.kernel.pair_values(
+            self.problem, self.horizon, self.grid._replace(first=i, second=j)
+        )
+        self._games.append((i, j, self.own[i] + self.own[j] - value))
+        took = clock() - began
+        self.count, self.seconds = self.count + len(i), self.seconds + took
+        if took < AT_ONCE:
+            self._size = min(2 * self._size, max(len(first), FIRST))
+
+    def matching(self, seconds: float) -> Matching:
+        """Disjoint pairs of large total gain."""
+        if not self._games:
+            return Matching(self.grid, np.zeros(0), 0, 0.0)
+        i, j, gain = (np.concatenate(part) for part in zip(*self._games, strict=True))
+        taken = _best_matching(i, j, gain, self.problem.n_models, seconds)
+        # those that were left over, and models that never were tried, in any order
+        left = np.setdiff1d(self.players, np.concatenate([i[taken], j[taken]]))
+        rest = left[: len(left) // 2 * 2].reshape(-1, 2)
+        chosen = self.grid._replace(
+            first=np.concatenate([i[taken], rest[:, 0]]),
+            second=np.concatenate([j[taken], rest[:, 1]]),
+        )
+        gains = np.concatenate([gain[taken], np.zeros(len(rest))])
+        return Matching(chosen, gains, len(i), self.each)
 
 
-def _each(started: float, count: int) -> float:
-    """Seconds per pair so far."""
-    return (clock() - started) / max(count, 1)
+def match(
+    problem: Problem, horizon: int, kernel: Kernel, own: Array, *, deadline: float, seed: int = 0,
+) -> Matching:  # fmt: skip
+    """Pairs of large total gain among those that could be evaluated until the deadline."""
+    tournament = Tournament(problem, horizon, kernel, own, seed=seed)
+    tournament.play(deadline)
+    return tournament.matching(max(deadline - clock(), 0.1))
 
 
 def _best_matching(i: Ints, j: Ints, gain: Array, n: int, seconds: float) -> npt.NDArray[np.bool_]:
     """Which pairs: by integer programming if they are few and there is time, else greedily."""
-    chosen = _exact(i, j, gain, n, min(seconds, 5.0)) if len(i) <= EXACT_UP_TO else None
+    small = len(i) <= EXACT_UP_TO and seconds > 0
+    chosen = _exact(i, j, gain, n, min(max(seconds, 0.1), 5.0)) if small else None
     return _greedy(i, j, gain, n) if chosen is None else chosen
 
 
@@ -115,8 +162,8 @@ def _exact(i: Ints, j: Ints, gain: Array, n: int, seconds: float) -> npt.NDArray
         (np.ones(2 * len(i)), (np.concatenate([i, j]), np.concatenate([edges, edges]))),
         shape=(n, len(i)),
     ).tocsr()
-    found = minimise(
+    found = interruptible(minimise(
         -gain, rows, np.full(n, -np.inf), np.ones(n), np.ones(len(i)),
         integral=np.ones(len(i), dtype=bool), time_limit=seconds,
-    )  # fmt: skip
+    ))  # fmt: skip
     return None if found.x is None else found.x > 0.5

@@ -13,6 +13,9 @@ two models with a belief between them, which is at most the sum of theirs: pairs
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -21,6 +24,7 @@ from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Pairs, Reach
 
 Mask = npt.NDArray[np.bool_]
+QUICK = 0.1  # seconds; states whose reach is found at a time are doubled while it takes less
 EPS = float(np.finfo(np.float64).eps)
 
 
@@ -30,11 +34,41 @@ def open_actions(problem: Problem, horizon: int) -> Mask:
     return np.array(np.broadcast_to(problem.allowed, shape))
 
 
-def reach_bounds(problem: Problem, horizon: int, kernel: Kernel) -> Reach:
-    """L and B (T, S, M): least and largest P[m, s at t] over all policies, rounded outwards."""
-    lo, hi = kernel.reach(problem, horizon)
+class TooLong(Exception):
+    """The reach bounds would take longer than there is time."""
+
+
+def reach_bounds(
+    problem: Problem, horizon: int, kernel: Kernel, *, deadline: float = math.inf
+) -> Reach:
+    """L and B (T, S, M): least and largest P[m, s at t] over all policies, rounded outwards.
+
+    Raises TooLong as soon as it is clear that they cannot be had until the deadline.
+    """
+    if deadline == math.inf:
+        lo, hi = kernel.reach(problem, horizon)
+    else:
+        parts = list(_reach_of_some(problem, horizon, kernel, deadline))
+        lo, hi = (np.concatenate(x, axis=1) for x in zip(*parts, strict=True))
     slack = 4 * EPS * (horizon + 1) * (problem.n_states + 4)
     return Reach(lo * (1 - slack), hi * (1 + slack))
+
+
+def _reach_of_some(
+    problem: Problem, horizon: int, kernel: Kernel, deadline: float
+) -> Iterator[Reach]:
+    """The reach bounds of all states, of some at a time."""
+    started, done, size = clock(), 0, 1
+    while done < problem.n_states:
+        began = clock()
+        some = np.arange(done, min(done + size, problem.n_states))
+        yield kernel.reach(problem, horizon, some)
+        done += len(some)
+        each = (clock() - started) / done
+        if clock() + (problem.n_states - done) * each > deadline:
+            raise TooLong
+        if clock() - began < QUICK:
+            size *= 2
 
 
 class Relaxation:
@@ -47,7 +81,7 @@ class Relaxation:
 
     def __init__(
         self, problem: Problem, horizon: int, kernel: Kernel, pairs: Pairs | None = None, *,
-        reach: Reach | None = None,
+        reach: Reach | None = None, deadline: float = math.inf,
     ) -> None:  # fmt: skip
         self.problem, self.horizon, self.kernel = problem, horizon, kernel
         self.scale = problem.discount ** np.arange(horizon)
@@ -56,7 +90,7 @@ class Relaxation:
         self.reach_seconds = 0.0  # to find reach bounds if allowed actions vary with time
         self.group(pairs)
         if reach is None:
-            self.restrict(problem)
+            self.restrict(problem, deadline)
         else:
             self.reach = reach
 
@@ -65,11 +99,11 @@ class Relaxation:
         """(T, S, A) the allowed actions, as an array of its own."""
         return open_actions(self.problem, self.horizon)
 
-    def restrict(self, problem: Problem) -> None:
+    def restrict(self, problem: Problem, deadline: float = math.inf) -> None:
         """Other allowed actions, and the reach bounds that they give; multipliers stay valid."""
         started = clock()
         self.problem = problem
-        self.reach = reach_bounds(problem, self.horizon, self.kernel)
+        self.reach = reach_bounds(problem, self.horizon, self.kernel, deadline=deadline)
         steady = len(problem.p) == len(problem.allowed) == 1
         passes = self.horizon / 2 if steady else 1.0
         self.reach_seconds = passes * (clock() - started)

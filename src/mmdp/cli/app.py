@@ -20,6 +20,7 @@ from mmdp.cli import (
     domain,
     evaluate,
     fit,
+    frontier,
     info,
     methods,
     paper,
@@ -34,9 +35,9 @@ from mmdp.kernels.compiling import listening
 from mmdp.words import either
 
 COMMANDS = (  # as the help lists them
-    solve.solve, evaluate.evaluate, compare.compare, methods.methods, bound.bound, info.info,
-    domain.domain, fit.fit, report.report, plot.plot, paper.paper, doctor.doctor,
-    completion.completion,
+    solve.solve, evaluate.evaluate, compare.compare, methods.methods, bound.bound,
+    frontier.frontier, info.info, domain.domain, fit.fit, report.report, plot.plot, paper.paper,
+    doctor.doctor, completion.completion,
 )  # fmt: skip
 
 

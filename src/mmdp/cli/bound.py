@@ -12,12 +12,14 @@ from mmdp.cli import options
 from mmdp.cli.console import (
     Working,
     introduce,
+    named,
     show_facts,
     show_json,
 )
 from mmdp.cli.options import INTERRUPTED, Loading, command, option, takes
 from mmdp.cli.types import Name
 from mmdp.interrupts import Interrupts
+from mmdp.objective import Objective
 from mmdp.words import at_most_percent, clock, either, figures
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ KINDS = {"history": "every policy, also with memory", "markov": "every Markov po
 @command(
     "mmdp bound data/riverswim --horizon 50",
     "mmdp bound data/hiv -T 15 --method pairs --time-limit 60 --json",
+    "mmdp bound data/riverswim -T 50 --objective cvar:0.1",
 )
 @options.data
 @options.horizon
@@ -36,14 +39,15 @@ KINDS = {"history": "every policy, also with memory", "markov": "every Markov po
     "--method", "-m", type=Name("bound", BOUNDS), metavar="NAME", default="best",
     show_default=True, help=f"{either(BOUNDS)}.",
 )  # fmt: skip
+@options.objective
 @options.time_limit("Stop the search after S seconds; 10 by default.")
 @options.backend
 @options.as_json
 @options.split
 @takes(Loading)
 def bound(
-    data: Path, horizon: int | None, method: str, time_limit: float | None, backend: str,
-    as_json: bool, split: str, loading: Loading,
+    data: Path, horizon: int | None, method: str, objective: Objective,
+    time_limit: float | None, backend: str, as_json: bool, split: str, loading: Loading,
 ) -> int:  # fmt: skip
     """Prove how much a policy for DATA can be worth at most.
 
@@ -59,19 +63,20 @@ def bound(
     searching = f"bounding with {method}"
     with Working(searching, quiet=as_json) as working, Interrupts() as interrupts:
         found = mmdp.bound(
-            model, horizon, method, time_limit=time_limit, backend=backend,
-            callback=lambda p: working.say(f"{p.method}: at most {p.value:,.8g}"),
+            model, horizon, method, objective=objective, time_limit=time_limit, backend=backend,
+            callback=working.bounding,
         )  # fmt: skip
     steps = horizon if horizon is not None else model.horizon
     if as_json:
         show_json({
-            "data": data, "horizon": steps, "value": found.value, "bounds": found.bounds,
+            "data": data, "horizon": steps, "objective": str(objective),
+            "value": found.value, "bounds": found.bounds,
             "method": found.method, "incumbent": found.details.get("incumbent"),
             "seconds": found.seconds, "version": __version__,
         })  # fmt: skip
     else:
         introduce(data, model)
-        show_facts(f"upper bound, horizon {steps}", _facts(found))
+        show_facts(f"upper bound, horizon {steps}{named(objective)}", _facts(found))
     return INTERRUPTED if interrupts.seen else 0
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmdp._version import __version__
 from mmdp.cli import options
 from mmdp.cli.console import (
+    WIDTH,
     Working,
     complain,
     introduce,
+    named,
     show_json,
     show_table,
 )
@@ -32,8 +35,9 @@ from mmdp.cli.options import (
 from mmdp.cli.types import PATH, Names, OutFile
 from mmdp.errors import InputError
 from mmdp.interrupts import Interrupts
-from mmdp.methods.table import METHODS, able
-from mmdp.words import clock, counted, errors, figures
+from mmdp.methods.table import METHODS, able, maximises
+from mmdp.objective import Mean, Objective
+from mmdp.words import clock, counted, errors, figures, leading
 
 if TYPE_CHECKING:
     from mmdp import MMDP, Evaluation, Solution
@@ -61,16 +65,20 @@ Row = dict[str, Any]
 )  # fmt: skip
 @option("--test-data", type=PATH, metavar="DATA", help="Test models from another place.")
 @option("--out", "-o", type=OutFile(".csv"), metavar="FILE", help="Write the table: .csv.")
+@options.objective
 @options.episodes
 @takes(Running)
 @options.as_json
 @takes(Loading)
 def compare(
     data: Path, horizon: int | None, methods: Sequence[str], test: bool | None,
-    test_data: Path | None, out: Path | None, episodes: int | None, running: Running,
-    as_json: bool, loading: Loading,
+    test_data: Path | None, out: Path | None, objective: Objective, episodes: int | None,
+    running: Running, as_json: bool, loading: Loading,
 ) -> int:  # fmt: skip
     """Solve DATA with several methods, side by side.
+
+    With another --objective than the mean, the columns are about it. Methods that cannot maximise
+    it maximise the mean instead.
 
     The last row, oracle, solves each model on its own, as if one knew which model is true: no
     policy does better. Regret is the distance to it, on the test models if there are any.
@@ -85,8 +93,9 @@ def compare(
     tested = None
     if test_data is not None or test is not False:
         tested = _read_test(data, test_data, test is True, loading, quiet=as_json)
+    comparison = Comparison(train, tested, horizon, objective, running)
     with Working("comparing", quiet=as_json) as working, Interrupts() as interrupts:
-        rows = Comparison(train, tested, horizon, running).rows(chosen, working)
+        rows = comparison.rows(chosen, working)
     if interrupts.seen:
         complain(f"interrupted; {len(rows)} of {counted(len(chosen), 'method')} kept")
     if out is not None:
@@ -95,11 +104,15 @@ def compare(
         write_csv(pd.DataFrame(rows).drop(columns="status_text"), out)
     if as_json:
         count = None if tested is None else tested.n_models
-        document = {"data": data, "models": train.n_models, "test_models": count}
+        document: Row = {
+            "data": data, "objective": str(objective), "models": train.n_models,
+            "test_models": count, "ahead": comparison.ahead(rows),
+        }  # fmt: skip
         show_json({**document, "methods": rows, "version": __version__, "out": out})
     else:
         introduce(data, train)
-        _show(rows, tested)
+        _show(rows, tested, objective)
+        _say_who_is_ahead(comparison.ahead(rows))
         if out is not None:
             print(f"table written to {out}")
     return INTERRUPTED if interrupts.seen or rows[-1]["status"] == "INTERRUPTED" else 0
@@ -138,7 +151,21 @@ class Comparison:
     train: MMDP
     test: MMDP | None
     horizon: int | None
+    objective: Objective
     running: Running
+    evaluations: dict[str, Evaluation] = field(default_factory=dict)  # on the test models
+
+    def ahead(self, rows: Sequence[Row]) -> Row | None:
+        """Which policy beats the best one of the training models on the test models, if any."""
+        policies = [row for row in rows if row["method"] in self.evaluations]
+        if not policies or self.objective != Mean():
+            return None
+        first = max(policies, key=lambda row: row["train"])["method"]
+        best = max(policies, key=lambda row: row["test"])["method"]
+        difference, error = self.evaluations[best].lead(self.evaluations[first])
+        if not difference > 1e-9 * abs(self.evaluations[first].mean):
+            return None
+        return {"method": best, "of": first, "difference": difference, "stderr": error}
 
     def rows(self, methods: Sequence[Method], working: Working) -> list[Row]:
         """One row per method, until Ctrl-C."""
@@ -160,23 +187,25 @@ class Comparison:
 
         running = dataclasses.asdict(self.running)
         solution = mmdp.solve(
-            self.train, self.horizon, method, **running, callback=working.progress
+            self.train, self.horizon, method, **running, callback=working.progress,
+            objective=self.objective if maximises(method, self.objective) else "mean",
         )  # fmt: skip
         found = solution.evaluation
         row: Row = {
             "method": method.name, "horizon": solution.provenance.horizon,
-            "train": solution.value, "train_stderr": _stderr(found), "train_sd": found.sd,
+            "train": found.value(self.objective), "train_stderr": self._stderr(found),
+            "train_sd": found.sd,
             "regret": found.bayes_regret,
         }  # fmt: skip
         if self.test is not None:
             found = self._tested(method, solution, self.test)
             row |= {
-                "test": found.mean, "test_stderr": _stderr(found), "test_sd": found.sd,
-                "test_regret": found.bayes_regret,
+                "test": found.value(self.objective), "test_stderr": self._stderr(found),
+                "test_sd": found.sd, "test_regret": found.bayes_regret,
             }  # fmt: skip
         return row | {
             "iterations": solution.iterations, "seconds": solution.seconds,
-            "status": solution.status.name, "status_text": solution.status.value,
+            "status": solution.status.name, "status_text": solution.outcome,
         }  # fmt: skip
 
     def _tested(self, method: Method, solution: Solution, test: MMDP) -> Evaluation:
@@ -185,17 +214,18 @@ class Comparison:
         backend = self.running.backend
         if method.name == "oracle":
             return mmdp.solve(test, self.horizon, method, backend=backend).evaluation
-        return mmdp.evaluate(
+        found = self.evaluations[method.name] = mmdp.evaluate(
             solution, test, episodes=getattr(method, "episodes", None),
             seed=self.running.seed, backend=backend,
         )  # fmt: skip
+        return found
+
+    def _stderr(self, found: Evaluation) -> float | None:
+        """The error of a simulated mean; that of another objective is not known."""
+        return None if found.errors is None or self.objective != Mean() else found.stderr
 
 
-def _stderr(found: Evaluation) -> float | None:
-    return None if found.errors is None else found.stderr
-
-
-def _show(rows: Sequence[Mapping[str, Any]], test: MMDP | None) -> None:
+def _show(rows: Sequence[Mapping[str, Any]], test: MMDP | None, objective: Objective) -> None:
     simulated = any(row["train_stderr"] is not None for row in rows)
     keys = {"train": "train", "train_sd": "sd", "regret": "regret"}
     if test is not None:
@@ -209,9 +239,18 @@ def _show(rows: Sequence[Mapping[str, Any]], test: MMDP | None) -> None:
         columns.append(("iter.", [f"{row['iterations']:,}" for row in rows]))
     columns.append(("seconds", [clock(row["seconds"]) for row in rows]))
     models = counted(test.n_models, "test model") if test is not None else "no test models"
-    print(f"{models}, horizon {rows[0]['horizon']}")
+    print(f"{models}, horizon {rows[0]['horizon']}{named(objective)}")
     titles, cells = zip(*columns, strict=True)
     show_table(titles, list(zip(*cells, strict=True)))
     for row in rows:
         if row["status"] in ("TIME_LIMIT", "ITERATION_LIMIT", "INTERRUPTED"):
             print(f"{row['method']}: {row['status_text']}")
+
+
+def _say_who_is_ahead(ahead: Row | None) -> None:
+    if ahead is not None:
+        by = leading(ahead["difference"], ahead["stderr"])
+        first = f"{ahead['of']}, the best on the training models"
+        print(
+            textwrap.fill(f"on the test models {ahead['method']} is ahead of {first}, {by}", WIDTH)
+        )

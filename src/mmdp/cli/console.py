@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mmdp.objective import Mean, Objective
 from mmdp.words import at_most_percent, clipped, counted, figures
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from mmdp import MMDP, Progress
+    from mmdp.bounds.front import BoundProgress
 
 WIDTH = 80  # columns that every table fits
 SHOW_AFTER = 1.0  # seconds of work before the live line appears
@@ -103,6 +105,11 @@ def aligned(values: Mapping[str, float]) -> list[tuple[str, str]]:
     return [(name, number.rjust(width)) for name, number in zip(values, numbers, strict=True)]
 
 
+def named(objective: Objective) -> str:
+    """What a title adds if something else than the mean counts."""
+    return "" if objective == Mean() else f", {objective.name}"
+
+
 # ---------------------------------------------------------------- models
 def introduce(data: Path, model: MMDP) -> None:
     """Which models the figures below are about, and what had to be assumed."""
@@ -175,9 +182,19 @@ class Working:
         best, most = figures([progress.best, progress.bound], up=[1])
         done = f"iteration {progress.iteration}, value {best}"
         if math.isfinite(progress.bound):
-            gap = at_most_percent(progress.gap)
-            done = f"node {progress.nodes:,}, value {best}, at most {most}, gap {gap}"
+            node = f"node {progress.nodes:,}, " if progress.nodes else ""
+            done = f"{node}value {best}, at most {most}{_gap(progress.gap)}"
         self.say(f"{progress.method}: {done}, {progress.seconds:.0f} s")
+
+    def bounding(self, progress: BoundProgress) -> None:
+        """The callback for ``mmdp.bound``."""
+        most = figures([progress.value], up=[0])[0]
+        done = f"at most {most}{_gap(progress.gap)}"
+        self.say(f"{progress.method}: {done}, {progress.seconds:.0f} s")
+
+
+def _gap(gap: float) -> str:
+    return f", gap {at_most_percent(gap)}" if math.isfinite(gap) else ""
 
 
 class Steps:

@@ -12,6 +12,7 @@ from mmdp.cli import options
 from mmdp.cli.console import Working, aligned, introduce, show_facts, show_json
 from mmdp.cli.options import Loading, check_out, command, option, takes, write_csv
 from mmdp.cli.types import PATH, OutFile
+from mmdp.objective import Mean, Objective
 
 if TYPE_CHECKING:
     from mmdp import Evaluation
@@ -26,6 +27,7 @@ FIGURES = {
 @command(
     "mmdp evaluate policy.csv data/riverswim --split test",
     "mmdp evaluate policy.csv models.npz --json",
+    "mmdp evaluate policy.csv data/hiv --objective regret:worst",
     "mmdp evaluate policy.csv data/hiv --out per-model.csv",
 )
 @click.argument("policy", type=PATH, help="A policy file that mmdp solve wrote.")
@@ -33,13 +35,14 @@ FIGURES = {
 @option(
     "--out", "-o", type=OutFile(".csv"), metavar="FILE", help="Write one row per model: .csv."
 )  # fmt: skip
+@options.objective
 @options.backend
 @options.as_json
 @options.split
 @takes(Loading)
 def evaluate(
-    policy: Path, data: Path, out: Path | None, backend: str, as_json: bool, split: str,
-    loading: Loading,
+    policy: Path, data: Path, out: Path | None, objective: Objective, backend: str,
+    as_json: bool, split: str, loading: Loading,
 ) -> None:  # fmt: skip
     """Compute the return of POLICY on every model of DATA.
 
@@ -57,22 +60,25 @@ def evaluate(
     if out is not None:
         write_csv(found.to_frame(), out)
     if as_json:
-        show_json(_document(found, policy, data, split, out))
+        show_json(_document(found, policy, data, split, out, objective))
         return
     introduce(data, model)
     known = found.summary()
     facts = {title: known[key] for key, title in FIGURES.items() if key in known}
+    if objective != Mean():
+        facts = {objective.name: found.value(objective)} | facts
     show_facts(f"{policy}, horizon {followed.horizon}", aligned(facts))
     if out is not None:
         print(f"returns by model written to {out}")
 
 
 def _document(
-    found: Evaluation, policy: Path, data: Path, split: str, out: Path | None
+    found: Evaluation, policy: Path, data: Path, split: str, out: Path | None, objective: Objective
 ) -> dict[str, Any]:
     assert found.provenance is not None
     return {
         "policy": policy, "data": data, "split": split, "horizon": found.provenance.horizon,
+        "objective": str(objective), "value": found.value(objective),
         **found.summary(), "best": found.best, "models": found.model_labels,
         "weights": found.weights, "returns": found.returns, "regret": found.regret,
         "backend": found.provenance.backend, "version": __version__, "out": out,

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import click
 
 from mmdp.cli.console import Working
-from mmdp.cli.types import INPUT, PATH, Names, Numbers, OutFolder, Seconds, Shares, Words
+from mmdp.cli.types import (
+    INPUT,
+    PATH,
+    Goal,
+    Horizon,
+    Names,
+    Numbers,
+    OutFolder,
+    Seconds,
+    Shares,
+    Words,
+)
 from mmdp.errors import InputError
 from mmdp.methods.table import COMPARED, METHODS
 from mmdp.validate import check_seed
@@ -95,8 +106,8 @@ data = click.argument(
     ".transitions file, or - for standard input.",
 )
 horizon = option(
-    "--horizon", "-T", type=int, metavar="N",
-    help="Number of decisions. Models that vary with time have their own.",
+    "--horizon", "-T", type=Horizon(), metavar="N|inf",
+    help="Number of decisions, or inf. Models that vary with time have their own.",
 )  # fmt: skip
 split = option(
     "--split", type=Words("train", "test", "true"), default="train", show_default=True,
@@ -113,6 +124,12 @@ policy = option("--policy", type=PATH, metavar="FILE", help="A policy that mmdp 
 rivals = option(
     "--methods", type=Names("method", METHODS), metavar="A,B,...", default=",".join(COMPARED),
     show_default=True, help="Methods to compare; see mmdp methods.",
+)  # fmt: skip
+objective = option(
+    "--objective", type=Goal(), metavar="NAME", default="mean", show_default=True,
+    heading=DECIDING,
+    help="What counts over the models: mean, cvar:0.1 (the worst tenth), var:0.1, evar:0.1, "
+    "entropic:0.01, worst, mean-cvar:0.1:0.5, or regret: and one of these.",
 )  # fmt: skip
 episodes = option(
     "--episodes", type=int, metavar="N", heading=DECIDING,
@@ -212,6 +229,18 @@ class Loading:
         return None
 
 
+def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """``name=value`` options as a mapping."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value) or name in found:
+            what = "is named twice" if name in found else "is no NAME=ACTION"
+            raise InputError(f"{param.opts[0]} {text!r} {what}; e.g. 'never treat=wait'")
+        found[name] = value
+    return found
+
+
 @dataclass(frozen=True)
 class Willingness:
     """Cost and effect apart, for the pages and pictures of willingness to pay."""
@@ -223,6 +252,21 @@ class Willingness:
     thresholds: Annotated[list[float] | None, option(
         "--thresholds", type=Numbers(), help="Values of one unit of effect to try.",
     )]  # fmt: skip
+    compare: Annotated[dict[str, str], option(
+        "--compare", multiple=True, metavar="NAME=ACTION", callback=_pairs,
+        help="A strategy to put beside it: an action at all times, or a policy's file.",
+    )]  # fmt: skip
+    effect_rate: Annotated[float | None, option(
+        "--effect-rate", type=float, metavar="R",
+        help="Discount rate of effects per step, such as 0.035. [default: as the models']",
+    )]  # fmt: skip
+    cost_rate: Annotated[float | None, option(
+        "--cost-rate", type=float, metavar="R", help="Discount rate of costs per step.",
+    )]  # fmt: skip
+    within_cycle: Annotated[str, option(
+        "--within-cycle", type=Words("none", "half-cycle", "simpson"), default="none",
+        show_default=True, help="Weights of the times; n cycles need a horizon of n + 1.",
+    )]  # fmt: skip
 
     def options(self, model: MMDP) -> dict[str, Any]:
         """The arguments of :func:`mmdp.report.write` and ``draw``."""
@@ -230,10 +274,21 @@ class Willingness:
 
         if (self.effects is None) != (self.thresholds is None):
             raise InputError("--effects and --thresholds belong together; give both or none")
+        counting = mmdp.measures.Counting(self.effect_rate, self.cost_rate, self.within_cycle)  # type: ignore[arg-type]
         if self.effects is None:
+            if self.compare or counting != mmdp.measures.Counting():
+                raise InputError("this option is about costs and effects; give --effects too")
             return {}
         worth, price = mmdp.report.read_effects(self.effects, model)
-        return {"effects": worth, "costs": price, "thresholds": self.thresholds}
+        beside = {
+            name: mmdp.load_policy(rule, model)
+            if rule not in model.action_labels and Path(rule).is_file() else rule
+            for name, rule in self.compare.items()
+        }  # fmt: skip
+        return {
+            "effects": worth, "costs": price, "thresholds": self.thresholds,
+            "comparators": beside, "counting": counting,
+        }  # fmt: skip
 
 
 def build_method(name: str, options: Mapping[str, Any]) -> Method:

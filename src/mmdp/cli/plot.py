@@ -11,6 +11,7 @@ from mmdp.cli import options
 from mmdp.cli.console import Working
 from mmdp.cli.options import Loading, Willingness, command, option, takes
 from mmdp.cli.types import PATH, refuse_name
+from mmdp.methods.table import markov_policy
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -38,8 +39,8 @@ def plot(
 ) -> None:  # fmt: skip
     """Draw one of the report's pictures as PNG or SVG.
 
-    KIND is policy, methods, returns, regret, weights, trace, information, enough or
-    willingness.
+    KIND is policy, methods, returns, regret, weights, trace, information, memory, enough,
+    willingness or loss.
     """
     import mmdp
 
@@ -47,7 +48,9 @@ def plot(
         refuse_name("picture", kind, mmdp.report.PICTURES)
     with Working(f"drawing {kind}") as working:
         model = loading.read(data, quiet=True)
-        given = None if policy is None else mmdp.load_policy(policy, model)
+        given = None
+        if policy is not None:
+            given = markov_policy(mmdp.load_policy(policy, model), "a picture shows")
         mmdp.report.draw(
             kind, model, out, horizon=horizon if given is None else given.horizon, policy=given,
             methods=methods, seed=seed, say=working.say, **willingness.options(model),

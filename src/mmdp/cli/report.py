@@ -10,6 +10,8 @@ from mmdp.cli.console import Working, complain
 from mmdp.cli.options import Loading, Willingness, command, option, takes
 from mmdp.cli.types import PATH, Seconds
 from mmdp.errors import InputError
+from mmdp.interrupts import unanswered
+from mmdp.methods.table import markov_policy
 
 
 @command(
@@ -17,6 +19,7 @@ from mmdp.errors import InputError
     "mmdp report models --policy policy.csv --out report.html",
     "mmdp report data/hiv -T 15 --certify 10 --information",
     "mmdp report models -T 15 --effects effects.csv --thresholds 0,20000,50000",
+    "mmdp report models -T 15 --effects effects.csv --thresholds 20000 --compare never=wait",
 )
 @options.data
 @options.horizon
@@ -29,25 +32,31 @@ from mmdp.errors import InputError
 @option("--certify", type=Seconds(), help="Spend S seconds on a proof of how good the policy is.")
 @option("--information", is_flag=True, help="Add the value of knowing each parameter.")
 @option("--enough", is_flag=True, help="Check whether there are enough models (solves many times).")
+@option(
+    "--memory", type=int, metavar="N", default=0,
+    help="Add what a policy with up to N nodes of memory gains, and its flow chart.",
+)  # fmt: skip
 @takes(Willingness)
 @options.seed()
 @takes(Loading)
 def report(
     data: Path, horizon: int | None, policy: Path | None, out: Path, methods: Sequence[str],
-    certify: float | None, information: bool, enough: bool, willingness: Willingness, seed: int,
-    loading: Loading,
+    certify: float | None, information: bool, enough: bool, memory: int,
+    willingness: Willingness, seed: int, loading: Loading,
 ) -> None:  # fmt: skip
     """Write a page that explains a policy, its risks and rivals.
 
     The page is a single HTML file and needs no network. With --policy it is about that policy
     and its horizon, and shows what mmdp solve --certify has proven about it; otherwise CADP
-    computes one.
+    computes one. After Ctrl-C nothing is written, and the exit status is 130.
     """
     import mmdp
 
-    with Working(f"reading {data}") as working:
+    with Working(f"reading {data}") as working, unanswered():
         model = loading.read(data, quiet=True)
-        given = None if policy is None else mmdp.load_policy(policy, model)
+        given = None
+        if policy is not None:
+            given = markov_policy(mmdp.load_policy(policy, model), "a report shows")
         steps = horizon if given is None or horizon is not None else given.horizon
         test = loading.read_test(data, quiet=True)
         proof, notes = None, []
@@ -57,6 +66,8 @@ def report(
         elif policy is not None:
             try:
                 proof = mmdp.io.load_certificate(policy, model)
+                if proof is not None and proof.objective != mmdp.Mean():
+                    raise InputError(f"what is proven is about {proof.objective}, not the mean")
             except InputError as error:  # the page is about the policy all the same
                 notes = [f"no proof is shown: {error.problem}; --certify 10 proves it again"]
                 complain(f"note: {notes[0]}")
@@ -64,7 +75,7 @@ def report(
             model, out, horizon=steps, policy=given, test=test, methods=methods, bound=proof,
             seed=seed, unseen=mmdp.report.read_unseen(data), notes=notes,
             information=True if information else None, say=working.say,
-            enough=True if enough else None, resamples=20 if enough else None,
+            memory=memory, enough=True if enough else None, resamples=20 if enough else None,
             **willingness.options(model),
         )  # fmt: skip
     print(f"report written to {out}")

@@ -30,18 +30,30 @@ from mmdp.cli.options import (
     option,
     takes,
 )
-from mmdp.cli.types import Count, Name, OutFile, Seconds
+from mmdp.cli.types import PATH, Count, Name, OutFile, Seconds
 from mmdp.errors import InputError
 from mmdp.interrupts import Interrupts
-from mmdp.methods.table import METHODS, able, check_gives_table
+from mmdp.methods.table import (
+    METHODS,
+    able,
+    check_gives_table,
+    check_maximises,
+    markov_policy,
+)
+from mmdp.objective import Mean, Objective
+from mmdp.policy import KINDS, Memory, StationaryPolicy, Tied
+from mmdp.solution import POLICIES
 from mmdp.words import at_most_percent, clock, counted, either, errors, figures
 
 if TYPE_CHECKING:
     from mmdp import MMDP, MarkovPolicy, Solution
     from mmdp.methods import Method
+    from mmdp.policy import PolicyKind
 
+BY_NAME = [name for name in KINDS if name != "fixed"]
 STARTS = ("wsu", "mvp", "random", "uniform", "mirror", "gradient")
 PREVIEW_ROWS = 6
+MOST_STATES = 30  # of a stationary policy that is shown as a table
 PROVEN = 1e-8  # a relative gap this small is not worth a word
 
 
@@ -85,7 +97,45 @@ class Deciding:
                 f"--init {self.init}: no start and no file has this name; "
                 f"choose {either([*STARTS, 'a policy file'])}"
             )
-        return self.build(init=mmdp.load_policy(self.init, model))
+        given = markov_policy(mmdp.load_policy(self.init, model), "--init starts from")
+        return self.build(init=given)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a decision may depend on; None if not given."""
+
+    policy: Annotated[str | None, option(
+        "--policy", type=Name("kind of policy", BY_NAME), metavar="KIND", heading=DECIDING,
+        help=f"What a decision may depend on: {either(BY_NAME)}.",
+    )]  # fmt: skip
+    groups: Annotated[Path | None, option(
+        "--groups", type=PATH, metavar="FILE", heading=DECIDING,
+        help="The same action in all states of a group: a CSV with state,group.",
+    )]  # fmt: skip
+    monotone: Annotated[bool, option(
+        "--monotone", is_flag=True, heading=DECIDING,
+        help="Never a lower action in a higher state, in the order of the data.",
+    )]  # fmt: skip
+    memory: Annotated[int | None, option(
+        "--memory", type=int, metavar="N", heading=DECIDING,
+        help="Let the policy remember: a flow chart of at most N nodes.",
+    )]  # fmt: skip
+
+    def build(self) -> PolicyKind | str | None:
+        """The argument ``policy`` of :func:`mmdp.solve`."""
+        implied = {
+            "tied": self.groups is not None, "monotone": self.monotone,
+            "memory": self.memory is not None, self.policy or "": self.policy is not None,
+        }  # fmt: skip
+        names = [name for name, given in implied.items() if given]
+        if len(names) > 1:
+            raise InputError(f"a policy is of one kind, not {either(names, ' and ')}")
+        if names == ["tied"] and self.groups is None:
+            raise InputError("a tied policy needs groups; give them with --groups FILE")
+        if self.memory is not None:
+            return Memory(self.memory)
+        return Tied(self.groups) if self.groups is not None else next(iter(names), None)
 
 
 @command(
@@ -93,7 +143,11 @@ class Deciding:
     "mmdp solve models.npz -T 20 --starts 16 --seed 1 --time-limit 60",
     "mmdp solve data/hiv -T 15 --method gradient --json",
     "mmdp solve data/riverswim -T 50 --certify 30",
+    "mmdp solve data/riverswim -T 50 --objective cvar:0.1 --certify 10",
     "mmdp solve data/hiv -T 5 --method exact --time-limit 60",
+    "mmdp solve data/riverswim -T 50 --memory 3 --out chart.csv",
+    "mmdp solve data/riverswim --horizon inf --out rule.csv",
+    "mmdp solve data/hiv -T 15 --groups groups.csv",
 )
 @options.data
 @options.horizon
@@ -106,21 +160,24 @@ class Deciding:
     help="Spend S more seconds, compiling apart, on a proof of how much better any policy "
     "without memory could be.",
 )  # fmt: skip
+@options.objective
 @takes(Deciding)
+@takes(Kind)
 @takes(Running)
 @options.as_json
 @option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @options.split
 @takes(Loading)
 def solve(
-    data: Path, horizon: int | None, out: Path | None, certify: float | None, deciding: Deciding,
-    running: Running, as_json: bool, quiet: bool, split: str, loading: Loading,
+    data: Path, horizon: float | None, out: Path | None, certify: float | None,
+    objective: Objective, deciding: Deciding, kind: Kind, running: Running, as_json: bool,
+    quiet: bool, split: str, loading: Loading,
 ) -> int:  # fmt: skip
     """Compute one policy for all models of DATA.
 
     The policy says which action to take at each time in each state, so that the return is high
-    on average over the models. The default method, CADP, improves a policy until no change of a
-    single action helps.
+    on average over the models, or by another --objective. The default method, CADP, improves a
+    policy until no change of a single action helps.
 
     Ctrl-C and --time-limit give the best policy so far and say so; after Ctrl-C the exit status
     is 130.
@@ -128,7 +185,9 @@ def solve(
     import mmdp
 
     deciding.build()  # wrong options are reported before anything is read
+    policy = kind.build()
     chosen = METHODS[deciding.method]
+    check_maximises(chosen, objective)
     check_out(out, data, deciding.init)
     if out is not None:
         check_gives_table(chosen, "a policy file holds", "leave out --out")
@@ -141,8 +200,8 @@ def solve(
     solving = f"solving with {deciding.method}"
     with Working(solving, quiet=silent) as working, Interrupts() as interrupts:
         solution = mmdp.solve(
-            model, horizon, method, **dataclasses.asdict(running), certify=certify or False,
-            callback=working.progress,
+            model, horizon, method, objective=objective, policy=policy,
+            **dataclasses.asdict(running), certify=certify or False, callback=working.progress,
         )  # fmt: skip
     if out is not None:
         mmdp.save_policy(solution, out)
@@ -163,22 +222,26 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
         options["init"] = init
     told = {
         "data": data, "method": solution.method, "horizon": source.horizon,
-        "value": solution.value, "stderr": found.stderr, "sd": found.sd, "worst": found.worst,
+        "kind": source.policy.name, "price": solution.price,
+        "objective": str(solution.objective), "value": solution.value, "mean": found.mean,
+        "stderr": found.stderr, "sd": found.sd, "worst": found.worst,
         "cvar10": found.cvar(0.1),
         "bound": solution.bound, "gap": solution.gap,
         "bound_method": None if proven is None else proven.method,
         "bounds": None if proven is None else proven.bounds,
         "status": solution.status.name,
-        "status_text": solution.status.value, "iterations": solution.iterations,
+        "status_text": solution.outcome, "iterations": solution.iterations,
         "seconds": solution.seconds,
         "bound_seconds": None if proven is None else proven.seconds,
         "options": options, "seed": source.seed,
         "backend": source.backend, "version": source.version, "trace": solution.trace,
         "out": out,
     }  # fmt: skip
-    if out is None and isinstance(solution.policy, mmdp.MarkovPolicy):
+    if out is None and isinstance(solution.policy, (mmdp.MarkovPolicy, mmdp.StationaryPolicy)):
         kind = "actions" if solution.policy.deterministic else "probabilities"
         told["policy"] = {kind: solution.policy.table}
+    if out is None and isinstance(solution.policy, mmdp.MemoryPolicy):
+        told["policy"] = solution.policy.controller._asdict()
     return told
 
 
@@ -187,7 +250,7 @@ def proof(solution: Solution) -> str:
     assert solution.certificate is not None
     assert solution.gap is not None
     value, most = figures([solution.value, solution.bound], up=[1])
-    policy = "policy" if solution.certificate.bounds == "history" else "Markov policy"
+    policy = POLICIES[solution.certificate.bounds]
     if solution.status.name == "OPTIMAL":
         rest = f" by more than {at_most_percent(solution.gap)}" if solution.gap > PROVEN else ""
         return f"value {value}, proven optimal: no {policy} is better{rest}"
@@ -198,8 +261,10 @@ def proof(solution: Solution) -> str:
 
 
 def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
+    import mmdp
+
     introduce(data, model)
-    show_facts(f"{solution.method}, horizon {solution.provenance.horizon}", _facts(solution))
+    show_facts(solution.title, _facts(solution))
     if solution.certificate is not None:
         print(textwrap.fill(proof(solution), WIDTH))
     if out is not None:
@@ -214,31 +279,50 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
     elif solution.evaluation.errors is not None:
         episodes = counted(solution.evaluation.details["episodes"], "episode")
         print(f"simulated, {episodes} per model; a policy with memory has no table of actions")
+    elif isinstance(solution.policy, mmdp.MemoryPolicy):
+        print(f"\n{solution.policy.flow_chart().words}")
     else:
         show_policy(solution.policy, model)
 
 
 def _facts(solution: Solution) -> list[tuple[str, str]]:
     found = solution.evaluation
+    mean = {} if solution.objective == Mean() else {"mean": found.mean}
     facts = aligned({
-        "value": solution.value, "sd": found.sd, "worst": found.worst, "CVaR 10%": found.cvar(0.1),
+        "value": solution.value, **mean, "sd": found.sd, "worst": found.worst,
+        "CVaR 10%": found.cvar(0.1),
     })  # fmt: skip
-    if found.errors is not None:
+    if found.errors is not None and not mean:
         facts[0] = ("value", f"{facts[0][1]} ± {errors([found.stderr])[0]}")
     facts += [
-        ("status", f"{solution.status.name}: {solution.status.value}"),
-        ("iterations", f"{solution.iterations:,}"),
+        ("status", f"{solution.status.name}: {solution.outcome}"),
+        ("iterations", f"{solution.iterations:,}{_starts(solution)}"),
         ("seconds", f"{clock(solution.seconds)} ({solution.provenance.backend})"),
     ]
+    if solution.price is not None:
+        facts.insert(1, ("price", solution.price_told))
+    if solution.memory_told:
+        facts.append(("memory", f"{solution.memory_told}; try --memory 3"))
     proven = solution.certificate
     if proven is not None:
         facts.append(("proof", f"by {proven.method}, {clock(proven.seconds)} of these seconds"))
     return facts
 
 
-def show_policy(policy: MarkovPolicy, model: MMDP) -> None:
+def _starts(solution: Solution) -> str:
+    starts = solution.details.get("starts", [])
+    return f", best of {counted(len(starts), 'start')}" if len(starts) > 1 else ""
+
+
+def show_policy(policy: MarkovPolicy | StationaryPolicy, model: MMDP) -> None:
     """The policy as a small table, equal times together; or a hint if it is large."""
     labels, names = model.action_labels, model.state_labels
+    if isinstance(policy, StationaryPolicy) and policy.n_states <= MOST_STATES:
+        print("\npolicy: action by state" + ("" if policy.deterministic else ", most probable"))
+        actions = [labels[a] for a in policy.actions]
+        show_table(("state", "action"), list(zip(names, actions, strict=True)), left=2)
+        return
+    policy = policy.row if isinstance(policy, StationaryPolicy) else policy
     widest = max(map(len, labels))
     if len("time 000-000") + sum(max(len(name), widest) + 2 for name in names) > WIDTH:
         print(

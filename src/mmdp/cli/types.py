@@ -6,6 +6,7 @@ An option that could not be used is refused when it is read, before any work.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +16,7 @@ from click.shell_completion import CompletionItem
 
 from mmdp.cli.standard_input import read_standard_input
 from mmdp.errors import InputError
+from mmdp.objective import KINDS, as_objective
 from mmdp.words import either
 
 
@@ -70,6 +72,16 @@ def refuse_name(what: str, name: str, known: Iterable[str]) -> NoReturn:
     raise InputError(f"no {what} is called {name!r}; {hint}")
 
 
+class Goal(Words):
+    """An objective, such as ``cvar:0.1``."""
+
+    def __init__(self) -> None:
+        super().__init__(*KINDS, "regret")
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return as_objective(value)
+
+
 class Count(click.ParamType[int | str]):
     """A number, or ``auto``."""
 
@@ -82,6 +94,20 @@ class Count(click.ParamType[int | str]):
             return int(value)
         except ValueError:
             self.fail(f"{value!r} is neither a whole number nor auto", param, ctx)
+
+
+class Horizon(click.ParamType[float]):
+    """A number of decisions, or ``inf`` if there is no last one."""
+
+    name = "n"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        if str(value) in ("inf", "infinite"):
+            return math.inf
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a whole number nor inf", param, ctx)
 
 
 class Seconds(click.ParamType[float]):

@@ -10,6 +10,9 @@ the four from a log of the true model.
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
@@ -24,7 +27,6 @@ from mmdp.domains._common import (
 )
 from mmdp.domains._log import Log, read_log
 from mmdp.domains._population_posterior import sample_posterior
-from mmdp.kernels.cpu.threads import Team, default_threads
 from mmdp.model import MMDP
 
 CAPACITY = 50
@@ -190,7 +192,8 @@ def exponential_kernel(rates: Array) -> Array:
         _cut(rows)
         result[s, :, :, models] = rows
 
-    Team.of(default_threads()).each(fill, pieces)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(fill, pieces))
     return np.moveaxis(result, -1, 0)
 
 

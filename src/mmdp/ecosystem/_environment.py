@@ -1,4 +1,4 @@
-"""The Gymnasium environment of one model; usable only if Gymnasium is installed."""
+"""The Gymnasium environments of one model and of all; usable only if Gymnasium is installed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ except ImportError:  # to_gymnasium() says what to install; the module can still
     gymnasium = None  # type: ignore[assignment]
 
 Env: Any = object if gymnasium is None else gymnasium.Env
+VectorEnv: Any = object if gymnasium is None else gymnasium.vector.VectorEnv
+AUTORESET = None if gymnasium is None else gymnasium.vector.AutoresetMode.NEXT_STEP
 
 
 class ModelEnv(Env):  # type: ignore[misc]
@@ -76,3 +78,98 @@ class ModelEnv(Env):  # type: ignore[misc]
     def _info(self) -> dict[str, Any]:
         mask = self.model.allowed[self._state].astype(np.int8)
         return {"time": self._time, "action_mask": mask}
+
+
+class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
+    """See :func:`mmdp.ecosystem.to_gymnasium_vector`."""
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AUTORESET}  # noqa: RUF012
+
+    def __init__(
+        self, model: MMDP, num_envs: int | None, horizon: int | None, seed: int | None
+    ) -> None:
+        self.model, self.horizon = model, horizon
+        self.num_envs = num_envs or model.n_models
+        self.single_observation_space = gymnasium.spaces.Discrete(model.n_states)
+        self.single_action_space = gymnasium.spaces.Discrete(model.n_actions)
+        batched = gymnasium.vector.utils.batch_space
+        self.observation_space = batched(self.single_observation_space, self.num_envs)
+        self.action_space = batched(self.single_action_space, self.num_envs)
+        self._seed, self._stand_in = seed, stand_in(model)
+        self._draws_models = num_envs is not None
+        self._longest = int(np.diff(model.problem.indptr).max())
+        self._models = np.arange(self.num_envs) % model.n_models
+        self._states = np.zeros(self.num_envs, np.int64)
+        self._times = np.zeros(self.num_envs, np.int64)
+        self._ended = np.zeros(self.num_envs, bool)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in every environment."""
+        if seed is None and self._seed is not None:
+            seed, self._seed = self._seed, None  # the first reset only
+        super().reset(seed=seed)
+        self._begin(np.ones(self.num_envs, bool))
+        return self._states.copy(), self._info()
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take an action in each; one that has ended begins again instead, and earns nothing."""
+        begins, was = self._ended, self._states
+        taken = self._stand_in[was, np.asarray(actions)]
+        after, rewards, ended = self._transitions(taken)
+        self._times += 1
+        truncated = np.zeros(self.num_envs, bool)
+        if self.horizon is not None:
+            truncated = ~ended & (self._times >= self.horizon) & ~begins
+            terminal = self.model.problem.terminal[after, self._models]
+            rewards = rewards + truncated * self.model.discount * terminal
+        terminated = ended & ~begins
+        self._states, self._ended = after, terminated | truncated
+        self._begin(begins)
+        info = self._info() | {"taken": taken, "_taken": ~begins}
+        return self._states.copy(), np.where(begins, 0.0, rewards), terminated, truncated, info
+
+    def _begin(self, which: Any) -> None:
+        """New episodes in some of the environments."""
+        count = int(which.sum())
+        if self._draws_models:
+            self._models[which] = self._drawn(np.tile(self.model.weights, (count, 1)))
+        self._states[which] = self._drawn(np.tile(self.model.initial, (count, 1)))
+        self._times[which] = 0
+        self._ended = self._ended & ~which
+
+    def _transitions(self, actions: Any) -> tuple[Any, Any, Any]:
+        """(next states, rewards, whether the model ends there for lack of transitions)."""
+        x, per_next, m = self.model.problem, self.model.pattern_rewards, self._models
+        row = self._states * self.model.n_actions + actions
+        start, stop = x.indptr[row], x.indptr[row + 1]
+        entry = start[:, None] + np.arange(self._longest)
+        inside = entry < stop[:, None]
+        entry = np.where(inside, entry, 0)
+        p = np.where(inside, x.p[self._step_of(x.p)[:, None], entry, m[:, None]], 0.0)
+        ended: Any = ~p.any(axis=1)
+        chosen = start + self._drawn(np.where(ended[:, None], 1.0, p)) * ~ended
+        after = np.where(ended, self._states, x.indices[chosen * ~ended])
+        rewards = x.r[self._step_of(x.r), self._states, actions, m]
+        if per_next is not None:
+            own = per_next[self._step_of(per_next), chosen * ~ended, m]
+            rewards = np.where(ended, rewards, own)
+        return after.astype(np.int64), rewards, ended
+
+    def _step_of(self, array: Any) -> Any:
+        """Where each environment is on the array's time axis, which may have length 1."""
+        return np.minimum(self._times, len(array) - 1)
+
+    def _drawn(self, p: Any) -> Any:
+        """One draw from each row of probabilities."""
+        totals = np.cumsum(p, axis=1)
+        places = (totals <= self.np_random.random((len(p), 1)) * totals[:, -1:]).sum(axis=1)
+        last = p.shape[1] - 1 - (p[:, ::-1] > 0).argmax(axis=1)
+        return np.minimum(places, last)
+
+    def _info(self) -> dict[str, Any]:
+        everyone = np.ones(self.num_envs, bool)
+        mask = self.model.allowed[self._states].astype(np.int8)
+        found = {"time": self._times.copy(), "model": self._models.copy(), "action_mask": mask}
+        return found | {f"_{key}": everyone for key in found}

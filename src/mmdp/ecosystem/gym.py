@@ -42,12 +42,46 @@ def to_gymnasium(
     _gymnasium()
     from mmdp.ecosystem._environment import ModelEnv
 
-    number = check_model(model, m)
-    if horizon is not None:
-        check_count(horizon, "horizon")
-        if model.horizon is not None and horizon > model.horizon:
-            raise InputError(f"the model varies over {model.horizon} steps; horizon is {horizon}")
-    return ModelEnv(model, number, model.horizon if horizon is None else horizon, seed)
+    return ModelEnv(model, check_model(model, m), _steps(model, horizon), seed)
+
+
+def to_gymnasium_vector(
+    model: MMDP,
+    num_envs: int | None = None,
+    horizon: int | None = None,
+    seed: int | None = 0,
+) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """All models as one Gymnasium vector environment; needs ``mmdp[gym]``.
+
+    One environment per model, in their order. Or ``num_envs`` of them, each of which draws its
+    model by weight whenever an episode begins: a policy that is trained there maximises the mean
+    over the models. All of them move at once in numpy. An episode is that of
+    :func:`to_gymnasium`; after its end the next step begins another one (Gymnasium's next-step
+    autoreset). ``info["model"]`` has the number of each model, which a policy should not see.
+
+    With Gymnasium installed::
+
+        train, _ = mmdp.domains.riverswim(seed=0)
+        envs = mmdp.ecosystem.to_gymnasium_vector(train, horizon=50)
+        states, info = envs.reset()
+        states, rewards, terminated, truncated, info = envs.step(envs.action_space.sample())
+    """
+    _gymnasium()
+    from mmdp.ecosystem._environment import ModelsVectorEnv
+
+    if num_envs is not None:
+        check_count(num_envs, "num_envs")
+    return ModelsVectorEnv(model, num_envs, _steps(model, horizon), seed)
+
+
+def _steps(model: MMDP, horizon: int | None) -> int | None:
+    """Steps of an episode; None if it never ends."""
+    if horizon is None:
+        return model.horizon
+    check_count(horizon, "horizon")
+    if model.horizon is not None and horizon > model.horizon:
+        raise InputError(f"the model varies over {model.horizon} steps; horizon is {horizon}")
+    return horizon
 
 
 def from_gymnasium(

@@ -14,7 +14,8 @@ import numpy as np
 
 from mmdp.errors import InputError, Remedy
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
+from mmdp.objective import Custom, as_objective
+from mmdp.policy import PolicyTable
 from mmdp.solution import Bound, Solution
 
 FORMAT = "mmdp-certificate-1"
@@ -25,11 +26,15 @@ def as_document(given: Any) -> dict[str, Any] | None:
     """The certificate of a solution in JSON's types; None if there is none."""
     if not isinstance(given, Solution) or given.certificate is None or not given.certificate.model:
         return None
+    if given.objective.kind == Custom.kind:  # a function is in no file
+        return None
     proven, source = given.certificate, given.provenance
     return {
-        "format": FORMAT, "objective": "mean", "value": given.value, "bound": proven.value,
-        "bounds": proven.bounds, "method": proven.method, "seconds": proven.seconds,
-        "horizon": source.horizon, "models": proven.model, "policy": _digest(given.policy),
+        "format": FORMAT, "objective": str(given.objective), "value": given.value,
+        "bound": proven.value, "bounds": proven.bounds, "method": proven.method,
+        "seconds": proven.seconds, "models": proven.model,
+        "horizon": None if source.policy.endless else source.horizon,
+        "policy": _digest(given.policy),
         "solution": {
             "method": source.method, "options": _plain(source.options), "seed": source.seed,
             "backend": source.backend, "version": source.version, "seconds": source.seconds,
@@ -38,17 +43,17 @@ def as_document(given: Any) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def from_document(stored: Any, policy: MarkovPolicy, model: MMDP) -> Bound:
+def from_document(stored: Any, policy: PolicyTable, model: MMDP) -> Bound:
     """The proven bound; refused if it is about another policy or other models."""
     try:
-        if stored["format"] != FORMAT or stored["objective"] != "mean":
+        if stored["format"] != FORMAT:
             raise ValueError
         bound, value = float(stored["bound"]), float(stored["value"])
-        if not (math.isfinite(bound) and stored["bounds"] in ("markov", "history")):
+        if not (math.isfinite(bound) and stored["bounds"] in ("markov", "history", "stationary")):
             raise ValueError
         found = Bound(
             bound, str(stored["method"]), stored["bounds"], seconds=float(stored["seconds"]),
-            model=str(stored["models"]),
+            model=str(stored["models"]), objective=as_objective(str(stored["objective"])),
             details={"value": value, "solution": dict(stored["solution"])},
         )  # fmt: skip
         about = stored["policy"]
@@ -61,7 +66,7 @@ def from_document(stored: Any, policy: MarkovPolicy, model: MMDP) -> Bound:
     return found
 
 
-def _digest(policy: MarkovPolicy) -> str:
+def _digest(policy: PolicyTable) -> str:
     """A digest of what a policy does: a table of actions, or of probabilities."""
     table = np.ascontiguousarray(policy.table)
     return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()

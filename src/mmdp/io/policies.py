@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from mmdp.errors import InputError
@@ -20,22 +22,25 @@ from mmdp.io.reading import Source, header, is_number, numbers, read_csv
 from mmdp.io.writing import PathLike, Writer, reason, write_all
 from mmdp.methods.table import markov_policy
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import MarkovPolicy, MemoryPolicy, PolicyTable, StationaryPolicy
+from mmdp.policy.memory import moves_from_words
 from mmdp.solution import Bound, Solution
 from mmdp.words import counted, suggested
 
 FORMAT = "mmdp-policy-1"
 COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
+NODE_COLUMNS = ("time", "state", "action", "node", "moves", "start", "idstate", "idaction")
 
 
-def save_policy(policy: MarkovPolicy | Solution, path: PathLike) -> None:
+def save_policy(policy: PolicyTable | Solution, path: PathLike) -> None:
     """Write a policy as ``.csv``, ``.parquet`` (the table of
-    :meth:`MarkovPolicy.to_frame`) or ``.json``.
+    :meth:`MarkovPolicy.to_frame` or :meth:`MemoryPolicy.to_frame`) or ``.json``.
 
     A solution is accepted in place of its policy; its certificate is kept too (see
     :func:`load_certificate`): inside a ``.parquet`` or ``.json`` file, and beside ``policy.csv``
     as ``policy.certificate.json``. JSON keeps everything; a table keeps what its rows say
-    (labels of actions that are never taken need the model when loading).
+    (labels of actions that are never taken need the model when loading). The table of a
+    stationary policy has no column ``time``.
 
     >>> import tempfile, pathlib, mmdp
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
@@ -44,30 +49,46 @@ def save_policy(policy: MarkovPolicy | Solution, path: PathLike) -> None:
     [[0, 1], [1, 1]]
     """
     proven, target = certificates.as_document(policy), Path(path)
-    policy = markov_policy(policy, "a policy file holds")
+    objective = str(policy.objective) if isinstance(policy, Solution) else None
+    found: Any = policy.policy if isinstance(policy, Solution) else policy
+    if not isinstance(found, (StationaryPolicy, MemoryPolicy)):
+        found = markov_policy(policy, "a policy file holds")
+    endless = isinstance(found, StationaryPolicy)
+    row, frame = found.row if endless else found, found.to_frame()
     stored: dict[str, Any] = {
-        "format": FORMAT, "horizon": policy.horizon, "n_actions": policy.n_actions,
-        "states": policy.state_labels, "actions": policy.action_labels, "certificate": proven,
+        "format": FORMAT, "kind": found.kind.name, "horizon": None if endless else row.horizon,
+        "n_actions": row.n_actions, "states": row.state_labels, "actions": row.action_labels,
+        "certificate": proven, "objective": objective,
     }  # fmt: skip
     files: dict[Path, Writer] = {}
     stale: list[Path] = []
     if target.suffix == ".csv":
-        files[target] = policy.to_frame().to_csv(index=False, lineterminator="\n")
+        files[target] = frame.to_csv(index=False, lineterminator="\n")
         if proven is not None:
             files[certificate_beside(target)] = json.dumps(proven, indent=1) + "\n"
         else:  # one of an earlier policy says nothing here
             stale.append(certificate_beside(target))
     elif target.suffix == ".json":
-        stored["policy" if policy.deterministic else "probabilities"] = policy.table.tolist()
+        stored |= _arrays_of(row)
         files[target] = json.dumps(stored, indent=1) + "\n"
     elif target.suffix == ".parquet":
-        frame = policy.to_frame()
         files[target] = lambda file: write_parquet(frame, stored, file)
     else:
         raise InputError(
             f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
         )
     write_all(files, stale)
+
+
+def _arrays_of(policy: MarkovPolicy | MemoryPolicy) -> dict[str, Any]:
+    """What a JSON file keeps of what a policy does."""
+    if isinstance(policy, MemoryPolicy):
+        moves = np.array(policy.moves_text(), dtype=object).reshape(policy.actions.shape)
+        return {
+            "nodes": policy.actions.tolist(), "moves": moves.tolist(),
+            "first": policy.first.tolist(),
+        }  # fmt: skip
+    return {"policy" if policy.deterministic else "probabilities": policy.table.tolist()}
 
 
 def certificate_beside(table: PathLike) -> Path:
@@ -116,8 +137,10 @@ def _beside(table: Path) -> Any:
         ) from None
 
 
-def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
-    """Read a policy from ``.csv``, ``.parquet`` or ``.json``.
+def load_policy(path: PathLike, model: MMDP | None = None) -> PolicyTable:
+    """Read a policy from ``.csv``, ``.parquet`` or ``.json``; one with nodes has memory.
+
+    A table without a column ``time`` is a stationary policy.
 
     With ``model``, labels are matched against its labels, and the policy is checked: every
     state at every time, allowed actions only. Without it the ids of the file are used.
@@ -132,6 +155,7 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
     """
     file = Path(path)
     source, stored = Source(file), None
+    policy: PolicyTable
     if not file.is_file():
         raise InputError(f"{file}: no such file; check the path")
     if file.suffix == ".json":
@@ -146,31 +170,39 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> MarkovPolicy:
         frame, stored = read_parquet(file)
     else:
         raise InputError(f"{file}: unknown suffix {file.suffix!r}; known are .csv, .parquet, .json")
-    policy = _from_table(frame, source, model, stored or {})
+    if "time" in frame.columns or "node" in frame.columns:
+        policy = _from_table(frame, source, model, stored or {})
+    else:
+        row = _from_table(frame.assign(time=0), source, model, stored or {})
+        assert isinstance(row, MarkovPolicy)
+        policy = StationaryPolicy.of_row(row)
     if model is not None:
         with source.named():
             policy.check(model)
     return policy
 
 
-def _from_json(path: Path) -> MarkovPolicy:
+def _from_json(path: Path) -> PolicyTable:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
         raise InputError(f"{path}: not a JSON file ({reason(error)})") from None
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
         raise InputError(f"{path}: not a policy saved by mmdp (no format {FORMAT!r})")
-    if not (_even(stored.get("policy")) and _even(stored.get("probabilities"))):
+    if not all(_even(stored.get(name)) for name in ("policy", "probabilities", "nodes", "moves")):
         raise InputError(f"{path}: rows of different lengths; every time has the same states")
+    labels = {
+        "n_actions": stored.get("n_actions"), "state_labels": stored.get("states"),
+        "action_labels": stored.get("actions"),
+    }  # fmt: skip
     try:
-        return MarkovPolicy(
-            stored.get("policy"),
-            probabilities=stored.get("probabilities"),
-            n_actions=stored.get("n_actions"),
-            state_labels=stored.get("states"),
-            action_labels=stored.get("actions"),
-        )
-    except (TypeError, ValueError) as error:
+        if "nodes" in stored:
+            moves = _moves_of(stored["moves"], len(stored["first"]))
+            return MemoryPolicy(stored["nodes"], moves, stored["first"], **labels)
+        probabilities = stored.get("probabilities")
+        policy = MarkovPolicy(stored.get("policy"), probabilities=probabilities, **labels)
+        return StationaryPolicy.of_row(policy) if stored.get("kind") == "stationary" else policy
+    except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: {reason(error)}") from None
 
 
@@ -193,7 +225,7 @@ def _even(table: Any) -> bool:
 
 def _from_table(
     frame: pd.DataFrame, source: Source, model: MMDP | None, stored: Mapping[str, Any]
-) -> MarkovPolicy:
+) -> MarkovPolicy | MemoryPolicy:
     _check_columns([str(x) for x in frame.columns], source)
     if not len(frame):
         source.fail("a header but no rows; expected one row per time and state")
@@ -211,6 +243,9 @@ def _from_table(
         n_actions = max(len(actions or ()), int(a.max()) + 1, int(stored.get("n_actions") or 0))
     shape = (int(time.max()) + 1, n_states, n_actions)
     labels: dict[str, Any] = {"state_labels": states, "action_labels": actions}
+    if "node" in frame.columns:
+        policy = _with_nodes(frame, time, s, a, shape, source, labels)
+        return policy if model is None else MemoryPolicy.for_model(model, policy.controller)
     randomised = "probability" in frame.columns
     _check_places(time, s, a if randomised else np.zeros_like(a), shape, source, model)
     if not randomised:
@@ -221,6 +256,39 @@ def _from_table(
     probabilities[time, s, a] = numbers(frame["probability"], "probability", source)
     with source.named():
         return MarkovPolicy(probabilities=probabilities, **labels)
+
+
+def _with_nodes(
+    frame: pd.DataFrame, time: Ints, s: Ints, a: Ints, shape: tuple[int, int, int],
+    source: Source, labels: Mapping[str, Any],
+) -> MemoryPolicy:  # fmt: skip
+    """The policy of a table as :meth:`MemoryPolicy.to_frame` makes it."""
+    node = whole(numbers(frame["node"], "node", source), "node", source)
+    T, S, n_actions = shape
+    N = int(node.max()) + 1
+    flat = (time * S + s) * N + node
+    twice = pd.Series(flat).duplicated().to_numpy()
+    if twice.any():
+        row = int(twice.argmax())
+        source.fail(f"time {time[row]}, state {s[row]}, node {node[row]} is given twice", row)
+    if len(flat) != T * S * N:
+        source.fail(f"{len(flat)} rows for {T} times, {S} states and {N} nodes; give every one")
+    order = np.argsort(flat)
+    actions = a[order].reshape(T, S, N)
+    words = frame["moves"].astype(str).to_numpy()[order].reshape(actions.shape)
+    begins = ((frame["start"].astype(str) == "yes") & (time == 0)).to_numpy()[order]
+    first = begins.reshape(actions.shape)[0].argmax(axis=1)
+    with source.named():
+        moves = _moves_of(words, S)
+        return MemoryPolicy(actions, moves, first, n_actions=n_actions, **labels)
+
+
+def _moves_of(words: Any, n_states: int) -> npt.NDArray[np.uint8]:
+    """(T, S, N, S') moves from their words (T, S, N)."""
+    words = np.array(words, dtype=object)
+    N, known = words.shape[-1], functools.cache(moves_from_words)
+    rows = [known(str(text), i % N, n_states) for i, text in enumerate(words.reshape(-1))]
+    return np.stack(rows).reshape(*words.shape, n_states)
 
 
 def _check_end(file: Path, rows: int) -> None:
@@ -236,10 +304,14 @@ def _check_end(file: Path, rows: int) -> None:
 
 
 def _check_columns(names: list[str], source: Source) -> None:
-    told = [f"unknown column {suggested(x, COLUMNS)}" for x in names if x not in COLUMNS][:1]
-    told += [f"no column {x!r}" for x in COLUMNS[:3] if x not in names][:1]
+    nodes = "node" in names
+    known, needed = (NODE_COLUMNS, 6) if nodes else (COLUMNS, 3)
+    told = [f"unknown column {suggested(x, known)}" for x in names if x not in known][:1]
+    told += [f"no column {x!r}" for x in known[:needed] if x not in names][:1]
     if told:
-        source.fail(f"{'; '.join(told)}; a policy has time,state,action[,probability]")
+        plain = "[time,]state,action[,probability]"
+        has = "time,state,node,action,moves,start" if nodes else plain
+        source.fail(f"{'; '.join(told)}; a policy has {has}")
 
 
 def _ids_of(

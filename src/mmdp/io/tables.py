@@ -11,6 +11,7 @@ import pandas as pd
 
 from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.io.columns import columns_of_frame
+from mmdp.io.frames import as_frame
 from mmdp.io.ids import KINDS, Ids, encode
 from mmdp.io.labels import Ints, coded
 from mmdp.io.reading import Source
@@ -44,7 +45,9 @@ def from_frame(
     storage: Storage = "auto",
     name: str | None = None,
 ) -> MMDP:
-    """Build a model from a tidy DataFrame, one row per transition.
+    """Build a model from a tidy table, one row per transition: a DataFrame of pandas or polars.
+
+    Or an xarray Dataset whose dimensions are ``model, state, action, next_state``.
 
     Columns as in the table of :mod:`mmdp.io`; ``state``, ``action``, ``next_state`` and
     ``model`` may hold labels. ``states``, ``actions`` and ``models`` give labels for ids, or
@@ -69,7 +72,7 @@ def from_frame(
         "weights": weights, "discount": discount, "terminal": terminal,
         "parameters": parameters, "name": name,
     }  # fmt: skip
-    ids = encode(columns_of_frame(frame, source, rules), source, rules, fields, {})
+    ids = encode(columns_of_frame(as_frame(frame), source, rules), source, rules, fields, {})
     return assemble(ids, fields, source, rules)
 
 

@@ -56,7 +56,7 @@ def write_whole(path: PathLike, writer: Writer) -> None:
 
 def write_all(files: Mapping[Path, Writer], stale: Collection[Path] = ()) -> None:
     """Write several files of one folder, and remove ``stale`` ones: all of it or nothing."""
-    moves = {_hidden(path): path for path in files}
+    moves = {hidden(path): path for path in files}
     try:
         for (place, path), writer in zip(moves.items(), files.values(), strict=True):
             if path.is_dir():
@@ -90,7 +90,7 @@ def replacing(folder: Path, names: Collection[str]) -> Iterator[Path]:
     >>> [file.name for file in folder.iterdir()]
     ['new.csv']
     """
-    made, place = not folder.exists(), _hidden(folder / "folder")
+    made, place = not folder.exists(), hidden(folder / "folder")
     with _naming(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _tidy(folder)
@@ -146,7 +146,7 @@ def _listed(moves: Mapping[Path, Path], stale: Collection[Path] = ()) -> Path:
     target = next(iter(moves.values()))
     places = [(x.relative_to(target.parent).as_posix(), y.name) for x, y in moves.items()]
     known = {"moves": places, "stale": [x.name for x in stale]}
-    listed = _hidden(target.with_name(f"files{_LIST}"))
+    listed = hidden(target.with_name(f"files{_LIST}"))
     begun = listed.with_suffix(".begun")
     with _naming(target):
         try:
@@ -194,8 +194,11 @@ def _plain(name: str) -> bool:
 
 
 # ---------------------------------------------------------------------- hidden files
-def _hidden(path: Path) -> Path:
-    """A name beside ``path`` that no reader looks at and that says which process it is from."""
+def hidden(path: Path) -> Path:
+    """A name beside ``path`` that no reader looks at and that says which process it is from.
+
+    If that process dies, the next one that writes to the folder removes it.
+    """
     own = f"{os.getpid()}-{_HOST}{uuid.uuid4().hex[:8]}"
     return path.with_name(f".{path.stem[:80]}-{own}{path.suffix}")
 

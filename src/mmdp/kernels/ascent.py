@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from mmdp.kernels.problem import Array, Ascent, IntArray, Problem, Table, Watch
@@ -25,17 +26,24 @@ class Climber(Protocol):
 
 
 def ascend(
-    climber: Climber, start: Table | None, tol: float, max_sweeps: int, watch: Watch | None
-) -> Ascent:
-    """Sweep until the policy repeats; see :meth:`mmdp.kernels.problem.Kernel.ascend`."""
+    climber: Climber, start: Table | None, tol: float, max_sweeps: int, watch: Watch | None,
+    worth: Callable[[Array], float] | None = None,
+) -> Ascent:  # fmt: skip
+    """Sweep until the policy repeats; see :meth:`mmdp.kernels.problem.Kernel.ascend`.
+
+    ``worth``: the value of returns (M,), their mean by default.
+    """
     weights, watch = climber.problem.weights, watch or (lambda policy, value: None)
+    worth = worth or (lambda returns: float(returns @ weights))
     policy, returns = climber.open(start)
-    trace = [float(returns @ weights)]
-    if policy.ndim == 2:  # a randomised start is no answer to fall back on
+    trace = [worth(returns)]
+    if policy.ndim == 2:
         watch(policy, trace[0])
+    else:  # a randomised start is no answer to fall back on
+        max_sweeps = max(max_sweeps, 1)
     for sweep in range(1, max_sweeps + 1):
         improved, new_returns = climber.sweep(policy)
-        value = float(new_returns @ weights)
+        value = worth(new_returns)
         gain, sharp = value - trace[-1], policy.ndim == 2
         if sharp and ((improved == policy).all() or gain <= 0):
             return Ascent(policy, returns, trace[-1], trace, sweep, "maximum")

@@ -29,9 +29,14 @@ ROOM = 2**17  # numbers of p up to which one pass aims at several states
 class NumpyBounds:
     """The bounds part of a kernel that has a backward pass."""
 
-    def reach(self: Kernel, problem: Problem, horizon: int) -> Reach:
+    def reach(
+        self: Kernel, problem: Problem, horizon: int,
+        states: npt.NDArray[np.int64] | None = None,
+    ) -> Reach:  # fmt: skip
         """B is the optimum if the only reward is for being in s at t; L the same with a minus."""
-        x, n_models, goals = problem, problem.n_models, 2 * problem.n_states
+        x, n_models = problem, problem.n_models
+        places = np.arange(x.n_states) if states is None else states
+        goals = 2 * len(places)
         steady = len(x.p) == len(x.allowed) == 1
         chance = np.empty((horizon, goals, n_models))
         at_once = min(goals, max(1, ROOM // max(1, x.p.size)))
@@ -39,7 +44,7 @@ class NumpyBounds:
         for first in range(0, goals, at_once):
             some = np.arange(first, min(first + at_once, goals))
             prize = np.zeros((x.n_states, at_once, n_models))
-            prize[some // 2, some - first] = np.where(some % 2 == 0, 1.0, -1.0)[:, None]
+            prize[places[some // 2], some - first] = np.where(some % 2 == 0, 1.0, -1.0)[:, None]
             many = changed(many, terminal=prize.reshape(x.n_states, -1))
             found = np.empty((horizon, at_once * n_models))
             if steady and horizon > 1:  # a long horizon includes every shorter one

@@ -14,7 +14,15 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.planner import ACTIONS, PROBABILITIES, SAMPLED, TREE, VALUES, PlannerTables
+from mmdp.kernels.planner import (
+    ACTIONS,
+    NODES,
+    PROBABILITIES,
+    SAMPLED,
+    TREE,
+    VALUES,
+    PlannerTables,
+)
 from mmdp.kernels.problem import Array, Problem, at
 
 Ints = npt.NDArray[np.int64]
@@ -22,6 +30,7 @@ Keys = npt.NDArray[np.uint64]
 
 STREAM = 1 << 32
 AT_ONCE = 2**18  # numbers that the beliefs of episodes run side by side may take
+GOLDEN = (5**0.5 - 1) / 2
 _WORD = (1 << 64) - 1
 
 
@@ -42,6 +51,18 @@ def keys_of(seed: int, models: Ints, episodes: Ints) -> Keys:
     """(n,) the key of each episode in its model."""
     keys: Keys = mix(mix(mix(seed) + models.astype(np.uint64)) + episodes.astype(np.uint64) + 1)
     return keys
+
+
+def first_states(world: Problem, seed: int, models: Ints, episodes: Ints) -> Ints:
+    """(n,) where each episode begins.
+
+    Steps of the golden ratio spread the episodes of a model evenly over the initial
+    distribution, however many there are.
+    """
+    u = (uniform(keys_of(seed, models, 0 * models), 0) + GOLDEN * episodes) % 1.0
+    start = np.cumsum(world.initial)
+    states: Ints = np.searchsorted(start, u * start[-1], side="right")
+    return states
 
 
 def cumulative(p: Array, indptr: Ints) -> Array:
@@ -75,14 +96,14 @@ class NumpyEpisodes:
 
     def simulate(
         self, world: Problem, next_rewards: Array | None, planner: PlannerTables, horizon: int,
-        episodes: int, seed: int,
+        episodes: int, seed: int, first: int = 0,
     ) -> tuple[Array, Ints]:  # fmt: skip
         tree = self.tree(planner, horizon) if planner.mode == TREE else None
-        setting = _Setting(world, next_rewards, planner, tree, horizon, episodes, seed)
+        setting = _Setting(world, next_rewards, planner, tree, horizon, seed)
         returns = np.empty((world.n_models, episodes))
         impossible = np.zeros(world.n_models, dtype=np.int64)
-        for some in setting.portions():
-            returns[some.models, some.episodes] = setting.run(some)
+        for some in setting.portions(first, episodes):
+            returns[some.models, some.episodes - first] = setting.run(some)
             np.add.at(impossible, some.models, some.impossible)
         return returns, impossible
 
@@ -112,7 +133,7 @@ class _Episodes:
     keys: Keys
     counters: Keys
     beliefs: Array  # (n, M') sums to 1
-    sampled: Ints
+    sampled: Ints  # the model that is sampled, or the node of a controller
     impossible: Ints
 
 
@@ -121,30 +142,30 @@ class _Setting:
 
     def __init__(
         self, world: Problem, next_rewards: Array | None, planner: PlannerTables,
-        tree: Tree | None, horizon: int, episodes: int, seed: int,
+        tree: Tree | None, horizon: int, seed: int,
     ) -> None:  # fmt: skip
         self.world, self.next_rewards, self.planner = world, next_rewards, planner
-        self.horizon, self.episodes, self.seed = horizon, episodes, seed
+        self.horizon, self.seed = horizon, seed
         self.cumulative = cumulative(world.p, world.indptr)
         self.places = places(world, planner.problem)
         self.tree = tree
-        self.learns = planner.mode not in (ACTIONS, PROBABILITIES)
+        self.learns = planner.mode not in (ACTIONS, PROBABILITIES, NODES)
 
-    def portions(self) -> Any:
+    def portions(self, first: int, count: int) -> Any:
         """The episodes in portions; if they carry their beliefs on, one per model at a time."""
         prior = self.planner.problem.weights / self.planner.problem.weights.sum()
         if self.planner.carry:
             models = np.arange(self.world.n_models)
             beliefs = np.tile(prior, (len(models), 1))
-            for episode in range(self.episodes):
+            for episode in range(first, first + count):
                 some = self._portion(models, np.full(len(models), episode), beliefs)
                 yield some
                 beliefs = some.beliefs
             return
-        every = np.arange(self.world.n_models * self.episodes)
+        every = np.arange(self.world.n_models * count)
         for part in np.array_split(every, -(-len(every) * len(prior) // AT_ONCE)):
-            models, episodes = np.divmod(part, self.episodes)
-            yield self._portion(models, episodes, np.tile(prior, (len(part), 1)))
+            models, episodes = np.divmod(part, count)
+            yield self._portion(models, first + episodes, np.tile(prior, (len(part), 1)))
 
     def _portion(self, models: Ints, episodes: Ints, beliefs: Array) -> _Episodes:
         keys, n = keys_of(self.seed, models, episodes), len(models)
@@ -155,11 +176,10 @@ class _Setting:
     def run(self, x: _Episodes) -> Array:
         """(n,) returns."""
         world, totals, factor = self.world, np.zeros(len(x.models)), 1.0
-        # the first state is stratified over episodes
-        u = (x.episodes + uniform(x.keys, 0)) / self.episodes
-        start = np.cumsum(world.initial)
-        states = np.searchsorted(start, u * start[-1], side="right")
+        states = first_states(world, self.seed, x.models, x.episodes)
         live = np.arange(len(x.models))
+        if self.planner.controller is not None:
+            x.sampled[:] = self.planner.controller.first[states]
         for t in range(self.horizon):
             rows = states[live] * world.n_actions + self._actions(x, live, t, states[live])
             entries = self._next(x, live, rows, t)
@@ -172,6 +192,9 @@ class _Setting:
                 if self.next_rewards is not None:
                     rewards = at(self.next_rewards, t)[entries, x.models[live]]
                 self._observe(x, live, rows, entries, rewards, t)
+            if self.planner.controller is not None:
+                nodes = self.planner.controller.moves[t, states[live], x.sampled[live]]
+                x.sampled[live] = nodes[np.arange(len(live)), world.indices[entries]]
             states[live] = world.indices[entries]
             factor *= world.discount
         totals[live] += factor * world.terminal[states[live], x.models[live]]
@@ -194,6 +217,8 @@ class _Setting:
         plan = self.planner
         if plan.mode == ACTIONS:
             return plan.actions[t, states].astype(np.int64)
+        if plan.controller is not None:
+            return plan.controller.actions[t, states, x.sampled[live]].astype(np.int64)
         if plan.mode == PROBABILITIES:
             return _draw(plan.probabilities[t, states], self._random(x, live))
         if plan.mode == VALUES:

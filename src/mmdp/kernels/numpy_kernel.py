@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from mmdp.kernels.ascent import ascend
 from mmdp.kernels.numpy_bounds import NumpyBounds
+from mmdp.kernels.numpy_controllers import NumpyControllers
 from mmdp.kernels.numpy_episodes import NumpyEpisodes
 from mmdp.kernels.problem import (
     TIE,
@@ -18,6 +19,7 @@ from mmdp.kernels.problem import (
     Choice,
     IntArray,
     Problem,
+    Rows,
     Sweeps,
     Table,
     Watch,
@@ -27,7 +29,7 @@ from mmdp.kernels.problem import (
 FILLED = 0.1  # share of non-zero probabilities from which rows are treated as dense
 
 
-class NumpyKernel(NumpyBounds, NumpyEpisodes):
+class NumpyKernel(NumpyBounds, NumpyControllers, NumpyEpisodes):
     """Plain numpy and scipy; symbols as in :mod:`mmdp.kernels.problem`."""
 
     name = "numpy"
@@ -56,21 +58,20 @@ class NumpyKernel(NumpyBounds, NumpyEpisodes):
         tol: float = 0.0,
         max_sweeps: int = 1000,
         sweeps: Sweeps = "two-way",
+        rows: Rows | None = None,
         watch: Watch | None = None,
     ) -> list[Ascent]:
-        sweeper = Sweeper(problem, horizon, sweeps)
+        sweeper = Sweeper(problem, horizon, sweeps, rows)
         return [ascend(sweeper, start, tol, max_sweeps, watch) for start in starts]
 
 
 class _Passes:
     """The passes over one problem, whose transitions are laid out once for all of them."""
 
-    def __init__(self, problem: Problem, horizon: int) -> None:
+    def __init__(self, problem: Problem, horizon: int, rows: Rows | None = None) -> None:
         problem.check(horizon)
-        self.problem, self.horizon = problem, horizon
-        rows, entries = len(problem.indptr) - 1, len(problem.indices)
-        filled = entries >= FILLED * rows * problem.n_states
-        self.transitions = (_Dense if filled else _Sparse)(problem)
+        self.problem, self.horizon, self.choose = problem, horizon, rows or choose
+        self.transitions = transitions_of(problem)
 
     # ------------------------------------------------------------ algorithm 1: model weights
     def forward(self, policy: Table, q: Array | None = None) -> tuple[Table, Array]:
@@ -85,7 +86,7 @@ class _Passes:
         b[0] = x.start()
         for t in range(T):
             if q is not None:
-                taken[t] = choose(_weighed(b[t], q[t], at(x.allowed, t)), b[t], policy[t])
+                taken[t] = self.choose(_weighed(b[t], q[t], at(x.allowed, t)), b[t], policy[t])
             if t + 1 < T:
                 b[t + 1] = self.transitions.push(b[t], taken[t], t)
         return taken, b
@@ -116,7 +117,7 @@ class _Passes:
                 if gradient is not None:
                     gradient[t] = G
             if choice == "weighted":
-                actions[t] = choose(G, b, None if policy is None else policy[t])
+                actions[t] = self.choose(G, b, None if policy is None else policy[t])
                 v = q[np.arange(S), actions[t]]
             elif choice == "own":
                 masked = np.where(allowed[:, :, None], q, -np.inf)
@@ -139,8 +140,10 @@ class _Passes:
 class Sweeper(_Passes):
     """The sweeps of an ascent; two-way ones keep q from each backward pass for the next forward."""
 
-    def __init__(self, problem: Problem, horizon: int, sweeps: Sweeps) -> None:
-        super().__init__(problem, horizon)
+    def __init__(
+        self, problem: Problem, horizon: int, sweeps: Sweeps, rows: Rows | None = None
+    ) -> None:
+        super().__init__(problem, horizon, rows)
         self.two_way = sweeps == "two-way"
         self.q: Array | None = None
 
@@ -180,6 +183,12 @@ def choose(G: Array, b: Array, incumbent: npt.NDArray[np.generic] | None) -> Int
         keep = tied[states, incumbent] | (b.sum(axis=1) == 0)
         actions = np.where(keep, incumbent, actions).astype(np.int32)
     return actions
+
+
+def transitions_of(problem: Problem) -> _Dense | _Sparse:
+    """Products with the transitions: whole rows if enough of them is filled."""
+    full = (len(problem.indptr) - 1) * problem.n_states
+    return (_Dense if len(problem.indices) >= FILLED * full else _Sparse)(problem)
 
 
 class _Dense:

@@ -6,16 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mmdp.kernels.controller import Controller
 from mmdp.kernels.problem import Array, IntArray, Problem
 
-ACTIONS, PROBABILITIES, VALUES, SAMPLED, TREE = range(5)
+ACTIONS, PROBABILITIES, VALUES, SAMPLED, TREE, NODES = range(6)
 
 
 class PlannerTables(NamedTuple):
     """What a kernel needs to simulate a policy; absent parts have length 0.
 
-    ``mode``: ACTIONS or PROBABILITIES (Markov), VALUES (argmax of sum_m beta q),
-    SAMPLED (act by the optimal policy of a model drawn from beta), TREE (search).
+    ``mode``: ACTIONS or PROBABILITIES (Markov), NODES (a controller), VALUES (argmax of
+    sum_m beta q), SAMPLED (act by the optimal policy of a model drawn from beta), TREE (search).
     beta (M',) is the belief over the planner's own M' models, which need not be the models it
     is simulated in.
     """
@@ -24,6 +25,7 @@ class PlannerTables(NamedTuple):
     problem: Problem  # of the planner's models
     actions: IntArray = np.zeros((0, 1), dtype=np.int32)  # (T, S): Markov, or of tree rollouts
     probabilities: Array = np.zeros((0, 1, 1))  # (T, S, A)
+    controller: Controller | None = None
     q: Array = np.zeros((0, 1, 1, 1))  # (T, S, A, M')
     own: IntArray = np.zeros((0, 1, 1), dtype=np.int32)  # (T, S, M'): each model's optimal policy
     values: Array = np.zeros((0, 1, 1))  # (T + 1, S, M'): leaf values of the search

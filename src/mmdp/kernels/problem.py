@@ -30,6 +30,7 @@ import numpy.typing as npt
 from mmdp.errors import InputError
 
 if TYPE_CHECKING:
+    from mmdp.kernels.controller import Controller, NodeValues
     from mmdp.kernels.planner import PlannerTables
 
 Array = npt.NDArray[np.float64]
@@ -131,6 +132,10 @@ def at(array: npt.NDArray[Any], t: int) -> npt.NDArray[Any]:
 Choice = Literal["weighted", "own", "given"]
 Sweeps = Literal["paper", "two-way"]
 Watch = Callable[[Table, float], object]  # an improved policy and its value
+# a row of actions (S,) that maximises sum_s G(s, row(s)) over the rows that are open, from
+# G (S, A), b (S, M) and the incumbent row or None; ties as in numpy_kernel.choose, which is the
+# maximiser if every row is open
+Rows = Callable[[Array, Array, "npt.NDArray[Any] | None"], IntArray]
 
 
 class Backward(NamedTuple):
@@ -230,6 +235,7 @@ class Kernel(Protocol):
         tol: float = 0.0,
         max_sweeps: int = 1000,
         sweeps: Sweeps = "two-way",
+        rows: Rows | None = None,
         watch: Watch | None = None,
     ) -> list[Ascent]:
         """CADP from each of ``starts``: (T, S) actions, (T, S, A) probabilities or None for WSU.
@@ -239,16 +245,53 @@ class Kernel(Protocol):
         t, b_t of the new policy and q_t kept from the backward pass give the exact gradient
         there, so taking its maximiser is a coordinate step like those of the backward pass.
         An ascent ends when the policy repeats or gains nothing, when a sweep gains no more than
-        ``tol * max(1, |value|)``, or after ``max_sweeps``.
+        ``tol * max(1, |value|)``, or after ``max_sweeps`` (one at least from a randomised start).
+
+        ``rows`` restricts the rows pi_t that a policy may have. The return is linear in a whole
+        row, so taking the best open row at each t is a coordinate step as before. Deterministic
+        starts must have open rows only; other starts are given as probabilities.
 
         ``watch(policy, value)`` is called with the start and with improved policies, after every
         sweep or every few. An exception raised by it ends the ascent.
         """
         ...
 
+    # ------------------------------------------------------------ controllers (see controller.py)
+    def node_weights(
+        self, problem: Problem, horizon: int, controller: Controller, values: Array | None = None
+    ) -> tuple[Controller, Array]:
+        """The controller and its weights b (T, S, N, M), by a forward pass over states and nodes.
+
+        With ``values`` v (T + 1, S, N, M) of the controller the pass improves it on the way, as
+        :meth:`node_values` does; its first nodes stay.
+        """
+        ...
+
+    def node_values(
+        self, problem: Problem, horizon: int, controller: Controller,
+        weights: Array | None = None, *, keep: bool = False,
+    ) -> NodeValues:  # fmt: skip
+        """The controller and its exact returns, by a backward pass over states and nodes.
+
+        With ``weights`` b (T, S, N, M) the pass improves it on the way: in every (s, n) it takes
+        the action and the moves to next nodes that are best together,
+
+            G(a) = sum_m b_m r_m(s,a) + gamma sum_s' max_n' sum_m b_m p_m(s'|s,a) v_m(s', n'),
+
+        and at last the best first node of every state. If b is that of the controller, its
+        mean return does not fall. A tie goes to the old pair of action and moves, else to the
+        lowest; a node without weight in a state keeps what it has. ``keep``: return v too.
+        """
+        ...
+
     # ------------------------------------------------------------ bounds (see bounds.relaxation)
-    def reach(self, problem: Problem, horizon: int) -> Reach:
-        """The least and largest probability of every model, state and time, not rounded."""
+    def reach(
+        self, problem: Problem, horizon: int, states: npt.NDArray[np.int64] | None = None
+    ) -> Reach:
+        """The least and largest probability of every model, state and time, not rounded.
+
+        ``states``: of these alone, which takes two passes per state.
+        """
         ...
 
     def own_values(
@@ -289,12 +332,13 @@ class Kernel(Protocol):
     # ------------------------------------------------------------ episodes
     def simulate(
         self, world: Problem, next_rewards: Array | None, planner: PlannerTables, horizon: int,
-        episodes: int, seed: int,
+        episodes: int, seed: int, first: int = 0,
     ) -> tuple[Array, npt.NDArray[np.int64]]:  # fmt: skip
         """((M, episodes) returns, (M,) transitions that no model of the planner explains).
 
         ``world`` holds the models that episodes are drawn from. Random numbers are a hash of
-        (seed, model, episode, counter): every kernel draws the same ones.
+        (seed, model, episode, counter): every kernel draws the same ones. ``first`` is the
+        number of the first episode, so that they can be simulated part by part.
         """
         ...
 

@@ -4,13 +4,20 @@ The distribution of returns over models (quantiles, CVaR, regret) is in
 :class:`mmdp.Evaluation`; the measures here need the model or more than one solve.
 """
 
-from mmdp.measures.information import evpi, evppi, information_table
+from mmdp.measures.comparators import Counting, cost_effectiveness
+from mmdp.measures.economics import CostEffectiveness
+from mmdp.measures.information import Estimate, evpi, evppi, information_table
+from mmdp.measures.lottery import Mixture, mixture
+from mmdp.measures.memory import value_of_memory
 from mmdp.measures.regret import regret_by_horizon
 from mmdp.measures.robustness import Stability, enough_models, stability
+from mmdp.measures.safety import Frontier, frontier
 from mmdp.measures.tables import policy_table
 from mmdp.measures.willingness import WillingnessToPay, willingness_to_pay
 
 __all__ = [
-    "Stability", "WillingnessToPay", "enough_models", "evpi", "evppi", "information_table",
-    "policy_table", "regret_by_horizon", "stability", "willingness_to_pay",
+    "CostEffectiveness", "Counting", "Estimate", "Frontier", "Mixture", "Stability",
+    "WillingnessToPay", "cost_effectiveness", "enough_models", "evpi", "evppi", "frontier",
+    "information_table", "mixture", "policy_table", "regret_by_horizon", "stability",
+    "value_of_memory", "willingness_to_pay",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ of :func:`mmdp.solve`; CADP finds a local one, so both figures may be too large 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.errors import InputError
+from mmdp.interrupts import unanswered
 from mmdp.methods import CADP, Method
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
@@ -35,6 +36,14 @@ FEW = 12  # distinct values up to which "auto" conditions on each one
 POOL_BINS = 5  # groups of models whose policies are the decisions of the regression
 
 
+class Estimate(NamedTuple):
+    """A figure and one standard error of it."""
+
+    value: float
+    error: float
+
+
+@unanswered()
 def evpi(
     model: MMDP, horizon: int | None = None, *, method: str | Method | Solution = "cadp"
 ) -> float:
@@ -51,6 +60,7 @@ def evpi(
     return _best(model, horizon, method).evpi
 
 
+@unanswered()
 def evppi(
     model: MMDP,
     horizon: int | None,
@@ -86,11 +96,12 @@ def evppi(
     >>> mmdp.measures.evppi(two, 1, "x"), mmdp.measures.evppi(two, 1, "y")
     (0.5, 0.0)
     """
-    values = _values(model, parameter)
+    values = parameter_values(parameter, model.parameters, model.n_models)
     best = _best(model, horizon, method)
     return _evppi(model, best, values, _chosen(estimator, values), bins, degree, method)
 
 
+@unanswered()
 def information_table(
     model: MMDP,
     horizon: int | None = None,
@@ -135,9 +146,8 @@ def _best(model: MMDP, horizon: int | None, method: str | Method | Solution) -> 
     return found
 
 
-def _values(model: MMDP, parameter: Any) -> Array:
-    """(M, k) values of the parameters asked about."""
-    known = model.parameters
+def parameter_values(parameter: Any, known: Mapping[str, Array], count: int) -> Array:
+    """(M, k) values of the parameters asked about: names of ``known``, or an array."""
     if isinstance(parameter, str):
         parameter = [parameter]
     names = list(parameter) if isinstance(parameter, (list, tuple)) else []
@@ -148,9 +158,9 @@ def _values(model: MMDP, parameter: Any) -> Array:
                 raise InputError(f"no parameter {suggested(name, known)} in the model; {there}")
         return np.stack([known[name] for name in names], axis=1)
     array = np.asarray(parameter, dtype=np.float64)
-    if array.ndim not in (1, 2) or len(array) != model.n_models or not np.isfinite(array).all():
+    if array.ndim not in (1, 2) or len(array) != count or not np.isfinite(array).all():
         raise InputError(
-            f"a parameter is a name or finite values (M,) or (M, k) for {model.n_models} models; "
+            f"a parameter is a name or finite values (M,) or (M, k) for {count} models; "
             f"got shape {array.shape}"
         )
     return array.reshape(len(array), -1)
@@ -170,7 +180,7 @@ def _evppi(
 ) -> float:  # fmt: skip
     if estimator == "regression":
         pool = _pool(model, best, values, method)
-        worth = _regressed(pool, values, model.weights, degree)
+        worth = regressed(pool, values, model.weights, degree)
     else:
         groups = _groups(values if estimator == "exact" else _binned(values, bins))
         worth = sum(g.gain for g in _solve_groups(model, best, groups, method))
@@ -243,7 +253,7 @@ def _pool(model: MMDP, best: Solution, values: Array, method: Any) -> Array:
     return np.stack(returns, axis=1)
 
 
-def _regressed(returns: Array, values: Array, weights: Array, degree: int) -> float:
+def regressed(returns: Array, values: Array, weights: Array, degree: int) -> float:
     """Weighted mean of the largest fitted gain over decision 0; its own gain is 0."""
     if degree < 1:
         raise InputError(f"degree must be at least 1, not {degree}")

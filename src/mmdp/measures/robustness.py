@@ -12,6 +12,7 @@ import pandas as pd
 
 from mmdp.domains._common import check_count
 from mmdp.errors import InputError
+from mmdp.interrupts import unanswered
 from mmdp.methods import Method
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
@@ -60,6 +61,7 @@ class Stability:
         )
 
 
+@unanswered()
 def stability(
     model: MMDP,
     horizon: int | None = None,
@@ -109,6 +111,7 @@ def _resampled(
     return MarkovPolicy.for_model(model, actions)
 
 
+@unanswered()
 def enough_models(
     model: MMDP,
     horizon: int | None = None,

@@ -20,8 +20,12 @@ import numpy.typing as npt
 
 from mmdp.kernels import PASSES, Kernel, Problem
 from mmdp.kernels.compiling import clock
+from mmdp.kernels.controller import Controller
+from mmdp.kernels.endless import Endless
 from mmdp.kernels.problem import Table
 from mmdp.model import MMDP
+from mmdp.objective import Mean, Objective
+from mmdp.policy import Markov, PolicyKind
 from mmdp.solution import Status, gap
 
 Array = npt.NDArray[np.float64]
@@ -31,11 +35,11 @@ class Progress(NamedTuple):
     """What a callback sees after each iteration."""
 
     method: str
-    iteration: int
+    iteration: int  # counted on from one start to the next
     value: float
     best: float
     seconds: float
-    bound: float = math.nan  # exact methods: the proven upper bound so far
+    bound: float = math.nan  # the proven upper bound so far, if there is one
     nodes: int = 0  # exact methods: the size of the tree
 
     @property
@@ -53,7 +57,7 @@ class Stop(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method found: a policy table (T, S) or (T, S, A), or per-model policies."""
+    """What a method found: a policy or its table (see ``PolicyKind``), or per-model policies."""
 
     policy: Any
     status: Status
@@ -67,31 +71,36 @@ class Outcome:
 
 
 class Context:
-    """The model, the kernel, the clock and the record of one solve."""
+    """The model, the kind of policy, the kernel, the clock and the record of one solve.
+
+    ``problem`` holds the arrays to plan on: those of the model with the actions that the kind
+    leaves open.
+    """
 
     def __init__(
         self, model: MMDP, horizon: int, kernel: Kernel, *, method: str = "",
-        seed: int | None = 0, time_limit: float | None = None, callback: Callback | None = None,
+        kind: PolicyKind | None = None, objective: Objective | None = None, seed: int | None = 0,
+        time_limit: float | None = None, callback: Callback | None = None,
     ) -> None:  # fmt: skip
         self.model, self.horizon, self.kernel, self.method = model, horizon, kernel, method
+        self.kind = Markov() if kind is None else kind
+        self.problem: Problem = self.kind.problem(model, horizon)
+        self.objective: Objective = objective or Mean()
+        self._own: Array | None = None
         self.seed, self.callback = seed, callback
         self.started = time.perf_counter()
         # by a clock that stands still while a kernel compiles
         self.deadline = None if time_limit is None else clock() + time_limit
         self.trace: list[float] = []
         self.best_value = -np.inf
-        self.best_policy: Table | None = None
+        self.best_policy: Any = None  # a table, or a controller
         self.iterations = 0
-
-    @property
-    def problem(self) -> Problem:
-        return self.model.problem
 
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self.started
 
-    def record(self, policy: Table, value: float, *, last: bool = False) -> None:
+    def record(self, policy: Table | Controller, value: float, *, last: bool = False) -> None:
         """Note an iterate and call back; raises Stop if the time is up, unless it is the last."""
         self.trace.append(value)
         self.iterations = len(self.trace) - 1
@@ -117,16 +126,51 @@ class Context:
         if self.deadline is not None and clock() > self.deadline:
             raise Stop
 
-    def quiet(self) -> Context:
-        """The same problem, seed and deadline with a record of its own and no callback."""
-        inner = Context(self.model, self.horizon, self.kernel, seed=self.seed)
+    def quiet(
+        self, kind: PolicyKind | None = None, *, objective: Objective | None = None,
+        weights: Array | None = None,
+    ) -> Context:  # fmt: skip
+        """The same problem, seed and deadline with a record of its own and no callback.
+
+        For the mean, or another ``objective``, of policies of the same or another ``kind``;
+        ``weights`` (M,) are other weights of the models.
+        """
+        inner = Context(
+            self.model, self.horizon, self.kernel, kind=kind or self.kind, objective=objective,
+            seed=self.seed,
+        )  # fmt: skip
+        if weights is not None:
+            inner.problem = inner.problem._replace(weights=weights)
         inner.deadline = self.deadline
         return inner
+
+    def free(self) -> Context:
+        """The same question without a restriction of the policy, with a record of its own."""
+        return self.quiet(Markov(), objective=self.objective)
 
     # ------------------------------------------------------------ the passes methods share
     def mean(self, returns: Array) -> float:
         """rho from the returns (M,) of the models."""
         return float(returns @ self.problem.weights)
+
+    def worths(self, returns: Array, objective: Objective | None = None) -> Array:
+        """(...) the value of the objective for candidates with returns (..., M)."""
+        chosen = objective or self.objective
+        return chosen.value(chosen.counted(returns, self.own), self.problem.weights)
+
+    def worth(self, returns: Array, objective: Objective | None = None) -> float:
+        """The value of the objective from the returns (M,) of the models."""
+        return float(self.worths(returns, objective))
+
+    def own(self) -> Array:
+        """(M,) return of each model's own optimal policy."""
+        if self._own is None:
+            x = self.model.problem
+            if self.kind.endless:
+                self._own = Endless.of(x).own().values @ x.initial
+            else:
+                self._own = x.returns(self.kernel.backward(x, self.horizon, "own").first)
+        return self._own
 
     def returns(self, policy: Table) -> Array:
         """(M,) exact return of a policy table on every model."""
@@ -159,7 +203,7 @@ class Method:
     memory: ClassVar[Literal["none", "belief"]] = "none"  # what its policy remembers
     proves: ClassVar[Status | None] = None  # the most that it can prove about its policy
     objectives: ClassVar[tuple[str, ...]] = ("mean",)  # what it can maximise over the models
-    policies: ClassVar[tuple[str, ...]] = ("markov",)  # what kinds of policy it can find
+    policies: ClassVar[tuple[str, ...]] = ("markov",)  # kinds of policy it can find; first: default
     least_passes: ClassVar[float] = PASSES  # over the problem; infinite: too many for plain numpy
 
     def run(self, context: Context) -> Outcome:

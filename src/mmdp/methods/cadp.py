@@ -6,25 +6,29 @@ The algorithm itself is :meth:`mmdp.kernels.problem.Kernel.ascend`: the loop is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Ascent, Problem, Sweeps
+from mmdp.methods import memory, objective_ascent, restricted, stationary
 from mmdp.methods import starts as start
 from mmdp.methods.base import Context, Method, Outcome
 from mmdp.methods.polish import check_polish, polish
 from mmdp.methods.wsu import WSU
+from mmdp.objective import EVERY, Mean
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Status
 from mmdp.validate import check_whole
 
-KEEP_BYTES = 2**31  # the most that q may take; beyond that a solve uses the paper's sweeps
-
-_STATUS = {
-    "maximum": Status.LOCAL_OPTIMUM,
-    "tolerance": Status.COMPLETED,
-    "limit": Status.ITERATION_LIMIT,
+# the ascents to other kinds of policy; each takes the context and the options
+ASCENTS: dict[str, Callable[[Context, CADP], Outcome]] = {
+    "tied": restricted.ascend,
+    "monotone": restricted.ascend,
+    "fixed": restricted.ascend_inside,
+    "memory": memory.grow,
+    "stationary": stationary.ascend,
 }
 
 
@@ -81,6 +85,8 @@ class CADP(Method):
     name: ClassVar[str] = "cadp"
     title: ClassVar[str] = "coordinate ascent and dynamic programming"
     proves: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
+    objectives: ClassVar[tuple[str, ...]] = EVERY
+    policies: ClassVar[tuple[str, ...]] = ("markov", *ASCENTS)
 
     def __post_init__(self) -> None:
         if self.starts != "auto":
@@ -103,8 +109,18 @@ class CADP(Method):
         return start.passes(self.n_starts(problem, horizon))
 
     def run(self, context: Context) -> Outcome:
+        name = context.kind.name
+        if name == "memory" and context.objective != Mean():
+            raise InputError(f"a {name} policy is found for the mean only")
+        other = ASCENTS.get(name)
+        return self.climb(context) if other is None else other(context, self)
+
+    def climb(self, context: Context) -> Outcome:
+        """The search over every policy of time and state that ``context.problem`` allows."""
+        if context.objective != Mean():
+            return objective_ascent.ascend(context, self)
         x, T = context.problem, context.horizon
-        count, sweeps = self.n_starts(x, T), affordable(x, T, self.sweeps)
+        count, sweeps = self.n_starts(x, T), start.affordable_sweeps(x, T, self.sweeps)
         if x.n_models == 1 and self.init == "wsu" and count == 1:
             return _alone(context)
         names: list[str] = []
@@ -118,11 +134,7 @@ class CADP(Method):
             x, T, tables(), tol=self.tol, max_sweeps=self.max_iterations, sweeps=sweeps,
             watch=context.record,
         )  # fmt: skip
-        best = max(ends, key=lambda end: end.value)
-        outcome = Outcome(
-            best.policy, _STATUS[best.end], best.sweeps, returns=best.returns, trace=best.trace,
-            details={"sweeps_taken": sweeps, **start.described(names, ends)},
-        )  # fmt: skip
+        outcome, best = start.best_of(ends, names, sweeps)
         return self._polished(context, outcome, best) if self.polish else outcome
 
     def _polished(self, context: Context, outcome: Outcome, best: Ascent) -> Outcome:
@@ -139,10 +151,3 @@ def _alone(context: Context) -> Outcome:
     wsu = WSU().run(context)
     details = {"sweeps": 1, "sweeps_taken": "none"}
     return replace(wsu, status=Status.LOCAL_OPTIMUM, details=details)
-
-
-def affordable(problem: Problem, horizon: int, sweeps: Sweeps = "two-way") -> Sweeps:
-    """The sweeps to use: the paper's if q would be too large to keep."""
-    x = problem
-    q_bytes = 8 * horizon * x.n_states * x.n_actions * x.n_models
-    return sweeps if q_bytes <= KEEP_BYTES else "paper"

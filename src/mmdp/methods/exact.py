@@ -25,8 +25,8 @@ from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Pairs
 from mmdp.methods import starts
 from mmdp.methods.base import Context, Method, Outcome, Stop
-from mmdp.methods.cadp import affordable
 from mmdp.methods.polish import ascend_inside, check_polish, polish
+from mmdp.methods.stationary_tree import StationaryTree
 from mmdp.solution import Status
 from mmdp.validate import check_whole
 
@@ -36,7 +36,7 @@ KEEP_BYTES = 512 * 1024**2  # that the multipliers of open nodes may take
 
 @dataclass(frozen=True)
 class Exact(Method):
-    """Prove how good the best Markov policy is, and find it.
+    """Prove how good the best Markov (or stationary) policy is, and find it.
 
     Stops when the bound is within ``gap`` of the value (status OPTIMAL), at the time limit or
     after ``max_nodes``. The solution's ``bound`` is proven in every case.
@@ -70,6 +70,7 @@ class Exact(Method):
     name: ClassVar[str] = "exact"
     title: ClassVar[str] = "branch and bound over single actions"
     proves: ClassVar[Status | None] = Status.OPTIMAL
+    policies: ClassVar[tuple[str, ...]] = ("markov", "stationary")
     least_passes: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
@@ -81,7 +82,8 @@ class Exact(Method):
             check_polish(self.polish)
 
     def run(self, context: Context) -> Outcome:
-        tree = Tree(context, self)
+        endless = context.kind.endless
+        tree: Tree | StationaryTree = (StationaryTree if endless else Tree)(context, self)
         status = Status.ITERATION_LIMIT
         try:
             tree.first_bound()
@@ -162,7 +164,9 @@ class Tree:
         context = self.context
         x, T = context.problem, context.horizon
         tables = (each.table for each in starts.in_order(context, "wsu", self.options.starts))
-        ends = context.kernel.ascend(x, T, tables, sweeps=affordable(x, T), watch=context.record)
+        ends = context.kernel.ascend(
+            x, T, tables, sweeps=starts.affordable_sweeps(x, T), watch=context.record
+        )
         seconds = self._share(0.1) if self.options.polish is None else self.options.polish
         if seconds:
             best = max(ends, key=lambda end: end.value)

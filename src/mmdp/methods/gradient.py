@@ -153,9 +153,9 @@ class _Point:
             context.problem, context.horizon, "given", policy=policy, weights=b, keep=("gradient",)
         )
         assert found.gradient is not None
-        G = np.where(context.model.allowed, found.gradient, 0.0)
+        G = np.where(context.problem.allowed, found.gradient, 0.0)
         advantage = G - (policy * G).sum(axis=2, keepdims=True)
-        advantage = np.where(context.model.allowed, advantage, 0.0)
+        advantage = np.where(context.problem.allowed, advantage, 0.0)
         return cls(logits, policy, context.mean(context.problem.returns(found.first)), b, advantage)
 
     def stationarity(self, discounts: Array) -> float:
@@ -189,7 +189,7 @@ def _start_logits(context: Context, init: str | MarkovPolicy) -> Array:
         sharp = MarkovPolicy(table, n_actions=context.model.n_actions).probabilities
         table = 0.9 * sharp + 0.1 * MarkovPolicy.uniform(context.model, context.horizon).table
     with np.errstate(divide="ignore"):
-        return np.where(context.model.allowed, np.log(table), -np.inf)
+        return np.where(context.problem.allowed, np.log(table), -np.inf)
 
 
 def _discounts(context: Context) -> Array:

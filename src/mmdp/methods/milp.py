@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mmdp.bounds import closed, lp
+from mmdp.bounds import closed, lp, tails
 from mmdp.bounds.relaxation import open_actions, reach_bounds
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Reach, Table
 from mmdp.methods.base import Context, Method, Outcome, Stop
+from mmdp.methods.cadp import CADP
+from mmdp.objective import Mean
 from mmdp.solution import Status
 
 LIMIT = 400_000  # variables
@@ -45,6 +47,7 @@ class MILP(Method):
     name: ClassVar[str] = "milp"
     title: ClassVar[str] = "a mixed-integer program, solved by HiGHS"
     proves: ClassVar[Status | None] = Status.OPTIMAL
+    objectives: ClassVar[tuple[str, ...]] = tails.KINDS
 
     def __post_init__(self) -> None:
         if not self.gap >= 0:
@@ -59,34 +62,58 @@ class MILP(Method):
                 "limit)",
                 [Remedy("method", "exact", do="use")],
             )
-        _, outer = closed.first_bound(x, context.horizon, context.kernel)
+        outer = self._outer(context)
         details: dict[str, Any] = {"bound": outer, "nodes": 0, "variables": size}
         try:
-            context.kernel.ascend(x, context.horizon, [None], sweeps="paper", watch=context.record)
-            program, answer = self._solve(context)
+            self._start(context)
+            tail, answer = self._solve(context)
         except (Stop, KeyboardInterrupt) as stop:
             if context.best_policy is None:
                 raise
             status = Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
             return Outcome(context.best_policy, status, 0, details=details)
         if answer.x is not None:
-            actions = _policy(program, answer.x, open_actions(x, context.horizon))
-            value = context.mean(context.returns(actions))
+            actions = _policy(tail.program, answer.x, open_actions(x, context.horizon))
+            value = context.worth(context.returns(actions))
             if value > context.best_value:
                 context.trace.append(value)
                 context.best_policy, context.best_value = actions, value
         unit = closed.scale_of(context.best_value, x, context.horizon)
         if math.isfinite(answer.bound):
-            details["bound"] = min(-answer.bound + FEASIBLE * unit, outer)
+            most = tail.constant - answer.bound
+            details["bound"] = min(most + FEASIBLE * unit, outer)
         details["bound"] = max(details["bound"], context.best_value)
-        details |= {"nodes": answer.nodes, "variables": program.size}
+        details |= {"nodes": answer.nodes, "variables": len(tail.integral)}
         near = details["bound"] - context.best_value <= (self.gap + 20 * FEASIBLE) * unit
-        status = Status.TIME_LIMIT if answer.status == "stopped" else Status.COMPLETED
+        early = {"stopped": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}
+        status = early.get(answer.status, Status.COMPLETED)
         if answer.status == "optimal" and near:
             status = Status.OPTIMAL
         return Outcome(context.best_policy, status, answer.nodes, details=details)
 
-    def _solve(self, context: Context) -> tuple[lp.Program, lp.Answer]:
+    def _outer(self, context: Context) -> float:
+        """A bound in closed form: the better of Oracle and QMDP, or F of the models' own optima."""
+        x, T = context.problem, context.horizon
+        if context.objective == Mean():
+            return closed.first_bound(x, T, context.kernel)[1]
+        return context.worth(context.own() + closed.rounding(x, T))
+
+    def _start(self, context: Context) -> None:
+        """CADP's policy, recorded as the value to beat."""
+        if context.objective != Mean():
+            CADP(starts=1).run(context)
+            return
+        x, T = context.problem, context.horizon
+        context.kernel.ascend(x, T, [None], sweeps="paper", watch=context.record)
+
+    def _tail(self, context: Context, program: lp.Program) -> tails.Tail:
+        x, T, objective = context.problem, context.horizon, context.objective
+        own = context.own() if objective.regret else np.zeros(x.n_models)
+        losing = x._replace(r=-x.r, terminal=-x.terminal)
+        least = -x.returns(context.kernel.backward(losing, T, "own").first)
+        return tails.Tail(program, objective, x.weights, own, least - own, context.own() - own)
+
+    def _solve(self, context: Context) -> tuple[tails.Tail, lp.Answer]:
         x, best = context.problem, context.best_policy
         assert best is not None
         if self.tight:
@@ -94,22 +121,23 @@ class MILP(Method):
         else:
             shape = (context.horizon, x.n_states, x.n_models)
             reach = Reach(np.zeros(shape), np.broadcast_to(x.weights, shape).copy())
-        program = lp.build(x, context.horizon, reach)
+        tail = self._tail(context, lp.build(x, context.horizon, reach))
         left = None if context.deadline is None else context.deadline - clock()
+        b = context.kernel.forward(x, context.horizon, best)
+        rho = context.objective.counted(context.returns(best), context.own)
         answer = lp.minimise(
-            *program.rows(), integral=np.arange(program.size) >= program.n_u, gap=self.gap,
-            time_limit=left, watch=_watch(context),
-            start=program.point(best, context.kernel.forward(x, context.horizon, best)),
+            *tail.rows(), integral=tail.integral, gap=self.gap, time_limit=left,
+            watch=_watch(context, tail.constant), start=tail.point(best, b, rho),
         )  # fmt: skip
-        return program, answer
+        return tail, answer
 
 
-def _watch(context: Context) -> lp.Watch:
+def _watch(context: Context, constant: float) -> lp.Watch:
     """Progress while HiGHS runs; what it found itself is evaluated at the end."""
 
     def watch(bound: float, nodes: int) -> bool:
         try:
-            context.tell(-bound, nodes)
+            context.tell(constant - bound, nodes)
         except Stop:
             return False
         return True

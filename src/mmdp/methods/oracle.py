@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from mmdp.kernels.endless import Endless
 from mmdp.kernels.problem import Problem
 from mmdp.methods.base import Context, Method, Outcome
 from mmdp.solution import Status
@@ -38,6 +39,11 @@ class Oracle(Method):
         return 4 * horizon * problem.n_states * problem.n_models * self.keep_policies
 
     def run(self, context: Context) -> Outcome:
+        if context.kind.endless:
+            own = Endless.of(context.problem).own()
+            policies = own.actions[None] if self.keep_policies else None
+            returns = own.values @ context.problem.initial
+            return Outcome(None, Status.OPTIMAL, 1, policies=policies, returns=returns)
         found = context.kernel.backward(
             context.problem, context.horizon, "own", keep=("actions",) if self.keep_policies else ()
         )

@@ -24,8 +24,10 @@ from mmdp.methods.pomcp import POMCP
 from mmdp.methods.qmdp import QMDP
 from mmdp.methods.rollout import Rollout
 from mmdp.methods.wsu import WSU
-from mmdp.policy import MarkovPolicy
+from mmdp.objective import Objective
+from mmdp.policy import MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
 from mmdp.solution import Solution, Status
+from mmdp.words import counted
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -96,6 +98,13 @@ def title_of(name: str) -> str:
 
 
 # ---------------------------------------------------------------------- refusals
+def check_finds(method: Method, kind: PolicyKind) -> None:
+    """Refuse a method that finds no policy of this kind, and name those that do."""
+    if kind.name not in method.policies:
+        others = Remedy("method", *able(policy=kind.name), do="choose")
+        raise InputError(f"{method.name} finds no {kind.name} policy", [others])
+
+
 def check_gives_table(
     method: Method | type[Method], purpose: str, *remedies: str | Remedy, argument: str = "method"
 ) -> None:
@@ -112,16 +121,43 @@ def check_gives_table(
     )
 
 
+def maximises(method: Method | type[Method], objective: Objective) -> bool:
+    """Whether the method can maximise the objective."""
+    kinds = {objective.kind, *(["regret"] if objective.regret else [])}
+    return kinds <= {*method.objectives}
+
+
+def check_maximises(method: Method | type[Method], objective: Objective) -> None:
+    """Refuse an objective that the method cannot maximise, and name the methods that can."""
+    if maximises(method, objective):
+        return
+    others = [name for name, other in METHODS.items() if maximises(other, objective)]
+    raise InputError(
+        f"{method.name} cannot maximise {objective}", [Remedy("method", *others, do="choose")]
+    )
+
+
 def markov_policy(given: Any, purpose: str, **told: str) -> MarkovPolicy:
     """The policy of time and state that was given, or that a solution has."""
     if isinstance(given, MarkovPolicy):
         return given
+    plain = given.policy if isinstance(given, Solution) else given
+    if isinstance(plain, MemoryPolicy):
+        nodes = counted(plain.n_nodes, "node")
+        raise InputError(
+            f"{purpose} a policy of time and state, and this one has {nodes} of memory"
+        )
+    if isinstance(plain, StationaryPolicy):
+        raise InputError(
+            f"{purpose} a policy of time and state, and this one is stationary",
+            ["give policy.over(T), the same over T decisions"],
+        )
     if not isinstance(given, Solution):
         raise InputError(
             f"{purpose} a MarkovPolicy or the Solution it comes from, not {type(given).__name__}"
         )
-    if isinstance(given.policy, MarkovPolicy):
-        return given.policy
+    if isinstance(given.policy, (MarkovPolicy, StationaryPolicy)):
+        return markov_policy(given.policy, purpose, **told)
     if given.method in METHODS:
         check_gives_table(METHODS[given.method], purpose, **told)
     raise InputError(f"{purpose} a policy of time and state, and {given.method} has none")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import mmdp
 from mmdp.errors import InputError
-from mmdp.interrupts import Interrupts
+from mmdp.interrupts import unanswered
 from mmdp.paper.cases import (
     CASES,
     METHODS,
@@ -34,7 +34,7 @@ COLUMNS = ("domain", "horizon", "method", "models", "mean", "sd", "stderr", "sec
            "paper_mean", "mean_equal", "paper_sd", "sd_equal", "sd_misprinted",
            "paper_minutes")  # fmt: skip
 
-FORMAT = 3  # of the files in out/cells: another number makes the old ones stale
+FORMAT = 4  # of the files in out/cells: another number makes the old ones stale
 QUERIES = (5, 50, 500)
 FULL_QUERIES = (*QUERIES, 5000)
 REGRET_HORIZONS = (2, 4, 8, 16, 32, 64)
@@ -148,6 +148,7 @@ class Job:
         """The domains whose models are drawn: neither published nor in the data folder."""
         return [c.name for c in self.cases if c.generate and self._data_keys[c.name] is None]
 
+    @unanswered()
     def run(self) -> Results:
         """Compute (or reuse) everything; files are written by :func:`mmdp.paper.write`.
 
@@ -295,7 +296,7 @@ class Job:
             self._say(kind)
         found = None if self.fresh else _stored(path, json.loads(text), read)
         if found is None:
-            answer = json.loads(json.dumps(_whole(compute)))
+            answer = json.loads(json.dumps(compute()))
             path.parent.mkdir(parents=True, exist_ok=True)
             mmdp.io.write_whole(path, json.dumps({"question": question, "answer": answer}))
             found = read(answer)
@@ -312,15 +313,6 @@ def _stored(path: Path, question: dict[str, Any], read: Callable[[Any], Any]) ->
         return read(kept["answer"]) if kept["question"] == question else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
-
-
-def _whole(compute: Callable[[], Any]) -> Any:
-    """The answer, unless Ctrl-C came: the best so far of solve() is no result then."""
-    with Interrupts() as interrupts:
-        answer = compute()
-    if interrupts.seen:
-        raise KeyboardInterrupt
-    return answer
 
 
 def _check_data(data: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
+from mmdp.kernels import Kernel
+from mmdp.policy.kinds import PolicyKind
 from mmdp.validate import check_seed, check_whole
 
 if TYPE_CHECKING:
@@ -18,6 +20,22 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
+
+
+class Markov(PolicyKind):
+    """Policies of time and state, without memory."""
+
+    name: ClassVar[str] = "markov"
+    title: ClassVar[str] = "the time and the state"
+    change: ClassVar[str] = "change of the action in a single state and time"
+
+    def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> MarkovPolicy:
+        if table.ndim == 2:
+            return MarkovPolicy.for_model(model, table)
+        return MarkovPolicy.for_model(model, probabilities=table)
+
+    def __repr__(self) -> str:
+        return "Markov()"
 
 
 class MarkovPolicy:
@@ -43,6 +61,7 @@ class MarkovPolicy:
 
     __slots__ = ("_actions", "_probabilities", "action_labels", "n_actions", "state_labels")
 
+    kind: ClassVar[PolicyKind] = Markov()
     _actions: IntArray | None
     _probabilities: Array | None
     n_actions: int
@@ -212,6 +231,11 @@ class MarkovPolicy:
         if self.deterministic or missing == 0:
             return self.table
         return np.pad(self.table, ((0, 0), (0, 0), (0, missing)))
+
+    def returns(self, model: MMDP, kernel: Kernel) -> Array:
+        """(M,) its exact return on every model; :func:`mmdp.evaluate` has more."""
+        x, table = model.problem, self.table_for(model)
+        return x.returns(kernel.backward(x, self.horizon, "given", policy=table).first)
 
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table: ``time, state, action``, ``probability`` if randomised.

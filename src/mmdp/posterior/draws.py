@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError, MemoryLimitError, Remedy
+from mmdp.io.frames import as_frame
 from mmdp.model import MMDP
 from mmdp.support import MATERIALISE_LIMIT, Array, float_array, is_sparse_nest
 from mmdp.validate import ROW_SUM_TOLERANCE
@@ -36,9 +37,10 @@ def from_draws(
     Parameters
     ----------
     draws
-        One row or entry per draw: a DataFrame (such as a probabilistic sensitivity analysis), the
-        path of one as ``.csv`` or ``.parquet``, a mapping of name to array (n,) or (n, ...),
-        or an ArviZ InferenceData, whose chains and draws are joined.
+        One row or entry per draw: a DataFrame of pandas or polars (such as a probabilistic
+        sensitivity analysis), the path of one as ``.csv`` or ``.parquet``, a mapping of name to
+        array (n,) or (n, ...), an ArviZ InferenceData or an xarray Dataset, whose chains and
+        draws are joined.
     build
         Function of a dict of parameters by name. It returns ``(transitions, rewards)`` or a
         dict of arguments of :class:`mmdp.MMDP`: for one draw ``transitions`` (S, A, S') or
@@ -118,11 +120,10 @@ def read_draws(draws: Any) -> Draws:
     """Name to array (n, ...); chains of an InferenceData joined."""
     if isinstance(draws, (str, os.PathLike)):
         draws = _read_file(Path(draws))
-    if hasattr(draws, "posterior"):
-        draws = {
-            str(name): np.asarray(values.values).reshape(-1, *np.shape(values.values)[2:])
-            for name, values in draws.posterior.data_vars.items()
-        }
+    draws = getattr(draws, "posterior", draws)
+    if hasattr(draws, "data_vars"):
+        draws = {str(name): _samples(values) for name, values in draws.data_vars.items()}
+    draws = as_frame(draws)
     if hasattr(draws, "columns"):
         draws = {str(name): draws[name].to_numpy() for name in draws.columns}
     if not isinstance(draws, Mapping) or not draws:
@@ -135,6 +136,14 @@ def read_draws(draws: Any) -> Draws:
     if len(set(lengths.values())) > 1 or not min(lengths.values()):
         raise InputError(f"parameters must have the same number of draws, at least one: {lengths}")
     return table
+
+
+def _samples(variable: Any) -> Any:
+    """An xarray variable with its chains and draws joined as the first axis."""
+    array, dims = np.asarray(variable.values), getattr(variable, "dims", ("chain", "draw"))
+    axes = [dims.index(dim) for dim in ("chain", "draw") if dim in dims] or [0]
+    first = np.moveaxis(array, axes, range(len(axes)))
+    return first.reshape(-1, *first.shape[len(axes) :])
 
 
 def _numeric(name: object, values: Any) -> Array:

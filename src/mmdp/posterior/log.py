@@ -14,6 +14,7 @@ import pandas as pd
 
 from mmdp.errors import InputError, Remedy
 from mmdp.io.columns import PAPER
+from mmdp.io.frames import as_frame
 from mmdp.io.labels import Coded, Ints, Labels, Names, are_whole, coded, labels_of
 from mmdp.io.parquet import ParquetColumns
 from mmdp.io.reading import Source, header, numbers, read_csv
@@ -92,9 +93,9 @@ def _columns(
         else:
             raise InputError(f"{path}: unknown suffix {path.suffix!r}; a log is .csv or .parquet")
     else:
-        source, frame = Source("log"), log
-        if isinstance(log, Mapping):
-            frame = pd.DataFrame(dict(log))
+        source, frame = Source("log"), as_frame(log)
+        if isinstance(frame, Mapping):
+            frame = pd.DataFrame(dict(frame))
         if not isinstance(frame, pd.DataFrame):
             raise InputError(f"a log is a path, a DataFrame or a mapping, not {type(log).__name__}")
         roles, notes = _roles([str(x) for x in frame.columns], renamed, source)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.errors import InputError, Remedy
+from mmdp.io.frames import as_frame
 from mmdp.io.labels import Ints, Names
 from mmdp.io.parquet import read_parquet
 from mmdp.io.reading import Source, header, numbers, read_csv
@@ -67,6 +68,7 @@ def read_rewards(
         return Rewards(shape, posterior=_posterior(*moments, log.reward, prior), still=still)
     if prior is not None:
         raise InputError('reward_prior is for rewards="normal"')
+    rewards = as_frame(rewards)
     if isinstance(rewards, (str, os.PathLike, pd.DataFrame)):
         return _from_table(rewards, log, keys, still)
     if callable(rewards):

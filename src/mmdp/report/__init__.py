@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,10 @@ import numpy.typing as npt
 from mmdp import plots
 from mmdp.bounds import Bound
 from mmdp.errors import InputError
+from mmdp.interrupts import unanswered
 from mmdp.io.reading import header, read_csv
 from mmdp.io.writing import PathLike, check_writable, write_whole
+from mmdp.measures import Counting
 from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED
 from mmdp.model import MMDP
@@ -27,6 +29,7 @@ from mmdp.words import suggested
 __all__ = ["PICTURES", "draw", "read_effects", "read_unseen", "write"]
 
 
+@unanswered()
 def write(
     model: MMDP,
     out: PathLike,
@@ -41,9 +44,12 @@ def write(
     resamples: int | None = None,
     information: bool | None = None,
     enough: bool | None = None,
+    memory: int = 0,
     effects: npt.ArrayLike | None = None,
     costs: npt.ArrayLike | None = None,
     thresholds: Sequence[float] = (),
+    comparators: Mapping[str, Any] | None = None,
+    counting: Counting | None = None,
     unseen: Sequence[tuple[str | int, str | int]] = (),
     notes: Sequence[str] = (),
     say: Say | None = None,
@@ -79,9 +85,17 @@ def write(
     enough
         Whether to solve with fewer models too, to see if there are enough; by default if the
         problem is small.
+    memory
+        Nodes to try for policies that remember (see :func:`mmdp.value_of_memory`); the page then
+        shows what memory is worth, and the flow chart. 0: leave it out.
     effects, costs, thresholds
         Effect and cost of each action, shaped like rewards, and possible values of one unit of
         effect. The page then has a willingness-to-pay sweep. See :func:`read_effects`.
+    comparators
+        Policies and fixed strategies by name, such as ``{"never treat": "wait"}``, to put beside
+        it; see :func:`mmdp.measures.cost_effectiveness`.
+    counting
+        Discount rates of effects and costs, half-cycle weights: :class:`mmdp.measures.Counting`.
     unseen
         (state, action) pairs, as labels or ids, that the data lacks; see
         :func:`read_unseen`.
@@ -103,19 +117,22 @@ def write(
     _check_folder(target)
     facts = Facts(
         model, horizon=horizon, policy=policy, test=test, methods=methods, bound=bound,
-        resamples=resamples, information=information, enough=enough, effects=effects,
-        costs=costs, thresholds=thresholds, unseen=unseen, seed=seed, say=say,
+        resamples=resamples, information=information, enough=enough, memory=memory,
+        effects=effects, costs=costs, thresholds=thresholds, comparators=comparators,
+        counting=counting, unseen=unseen, seed=seed, say=say,
     )  # fmt: skip
     write_whole(target, page(facts, title, tuple(notes)))
     return target
 
 
+@unanswered()
 def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
     """Write one picture of the report as ``.png`` or ``.svg``.
 
     ``kind`` is a key of ``PICTURES``: policy, methods, returns, regret, weights, trace,
-    information, enough or willingness. ``options`` are those of :func:`write` that say what is
-    drawn: ``horizon, policy, test, methods, effects, costs, thresholds, seed, say``.
+    information, memory, enough, willingness or loss. ``options`` are those of :func:`write` that
+    say what is drawn: ``horizon, policy, test, methods, memory, effects, costs, thresholds,
+    comparators, counting, seed, say``.
 
     >>> import tempfile, mmdp
     >>> from mmdp import report
@@ -127,6 +144,7 @@ def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
         raise InputError(f"no plot {suggested(kind, tuple(PICTURES))}; it is one of {_kinds()}")
     plots.check_ending(Path(out))
     _check_folder(Path(out))
+    options = {"memory": 4, **options}
     axis = PICTURES[kind].draw(Facts(model, information=True, enough=True, **options))
     if axis is None:
         raise InputError(f"there is nothing to draw for {kind!r}: {_MISSING[kind]}")
@@ -143,8 +161,10 @@ def _check_folder(target: Path) -> None:
 _MISSING = {
     "weights": "it needs two models or more, and (T, M, S) weights that fit into memory",
     "trace": "no method is cadp; add it to the methods",
+    "memory": "it needs two models or more",
     "enough": "it needs ten models or more, and a method to solve with",
     "willingness": "it needs effects, costs and thresholds",
+    "loss": "it needs effects, costs and thresholds",
     "information": "the models carry fewer than two parameters; see MMDP(parameters=...)",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +14,7 @@ from mmdp import plots
 from mmdp.bounds import Bound
 from mmdp.errors import InputError
 from mmdp.measures import (
+    Counting,
     Stability,
     WillingnessToPay,
     enough_models,
@@ -21,14 +22,17 @@ from mmdp.measures import (
     stability,
     willingness_to_pay,
 )
+from mmdp.measures.comparators import named_policies
+from mmdp.measures.memory import value_and_policy
 from mmdp.measures.tables import Cells, policy_cells
 from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED, markov_policy, title_of
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
+from mmdp.objective import Mean
+from mmdp.policy import MarkovPolicy, MemoryPolicy
 from mmdp.solution import Evaluation, Solution
 from mmdp.solve import evaluate, model_weights, solve
-from mmdp.validate import check_horizon
+from mmdp.validate import check_horizon, check_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,9 +84,12 @@ class Facts:
         resamples: int | None = None,
         information: bool | None = None,
         enough: bool | None = None,
+        memory: int = 0,
         effects: npt.ArrayLike | None = None,
         costs: npt.ArrayLike | None = None,
         thresholds: Sequence[float] = (),
+        comparators: Mapping[str, Any] | None = None,
+        counting: Counting | None = None,
         unseen: Sequence[tuple[str | int, str | int]] = (),
         seed: int | None = 0,
         say: Say | None = None,
@@ -100,13 +107,17 @@ class Facts:
         self.methods = tuple(methods)
         self._bound = bound
         self._resamples, self._information, self._enough = resamples, information, enough
+        self._memory = memory
         self._effects, self._costs, self._thresholds = effects, costs, tuple(thresholds)
+        self._comparators = named_policies(comparators or {}, model, self.horizon)
+        self._counting = counting or Counting()
         self.unseen = tuple(unseen)
         self._say: Say = say or (lambda text: None)
         self._solved: dict[int, Solution] = {}
         self._check(table)
 
     def _check(self, table: MarkovPolicy | None) -> None:
+        check_whole(self._memory, "memory", least=0)
         if table is not None:
             table.check(self.model, self.horizon)
         if self.test is not None and (
@@ -121,6 +132,8 @@ class Facts:
             raise InputError(
                 "willingness to pay needs effects, costs and thresholds; give all three or none"
             )
+        if parts[0] and (self._comparators or self._counting != Counting()):
+            raise InputError("comparators and counting are about effects and costs; give these too")
 
     # -------------------------------------------------------------- the policy
     @cached_property
@@ -190,8 +203,8 @@ class Facts:
         given = self._bound
         if given is None:
             given = None if self.solution is None else self.solution.certificate
-        if given is None:
-            return None
+        if given is None or (isinstance(given, Bound) and given.objective != Mean()):
+            return None  # the page is about the mean
         bound = given if isinstance(given, Bound) else Bound(float(given), "given", "markov")
         if bound.model and bound.model != self.model.fingerprint():
             raise InputError(
@@ -228,6 +241,24 @@ class Facts:
                 rows.append(self._row(title_of(found.method), found.evaluation, tested, found))
         return (*rows, self._oracle_row())
 
+    @cached_property
+    def ahead(self) -> tuple[str, float, float] | None:
+        """The method that does best on the held-out models, if it is ahead of this policy.
+
+        Its title, by how much it is ahead, and the standard error of that.
+        """
+        others = [row for row in self.rows[:-1] if row.held_out is not None]
+        if self.held_out is None or not others:
+            return None
+        best = max(
+            others, key=lambda row: row.held_out.mean if row.held_out is not None else -np.inf
+        )
+        assert best.held_out is not None
+        difference, error = best.held_out.lead(self.held_out)
+        if not difference > 1e-9 * abs(self.held_out.mean):
+            return None
+        return best.name, difference, error
+
     def _tested(self, found: Solution, *, first: bool) -> Evaluation | None:
         if self.test is None or first:
             return self.held_out
@@ -239,7 +270,7 @@ class Facts:
     ) -> Row:
         if solution is None:
             return Row(name, found, tested, None, "")
-        return Row(name, found, tested, solution.seconds, solution.status.value)
+        return Row(name, found, tested, solution.seconds, solution.outcome)
 
     def _oracle_row(self) -> Row:
         own = Evaluation(self.oracle, self.model.weights, _oracle=lambda: self.oracle)
@@ -406,6 +437,16 @@ class Facts:
         """Whether there are models enough, and a method, to solve with fewer of them."""
         return self.model.n_models >= 2 * FEWEST and bool(self.methods)
 
+    # -------------------------------------------------------------- memory
+    @cached_property
+    def memory(self) -> tuple[pd.DataFrame, MemoryPolicy] | None:
+        """What memory is worth by nodes, and the policy with the most; None if not asked for."""
+        if not self._memory or self.model.n_models == 1:
+            return None
+        self._say("policies with memory")
+        nodes = range(1, self._memory + 1)
+        return value_and_policy(self.model, self.horizon, nodes, seed=self.seed, time_limit=5)
+
     # -------------------------------------------------------------- cost and effect
     @cached_property
     def willingness(self) -> WillingnessToPay | None:
@@ -414,9 +455,12 @@ class Facts:
             return None
         self._say("willingness to pay")
         method = self.methods[0] if self.methods else "cadp"
+        named = dict(self._comparators)
+        if not any(self.policy == other for other in named.values()):
+            named = {"this policy": self.policy, **named}
         return willingness_to_pay(
             self.model, self._effects, self._costs, self._thresholds, self.horizon,
-            method=method, policies={"this policy": self.policy},
+            method=method, policies=named, counting=self._counting,
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import re
 from markupsafe import Markup, escape
 
 from mmdp import plots
+from mmdp.policy import MemoryPolicy
 from mmdp.report.facts import Facts
 from mmdp.report.pictures import PICTURES
 
@@ -17,6 +18,11 @@ def drawing(facts: Facts, kind: str) -> Markup | None:
     with plots.ink(plots.INK):
         axis = picture.draw(facts)
         return None if axis is None else Markup(_inline(plots.svg(axis), kind, picture.title))
+
+
+def chart(policy: MemoryPolicy) -> Markup:
+    """The flow chart of a policy with memory as SVG for the page."""
+    return Markup(_inline(policy.flow_chart().svg(), "chart", "Flow chart of the policy"))
 
 
 def _inline(svg: str, kind: str, title: str) -> str:

@@ -6,7 +6,7 @@ from functools import partial
 
 from mmdp.pages import render
 from mmdp.report.facts import Facts
-from mmdp.report.figures import drawing
+from mmdp.report.figures import chart, drawing
 from mmdp.report.heatmap import HeatMap
 from mmdp.report.warnings import Cautions
 
@@ -18,6 +18,7 @@ SECTIONS = {
     "returns": "Returns and regret over the models",
     "weights": "Model weights over time",
     "information": "What knowing more is worth",
+    "memory": "What would memory gain?",
     "enough": "Were there enough models?",
     "willingness": "Cost and effect: willingness to pay",
     "source": "How this was computed",
@@ -38,6 +39,7 @@ def page(facts: Facts, title: str | None = None, notes: tuple[str, ...] = ()) ->
         cautions=Cautions(facts),
         map=HeatMap(facts),
         drawing=partial(drawing, facts),
+        chart=chart,
     )
 
 
@@ -47,4 +49,6 @@ def _tells(facts: Facts, section: str) -> bool:
         return facts.model.n_models > 1
     if section == "weights":
         return facts.model.n_models > 1 and facts.weights is not None
+    if section == "memory":
+        return facts.memory is not None
     return section != "willingness" or facts.willingness is not None

@@ -10,7 +10,10 @@ from mmdp import plots
 from mmdp.report.facts import Facts
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
+
+    from mmdp.measures import WillingnessToPay
 
 MOST_CURVES = 7  # of the acceptability picture
 
@@ -93,6 +96,10 @@ def _information(facts: Facts) -> Axes | None:
     return axis
 
 
+def _memory(facts: Facts) -> Axes | None:
+    return None if facts.memory is None else plots.value_of_memory(facts.memory[0])
+
+
 def _enough(facts: Facts) -> Axes | None:
     table = facts.sizes
     if table is None:
@@ -114,27 +121,19 @@ def _enough(facts: Facts) -> Axes | None:
 
 def _willingness(facts: Facts) -> Axes | None:
     found = facts.willingness
-    if found is None:
-        return None
-    axis = plots.new_axis(6.0, 3.8)
-    shown = list(dict.fromkeys(["this policy", *found.frontier["policy"]]))[:MOST_CURVES]
-    for i, name in enumerate(shown):
-        curve = found.acceptability[found.acceptability["policy"] == name]
-        axis.plot(
-            curve["threshold"], curve["probability"], color=plots.COLOURS[i % 7],
-            marker=plots.MARKERS[i % 7], linewidth=1.4, label=name,
-        )  # fmt: skip
-    best = found.frontier
-    axis.plot(best["threshold"], best["probability"], color=plots.INK, linestyle="--",
-              linewidth=2.2, label="frontier")  # fmt: skip
-    axis.set_ylim(0, 1.02)
-    axis.locator_params(axis="x", nbins=5)
-    axis.xaxis.set_major_formatter("{x:,.10g}")
-    axis.set_xlabel("willingness to pay for one unit of effect")
-    axis.set_ylabel("probability of being the best")
-    axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    axis.grid(axis="y", alpha=0.3)
-    return axis
+    return None if found is None else plots.acceptability_curves(_curves(found), found.frontier)
+
+
+def _loss(facts: Facts) -> Axes | None:
+    found = facts.willingness
+    return None if found is None else plots.expected_loss(_curves(found), found.frontier)
+
+
+def _curves(found: WillingnessToPay) -> pd.DataFrame:
+    """The curves of the policies that were named, and of those on the frontier."""
+    named = [name for name in found.policies if name not in found.found]
+    shown = list(dict.fromkeys([*named, *found.frontier["policy"]]))[:MOST_CURVES]
+    return found.acceptability[found.acceptability["policy"].isin(shown)]
 
 
 PICTURES = {
@@ -145,6 +144,8 @@ PICTURES = {
     "weights": Picture("How the weight moves between models over time", _weights),
     "trace": Picture("Value of the policy by iteration of CADP", _trace),
     "information": Picture("Value of knowing each parameter", _information),
+    "memory": Picture("Value by nodes of memory", _memory),
     "enough": Picture("Return on held-out models by the number of models", _enough),
     "willingness": Picture("Acceptability of the policies by willingness to pay", _willingness),
+    "loss": Picture("Expected loss of the policies by willingness to pay", _loss),
 }

@@ -20,11 +20,11 @@ from mmdp.kernels.numpy_episodes import (
     NumpyEpisodes,
     Tree,
     cumulative,
+    first_states,
     keys_of,
     places,
-    uniform,
 )
-from mmdp.kernels.planner import SAMPLED, TREE, VALUES, PlannerTables
+from mmdp.kernels.planner import NODES, SAMPLED, TREE, VALUES, PlannerTables
 from mmdp.kernels.problem import Array, IntArray, Problem
 
 MODELS_AT_ONCE = 8  # models per piece of work: one cache line of p
@@ -238,10 +238,10 @@ class CpuEpisodes(NumpyEpisodes):
 
     def simulate(
         self, world: Problem, next_rewards: Array | None, planner: PlannerTables, horizon: int,
-        episodes: int, seed: int,
+        episodes: int, seed: int, first: int = 0,
     ) -> tuple[Array, Ints]:  # fmt: skip
-        if planner.mode == TREE:  # the search takes all the time
-            return super().simulate(world, next_rewards, planner, horizon, episodes, seed)
+        if planner.mode in (TREE, NODES):  # the search takes all the time; nodes need no belief
+            return super().simulate(world, next_rewards, planner, horizon, episodes, seed, first)
         x, n_models = world, world.n_models
         returns, impossible = np.empty((n_models, episodes)), np.zeros(n_models, dtype=np.int64)
         seen = np.zeros((0, 1, 1)) if next_rewards is None else next_rewards
@@ -253,7 +253,7 @@ class CpuEpisodes(NumpyEpisodes):
         def run(models: range) -> None:
             totals = cumulative(x.p[:, :, models.start : models.stop], x.indptr)
             for m, cdf in zip(models, np.moveaxis(totals, 1, 0), strict=True):
-                cdf, lanes = np.ascontiguousarray(cdf), _lanes(x, m, episodes, seed)
+                cdf, lanes = np.ascontiguousarray(cdf), _lanes(x, m, first, episodes, seed)
                 if plan is None:
                     _markov(
                         m, _U(horizon), _U(x.n_states), ground, cdf, actions, probabilities, lanes
@@ -293,14 +293,12 @@ def _plan(world: Problem, tables: PlannerTables) -> _Plan:
     )  # fmt: skip
 
 
-def _lanes(world: Problem, m: int, episodes: int, seed: int) -> _Lanes:
-    """The episodes of model m before their first step."""
-    numbers = np.arange(episodes)
-    keys = keys_of(seed, np.full(episodes, m), numbers)
-    # the first state is stratified over episodes
-    u, start = (numbers + uniform(keys, 0)) / episodes, np.cumsum(world.initial)
-    states = np.searchsorted(start, u * start[-1], side="right").astype(np.uint64)
-    return _Lanes(keys, np.full(episodes, STREAM, np.uint64), states, np.zeros(episodes))
+def _lanes(world: Problem, m: int, first: int, count: int, seed: int) -> _Lanes:
+    """Episodes of model m before their first step."""
+    models, numbers = np.full(count, m), np.arange(first, first + count)
+    keys, counters = keys_of(seed, models, numbers), np.full(count, STREAM, np.uint64)
+    states = first_states(world, seed, models, numbers).astype(np.uint64)
+    return _Lanes(keys, counters, states, np.zeros(count))
 
 
 def _room(tables: PlannerTables, episodes: int) -> tuple[Array, Keys]:

@@ -106,19 +106,28 @@ def _in_a_thread(work: Callable[[], Any]) -> Any:
     """Run to the end in another thread; an interruption meanwhile is raised afterwards."""
     result: list[Any] = []
     error: list[BaseException] = []
+    begun = threading.Event()
+    done = threading.Event()  # a thread whose join() is interrupted would count as finished
 
     def run() -> None:
+        begun.set()
         try:
             result.append(work())
         except BaseException as caught:  # raised by the caller's thread below
             error.append(caught)
+        finally:
+            done.set()
 
-    thread = threading.Thread(target=run, name="mmdp-compiler")
-    thread.start()
     interrupted: KeyboardInterrupt | None = None
-    while thread.is_alive():
+    try:
+        threading.Thread(target=run, name="mmdp-compiler").start()
+    except KeyboardInterrupt as caught:
+        interrupted = caught
+        if not begun.wait(1.0):
+            raise
+    while not done.is_set():
         try:
-            thread.join()
+            done.wait()
         except KeyboardInterrupt as caught:
             interrupted = caught
     if interrupted is not None:

@@ -17,6 +17,7 @@ from mmdp.kernels.ascent import ascend
 from mmdp.kernels.cpu import steps
 from mmdp.kernels.cpu.bounds import CpuBounds
 from mmdp.kernels.cpu.climb import Climb
+from mmdp.kernels.cpu.controllers import CpuControllers
 from mmdp.kernels.cpu.episodes import CpuEpisodes
 from mmdp.kernels.cpu.induction import induct
 from mmdp.kernels.cpu.passes import (
@@ -33,12 +34,14 @@ from mmdp.kernels.cpu.passes import (
     fore_random,
 )  # fmt: skip
 from mmdp.kernels.cpu.threads import Team, default_threads
+from mmdp.kernels.numpy_kernel import NumpyKernel
 from mmdp.kernels.problem import (
     Array,
     Ascent,
     Backward,
     Choice,
     Problem,
+    Rows,
     Sweeps,
     Table,
     Watch,
@@ -49,7 +52,7 @@ THREADS_PAY_FROM = 100_000  # multiply-adds per time step below which one thread
 MODELS_AT_ONCE = 1024  # models per block of an independent pass, so that values stay in cache
 
 
-class NumbaKernel(CpuBounds, CpuEpisodes):
+class NumbaKernel(CpuBounds, CpuControllers, CpuEpisodes):
     """Numba on the CPU.
 
     Parameters
@@ -171,8 +174,14 @@ class NumbaKernel(CpuBounds, CpuEpisodes):
         tol: float = 0.0,
         max_sweeps: int = 1000,
         sweeps: Sweeps = "two-way",
+        rows: Rows | None = None,
         watch: Watch | None = None,
     ) -> list[Ascent]:
+        if rows is not None:  # a Python function at every time: nothing to compile
+            return NumpyKernel().ascend(
+                problem, horizon, starts, tol=tol, max_sweeps=max_sweeps, sweeps=sweeps,
+                rows=rows, watch=watch,
+            )  # fmt: skip
         team = self._team(len(problem.indices) * problem.n_models)
         climb = Climb(problem, horizon, team, two_way=sweeps == "two-way")
         return [ascend(climb, start, tol, max_sweeps, watch) for start in starts]

@@ -111,7 +111,7 @@ class Scratch(NamedTuple):
 
 
 @jit(**SUMS, helper=True)
-def _dot(x, y, lo, hi):  # type: ignore[no-untyped-def]
+def dot(x, y, lo, hi):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(lo, hi):
         total += x[m] * y[m]
@@ -119,7 +119,7 @@ def _dot(x, y, lo, hi):  # type: ignore[no-untyped-def]
 
 
 @jit(**SUMS, helper=True)
-def _mass(x, lo, hi):  # type: ignore[no-untyped-def]
+def mass(x, lo, hi):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(lo, hi):
         total += x[m]
@@ -127,7 +127,7 @@ def _mass(x, lo, hi):  # type: ignore[no-untyped-def]
 
 
 @jit(**FAST, helper=True)
-def _choose(G, incumbent):  # type: ignore[no-untyped-def]
+def choose(G, incumbent):  # type: ignore[no-untyped-def]
     """The maximiser of G (-inf: not allowed): ties to the incumbent, else the lowest action."""
     best, size = -np.inf, 0.0
     for a in range(len(G)):
@@ -170,7 +170,7 @@ def back(marks, rank, edges, lo, hi, do, x, c, w):  # type: ignore[no-untyped-de
             q = c.q[t, s] if do.keep_q else w.q
             b_s = b[s if len(b) > 1 else 0]
             old = np.int64(c.actions[t, s]) if do.incumbent else np.int64(-1)
-            stays = do.mode == ACTIONS or (do.incumbent and _mass(b_s, lo, hi) == 0.0)
+            stays = do.mode == ACTIONS or (do.incumbent and mass(b_s, lo, hi) == 0.0)
             fresh = False
             for a in range(n_actions):
                 row = s * n_actions + a
@@ -190,11 +190,11 @@ def back(marks, rank, edges, lo, hi, do, x, c, w):  # type: ignore[no-untyped-de
                 for a in range(n_actions):
                     w.G[a] = -np.inf
                     if allowed[s, a] and (all_rows or a == old):
-                        w.G[a] = _dot(b_s, q[a], lo, hi)
+                        w.G[a] = dot(b_s, q[a], lo, hi)
                     if do.keep_gradient:
                         c.gradient[t, s, a] = w.G[a]
             if do.mode == WEIGHTED or do.mode == ACTIONS:
-                chosen = old if stays else _choose(w.G, old)
+                chosen = old if stays else choose(w.G, old)
                 c.actions[t, s] = chosen
                 if do.lazy:
                     c.moved[t, s] = fresh or c.held[t, s] != chosen
@@ -238,14 +238,14 @@ def _list_inflow(actions, n_actions, lo, hi, x, b, w):  # type: ignore[no-untype
     heads[:] = 0
     for s in range(len(actions)):
         row = s * n_actions + actions[s]
-        if _mass(b[s], lo, hi) > 0.0:
+        if mass(b[s], lo, hi) > 0.0:
             for k in range(x.indptr[row], x.indptr[row + 1]):
                 heads[x.indices[k] + 1] += 1
     for s in range(len(actions)):
         heads[s + 1] += heads[s]
     for s in range(len(actions)):
         row = s * n_actions + actions[s]
-        if _mass(b[s], lo, hi) > 0.0:
+        if mass(b[s], lo, hi) > 0.0:
             for k in range(x.indptr[row], x.indptr[row + 1]):
                 place = heads[x.indices[k]]
                 w.rows[place], w.sources[place] = k, s
@@ -283,12 +283,12 @@ def fore(marks, rank, edges, models, since, choosing, x, c, w):  # type: ignore[
         elif step % 2 == 0 and choosing and t > since:
             allowed = x.allowed[t if len(x.allowed) > 1 else 0]
             for s in range(edges[piece], edges[piece + 1]):
-                if _mass(b[s], zero, width) > 0.0:
+                if mass(b[s], zero, width) > 0.0:
                     for a in range(n_actions):
                         w.G[a] = -np.inf
                         if allowed[s, a]:
-                            w.G[a] = _dot(b[s], c.q[t, s, a], zero, width)
-                    c.actions[t, s] = _choose(w.G, np.int64(c.actions[t, s]))
+                            w.G[a] = dot(b[s], c.q[t, s, a], zero, width)
+                    c.actions[t, s] = choose(w.G, np.int64(c.actions[t, s]))
         done(marks)
 
 

@@ -10,15 +10,36 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from queue import SimpleQueue
 from typing import Any, ClassVar
 
+_share: ContextVar[int] = ContextVar("share", default=0)
+
+
+@contextmanager
+def sharing(threads: int) -> Iterator[None]:
+    """Kernels made inside this block take that many threads, as others use the cores too.
+
+    >>> with sharing(1):
+    ...     default_threads()
+    1
+    """
+    before = _share.set(threads)
+    try:
+        yield
+    finally:
+        _share.reset(before)
+
 
 def default_threads() -> int:
-    """``MMDP_NUM_THREADS``, else the cores that this process may use."""
+    """``MMDP_NUM_THREADS``, else this caller's share, else the cores that it may use."""
     asked = os.environ.get("MMDP_NUM_THREADS", "")
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
+    if _share.get():
+        return _share.get()
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

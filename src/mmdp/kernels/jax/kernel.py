@@ -20,6 +20,7 @@ from mmdp.kernels.problem import (
     Choice,
     IntArray,
     Problem,
+    Rows,
     Sweeps,
     Table,
     Watch,
@@ -120,6 +121,7 @@ class JaxKernel(NumbaKernel):
         tol: float = 0.0,
         max_sweeps: int = 1000,
         sweeps: Sweeps = "two-way",
+        rows: Rows | None = None,
         watch: Watch | None = None,
     ) -> list[Ascent]:
         """See :meth:`mmdp.kernels.problem.Kernel.ascend`.
@@ -129,6 +131,11 @@ class JaxKernel(NumbaKernel):
         ``watch`` sees the best of them. In mixed precision it sees values in 64 bits, and the
         trace is that of the ascent in 64 bits.
         """
+        if rows is not None:
+            return super().ascend(
+                problem, horizon, starts, tol=tol, max_sweeps=max_sweeps, sweeps=sweeps,
+                rows=rows, watch=watch,
+            )  # fmt: skip
         job = Job(horizon, float(tol), max_sweeps, sweeps == "two-way", watch)
         if self.precision == "double":
             return self._ascend(problem, starts, job, np.float64)
@@ -137,8 +144,13 @@ class JaxKernel(NumbaKernel):
             valued: Watch = lambda policy, _: watch(*self._opened(problem, horizon, policy))
             rough_job = job._replace(watch=valued)
         rough = self._ascend(problem, starts, rough_job, np.float32)
-        job = job._replace(max_sweeps=max_sweeps - max((end.sweeps for end in rough), default=0))
+        left = [max_sweeps - end.sweeps for end in rough]
+        job = job._replace(max_sweeps=max(left, default=0))
         ends = self._ascend(problem, [end.policy for end in rough], job, np.float64)
+        for k, before in enumerate(rough):
+            if ends[k].sweeps > left[k]:  # it ran with others that had more sweeps left
+                alone = job._replace(max_sweeps=left[k])
+                ends[k] = self._ascend(problem, [before.policy], alone, np.float64)[0]
         return [
             end._replace(sweeps=before.sweeps + end.sweeps)
             for before, end in zip(rough, ends, strict=True)

@@ -1,0 +1,98 @@
+"""mmdp frontier: what safety costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mmdp._version import __version__
+from mmdp.cli import options
+from mmdp.cli.console import Working, introduce, show_json, show_table
+from mmdp.cli.options import INTERRUPTED, Loading, check_out, command, option, takes, write_csv
+from mmdp.cli.types import Numbers, OutFile, Seconds
+from mmdp.interrupts import Interrupts
+from mmdp.words import at_most_percent, figures
+
+if TYPE_CHECKING:
+    from mmdp.measures import Frontier
+
+
+@command(
+    "mmdp frontier data/riverswim --horizon 50",
+    "mmdp frontier data/hiv -T 15 --alphas 0.5,0.2,0.1 --certify 10 --out frontier.png",
+)
+@options.data
+@options.horizon
+@option(
+    "--alphas", type=Numbers(), default="0.5,0.2,0.1,0.05,0.01", show_default=True,
+    help="Shares of worst models to find a policy for.",
+)  # fmt: skip
+@option(
+    "--tail", type=float, metavar="SHARE", default=0.1, show_default=True,
+    help="Share of worst models by which the policies are compared.",
+)  # fmt: skip
+@option("--certify", type=Seconds(), help="Spend S seconds on a proof for each policy.")
+@option(
+    "--out", "-o", type=OutFile(".csv", ".png", ".svg"), metavar="FILE",
+    help="Write the table (.csv) or a picture (.png, .svg).",
+)  # fmt: skip
+@options.seed()
+@options.backend
+@options.as_json
+@takes(Loading)
+def frontier(
+    data: Path, horizon: int | None, alphas: Sequence[float], tail: float, certify: float | None,
+    out: Path | None, seed: int, backend: str, as_json: bool, loading: Loading,
+) -> int:  # fmt: skip
+    """Show what safety costs: mean return against the worst models.
+
+    The first policy is best on average. Each of the others is best for the worst share alpha of
+    the models. tail is the mean over the worst models, 10% of them by default.
+
+    Ctrl-C keeps the policies so far; the exit status is then 130.
+    """
+    import mmdp
+
+    check_out(out, data)
+    model, test = loading.read(data, quiet=as_json), loading.read_test(data, quiet=as_json)
+    with Working("solving", quiet=as_json) as working, Interrupts() as interrupts:
+        found = mmdp.frontier(
+            model, horizon, alphas, tail=tail, test=test, certify=certify or False,
+            backend=backend, seed=seed, callback=lambda p: working.say(f"{p.objective.name}: done"),
+        )  # fmt: skip
+    if out is not None:
+        _write(found, out)
+    if as_json:
+        rows = found.to_frame().to_dict("records")
+        show_json({"data": data, "tail": tail, "points": rows, "version": __version__, "out": out})
+    else:
+        introduce(data, model)
+        _show(found)
+        if out is not None:
+            print(f"written to {out}")
+    return INTERRUPTED if interrupts.seen else 0
+
+
+def _write(found: Frontier, out: Path) -> None:
+    from mmdp import plots
+
+    if out.suffix == ".csv":
+        write_csv(found.to_frame(), out)
+    else:
+        plots.save(found.plot(), out)
+
+
+def _show(found: Frontier) -> None:
+    frame = found.to_frame()
+    titles = {"value": "value", "mean": "mean", "tail": "tail", "worst": "worst"}
+    if found.tests:
+        titles |= {"test_mean": "test mean", "test_tail": "test tail"}
+    columns = [("best for", frame["objective"].tolist())]
+    columns += [(title, figures(frame[key].tolist())) for key, title in titles.items()]
+    if frame["gap"].notna().any():
+        columns.append(("gap at most", [at_most_percent(gap) for gap in frame["gap"]]))
+    names, cells = zip(*columns, strict=True)
+    horizon = found.points[0].provenance.horizon
+    print(f"horizon {horizon}, tail: mean of the worst {100 * found.tail:g}%")
+    show_table(names, list(zip(*cells, strict=True)))

@@ -1,0 +1,49 @@
+"""ArviZ: the models' parameters as a posterior that its plots and diagnostics take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError
+from mmdp.model import MMDP
+
+Groups = dict[str, dict[str, npt.NDArray[np.float64]]]
+
+
+def to_arviz(model: MMDP, returns: Mapping[str, npt.ArrayLike] | None = None) -> Groups:
+    """The groups that ``arviz.from_dict`` takes: one chain with a draw per model.
+
+    ``posterior`` has the parameters of the models and ``returns``, (M,) by name, such as those of
+    a solution; ``sample_stats`` has the models' ``weight``. ArviZ is not needed here. The other
+    way, :func:`mmdp.from_draws` reads an InferenceData or a DataTree.
+
+    With ArviZ installed::
+
+        groups = mmdp.ecosystem.to_arviz(train, {"CADP": solution.returns})
+        data = arviz.from_dict(**groups)                 # from ArviZ 1: from_dict(groups)
+        arviz.plot_pair(data, var_names=["rr_1", "CADP"])
+
+    >>> import mmdp
+    >>> two = mmdp.MMDP([[[[1.0]]]] * 2, [[0.0]], parameters={"p": [0.1, 0.2]})
+    >>> to_arviz(two, {"wait": [3, 4]})["posterior"]
+    {'p': array([[0.1, 0.2]]), 'wait': array([[3., 4.]])}
+    """
+    found: dict[str, Any] = dict(model.parameters)
+    for name, values in (returns or {}).items():
+        array = np.asarray(values, dtype=np.float64)
+        if array.shape != (model.n_models,):
+            raise InputError(
+                f"returns of {name!r} have shape {array.shape}; give one per model: "
+                f"({model.n_models},)"
+            )
+        if name in found:
+            raise InputError(f"{name!r} is a parameter of the models; call the returns otherwise")
+        found[name] = array
+    if not found:
+        raise InputError("the models carry no parameters; see MMDP(parameters=...) and from_draws")
+    posterior = {name: np.array(values, np.float64)[None] for name, values in found.items()}
+    return {"posterior": posterior, "sample_stats": {"weight": model.weights[None].copy()}}

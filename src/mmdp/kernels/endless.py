@@ -1,0 +1,197 @@
+"""Discounted models without a last decision: exact values by linear algebra, models first.
+
+Symbols beside those of :mod:`mmdp.kernels.problem`, for a policy pi that is the same at all times:
+
+=========  ======================================================  ==================
+P          p_m(s' | s, a)                                          (M, S, A, S')
+F          (I - gamma P_m^pi)^-1                                   (M, S, S)
+v          F_m r_m^pi, the values                                  (M, S)
+d          mu F_m, the discounted visits                           (M, S)
+=========  ======================================================  ==================
+
+``Endless.of(problem)`` factorises matrices if (M, S, S) of them fit, and iterates otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError, Remedy
+from mmdp.kernels.numpy_kernel import transitions_of
+from mmdp.kernels.problem import Array, IntArray, Problem, Table
+
+MATRICES = 2**28  # bytes that P may take; beyond that values are iterated
+ACCURATE = 1e-14  # last change of iterated values, relative to the rewards
+EPS = float(np.finfo(float).eps)
+REST = 1e-4  # weight of what lies beyond the horizon at which planning by time ends
+LONGEST = 1000  # decisions of that horizon at most
+MOST_BYTES = 2**29  # that values by time, state and model may take there
+
+
+def check_endless(problem: Problem, varies_over: int | None) -> None:
+    """Refuse models whose values without a last decision do not exist."""
+    if varies_over is not None:
+        raise InputError(
+            f"the model varies over {varies_over} time steps, so it has no infinite horizon",
+            [Remedy("horizon", varies_over), "give rates that do not vary"],
+        )
+    if problem.discount == 1:
+        raise InputError(
+            "an infinite horizon needs a discount below 1, and it is 1",
+            ["set a discount such as 0.99", Remedy("horizon", 50, do="give a number, for example")],
+        )
+
+
+def planning_horizon(problem: Problem) -> int:
+    """So many decisions that little depends on what comes after them, and they fit into memory."""
+    x = problem
+    wanted = 1 if x.discount == 0 else math.ceil(math.log(REST) / math.log(x.discount))
+    fitting = MOST_BYTES // (8 * x.n_states * x.n_models)
+    return max(1, min(wanted, LONGEST, fitting))
+
+
+class Own(NamedTuple):
+    """Each model's own optimum: actions (M, S) and values (M, S)."""
+
+    actions: IntArray
+    values: Array
+
+
+class Endless:
+    """Values under policies that are the same at all times.
+
+    A policy is (S,) actions, (M, S) actions of each model, or (S, A) probabilities.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.r: Array = np.moveaxis(problem.r[0], 2, 0)  # (M, S, A)
+
+    @staticmethod
+    def of(problem: Problem) -> Endless:
+        x = problem
+        size = 8 * x.n_models * x.n_states**2 * x.n_actions
+        return Factorised(x) if size <= MATRICES else Iterated(x)
+
+    def q(self, v: Array) -> Array:
+        """(M, S, A) q = r + gamma P v."""
+        raise NotImplementedError
+
+    def solve(self, policy: Table, right: Array, *, transposed: bool = False) -> Array:
+        """(M, S) x with (I - gamma P^pi) x = right, or x (I - gamma P^pi) = right."""
+        raise NotImplementedError
+
+    def values(self, policy: Table) -> Array:
+        """(M, S) v."""
+        return self.solve(policy, (self._shares(policy) * self.r).sum(axis=2))
+
+    def visits(self, policy: Table) -> Array:
+        """(M, S) d."""
+        start = np.broadcast_to(self.problem.initial, self.r.shape[:2])
+        return self.solve(policy, start, transposed=True)
+
+    def returns(self, policy: Table) -> Array:
+        """(M,) the return of every model."""
+        return self.values(policy) @ self.problem.initial
+
+    def own(self, allowed: npt.NDArray[np.bool_] | None = None, start: Own | None = None) -> Own:
+        """Each model's own optimum over the allowed actions (S, A), by policy iteration."""
+        open_ = self.problem.allowed[0] if allowed is None else allowed
+        m, s = np.indices(self.r.shape[:2])
+        actions = np.where(open_, self.r, -np.inf).argmax(axis=2)
+        if start is not None:
+            actions = np.where(open_[s, start.actions], start.actions, actions)
+        while True:
+            v = self.values(actions)
+            q = np.where(open_, self.q(v), -np.inf)
+            # a tie keeps the action, so that rounding cannot turn in a circle
+            better = q.max(axis=2) > q[m, s, actions] + 1e-12 * (1.0 + np.abs(v))
+            if not better.any():
+                return Own(actions.astype(np.int32), q.max(axis=2))
+            actions = np.where(better, q.argmax(axis=2), actions)
+
+    def rounding(self) -> float:
+        """The most by which floating-point error can have lowered a return."""
+        x = self.problem
+        largest = float(np.abs(x.r).max(initial=0.0)) / (1 - x.discount)
+        return 16 * EPS * largest * (x.n_states + x.n_models) / (1 - x.discount)
+
+    def _shares(self, policy: Table) -> Array:
+        """(M or 1, S, A) probabilities of the actions."""
+        if policy.ndim == 2 and policy.dtype.kind == "f":
+            return np.asarray(policy[None], dtype=np.float64)
+        shares: Array = np.eye(self.problem.n_actions)[np.atleast_2d(policy)]
+        return shares
+
+
+class Factorised(Endless):
+    """By the matrices themselves."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        x = problem
+        P = np.zeros((x.n_models, len(x.indptr) - 1, x.n_states))
+        P[:, x.rows(), x.indices] = x.p[0].T
+        self.P = P.reshape(x.n_models, x.n_states, x.n_actions, x.n_states)
+
+    def q(self, v: Array) -> Array:
+        return self.r + self.problem.discount * np.matmul(self.P, v[:, None, :, None])[..., 0]
+
+    def solve(self, policy: Table, right: Array, *, transposed: bool = False) -> Array:
+        A = self._matrix(policy)
+        A = np.swapaxes(A, 1, 2) if transposed else A
+        return np.asarray(np.linalg.solve(A, right[:, :, None])[:, :, 0], dtype=np.float64)
+
+    def inverse(self, policy: IntArray) -> Array:
+        """(M, S, S) F."""
+        return np.asarray(np.linalg.inv(self._matrix(policy)), dtype=np.float64)
+
+    def _matrix(self, policy: Table) -> Array:
+        """(M, S, S) I - gamma P^pi."""
+        if policy.dtype.kind == "f":
+            P = np.einsum("sa,msaz->msz", policy, self.P)
+        else:
+            m, s = np.indices(self.r.shape[:2])
+            P = self.P[m, s, policy]
+        matrix: Array = np.eye(P.shape[1]) - self.problem.discount * P
+        return matrix
+
+
+class Iterated(Endless):
+    """By iteration on the entries, all models as one system, for models with many states."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.transitions = transitions_of(problem)
+        self.state, self.action = np.divmod(problem.rows(), problem.n_actions)
+
+    def q(self, v: Array) -> Array:
+        return self.r + self.problem.discount * np.moveaxis(self.transitions.expect(v.T, 0), 2, 0)
+
+    def solve(self, policy: Table, right: Array, *, transposed: bool = False) -> Array:
+        """x = right + gamma P x, again and again until nothing changes beyond rounding."""
+        step = self._discounted(policy)
+        step = step.T.tocsr() if transposed else step
+        b = right.ravel()
+        x, largest = b, float(np.abs(b).max())
+        while True:
+            after = b + step @ x
+            change = float(np.abs(after - x).max())
+            x = after
+            if change <= ACCURATE * largest or change <= 4 * EPS * float(np.abs(x).max()):
+                return x.reshape(right.shape)
+
+    def _discounted(self, policy: Table) -> Any:
+        """(M S, M S) gamma P^pi, one block per model."""
+        import scipy.sparse
+
+        x, size = self.problem, self.r.shape[0] * self.problem.n_states
+        shares = np.broadcast_to(self._shares(policy), self.r.shape)
+        m, k = np.nonzero(shares[:, self.state, self.action])
+        data = x.discount * x.p[0, k, m] * shares[m, self.state[k], self.action[k]]
+        row, column = m * x.n_states + self.state[k], m * x.n_states + x.indices[k]
+        return scipy.sparse.csr_array((data, (row, column)), shape=(size, size))

@@ -1,0 +1,138 @@
+"""Controllers in plain numpy: the specification of the passes over states and nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.kernels.controller import Controller, Nodes, NodeValues
+from mmdp.kernels.problem import TIE, Array, Problem, aligned, at
+
+
+class NumpyControllers:
+    """The controllers part of a kernel; symbols as in :mod:`mmdp.kernels.controller`."""
+
+    def node_weights(
+        self, problem: Problem, horizon: int, controller: Controller, values: Array | None = None
+    ) -> tuple[Controller, Array]:
+        walk = _Walk(problem, horizon)
+        controller = controller if values is None else controller.copy()
+        b = begun(problem, horizon, controller)
+        for t in range(horizon):
+            if values is not None:
+                walk.improve(b[t], values[t + 1], controller, t)
+            if t + 1 < horizon:
+                walk.push(b[t], controller, t, out=b[t + 1])
+        return controller, b
+
+    def node_values(
+        self, problem: Problem, horizon: int, controller: Controller,
+        weights: Array | None = None, *, keep: bool = False,
+    ) -> NodeValues:  # fmt: skip
+        walk = _Walk(problem, horizon)
+        controller = controller if weights is None else controller.copy()
+        v = np.repeat(problem.terminal[:, None], controller.n_nodes, axis=1)
+        values = [v]
+        for t in reversed(range(horizon)):
+            if weights is not None:
+                walk.improve(weights[t], v, controller, t)
+            v = walk.value(v, controller, t)
+            values.append(v)
+        kept = np.array(values[::-1]) if keep else None
+        return ended(problem, controller, v, kept, improve=weights is not None)
+
+
+def begun(problem: Problem, horizon: int, controller: Controller) -> Array:
+    """(T, S, N, M) b at the first step, 0 later."""
+    S = problem.n_states
+    b = aligned(horizon, S, controller.n_nodes, problem.n_models)
+    b[:] = 0.0
+    b[0, np.arange(S), controller.first] = problem.start()
+    return b
+
+
+def ended(
+    problem: Problem, controller: Controller, v: Array, values: Array | None, *, improve: bool
+) -> NodeValues:
+    """The end of a backward pass with v (S, N, M), with the best first nodes if ``improve``."""
+    if improve:
+        G = np.matmul(v, problem.start()[:, :, None])[:, :, 0]
+        controller = controller._replace(first=_best(G, controller.first).astype(np.uint8))
+    returns = problem.returns(v[np.arange(len(v)), controller.first])
+    return NodeValues(controller, returns, values)
+
+
+class _Walk:
+    """The steps over one problem, entry by entry of its pattern."""
+
+    def __init__(self, problem: Problem, horizon: int) -> None:
+        import scipy.sparse
+
+        problem.check(horizon)
+        x, nnz = problem, len(problem.indices)
+        self.problem, self.rows = x, x.rows()
+        self.state, self.action = np.divmod(self.rows, x.n_actions)
+        entries = np.arange(nnz), np.ones(nnz)
+        shape = x.n_states * x.n_actions, nnz
+        self.by_row = scipy.sparse.csr_array((entries[1], entries[0], x.indptr), shape=shape)
+
+    def push(self, b: Array, controller: Controller, t: int, out: Array) -> None:
+        """b (S, N, M) one step on, added to ``out``."""
+        flow = (
+            self._taken(controller, t)[:, :, None] * b[self.state] * at(self.problem.p, t)[:, None]
+        )
+        np.add.at(out, (self.problem.indices[:, None], self._moves(controller, t)), flow)
+
+    def value(self, v: Array, controller: Controller, t: int) -> Array:
+        """(S, N, M) v at t, from v at t + 1."""
+        x, (S, N, M) = self.problem, v.shape
+        after = v[x.indices[:, None], self._moves(controller, t)]
+        flow = self._taken(controller, t)[:, :, None] * after * at(x.p, t)[:, None]
+        mean = np.asarray(self.by_row @ flow.reshape(len(flow), -1)).reshape(S, -1, N, M).sum(1)
+        reward = at(x.r, t)[np.arange(S)[:, None], controller.actions[t]]
+        return np.asarray(reward + x.discount * mean)
+
+    def improve(self, b: Array, v: Array, controller: Controller, t: int) -> None:
+        """The joint step: in every (s, n) the best action with its best moves, in place.
+
+        G(a) = sum_m b_m r_m(s,a) + gamma sum_s' max_n' sum_m b_m p_m(s'|s,a) v_{t+1,m}(s', n').
+        The old pair of action and moves is kept if nothing is better, or if (s, n) has no weight.
+        """
+        x, old = self.problem, controller.actions[t]
+        states, nodes = np.arange(len(b))[:, None], np.arange(b.shape[1])
+        D = np.matmul(b[self.state] * at(x.p, t)[:, None], np.swapaxes(v[x.indices], 1, 2))
+        held = self._moves(controller, t)
+        moves = _best(D, held)
+        best = self._mean(b, np.take_along_axis(D, moves[:, :, None], 2)[:, :, 0], t)
+        same = self._mean(b, np.take_along_axis(D, held[:, :, None], 2)[:, :, 0], t)
+        best[~at(x.allowed, t)] = -np.inf
+        best = np.swapaxes(best, 1, 2)  # (S, N, A)
+        size = np.abs(np.where(np.isfinite(best), best, 0.0)).max(axis=2)
+        bar = best.max(axis=2) - TIE * size
+        keep = (same[states, old, nodes] >= bar) | (b.sum(axis=2) == 0)
+        found = (best >= bar[:, :, None]).argmax(axis=2)
+        controller.actions[t] = np.where(keep, old, found)
+        k, n = np.nonzero(self._taken(controller, t) & ~keep[self.state])
+        controller.moves[t, self.state[k], n, x.indices[k]] = moves[k, n]
+
+    def _mean(self, b: Array, D: Array, t: int) -> Array:
+        """(S, A, N) sum_m b r + gamma sum_s' D, for D (nnz, N)."""
+        x, later = self.problem, np.asarray(self.by_row @ D)
+        reward: Array = np.matmul(at(x.r, t), np.swapaxes(b, 1, 2))
+        return reward + x.discount * later.reshape(reward.shape)
+
+    def _taken(self, controller: Controller, t: int) -> npt.NDArray[np.bool_]:
+        """(nnz, N) whether the node takes the action that the entry belongs to."""
+        return np.asarray(controller.actions[t, self.state] == self.action[:, None])
+
+    def _moves(self, controller: Controller, t: int) -> npt.NDArray[np.int64]:
+        """(nnz, N) the node after each entry."""
+        moves: Nodes = controller.moves[t, self.state, :, self.problem.indices]
+        return moves.astype(np.int64)
+
+
+def _best(D: Array, held: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    """(...) maximisers over the last axis; ties to what is held, else to the lowest."""
+    tied = (D.max(axis=-1) - TIE * np.abs(D).max(axis=-1))[..., None] <= D
+    keep = np.take_along_axis(tied, held[..., None].astype(np.int64), -1)[..., 0]
+    return np.asarray(np.where(keep, held, tied.argmax(axis=-1)))

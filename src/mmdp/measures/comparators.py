@@ -1,0 +1,239 @@
+"""Named policies side by side: how each is given, and how costs and effects add up over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError
+from mmdp.measures.economics import CostEffectiveness, read_thresholds
+from mmdp.methods.table import markov_policy
+from mmdp.model import MMDP
+from mmdp.policy import MarkovPolicy, StationaryPolicy
+from mmdp.solution import Solution
+from mmdp.solve import evaluate
+from mmdp.validate import check_horizon
+from mmdp.words import either, suggested
+
+Array = npt.NDArray[np.float64]
+WithinCycle = Literal["none", "half-cycle", "simpson"]
+CORRECTIONS = ("none", "half-cycle", "simpson")
+
+
+@dataclass(frozen=True)
+class Counting:
+    """How the costs and effects of different times are added up.
+
+    Parameters
+    ----------
+    effect_rate, cost_rate
+        Discount rate per step, such as 0.035: what happens at time t counts (1 + rate)^-t. None:
+        the discount of the model.
+    within_cycle
+        ``"half-cycle"``: the first and the last time count half (the trapezium rule).
+        ``"simpson"``: 1/3, 4/3, 2/3, ..., 4/3, 1/3 (Simpson's rule; Elbasha and Chhatwal, Medical
+        Decision Making 36(1), 2016). The times are the rows of a cohort trace, so n cycles need a
+        horizon of n + 1.
+
+    >>> from mmdp.measures import Counting
+    >>> Counting(within_cycle="half-cycle").times(5).tolist()
+    [0.5, 1.0, 1.0, 1.0, 0.5]
+    >>> (3 * Counting(within_cycle="simpson").times(5)).round(9).tolist()
+    [1.0, 4.0, 2.0, 4.0, 1.0]
+    """
+
+    effect_rate: float | None = None
+    cost_rate: float | None = None
+    within_cycle: WithinCycle = "none"
+
+    def __post_init__(self) -> None:
+        for name in ("effect_rate", "cost_rate"):
+            rate = getattr(self, name)
+            if rate is not None and not (isinstance(rate, (int, float)) and 0 <= rate < 0.5):
+                raise InputError(
+                    f"{name} is a discount rate per step from 0 to below 0.5, such as 0.035, not "
+                    f"{rate!r}; a discount factor g is the rate 1/g - 1"
+                )
+        if self.within_cycle not in CORRECTIONS:
+            told = suggested(str(self.within_cycle), CORRECTIONS)
+            raise InputError(f"within_cycle is {either(CORRECTIONS)}, not {told}")
+
+    def times(self, horizon: int) -> Array:
+        """(T,) weight of each time, without discount."""
+        weights = np.ones(horizon)
+        if self.within_cycle == "half-cycle":
+            if horizon < 2:
+                raise InputError("the half-cycle correction needs a horizon of 2 or more: n + 1")
+            weights[[0, -1]] = 0.5
+        elif self.within_cycle == "simpson":
+            if horizon < 3 or horizon % 2 == 0:
+                raise InputError(
+                    "Simpson's rule needs an even number of cycles, so an odd horizon of 3 or "
+                    f"more; it is {horizon}; choose another, or the half-cycle correction"
+                )
+            weights[1:-1] = np.where(np.arange(1, horizon - 1) % 2, 4 / 3, 2 / 3)
+            weights[[0, -1]] = 1 / 3
+        return weights
+
+    def models(
+        self, model: MMDP, effects: npt.ArrayLike, costs: npt.ArrayLike, horizon: int
+    ) -> tuple[MMDP, MMDP]:
+        """The model with effects as rewards, and with costs; both with the same discount."""
+        plain = (model.replace(rewards=effects), model.replace(rewards=costs))
+        if self == Counting():
+            return plain
+        counted = []
+        for part, rate in zip(plain, (self.effect_rate, self.cost_rate), strict=True):
+            factor = model.discount if rate is None else 1 / (1 + rate)
+            weights = self.times(horizon) * factor ** np.arange(horizon)
+            rewards = weights[:, None, None, None] * part.rewards
+            counted.append(part.replace(rewards=rewards, discount=1.0))
+        return counted[0], counted[1]
+
+    def net_benefit(
+        self,
+        model: MMDP,
+        effects: npt.ArrayLike,
+        costs: npt.ArrayLike,
+        threshold: float,
+        horizon: int | None = None,
+    ) -> MMDP:
+        """The model whose rewards are the net monetary benefit at one willingness to pay.
+
+        Solve it, bound it or report about it like any other model. With rates or within-cycle
+        weights its rewards vary with time and its discount is 1.
+
+        >>> import mmdp
+        >>> from mmdp.measures import Counting
+        >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0, 0]])
+        >>> yearly = Counting(effect_rate=0.0, cost_rate=0.25)
+        >>> priced = yearly.net_benefit(one, [[0, 2]], [[0, 100]], threshold=45, horizon=3)
+        >>> priced.rewards[:, 0, 0, 1].round(9).tolist()
+        [-10.0, 10.0, 26.0]
+        >>> mmdp.solve(priced).policy.actions[:, 0].tolist()
+        [0, 1, 1]
+        """
+        (level,) = read_thresholds([threshold])
+        steps = check_horizon(model.horizon, horizon)
+        check_no_terminal(model)
+        worth, price = self.models(model, effects, costs, steps)
+        e, c = worth.rewards, price.rewards
+        axes = max(e.ndim, c.ndim)
+        e, c = (x.reshape((1,) * (axes - x.ndim) + x.shape) for x in (e, c))
+        return worth.replace(rewards=level * e - c)
+
+
+def cost_effectiveness(
+    model: MMDP,
+    effects: npt.ArrayLike,
+    costs: npt.ArrayLike,
+    policies: Mapping[str, Any],
+    horizon: int | None = None,
+    *,
+    counting: Counting = Counting(),  # noqa: B008
+) -> CostEffectiveness:
+    """Cost and effect of named policies in every model.
+
+    Parameters
+    ----------
+    model
+        Gives transitions, initial distribution, weights, discount and parameters; its rewards
+        are not used.
+    effects, costs
+        Effect and cost of an action, shaped like ``rewards`` of :class:`mmdp.MMDP`: (S, A),
+        (M, S, A) or (T, M, S, A). Costs are positive.
+    policies
+        By name. A value is a policy or a solution, or a fixed strategy: one action (its label or
+        id) at all times, a list with the action at each time, or a mapping of state to action.
+        States that allow one action only need no mention.
+    horizon
+        Number of decisions.
+    counting
+        Separate discount rates, half-cycle or Simpson weights: :class:`Counting`.
+
+    >>> import mmdp, mmdp.measures
+    >>> P = [[[[0.5, 0.5], [0.8, 0.2]], [[0.0, 1.0], [0.0, 1.0]]]]
+    >>> model = mmdp.MMDP(P, [[0, 0], [0, 0]], initial=[1, 0], states=["ill", "dead"],
+    ...                   actions=["wait", "treat"])
+    >>> found = mmdp.measures.cost_effectiveness(
+    ...     model, effects=[[1, 1], [0, 0]], costs=[[0, 100], [0, 0]], horizon=3,
+    ...     policies={"never treat": "wait", "treat once": ["treat", "wait", "wait"]})
+    >>> print(found.icers()[["policy", "cost", "effect", "icer"]].round(2).to_string(index=False))
+         policy  cost  effect   icer
+    never treat   0.0    1.75    NaN
+     treat once 100.0    2.20 222.22
+    """
+    if not policies:
+        raise InputError("name at least one policy, such as {'never treat': 'wait'}")
+    steps = check_horizon(model.horizon, horizon)
+    check_no_terminal(model)
+    known = named_policies(policies, model, steps)
+    effect_model, cost_model = counting.models(model, effects, costs, steps)
+    return CostEffectiveness(
+        tuple(known),
+        np.stack([evaluate(x, effect_model).returns for x in known.values()]),
+        np.stack([evaluate(x, cost_model).returns for x in known.values()]),
+        model.weights,
+        model.parameters,
+    )
+
+
+def check_no_terminal(model: MMDP) -> None:
+    if model.terminal.any():
+        raise InputError(
+            "the model has terminal values, which are neither cost nor effect; put them into "
+            "effects and costs and use model.replace(terminal=None)"
+        )
+
+
+# ---------------------------------------------------------------------- policies by name
+def named_policies(given: Mapping[str, Any], model: MMDP, horizon: int) -> dict[str, MarkovPolicy]:
+    """Policies of the model, from policies and fixed strategies; see :func:`cost_effectiveness`."""
+    found = {}
+    for name, rule in given.items():
+        try:
+            if isinstance(rule, (str, int, np.integer, Mapping, Sequence)):
+                policy = MarkovPolicy.for_model(model, _fixed(rule, model, horizon))
+            else:
+                given = rule.policy if isinstance(rule, Solution) else rule
+                table = given.over(horizon) if isinstance(given, StationaryPolicy) else rule
+                policy = markov_policy(table, "a comparison needs", argument="method")
+            policy.check(model, horizon)
+        except InputError as error:
+            raise error.at(f"policy {str(name)!r}") from None
+        found[str(name)] = policy
+    return found
+
+
+def _fixed(rule: Any, model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
+    """(T, S) actions of a fixed strategy; the only action of a state that has no choice."""
+    single = model.allowed.sum(axis=1) == 1
+    table = np.tile(np.where(single, model.allowed.argmax(axis=1), -1), (horizon, 1))
+    if isinstance(rule, Mapping):
+        for state, action in rule.items():
+            table[:, _place(state, model, "state")] = _place(action, model, "action")
+        if (table < 0).any():
+            left = model.state_labels[int(np.argmax(table[0] < 0))]
+            raise InputError(f"no action for state {left!r}; name every state that has a choice")
+        return table
+    by_time = rule if isinstance(rule, Sequence) and not isinstance(rule, str) else [rule] * horizon
+    if len(by_time) != horizon:
+        raise InputError(f"{len(by_time)} actions for {horizon} decisions; give one for each")
+    actions = np.array([_place(action, model, "action") for action in by_time])
+    return np.where(table < 0, actions[:, None], table)
+
+
+def _place(given: Any, model: MMDP, kind: Literal["state", "action"]) -> int:
+    """The id of a state or an action, from its label or its id."""
+    labels = model.state_labels if kind == "state" else model.action_labels
+    if isinstance(given, (int, np.integer)) and 0 <= given < len(labels):
+        return int(given)
+    if str(given) in labels:
+        return labels.index(str(given))
+    raise InputError(
+        f"no {kind} {suggested(str(given), labels)}; the model has {', '.join(labels[:8])}"
+    )

@@ -1,0 +1,187 @@
+"""Lotteries over a few policies: how much a single policy gives up by being single.
+
+A policy is drawn once, before the first decision. The returns of the lottery with probabilities w
+over policies with returns rho^k are sum_k w_k rho^k, so for a concave F the best lottery is found
+by column generation. A linear program in w and theta holds a cut per weights xi seen so far,
+
+    max theta   with   theta <= sum_m lambda_m xi_m (sum_k w_k rho^k_m) + penalty(xi),
+
+and its multipliers mix these xi to the weights for which CADP finds the next policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import linprog
+
+from mmdp import kernels
+from mmdp.bounds import Bound, bound
+from mmdp.errors import InputError
+from mmdp.kernels import Kernel
+from mmdp.kernels.compiling import clock
+from mmdp.model import MMDP
+from mmdp.objective import Function, Objective, as_objective
+from mmdp.policy import MarkovPolicy
+from mmdp.solution import Solution
+from mmdp.solve import solve
+from mmdp.validate import check_time_limit
+
+Array = npt.NDArray[np.float64]
+
+TOLERANCE = 1e-9  # relative gain from which another cut or policy counts
+ROUNDS, CUTS = 100, 500  # at most
+LEAST = 1e-6  # probability of a policy that is kept
+SECONDS = 10.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Mixture:
+    """A lottery: follow ``policies[k]`` with probability ``probabilities[k]``, drawn once.
+
+    ``value`` is the objective of its returns (M,), ``single`` the best single policy found, and
+    ``bound`` what no lottery and no single policy can exceed.
+    """
+
+    policies: tuple[MarkovPolicy, ...]
+    probabilities: Array
+    returns: Array
+    value: float
+    single: Solution
+    bound: Bound
+
+    @property
+    def objective(self) -> Objective:
+        """What was maximised over the models."""
+        return self.single.objective
+
+    @property
+    def gives_up(self) -> float:
+        """What the single policy gives up against the lottery."""
+        return max(self.value - self.single.value, 0.0)
+
+    @property
+    def gap(self) -> float:
+        """(bound - value) / |value| of the lottery."""
+        return self.bound.gap(self.value)
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{100 * p:.3g}%" for p in self.probabilities)
+        return (
+            f"Mixture({self.objective.name} {self.value:,.6g} with {shares}; "
+            f"one policy {self.single.value:,.6g}; at most {self.bound.value:,.6g})"
+        )
+
+
+def mixture(
+    model: MMDP,
+    horizon: int | None = None,
+    objective: str | Objective | Function = "cvar:0.1",
+    *,
+    time_limit: float | None = None,
+    backend: str | Kernel = "auto",
+    seed: int | None = 0,
+) -> Mixture:
+    """The best lottery over policies for a concave objective, beside the best single policy.
+
+    Drawing one of several policies once can be better for the worst models than any single
+    one, though never on average. ``time_limit``: seconds for the search and as many again for
+    the bound; 10 by default.
+
+    >>> import mmdp
+    >>> bets = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[4.0, 0.0]], [[0.0, 4.0]]])
+    >>> found = mmdp.mixture(bets, 1, "worst")
+    >>> found.single.value, round(found.value, 6), found.probabilities.round(6).tolist()
+    (0.0, 2.0, [0.5, 0.5])
+    """
+    chosen = as_objective(objective)
+    if not chosen.concave:
+        raise InputError(f"{chosen.name} is not concave, so no best lottery can be found for it")
+    check_time_limit(time_limit)
+    seconds = SECONDS if time_limit is None else time_limit
+    deadline = clock() + seconds
+    single = solve(model, horizon, objective=chosen, time_limit=seconds, backend=backend, seed=seed)
+    master = Master(chosen, model.weights, single.evaluation.oracle if chosen.regret else None)
+    steps = int(single.provenance.horizon)
+    kernel = kernels.get(backend, model.problem, steps)
+    tables, shares = [single.policy.actions], np.ones(1)
+    master.add(single.returns)
+    for _ in range(ROUNDS):
+        shares, tilted = master.solve()
+        problem = model.problem._replace(weights=tilted)
+        known = np.array(master.columns) @ tilted
+        ends = kernel.ascend(problem, steps, [tables[int(known.argmax())], None])
+        best = max(ends, key=lambda end: end.value)
+        worth = float(tilted @ master.counted(best.returns))
+        if worth <= known.max() + TOLERANCE * np.abs(known).max() or clock() > deadline:
+            break
+        tables.append(best.policy)
+        master.add(best.returns)
+    used = np.flatnonzero(shares > LEAST)
+    shares = shares[used] / shares[used].sum()
+    rho = shares @ np.array(master.columns)[used]
+    return Mixture(
+        policies=tuple(MarkovPolicy.for_model(model, tables[k]) for k in used),
+        probabilities=shares,
+        returns=rho + master.own,
+        value=float(chosen.value(rho, model.weights)),
+        single=single,
+        bound=bound(
+            model, steps, objective=chosen, time_limit=seconds, incumbent=single, backend=backend
+        ),
+    )
+
+
+class Master:
+    """The linear program over the policies so far."""
+
+    def __init__(self, objective: Objective, weights: Array, own: Array | None) -> None:
+        self.objective, self.weights = objective, weights
+        self.own = np.zeros(len(weights)) if own is None else own
+        self.columns: list[Array] = []  # (M,) rho of each policy
+        self.cuts: list[Array] = []  # (M,) xi
+        self.penalties: list[float] = []
+
+    def counted(self, returns: Array) -> Array:
+        return self.objective.counted(returns, lambda: self.own)
+
+    def add(self, returns: Array) -> None:
+        """Another policy, by its returns (M,)."""
+        self.columns.append(self.counted(returns))
+        self.cut(self.columns[-1])
+
+    def cut(self, rho: Array) -> None:
+        """F(x) <= sum lambda xi x + penalty for every x, with equality at rho."""
+        xi = self.objective.tilt(rho, self.weights)
+        self.cuts.append(xi)
+        self.penalties.append(self.objective.penalty(xi, self.weights))
+
+    def solve(self) -> tuple[Array, Array]:
+        """Probabilities (K,) of the policies, and weights (M,) of the models for the next one."""
+        columns = np.array(self.columns)
+        unit = float(np.abs(columns).max()) or 1.0
+        while True:
+            w, theta, mu = self._program(columns / unit, unit)
+            rho = w @ columns
+            short = theta * unit - float(self.objective.value(rho, self.weights))
+            if short <= TOLERANCE * unit or len(self.cuts) >= CUTS:
+                return w, self.weights * (mu @ np.array(self.cuts))
+            self.cut(rho)
+
+    def _program(self, columns: Array, unit: float) -> tuple[Array, float, Array]:
+        """w (K,), theta, and the multipliers (cuts,) that say which cuts hold theta down."""
+        heights = (np.array(self.cuts) * self.weights) @ columns.T
+        n_cuts, n_policies = heights.shape
+        found = linprog(
+            np.append(np.zeros(n_policies), -1.0),
+            A_ub=np.column_stack([-heights, np.ones(n_cuts)]),
+            b_ub=np.array(self.penalties) / unit,
+            A_eq=np.append(np.ones(n_policies), 0.0)[None],
+            b_eq=[1.0],
+            bounds=[(0.0, None)] * n_policies + [(None, None)],
+        )
+        assert found.x is not None
+        w, mu = np.maximum(found.x[:-1], 0.0), np.maximum(-found.ineqlin.marginals, 0.0)
+        return w / w.sum(), float(found.x[-1]), mu / mu.sum()

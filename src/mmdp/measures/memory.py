@@ -1,0 +1,107 @@
+"""What remembering is worth: from one rule for all, over a few nodes, to the whole belief."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from mmdp.bounds import bound
+from mmdp.errors import InputError
+from mmdp.methods import Rollout
+from mmdp.model import MMDP
+from mmdp.policy import Memory, MemoryPolicy
+from mmdp.solve import solve
+from mmdp.validate import check_whole
+from mmdp.words import number, percent
+
+NOTHING = 1e-4  # a gain below this share of the value is called nothing
+
+
+def value_of_memory(
+    model: MMDP,
+    horizon: int | None = None,
+    nodes: Sequence[int] = (1, 2, 3, 4),
+    *,
+    seed: int | None = 0,
+    time_limit: float | None = None,
+    episodes: int | None = None,
+) -> pd.DataFrame:
+    """The value of the best policies found without memory, with a few nodes and with a belief.
+
+    Parameters
+    ----------
+    model, horizon, seed
+        As for :func:`mmdp.solve`.
+    nodes
+        Numbers of nodes to try; 1 is a Markov policy.
+    time_limit
+        Seconds for the bound on all policies; 10 by default.
+    episodes
+        Episodes per model to simulate the belief rollout with.
+
+    Columns: ``policy``, ``nodes``, ``value``, ``stderr`` (of a simulated value, otherwise 0) and
+    ``recovered``, the share of the gain from the Markov policy to the belief rollout (NaN if
+    that gain is not larger than two standard errors). The last rows are the proven bound on every
+    policy and Oracle, which no policy reaches. ``attrs["told"]`` says it in a sentence;
+    :func:`mmdp.plots.value_of_memory` draws it.
+
+    >>> import mmdp
+    >>> model, _ = mmdp.domains.two_models()
+    >>> table = mmdp.value_of_memory(model, 9, nodes=(1, 2))
+    >>> table[["policy", "value"]].values.tolist()[:2]
+    [['Markov', 10.0], ['2 nodes', 11.5]]
+    """
+    return value_and_policy(
+        model, horizon, nodes, seed=seed, time_limit=time_limit, episodes=episodes
+    )[0]
+
+
+def value_and_policy(
+    model: MMDP, horizon: int | None, nodes: Sequence[int], *, seed: int | None = 0,
+    time_limit: float | None = None, episodes: int | None = None,
+) -> tuple[pd.DataFrame, MemoryPolicy]:  # fmt: skip
+    """The table of :func:`value_of_memory`, and the policy with the most nodes, merged."""
+    counts = sorted({*nodes})
+    if not counts:
+        raise InputError("nodes is empty; give numbers of nodes, such as (1, 2, 3)")
+    for count in counts:
+        check_whole(count, "nodes")
+    grown = solve(model, horizon, policy=Memory(max(counts)), seed=seed)
+    by_nodes = grown.details.get("value_by_nodes", [grown.value])
+    steps = int(grown.provenance.horizon)
+    belief = solve(model, steps, Rollout(episodes=episodes), seed=seed)
+    most = bound(model, steps, "pairs", time_limit=time_limit, incumbent=by_nodes[0])
+    rows = [("Markov" if n == 1 else f"{n} nodes", float(n), by_nodes[n - 1], 0.0) for n in counts]
+    rows += [
+        ("belief rollout", np.nan, belief.value, belief.evaluation.stderr),
+        ("at most (pairs)", np.nan, most.value, 0.0),
+        ("Oracle", np.nan, solve(model, steps, "oracle").value, 0.0),
+    ]
+    frame = pd.DataFrame(rows, columns=["policy", "nodes", "value", "stderr"])
+    gain = belief.value - by_nodes[0]
+    clear = gain > 2 * belief.evaluation.stderr
+    here = frame.index < len(counts) + 1
+    frame["recovered"] = np.where(here & clear, (frame["value"] - by_nodes[0]) / gain, np.nan)
+    frame.attrs["told"] = _told(frame, by_nodes[0])
+    return frame, grown.policy.merged(model)
+
+
+def _told(frame: pd.DataFrame, markov: float) -> str:
+    """What the table says, in a sentence."""
+    with_nodes = frame[frame["nodes"] > 1]
+    belief = frame[frame["policy"] == "belief rollout"].iloc[0]
+    best = max([markov, belief["value"] - 2 * belief["stderr"], *with_nodes["value"]])
+    if best - markov <= NOTHING * abs(markov):
+        return "memory gains nothing here: what is seen does not change what to do"
+    told = (
+        f"memory gains at least {number(best - markov)} ({percent((best - markov) / abs(markov))})"
+    )
+    if len(with_nodes) and with_nodes["recovered"].notna().any():
+        name, share = with_nodes["policy"].iloc[-1], float(with_nodes["recovered"].iloc[-1])
+        if share >= 1:
+            told += f"; {name} gain no less than the belief rollout"
+        else:
+            told += f"; {name} recover {percent(share)} of what the belief rollout gains"
+    return told

@@ -1,0 +1,236 @@
+"""CADP over policies that people can carry out: tied, monotone, or fixed in part.
+
+The return is linear in the whole row pi_t of actions at one time. So CADP stays exact, and the
+return never falls, if each step takes the best row among those that are open:
+argmax_f sum_s G_t(s, f(s)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError
+from mmdp.kernels import ascent
+from mmdp.kernels.numpy_kernel import choose
+from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Rows, Table, Watch, at
+from mmdp.methods import objective_ascent
+from mmdp.methods import starts as start
+from mmdp.methods.base import Context, Outcome
+from mmdp.objective import Mean, Objective
+from mmdp.policy import Monotone, Tied
+
+if TYPE_CHECKING:
+    from mmdp.methods.cadp import CADP
+
+Ints = npt.NDArray[np.int64]
+
+
+def ascend(context: Context, options: CADP) -> Outcome:
+    """The best end from CADP's starts and from its policy without the restriction."""
+    if options.polish:
+        raise InputError(f"polish does not keep a policy {context.kind.name}; leave it out")
+    if context.objective != Mean():
+        search = RestrictedSearch(context, options.tol, options.max_iterations)
+        outcome = objective_ascent.ascend(context, options, search)
+        return priced(context, outcome, options.climb(context.free()))
+    x, T = context.problem, context.horizon
+    sweeps = start.affordable_sweeps(x, T, options.sweeps)
+    names: list[str] = []
+    free: list[Outcome] = []
+
+    def tables() -> Iterator[Table | None]:
+        for each in start.in_order(context, options.init, options.n_starts(x, T)):
+            names.append(each.name)
+            yield None if each.table is None else _soft(each.table, x.n_actions)
+            if not free:  # a policy of the right kind is at hand, should the time be up
+                free.append(options.climb(context.free()))
+                names.append("unrestricted")
+                yield _soft(free[0].policy, x.n_actions)
+
+    ends = context.kernel.ascend(
+        x, T, tables(), tol=options.tol, max_sweeps=options.max_iterations, sweeps=sweeps,
+        rows=rows_of(context), watch=context.record,
+    )  # fmt: skip
+    outcome, best = start.best_of(ends, names, sweeps)
+    place = next(i for i, end in enumerate(ends) if end is best)
+    if outcome.trace and names[place] != "wsu":
+        outcome = replace(outcome, trace=outcome.trace[1:])  # the start was not of this kind
+    return priced(context, outcome, free[0])
+
+
+def ascend_inside(context: Context, options: CADP) -> Outcome:
+    """CADP over the actions that are open."""
+    return priced(context, options.climb(context), options.climb(context.free()))
+
+
+def priced(context: Context, outcome: Outcome, free: Outcome) -> Outcome:
+    """The outcome with the value of a policy that is free of the restriction.
+
+    That is the better of ``free`` and of an ascent from the restricted policy, so the
+    restriction never seems to pay.
+    """
+    search = objective_ascent.Search(context.free(), 0.0, 1000)
+    if context.objective == Mean():
+        ends = context.kernel.ascend(context.model.problem, context.horizon, [outcome.policy])
+    else:
+        ends = [search.climb(context.objective, outcome.policy, lambda *_: context.check_time())]
+    assert free.returns is not None
+    value = max(context.worth(free.returns), ends[0].value)
+    return replace(outcome, details={**outcome.details, "unrestricted": value})
+
+
+def rows_of(context: Context) -> Rows:
+    """The maximiser over the rows that the kind of policy leaves open."""
+    kind, model = context.kind, context.model
+    if isinstance(kind, Tied):
+        return tied_rows(kind.group_of(model))
+    assert isinstance(kind, Monotone)
+    return monotone_rows(kind.chains(model), kind.order(model))
+
+
+def tied_rows(group: Ints) -> Rows:
+    """One action for all states of a group (S,): the best for the sum of G over the group."""
+    first = np.unique(group, return_index=True)[1]
+    member = np.eye(len(first))[group].T
+
+    def choose_row(G: Array, b: Array, incumbent: npt.NDArray[Any] | None) -> IntArray:
+        # products with -inf would spoil the sums
+        together = member @ np.where(np.isfinite(G), G, 0.0)
+        together[member @ ~np.isfinite(G) > 0] = -np.inf
+        kept = None if incumbent is None else incumbent[first]
+        row: IntArray = choose(together, member @ b, kept)[group]
+        return row
+
+    return choose_row
+
+
+def monotone_rows(chains: list[Ints], order: Ints) -> Rows:
+    """Actions that never fall along each chain of states, in the order (A,) of actions.
+
+    Along a chain s_1, s_2, ... the best total so far that ends with an action of rank k is
+    F_i(k) = G(s_i, k) + max_{j <= k} F_{i-1}(j).
+    """
+    rank = np.argsort(order)
+
+    def choose_row(G: Array, b: Array, incumbent: npt.NDArray[Any] | None) -> IntArray:
+        row = np.empty(len(G), dtype=np.int32)
+        for chain in chains:
+            ranked = G[chain][:, order]
+            kept = None if incumbent is None else rank[incumbent[chain]]
+            row[chain] = order[_best_rise(ranked, kept)]
+        return row
+
+    return choose_row
+
+
+def _best_rise(G: Array, incumbent: Ints | None) -> Ints:
+    """(n,) ranks that never fall and maximise the sum of G (n, A); ties as in :func:`choose`."""
+    n = len(G)
+    F = np.array(G)
+    for i in range(1, n):
+        F[i] += np.maximum.accumulate(F[i - 1])
+    scale = np.abs(np.where(np.isfinite(G), G, 0.0)).max(axis=1).sum()
+    if incumbent is not None and G[np.arange(n), incumbent].sum() >= F[-1].max() - TIE * scale:
+        return incumbent
+    ranks = np.empty(n, dtype=np.int64)
+    top = G.shape[1]
+    for i in reversed(range(n)):
+        ranks[i] = F[i, :top].argmax()
+        top = ranks[i] + 1
+    return ranks
+
+
+# ---------------------------------------------------------------------- other objectives
+class RestrictedSearch(objective_ascent.Search):
+    """The search of an objective over policies of the kind."""
+
+    def opened(self, start: Table | None) -> Table:
+        soft = None if start is None else _soft(start, self.context.problem.n_actions)
+        return self.mean(soft, self.context.problem.weights)
+
+    def climb(self, objective: Objective, start: Table, watch: Watch) -> Ascent:
+        sweeper = RestrictedSweeper(self.context, objective)
+        return ascent.ascend(sweeper, start, self.tol, self.max_sweeps, watch, sweeper.worth)
+
+    def mean(self, start: Table | None, weights: Array) -> Table:
+        x, T = self.context.problem._replace(weights=weights), self.context.horizon
+        rows = rows_of(self.context)
+        return self.context.kernel.ascend(x, T, [start], rows=rows, watch=self._look)[0].policy
+
+
+class RestrictedSweeper(objective_ascent.Sweeper):
+    """Sweeps that improve an objective by changes that the kind leaves open.
+
+    At each time first the whole row that is best for the tilted weights, then single changes:
+    the action of a group, or of one state as far as its neighbours in the chain allow.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kind, model = self.context.kind, self.context.model
+        self.rows = rows_of(self.context)
+        if isinstance(kind, Tied):
+            group = kind.group_of(model)
+            self.blocks = [np.flatnonzero(group == g) for g in range(group.max() + 1)]
+            self.chains: list[Ints] = []
+            self.rank = np.arange(model.n_actions)
+        else:
+            assert isinstance(kind, Monotone)
+            self.blocks = [np.array([s]) for s in range(model.n_states)]
+            self.chains, self.rank = kind.chains(model), np.argsort(kind.order(model))
+        self.next: dict[int, tuple[int | None, int | None]] = {
+            int(s): (below, above)
+            for chain in self.chains
+            for below, s, above in zip([None, *chain[:-1]], chain, [*chain[1:], None], strict=True)
+        }
+
+    def _q(self, t: int, v: Array, actions: IntArray) -> Array:
+        self.allowed = at(self.problem.allowed, t)
+        return super()._q(t, v, actions)
+
+    def _improve(self, d: Array, q: Array, actions: IntArray, rho: Array) -> Array:
+        lam, F, states = self.problem.weights, self.objective, np.arange(len(q))
+        gain = d[:, None] * (q - q[states, actions][:, None])  # (S, A, M)
+        xi = F.tilt(rho, lam) if F.concave else np.ones_like(lam)
+        row = self.rows(np.where(self.allowed, gain @ (lam * xi), -np.inf), d, actions)
+        rho = self._take(states, gain[states, row].sum(axis=0)[None], row[None], actions, rho)
+        gain -= gain[states, actions][:, None]
+        for block in sorted(self.blocks, key=lambda block: -float((d[block] @ lam).sum())):
+            choices = np.flatnonzero(self._open(block, actions)).astype(np.int32)
+            together = gain[block].sum(axis=0) - gain[block, actions[block]].sum(axis=0)
+            rho = self._take(block, together[choices], choices[:, None], actions, rho)
+        return rho
+
+    def _take(
+        self, block: Ints, gains: Array, choices: IntArray, actions: IntArray, rho: Array
+    ) -> Array:
+        """Give the block the best of the choices (n, states or 1) with gains (n, M), if better."""
+        lam, tie = self.problem.weights, TIE * float(np.abs(rho).max())
+        values = self.objective.value(rho + gains, lam)
+        best = int(values.argmax())
+        if not values[best] > float(self.objective.value(rho, lam)) + tie:
+            return rho
+        actions[block] = choices[best]
+        moved: Array = rho + gains[best]
+        return moved
+
+    def _open(self, block: Ints, actions: IntArray) -> npt.NDArray[np.bool_]:
+        """(A,) actions that all states of the block may take beside the actions of the others."""
+        open_: npt.NDArray[np.bool_] = np.logical_and.reduce(self.allowed[block])
+        below, above = self.next.get(int(block[0]), (None, None))
+        if below is not None:
+            open_ = open_ & (self.rank >= self.rank[actions[below]])
+        if above is not None:
+            open_ = open_ & (self.rank <= self.rank[actions[above]])
+        return open_
+
+
+def _soft(table: Table, n_actions: int) -> Array:
+    """(T, S, A) probabilities of a policy that the restriction may not allow."""
+    soft: Array = np.asarray(table if table.ndim == 3 else np.eye(n_actions)[table], dtype=float)
+    return soft

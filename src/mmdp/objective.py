@@ -1,0 +1,582 @@
+"""Objectives: what counts over the returns of the models.
+
+An objective F turns the returns rho (M,) of the models and their weights lambda (M,) into one
+number, and :func:`mmdp.solve` maximises it. All of them look at the *lower* tail of rewards, and
+alpha is the weight of that tail: ``CVaR(0.1)`` is the mean over the worst tenth of the models.
+
+=======================  =====================  ===============================================
+objective                as text                value
+=======================  =====================  ===============================================
+Mean()                   ``mean``               sum_m lambda_m rho_m
+CVaR(alpha)              ``cvar:0.1``           mean over the worst share alpha of the models
+VaR(alpha)               ``var:0.1``            the alpha-quantile
+EVaR(alpha)              ``evar:0.1``           sup_b -1/b log(sum lambda exp(-b rho) / alpha)
+Entropic(beta)           ``entropic:0.01``      -1/beta log(sum lambda exp(-beta rho))
+WorstCase()              ``worst``              min_m rho_m
+MeanCVaR(alpha, share)   ``mean-cvar:0.1:0.5``  share * mean + (1 - share) * CVaR
+Custom(function)         only in Python         function(returns, weights)
+=======================  =====================  ===============================================
+
+``of_regret()``, as text ``regret:worst``, puts rho_m - rho*_m in place of rho_m, with rho*_m the
+return of the model's own optimal policy. Its value is negative or zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError
+from mmdp.words import suggested
+
+Array = npt.NDArray[np.float64]
+Function = Callable[[Array, Array], npt.ArrayLike]
+
+RUNGS = (8.0, 4.0, 2.0)  # times alpha: wider tails that a search goes through first
+SAME = 1e-12  # weights that differ by less are the same
+COLDEST, STEPS = 1e-6, 40  # least temperature of EVaR, a share of the spread; steps to find one
+EXACT, INSIDE = 1e-10, 1e-9  # relative error of its KL, and the share of equal weights against it
+
+
+class Objective:
+    """What counts over the models: a function F of their returns rho.
+
+    ``monotone``: F never falls if a return rises. ``concave``: F(rho) is the minimum over weights
+    xi of sum_m lambda_m xi_m rho_m + penalty(xi). ``coherent``: concave, and without a penalty.
+    ``regret``: rho is the return less that of the model's own optimal policy.
+    """
+
+    kind: ClassVar[str]
+    monotone: bool = True
+    concave: bool = True
+    coherent: bool = True
+    regret: bool = False
+
+    def value(self, returns: Array, weights: Array) -> Array:
+        """F of many candidates at once: returns (..., M) and weights (M,) to values (...)."""
+        found: Array = (self.tilt(returns, weights) * returns) @ weights
+        return found
+
+    def tilt(self, returns: Array, weights: Array) -> Array:
+        """(..., M) xi: lambda_m xi_m is a supergradient of F at these returns."""
+        raise InputError(f"{self} is not concave, so it has no tilted weights")
+
+    def penalty(self, xi: Array, weights: Array) -> float:
+        """What is added to sum lambda xi rho to bound F(rho): 0 if F is coherent."""
+        return 0.0
+
+    def ladder(self, weights: Array) -> list[Objective]:
+        """Easier objectives to go through on the way from the mean to this one."""
+        return []
+
+    def of_regret(self) -> Regret:
+        """The same of rho_m - rho*_m: what the models lose against their own optimal policies.
+
+        >>> str(WorstCase().of_regret())
+        'regret:worst'
+        """
+        return Regret(self)
+
+    def counted(self, returns: Array, own: Callable[[], Array]) -> Array:
+        """rho: the returns (..., M), or for a regret the returns less the models' own optima."""
+        return returns - own() if self.regret else returns
+
+    @property
+    def name(self) -> str:
+        """As people write it: ``CVaR 10%``."""
+        return str(self)
+
+    @property
+    def sentence(self) -> str:
+        """What it means, in one sentence."""
+        return f"{self.name}."
+
+    def __str__(self) -> str:
+        return ":".join([self.kind, *(repr(x) for x in astuple(self))])  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class Mean(Objective):
+    """The mean return, sum_m lambda_m rho_m.
+
+    >>> float(Mean().value(np.array([0.0, 10.0]), np.array([0.5, 0.5])))
+    5.0
+    """
+
+    kind: ClassVar[str] = "mean"
+
+    def value(self, returns: Array, weights: Array) -> Array:
+        found: Array = returns @ weights
+        return found
+
+    def tilt(self, returns: Array, weights: Array) -> Array:
+        return np.ones_like(returns)
+
+    @property
+    def sentence(self) -> str:
+        return "The mean over the models."
+
+
+@dataclass(frozen=True)
+class CVaR(Objective):
+    """The mean return over the worst models, whose weight together is alpha.
+
+    CVaR_alpha = min sum_m lambda_m xi_m rho_m over 0 <= xi <= 1 / alpha, sum lambda xi = 1. It is
+    the lower tail of rewards, and alpha is the weight of the tail: 1 is the mean.
+
+    >>> CVaR(0.5).value(np.array([[0.0, 10.0, 20.0, 30.0]]), np.full(4, 0.25))
+    array([5.])
+    """
+
+    alpha: float
+
+    kind: ClassVar[str] = "cvar"
+
+    def __post_init__(self) -> None:
+        _check_alpha(self)
+
+    def value(self, returns: Array, weights: Array) -> Array:
+        if not np.ptp(weights) <= SAME * weights[0]:
+            return super().value(returns, weights)
+        n = min(self.alpha * len(weights), float(len(weights)))  # as many models
+        whole = min(int(n), len(weights) - 1)
+        least = np.partition(returns, whole, axis=-1)
+        total: Array = least[..., :whole].sum(axis=-1) + (n - whole) * least[..., whole]
+        return total / n
+
+    def tilt(self, returns: Array, weights: Array) -> Array:
+        order = np.argsort(returns, axis=-1, kind="stable")
+        sorted_weights = weights[order]
+        before = np.cumsum(sorted_weights, axis=-1) - sorted_weights
+        taken = np.clip(self.alpha - before, 0.0, sorted_weights)
+        taken /= taken.sum(axis=-1, keepdims=True)
+        share = np.divide(taken, sorted_weights, out=np.zeros_like(taken), where=sorted_weights > 0)
+        xi = np.empty_like(share)
+        np.put_along_axis(xi, order, share, axis=-1)
+        return xi
+
+    def ladder(self, weights: Array) -> list[Objective]:
+        return [CVaR(k * self.alpha) for k in RUNGS if k * self.alpha < 1]
+
+    @property
+    def name(self) -> str:
+        return f"CVaR {_percent(self.alpha)}"
+
+    @property
+    def sentence(self) -> str:
+        return f"The mean over the worst {_percent(self.alpha)} of the models, by weight."
+
+
+@dataclass(frozen=True)
+class VaR(Objective):
+    """The alpha-quantile: the smallest x such that models of weight alpha return at most x.
+
+    It is the lower tail of rewards, and alpha is the weight of the tail. It is not concave: only
+    the models' own optima bound it.
+
+    >>> float(VaR(0.5).value(np.array([0.0, 10.0, 20.0, 30.0]), np.full(4, 0.25)))
+    10.0
+    """
+
+    alpha: float
+
+    kind: ClassVar[str] = "var"
+    concave = coherent = False
+
+    def __post_init__(self) -> None:
+        _check_alpha(self)
+
+    def value(self, returns: Array, weights: Array) -> Array:
+        return quantile(returns, weights, self.alpha)
+
+    def ladder(self, weights: Array) -> list[Objective]:
+        tail = CVaR(self.alpha)
+        return [*tail.ladder(weights), tail]
+
+    @property
+    def name(self) -> str:
+        return f"VaR {_percent(self.alpha)}"
+
+    @property
+    def sentence(self) -> str:
+        return f"The return that all but the worst {_percent(self.alpha)} of the models reach."
+
+
+@dataclass(frozen=True)
+class EVaR(Objective):
+    """Entropic value at risk: the worst mean over weights that are near the given ones.
+
+    EVaR_alpha = sup_{beta > 0} -1/beta log(sum lambda exp(-beta rho) / alpha)
+    = min sum lambda xi rho over KL(xi lambda || lambda) <= -log alpha. It is the lower tail of
+    rewards, and alpha is the weight of the tail: at most CVaR_alpha, at least the worst case.
+
+    >>> round(float(EVaR(0.5).value(np.array([0.0, 10.0, 20.0, 30.0]), np.full(4, 0.25))), 4)
+    2.9577
+    """
+
+    alpha: float
+
+    kind: ClassVar[str] = "evar"
+
+    def __post_init__(self) -> None:
+        _check_alpha(self)
+
+    def value(self, returns: Array, weights: Array) -> Array:
+        least = _least(returns, weights)
+        s, x = self._temperature(returns - least, weights), returns - least
+        log = _gibbs(x / s, weights)[1] - math.log(self.alpha)
+        found: Array = least[..., 0] + np.maximum(-s[..., 0] * log, 0.0)
+        return returns @ weights if self.alpha == 1 else found
+
+    def tilt(self, returns: Array, weights: Array) -> Array:
+        if self.alpha == 1:
+            return np.ones_like(returns)
+        x = returns - _least(returns, weights)
+        xi = _gibbs(x / self._temperature(x, weights), weights)[0]
+        return xi + INSIDE * (1.0 - xi)  # rounding must not take it out of the envelope
+
+    def _temperature(self, x: Array, weights: Array) -> Array:
+        """(..., 1) s = 1 / beta: the least one for which exp(-x / s) has KL <= -log alpha.
+
+        Newton's steps on log s, or a halving if one would leave the bracket.
+        """
+        most = -math.log(self.alpha) or 1.0
+        spread = np.where(weights > 0, x, 0.0).max(axis=-1, keepdims=True)
+        unit = np.where(spread > 0, spread, 1.0)
+        x = np.where(weights > 0, x / unit, 0.0)
+        lo = np.full_like(unit, math.log(COLDEST))
+        worst = ((x <= 0.0) @ weights)[..., None] >= self.alpha  # then the worst case is near
+        log_s = hi = np.where(worst, lo, -0.5 * math.log(most))  # KL <= 1 / (8 s^2) < most
+        for _ in range(STEPS):
+            energy = x / np.exp(log_s)
+            xi, log_mean = _gibbs(energy, weights)
+            mean = (xi * energy) @ weights
+            variance = (xi * energy**2) @ weights - mean**2
+            excess = (-mean - log_mean - most)[..., None]  # KL - most; its slope is -variance
+            hi, lo = np.where(excess <= 0, log_s, hi), np.where(excess <= 0, lo, log_s)
+            near = np.abs(excess) < EXACT * most
+            if (near | (hi - lo < 1e-9)).all():
+                break
+            newton = log_s + excess / np.maximum(variance, 1e-300)[..., None]
+            inside = (newton > lo) & (newton < hi)
+            log_s = np.where(near, log_s, np.where(inside, newton, (lo + hi) / 2))
+        return unit * np.exp(np.where(near, log_s, hi))
+
+    def ladder(self, weights: Array) -> list[Objective]:
+        return [EVaR(k * self.alpha) for k in RUNGS if k * self.alpha < 1]
+
+    @property
+    def name(self) -> str:
+        return f"EVaR {_percent(self.alpha)}"
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"The worst mean over weights of the models that a tail of {_percent(self.alpha)} "
+            "could have, measured by entropy."
+        )
+
+
+@dataclass(frozen=True)
+class Entropic(Objective):
+    """The certainty equivalent of exponential utility, -1/beta log(sum lambda exp(-beta rho)).
+
+    It weighs the lower tail of rewards. A small beta > 0 is near the mean, a large one near the
+    worst case; beta is in units of 1 / return. There is no alpha.
+
+    >>> round(float(Entropic(0.1).value(np.array([0.0, 10.0]), np.full(2, 0.5))), 4)
+    3.7989
+    """
+
+    beta: float
+
+    kind: ClassVar[str] = "entropic"
+    coherent = False
+
+    def __post_init__(self) -> None:
+        if not (_is_number(self.beta) and 0 < self.beta < math.inf):
+            raise InputError(f"beta must be a positive number, not {self.beta!r}")
+
+    def value(self, returns: Array, weights: Array) -> Array:
+        least = _least(returns, weights)
+        found: Array = least[..., 0] - _gibbs(self.beta * (returns - least), weights)[1] / self.beta
+        return found
+
+    def tilt(self, returns: Array, weights: Array) -> Array:
+        return _gibbs(self.beta * (returns - _least(returns, weights)), weights)[0]
+
+    def penalty(self, xi: Array, weights: Array) -> float:
+        """KL(xi lambda || lambda) / beta."""
+        return float(_divergence(xi, weights)[..., 0]) / self.beta
+
+    def ladder(self, weights: Array) -> list[Objective]:
+        return [Entropic(self.beta / k) for k in RUNGS]
+
+    @property
+    def name(self) -> str:
+        return f"entropic {self.beta:g}"
+
+    @property
+    def sentence(self) -> str:
+        return f"The certainty equivalent of exponential utility with beta = {self.beta:g}."
+
+
+@dataclass(frozen=True)
+class WorstCase(Objective):
+    """The lowest return over the models of positive weight.
+
+    It is the limit of the lower tail of rewards as alpha, the weight of the tail, goes to 0.
+
+    >>> float(WorstCase().value(np.array([3.0, 1.0, 0.0]), np.array([0.5, 0.5, 0.0])))
+    1.0
+    """
+
+    kind: ClassVar[str] = "worst"
+
+    def value(self, returns: Array, weights: Array) -> Array:
+        return _least(returns, weights)[..., 0]
+
+    def tilt(self, returns: Array, weights: Array) -> Array:
+        worst = np.where(weights > 0, returns, np.inf).argmin(axis=-1)
+        xi = np.zeros_like(returns)
+        np.put_along_axis(xi, worst[..., None], 1.0 / weights[worst][..., None], axis=-1)
+        return xi
+
+    def ladder(self, weights: Array) -> list[Objective]:
+        return CVaR(float(weights[weights > 0].min())).ladder(weights)
+
+    @property
+    def name(self) -> str:
+        return "worst case"
+
+    @property
+    def sentence(self) -> str:
+        return "The worst of the models."
+
+
+@dataclass(frozen=True)
+class MeanCVaR(Objective):
+    """``share`` times the mean plus ``1 - share`` times CVaR_alpha.
+
+    CVaR is about the lower tail of rewards, and alpha is the weight of the tail.
+
+    >>> float(MeanCVaR(0.5, 0.5).value(np.array([0.0, 10.0, 20.0, 30.0]), np.full(4, 0.25)))
+    10.0
+    """
+
+    alpha: float
+    share: float
+
+    kind: ClassVar[str] = "mean-cvar"
+
+    def __post_init__(self) -> None:
+        _check_alpha(self)
+        if not (_is_number(self.share) and 0 <= self.share <= 1):
+            raise InputError(f"share, the weight of the mean, is from 0 to 1, not {self.share!r}")
+
+    def value(self, returns: Array, weights: Array) -> Array:
+        tail = CVaR(self.alpha).value(returns, weights)
+        found: Array = self.share * (returns @ weights) + (1 - self.share) * tail
+        return found
+
+    def tilt(self, returns: Array, weights: Array) -> Array:
+        return self.share + (1 - self.share) * CVaR(self.alpha).tilt(returns, weights)
+
+    def ladder(self, weights: Array) -> list[Objective]:
+        return [MeanCVaR(k * self.alpha, self.share) for k in RUNGS if k * self.alpha < 1]
+
+    @property
+    def name(self) -> str:
+        rest = f"{_percent(1 - self.share)} CVaR {_percent(self.alpha)}"
+        return f"{_percent(self.share)} mean, {rest}"
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"{_percent(self.share)} of the mean plus {_percent(1 - self.share)} of the mean over "
+            f"the worst {_percent(self.alpha)} of the models."
+        )
+
+
+@dataclass(frozen=True)
+class Custom(Objective):
+    """A function of your own: returns (..., M) and weights (M,) to values (...).
+
+    Bounds rely on ``monotone``: that no value falls if a return rises. Say False if it is not so.
+
+    >>> middle = Custom(lambda returns, weights: np.median(returns, axis=-1))
+    >>> middle.value(np.array([[1.0, 2.0, 9.0]]), np.full(3, 1 / 3))
+    array([2.])
+    """
+
+    function: Function
+    monotone: bool = True
+
+    kind: ClassVar[str] = "custom"
+    concave = coherent = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise InputError(f"an objective is a function, not {self.function!r}")
+
+    def value(self, returns: Array, weights: Array) -> Array:
+        found = np.asarray(self.function(returns, weights))
+        if found.shape != returns.shape[:-1]:
+            raise InputError(
+                f"objective {self.name} returned shape {found.shape} for returns of shape "
+                f"{returns.shape}; it must return {returns.shape[:-1]}, one value for each row of "
+                "models"
+            )
+        if found.dtype.kind not in "fiu" or np.isnan(found).any():
+            told = "NaN" if found.dtype.kind == "f" else f"values of type {found.dtype}"
+            raise InputError(f"objective {self.name} returned {told}; it must return numbers")
+        return found.astype(np.float64)
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    @property
+    def sentence(self) -> str:
+        return f"The function {self.name} of the returns and the weights."
+
+    def __str__(self) -> str:
+        return f"custom:{self.name}"
+
+
+@dataclass(frozen=True)
+class Regret(Objective):
+    """An objective of rho_m - rho*_m, made by ``of_regret()``; its values are at most 0.
+
+    :meth:`counted` subtracts rho*, the returns of the models' own optimal policies; ``value`` and
+    ``tilt`` take the difference. alpha, if it has one, is the weight of the lower tail of it.
+
+    >>> regret = WorstCase().of_regret()
+    >>> rho = regret.counted(np.array([3.0, 1.0]), lambda: np.array([4.0, 5.0]))
+    >>> float(regret.value(rho, np.array([0.5, 0.5])))
+    -4.0
+    """
+
+    inner: Objective
+
+    regret = True
+
+    def __post_init__(self) -> None:
+        if self.inner.regret:
+            raise InputError(f"{self.inner} is a regret already")
+        for flag in ("kind", "monotone", "concave", "coherent"):
+            object.__setattr__(self, flag, getattr(self.inner, flag))
+
+    def value(self, returns: Array, weights: Array) -> Array:
+        return self.inner.value(returns, weights)
+
+    def tilt(self, returns: Array, weights: Array) -> Array:
+        return self.inner.tilt(returns, weights)
+
+    def penalty(self, xi: Array, weights: Array) -> float:
+        return self.inner.penalty(xi, weights)
+
+    def ladder(self, weights: Array) -> list[Objective]:
+        return [Regret(each) for each in self.inner.ladder(weights)]
+
+    @property
+    def name(self) -> str:
+        return f"{self.inner.name} of regret"
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.inner.sentence[:-1]}, of what each loses against its own optimal policy."
+
+    def __str__(self) -> str:
+        return f"regret:{self.inner}"
+
+
+KINDS: dict[str, type[Objective]] = {
+    x.kind: x for x in (Mean, CVaR, VaR, EVaR, Entropic, WorstCase, MeanCVaR)
+}
+EVERY = (*KINDS, Custom.kind, "regret")  # what a method for any objective can maximise
+
+
+def as_objective(given: str | Objective | Function) -> Objective:
+    """The objective that was given, or that a text names: ``cvar:0.1``, ``regret:worst``.
+
+    >>> as_objective("mean-cvar:0.1:0.5"), as_objective("regret:cvar:0.2").name
+    (MeanCVaR(alpha=0.1, share=0.5), 'CVaR 20% of regret')
+    """
+    if isinstance(given, Objective):
+        return given
+    if not isinstance(given, str):
+        return Custom(given)
+    kind, *numbers = given.strip().lower().split(":")
+    if kind == "regret" and numbers:
+        return Regret(as_objective(":".join(numbers)))
+    if kind not in KINDS:
+        told = suggested(kind, [*KINDS, "regret"])
+        raise InputError(f"no objective is called {told}; {_grammar()}")
+    wanted = [field.name for field in fields(KINDS[kind])]  # type: ignore[arg-type]
+    try:
+        found = [float(x) for x in numbers]
+    except ValueError:
+        found = []
+    if len(found) != len(wanted) or len(found) != len(numbers):
+        form = ":".join([kind, *(name.upper() for name in wanted)])
+        raise InputError(f"objective {given!r} is not of the form {form}; {_grammar()}")
+    return KINDS[kind](*found)
+
+
+def _grammar() -> str:
+    examples = "mean, cvar:0.1, var:0.1, evar:0.1, entropic:0.01, worst, mean-cvar:0.1:0.5"
+    return f"write one of {examples}, or regret: before it"
+
+
+def quantile(returns: Array, weights: Array, level: float) -> Array:
+    """The smallest return x such that P(return <= x) >= level: returns (..., M) to (...)."""
+    order = np.argsort(returns, axis=-1, kind="stable")
+    mass = np.cumsum(weights[order], axis=-1)
+    enough = (mass >= level - SAME) & (weights[order] > 0)
+    last = len(weights) - 1 - (weights[order] > 0)[..., ::-1].argmax(axis=-1)
+    place = np.where(enough.any(axis=-1), enough.argmax(axis=-1), last)
+    at = np.take_along_axis(order, place[..., None], axis=-1)
+    return np.take_along_axis(returns, at, axis=-1)[..., 0]
+
+
+# ---------------------------------------------------------------------- parts
+def _least(returns: Array, weights: Array) -> Array:
+    """(..., 1) the lowest return over the models of positive weight."""
+    found: Array = np.where(weights > 0, returns, np.inf).min(axis=-1, keepdims=True)
+    return found
+
+
+def _gibbs(energy: Array, weights: Array) -> tuple[Array, Array]:
+    """(..., M) weights proportional to exp(-energy), energy >= 0, and the log of their mean."""
+    raw = np.exp(-np.where(weights > 0, energy, 0.0)) * (weights > 0)
+    total = raw @ weights
+    return raw / total[..., None], np.log(total)
+
+
+def _divergence(xi: Array, weights: Array) -> Array:
+    """(..., 1) KL(xi lambda || lambda) = sum lambda xi log xi."""
+    log = np.log(xi, out=np.zeros_like(xi), where=xi > 0)
+    found: Array = ((xi * log) @ weights)[..., None]
+    return found
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (int, float, np.number)) and not isinstance(x, bool)
+
+
+def _check_alpha(objective: Any) -> None:
+    alpha, title = objective.alpha, type(objective).__name__
+    if not (_is_number(alpha) and 0 < alpha <= 1):
+        raise InputError(
+            f"alpha of {title}, the weight of the tail, is above 0 and at most 1, not {alpha!r}"
+        )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.6g}%"

@@ -1,0 +1,349 @@
+"""A policy with nodes as a flow chart: a box for every node, an arrow for every way between them.
+
+The chart is about how the policy is followed in given models: how often a node is visited, what
+it does there, which models are plausible by then, and which steps lead on.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.kernels.controller import Controller
+from mmdp.kernels.problem import at
+from mmdp.words import counted, number, percent, shortened
+
+if TYPE_CHECKING:
+    from mmdp.model import MMDP
+
+Array = npt.NDArray[np.float64]
+
+DRAWN = 0.9  # share of the ways out of a node that are drawn, the most frequent first
+TOLD = 4  # models or steps that are named
+WIDTH, LINE, ROOM = 250, 17, 12  # of a box, a line of text and the space around it
+LONGEST = 38  # characters of a line
+
+
+@dataclass(frozen=True)
+class Box:
+    """A node: its head, lines for everyone, and more for those who ask."""
+
+    head: str
+    lines: tuple[str, ...]
+    more: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A way from one node to another: ``share`` of the steps that leave the first."""
+
+    source: int
+    target: int
+    share: float
+    label: str
+    more: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FlowChart:
+    """Boxes and arrows, as text, SVG or Graphviz; notebooks show the picture.
+
+    >>> chart = FlowChart((Box("Node 0", ("waits",), ()),), ())
+    >>> print(chart.words)
+    Node 0
+      waits
+    """
+
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+
+    @property
+    def words(self) -> str:
+        """What every node is about, and what leads where."""
+        told = []
+        for i, box in enumerate(self.boxes):
+            told += [box.head, *(f"  {line}" for line in (*box.lines, *box.more))]
+            for arrow in self.arrows:
+                if arrow.source == i:
+                    told.append(f"  → node {arrow.target} ({percent(arrow.share)}): {arrow.label}")
+        return "\n".join(told)
+
+    def dot(self) -> str:
+        """The chart in Graphviz's language."""
+        lines = ["digraph controller {", '  node [shape=box, fontname="sans-serif"];']
+        for i, box in enumerate(self.boxes):
+            text = "\\n".join(map(_quoted, (box.head, *box.lines)))
+            lines.append(f'  n{i} [label="{text}", tooltip="{_quoted("; ".join(box.more))}"];')
+        for arrow in self.arrows:
+            tip = _quoted("; ".join(arrow.more))
+            lines.append(
+                f"  n{arrow.source} -> n{arrow.target} "
+                f'[label="{_quoted(arrow.label)}", tooltip="{tip}"];'
+            )
+        return "\n".join([*lines, "}", ""])
+
+    def svg(self) -> str:
+        """The chart as SVG, without a network or a font of its own; hovering tells more."""
+        return _Drawing(self).svg()
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+
+
+# ---------------------------------------------------------------------- what it tells
+def chart_of(model: MMDP, controller: Controller, b: Array) -> FlowChart:
+    """The chart of a controller whose weights are b (T, S, N, M)."""
+    reader = _Reader(model, controller, b)
+    nodes = range(controller.n_nodes)
+    return FlowChart(
+        tuple(reader.box(n) for n in nodes), tuple(x for n in nodes for x in reader.arrows(n))
+    )
+
+
+class _Reader:
+    """Says what a controller does in some models."""
+
+    def __init__(self, model: MMDP, controller: Controller, b: Array) -> None:
+        self.model, self.controller, self.b = model, controller, b
+        self.visits = b.sum(axis=3)  # (T, S, N)
+        self.flow, self.late = self._flows()
+
+    def _flows(self) -> tuple[Array, Array]:
+        """(N, N', nnz) expected number of steps by entry of the pattern, and times their time."""
+        x, N = self.model.problem, self.controller.n_nodes
+        rows, nodes = x.rows(), np.arange(N)
+        state, action = np.divmod(rows, x.n_actions)
+        flow = np.zeros((N, N, len(rows)))
+        late = np.zeros_like(flow)
+        for t in range(len(self.b) - 1):
+            taken = self.controller.actions[t, state] == action[:, None]
+            k, n = np.nonzero(taken & (self.visits[t, state] > 0))
+            mass = (self.b[t, state[k], n] * at(x.p, t)[k]).sum(axis=1)
+            to = self.controller.moves[t, state[k], nodes[n], x.indices[k]]
+            np.add.at(flow, (n, to, k), mass)
+            np.add.at(late, (n, to, k), t * mass)
+        return flow, late
+
+    def box(self, n: int) -> Box:
+        begins = bool((self.model.initial[self.controller.first == n] > 0).any())
+        share = float(self.visits[:, :, n].sum() / self.visits.sum())
+        head = f"Node {n}" + (" (start)" if begins else "")
+        if share == 0:
+            return Box(head, ("never entered",), ())
+        times = np.flatnonzero(self.visits[:, :, n].any(axis=1))
+        inside, out = self.flow[n, n].sum(), self.flow[n].sum()
+        stays = f", stays {percent(inside / out)}" if out else ""
+        lines = (f"{percent(share)} of the time{stays}", *self._actions(n), self._belief(n))
+        more = (f"between time {times[0]} and {times[-1]}", *self._models(n))
+        return Box(head, tuple(shortened(line, LONGEST) for line in lines), more)
+
+    def _actions(self, n: int) -> list[str]:
+        """The usual action in the states that are visited, states with the same together."""
+        model, used = self.model, self.visits[:, :, n]
+        counts = np.zeros((model.n_states, model.n_actions))
+        t, s = np.nonzero(used)
+        np.add.at(counts, (s, self.controller.actions[t, s, n]), used[t, s])
+        seen = np.flatnonzero(counts.any(axis=1))
+        usual = counts[seen].argmax(axis=1)
+        order = np.argsort(-np.bincount(usual, counts[seen].sum(axis=1)), kind="stable")
+        told = [
+            f"{model.action_labels[a]}: {in_ranges(seen[usual == a], model.state_labels)}"
+            for a in order
+            if (usual == a).any()
+        ][:TOLD]
+        first = self.controller.actions[0, seen, n]
+        other = (used[0, seen] > 0) & (first != usual)
+        if other.any():
+            a = first[other][0]
+            where = in_ranges(seen[other & (first == a)], model.state_labels)
+            told.insert(0, f"at time 0 {model.action_labels[a]}: {where}")
+        return told
+
+    def _posterior(self, n: int) -> Array:
+        found: Array = self.b[:, :, n].sum(axis=(0, 1))
+        return found / found.sum()
+
+    def _belief(self, n: int) -> str:
+        """The parameter that the node says most about; else the models."""
+        posterior, prior = self._posterior(n), self.model.weights
+        best, told = 0.25, ""  # in standard deviations
+        for name, values in self.model.parameters.items():
+            mean = float(values @ prior)
+            sd = math.sqrt(max(0.0, float((values - mean) ** 2 @ prior)))
+            here = float(values @ posterior)
+            if sd > 0 and abs(here - mean) > best * sd:
+                best = abs(here - mean) / sd
+                told = f"{name} about {number(here, 2)} (at first {number(mean, 2)})"
+        if told:
+            return told
+        if len(prior) <= TOLD:
+            return "believes " + ", ".join(self._shares(posterior))
+        distance = 0.5 * float(np.abs(posterior - prior).sum())
+        if distance < 0.05:
+            return f"all {counted(len(prior), 'model')} as at first"
+        top = np.argsort(-posterior, kind="stable")
+        half = int(np.searchsorted(np.cumsum(posterior[top]), 0.5)) + 1
+        return f"half the weight on {half} of {counted(len(prior), 'model')}"
+
+    def _models(self, n: int) -> list[str]:
+        told = ", ".join(self._shares(self._posterior(n)))
+        return [f"most plausible models: {told}"]
+
+    def _shares(self, posterior: Array) -> list[str]:
+        top = np.argsort(-posterior, kind="stable")[:TOLD]
+        return [f"{self.model.model_labels[m]} {percent(posterior[m])}" for m in top]
+
+    def arrows(self, n: int) -> list[Arrow]:
+        """The most frequent ways out of a node."""
+        out = self.flow[n].sum(axis=1)
+        out[n] = 0.0
+        found, done = [], 0.0
+        for to in np.argsort(-out, kind="stable"):
+            if out[to] <= 0 or done >= DRAWN:
+                break
+            share = float(out[to] / out.sum())
+            done += share
+            found.append(Arrow(n, int(to), share, self._goal(n, int(to)), self._steps(n, int(to))))
+        return found
+
+    def _goal(self, n: int, to: int) -> str:
+        """The next states that most of the steps of an arrow lead to."""
+        indices = self.model.problem.indices
+        mass = np.bincount(indices, self.flow[n, to], minlength=self.model.n_states)
+        order = np.argsort(-mass, kind="stable")
+        enough = int(np.searchsorted(np.cumsum(mass[order]), 0.8 * mass.sum())) + 1
+        return f"sees {in_ranges(np.sort(order[:enough]), self.model.state_labels)}"
+
+    def _steps(self, n: int, to: int) -> tuple[str, ...]:
+        """The most frequent steps of an arrow, with their usual time."""
+        x, model, mass = self.model.problem, self.model, self.flow[n, to]
+        told = []
+        for k in np.argsort(-mass, kind="stable")[:TOLD]:
+            if mass[k] > 0:
+                s, a = divmod(int(x.rows()[k]), x.n_actions)
+                told.append(
+                    f"{percent(mass[k] / mass.sum())}: from {model.state_labels[s]} by "
+                    f"{model.action_labels[a]} to {model.state_labels[x.indices[k]]}, "
+                    f"about time {self.late[n, to, k] / mass[k]:.0f}"
+                )
+        return tuple(told)
+
+
+def in_ranges(ids: Iterable[int], labels: Sequence[str]) -> str:
+    """Labels of ids in order, those that follow each other as a range.
+
+    >>> in_ranges([0, 1, 2, 5], "0 1 2 3 4 5".split()), in_ranges([0, 1], ["low", "high"])
+    ('0–2, 5', 'low, high')
+    """
+    runs: list[list[int]] = []
+    for i in ids:
+        if runs and i == runs[-1][-1] + 1:
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    dash = "–" if all(x.isdigit() for x in labels) else " to "
+    told = [
+        f"{labels[run[0]]}{dash}{labels[run[-1]]}" if len(run) > 2
+        else ", ".join(labels[i] for i in run)
+        for run in runs
+    ]  # fmt: skip
+    return ", ".join(told)
+
+
+# ---------------------------------------------------------------------- how it is drawn
+class _Drawing:
+    """Boxes on an ellipse, arrows bent to the right so that there and back do not meet."""
+
+    def __init__(self, chart: FlowChart) -> None:
+        self.chart = chart
+        self.heights = [LINE * (1 + len(box.lines)) + ROOM for box in chart.boxes]
+        tall, n = max(self.heights), len(chart.boxes)
+        across = {1: 0.0, 2: 230.0}.get(n, 60.0 * n + 110.0)
+        down = 0.0 if n <= 2 else 0.5 * tall + 45.0 * n
+        self.width = 2 * (across + WIDTH / 2 + 90)
+        self.height = 2 * (down + tall / 2 + (20 if n == 1 else 50 if n == 2 else 90))
+        turns = [math.pi + 2 * math.pi * i / n for i in range(n)]
+        self.centres = [
+            (self.width / 2 + across * math.cos(u), self.height / 2 + down * math.sin(u))
+            for u in turns
+        ]
+
+    def svg(self) -> str:
+        arrows = "".join(map(self._arrow, self.chart.arrows))
+        boxes = "".join(self._box(i, box) for i, box in enumerate(self.chart.boxes))
+        labels = "".join(map(self._label, self.chart.arrows))
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:.0f} '
+            f'{self.height:.0f}" width="{self.width:.0f}" font-family="sans-serif" '
+            f'font-size="12" role="img"><title>{counted(len(self.chart.boxes), "node")}</title>'
+            '<defs><marker id="end" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" '
+            'markerHeight="8" orient="auto" markerUnits="userSpaceOnUse"><path d="M0 0 10 5 0 10z" '
+            f'fill="#456"/></marker></defs>{arrows}{boxes}{labels}</svg>\n'
+        )
+
+    def _box(self, i: int, box: Box) -> str:
+        (x, y), tall = self.centres[i], self.heights[i]
+        left, top = x - WIDTH / 2, y - tall / 2
+        lines = [(box.head, ' font-weight="bold"'), *((line, "") for line in box.lines)]
+        text = "".join(
+            f'<text x="{left + 10:.0f}" y="{top + LINE * (j + 1):.0f}"{style}>'
+            f"{html.escape(line)}</text>"
+            for j, (line, style) in enumerate(lines)
+        )
+        return (
+            f'<g><title>{_tip([box.head, *box.more])}</title><rect x="{left:.0f}" y="{top:.0f}" '
+            f'width="{WIDTH}" height="{tall}" rx="8" fill="#f4f7fb" stroke="#456"/>{text}</g>'
+        )
+
+    def _curve(self, arrow: Arrow) -> tuple[tuple[float, float], ...]:
+        """Start, control point and end of an arrow, at the borders of its boxes."""
+        a, b = self.centres[arrow.source], self.centres[arrow.target]
+        dx, dy = b[0] - a[0], b[1] - a[1]
+        far = math.hypot(dx, dy)
+        bend = 0.16 * far + 25
+        middle = (a[0] + b[0]) / 2 - bend * dy / far, (a[1] + b[1]) / 2 + bend * dx / far
+        return self._border(arrow.source, middle), middle, self._border(arrow.target, middle)
+
+    def _border(self, i: int, towards: tuple[float, float]) -> tuple[float, float]:
+        """Where the line from a box's centre to a point leaves the box."""
+        (x, y), dx, dy = self.centres[i], *(
+            p - c for p, c in zip(towards, self.centres[i], strict=True)
+        )  # fmt: skip
+        scale = min(
+            WIDTH / 2 / abs(dx) if dx else math.inf,
+            self.heights[i] / 2 / abs(dy) if dy else math.inf,
+        )
+        return x + scale * dx, y + scale * dy
+
+    def _arrow(self, arrow: Arrow) -> str:
+        (x0, y0), (cx, cy), (x1, y1) = self._curve(arrow)
+        return (
+            f'<path d="M{x0:.0f} {y0:.0f}Q{cx:.0f} {cy:.0f} {x1:.0f} {y1:.0f}" fill="none" '
+            f'stroke="#456" stroke-width="{1 + 2.5 * arrow.share:.1f}" marker-end="url(#end)">'
+            f"<title>{_tip(arrow.more)}</title></path>"
+        )
+
+    def _label(self, arrow: Arrow) -> str:
+        (x0, y0), (cx, cy), (x1, y1) = self._curve(arrow)
+        x, y = 0.36 * x0 + 0.48 * cx + 0.16 * x1, 0.36 * y0 + 0.48 * cy + 0.16 * y1
+        text = shortened(arrow.label, 26)
+        wide = 6.4 * len(text) + 8
+        return (
+            f'<g><title>{_tip(arrow.more)}</title><rect x="{x - wide / 2:.0f}" y="{y - 9:.0f}" '
+            f'width="{wide:.0f}" height="17" rx="3" fill="#fff" fill-opacity="0.9"/>'
+            f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle">{html.escape(text)}</text></g>'
+        )
+
+
+def _tip(lines: Iterable[Any]) -> str:
+    return html.escape("\n".join(map(str, lines)))

@@ -1,0 +1,277 @@
+"""Policies of time and state that people can carry out: tied, monotone, or fixed in part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError
+from mmdp.kernels import Problem
+from mmdp.policy.kinds import needs_settings
+from mmdp.policy.markov import Markov
+from mmdp.words import counted, either, suggested
+
+if TYPE_CHECKING:
+    from mmdp.model import MMDP
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+FREE = -1  # in a table of fixed actions: any action
+
+
+@dataclass(frozen=True, eq=False)
+class Tied(Markov):
+    """The same action in all states of a group, at each time.
+
+    For states that cannot be told apart by those who act, and for rules that must be short.
+
+    Parameters
+    ----------
+    groups
+        The group of each state: a mapping from state labels (or ids) to groups, an array
+        ``(S,)`` of ids or names of groups, or the path of a CSV with the columns
+        ``state,group``.
+
+    >>> import mmdp
+    >>> train, _ = mmdp.domains.published("hiv")
+    >>> mild = [state != "C" for state in train.state_labels]
+    >>> mmdp.solve(train, 15, policy=mmdp.Tied(mild)).value <= mmdp.solve(train, 15).value
+    True
+    """
+
+    groups: Any
+
+    name: ClassVar[str] = "tied"
+    title: ClassVar[str] = "the time and the group of the state"
+    change: ClassVar[str] = "change of the action in a single group and time"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.groups, (str, Path)):
+            from mmdp.io.groups import load_groups
+
+            object.__setattr__(self, "groups", load_groups(self.groups))
+
+    @classmethod
+    def by_name(cls) -> Self:
+        raise needs_settings(cls, "mmdp.Tied(groups)")
+
+    def group_of(self, model: MMDP) -> Ints:
+        """(S,) the group of each state, numbered from 0 in the order of first appearance."""
+        names = self._names(model)
+        number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        return np.array([number[name] for name in names])
+
+    def _names(self, model: MMDP) -> list[str]:
+        if isinstance(self.groups, Mapping):
+            found = {_id_of(key, model, "state"): str(x) for key, x in self.groups.items()}
+            missing = [s for s in range(model.n_states) if s not in found]
+            if missing:
+                raise InputError(
+                    f"the groups leave out {_named(missing, model)}; give every state a group "
+                    "(one of its own if it is free)"
+                )
+            return [found[s] for s in range(model.n_states)]
+        names = np.asarray(self.groups)
+        if names.shape != (model.n_states,):
+            raise InputError(
+                f"groups of shape {names.shape} for {counted(model.n_states, 'state')}; give one "
+                "group per state"
+            )
+        return [str(x) for x in names.tolist()]
+
+    def check(self, model: MMDP, horizon: int) -> None:
+        group = self.group_of(model)
+        for g in range(group.max() + 1):
+            inside = np.flatnonzero(group == g)
+            if not model.allowed[inside].all(axis=0).any():
+                raise InputError(
+                    f"no action is allowed in all states of one group: {_named(inside, model)}; "
+                    "put them in different groups"
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class Monotone(Markov):
+    """Never a lower action in a higher state, at each time.
+
+    Parameters
+    ----------
+    states
+        All states from the lowest to the highest, by label or id; by default as the model has
+        them. Or several such chains: actions rise along each, and a chain of one state is free.
+    actions
+        All actions from the lowest to the highest. To let actions fall, give them in reverse.
+
+    Never treat less when sicker; the dead are left alone:
+
+    >>> import mmdp
+    >>> mmdp.Monotone(states=[["well", "ill", "very ill"], ["dead"]], actions=["wait", "treat"])
+    Monotone(states=[['well', 'ill', 'very ill'], ['dead']], actions=['wait', 'treat'])
+    """
+
+    states: Sequence[Any] | None = None
+    actions: Sequence[Any] | None = None
+
+    name: ClassVar[str] = "monotone"
+    title: ClassVar[str] = "the time and the state, never lower in a higher state"
+    change: ClassVar[str] = "other monotone rule at a single time"
+
+    def chains(self, model: MMDP) -> list[Ints]:
+        """The states of each chain, from the lowest to the highest."""
+        if self.states is None:
+            return [np.arange(model.n_states)]
+        nested = any(not isinstance(x, str) and isinstance(x, Iterable) for x in self.states)
+        ids = [_ids_of(x, model, "state") for x in (self.states if nested else [self.states])]
+        _check_order([s for chain in ids for s in chain], model, "state")
+        return [np.array(chain) for chain in ids if chain]
+
+    def order(self, model: MMDP) -> Ints:
+        """(A,) the actions from the lowest to the highest."""
+        if self.actions is None:
+            return np.arange(model.n_actions)
+        ids = _ids_of(self.actions, model, "action")
+        _check_order(ids, model, "action")
+        return np.array(ids)
+
+    def check(self, model: MMDP, horizon: int) -> None:
+        order = self.order(model)
+        for chain in self.chains(model):
+            lowest = 0  # rank of the lowest action that is still open
+            for s in chain:
+                open_ = np.flatnonzero(model.allowed[s, order][lowest:])
+                if not len(open_):
+                    raise InputError(
+                        f"no monotone policy exists: state {model.state_labels[s]!r} does not "
+                        "allow an action as high as a lower state needs; make it a chain of its "
+                        "own"
+                    )
+                lowest += int(open_[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed(Markov):
+    """Some decisions are made already; the others are free.
+
+    Parameters
+    ----------
+    actions
+        A mapping from state labels (or ids) to an action, or to several among which to choose;
+        an array ``(S,)`` or ``(T, S)`` of action ids, -1 if free; or booleans ``(S, A)`` or
+        ``(T, S, A)`` that say which actions are open.
+
+    >>> import mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> mmdp.solve(two, 3, policy=mmdp.Fixed([[-1], [1], [-1]])).policy.actions.tolist()
+    [[0], [1], [0]]
+    """
+
+    actions: Any
+
+    name: ClassVar[str] = "fixed"
+    title: ClassVar[str] = "the time and the state, with some decisions given"
+    change: ClassVar[str] = "change of the action in a single free state and time"
+
+    @classmethod
+    def by_name(cls) -> Self:
+        raise needs_settings(cls, "mmdp.Fixed(actions)")
+
+    def problem(self, model: MMDP, horizon: int) -> Problem:
+        return model.problem.restricted(self.mask(model, horizon))
+
+    def mask(self, model: MMDP, horizon: int) -> Mask:
+        """(T or 1, S, A): which actions are open."""
+        mask = self._from_mapping(model) if isinstance(self.actions, Mapping) else self._array()
+        table = mask.ndim < 3 and mask.dtype != bool
+        shape = (model.n_states,) if table else (model.n_states, model.n_actions)
+        if mask.ndim == len(shape):
+            mask = mask[None]
+        if mask.shape[1:] != shape or len(mask) not in (1, horizon):
+            raise InputError(
+                f"fixed actions of shape {np.shape(self.actions)} fit neither (states,) = "
+                f"({model.n_states},), (times, states) = ({horizon}, {model.n_states}) nor "
+                "booleans by action"
+            )
+        if table:
+            _check_range(mask, model)
+            mask = (mask[:, :, None] == np.arange(model.n_actions)) | (mask[:, :, None] == FREE)
+        mask = mask & model.problem.allowed
+        if not mask.any(axis=2).all():
+            t, s = (int(i) for i in np.argwhere(~mask.any(axis=2))[0])
+            raise InputError(
+                f"the fixed actions leave none that the model allows in state "
+                f"{model.state_labels[s]!r} at time {t}"
+            )
+        return mask
+
+    def _array(self) -> npt.NDArray[Any]:
+        array = np.asarray(self.actions)
+        if array.dtype.kind not in "biu":
+            raise InputError(
+                "fixed actions must be a mapping from states, action ids (-1 if free) or booleans"
+            )
+        return array
+
+    def _from_mapping(self, model: MMDP) -> Mask:
+        mask = np.ones((model.n_states, model.n_actions), dtype=bool)
+        for state, given in self.actions.items():
+            several = not isinstance(given, str) and isinstance(given, Iterable)
+            s = _id_of(state, model, "state")
+            mask[s] = False
+            mask[s, _ids_of(given if several else [given], model, "action")] = True
+        return mask
+
+    def check(self, model: MMDP, horizon: int) -> None:
+        self.mask(model, horizon)
+
+
+# ---------------------------------------------------------------------- labels
+def _id_of(given: Any, model: MMDP, what: str) -> int:
+    """The id of a state or action, given by label or id."""
+    labels: tuple[str, ...] = getattr(model, f"{what}_labels")
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        if 0 <= given < len(labels):
+            return int(given)
+        raise InputError(f"there is no {what} {given}; the model has {len(labels)}")
+    if str(given) not in labels:
+        raise InputError(f"the model has no {what} {suggested(str(given), labels)}")
+    return labels.index(str(given))
+
+
+def _ids_of(given: Any, model: MMDP, what: str) -> list[int]:
+    alone = isinstance(given, str) or not isinstance(given, Iterable)
+    return [_id_of(x, model, what) for x in ([given] if alone else given)]
+
+
+def _named(states: Iterable[int], model: MMDP) -> str:
+    """Some states in words, the first few by label."""
+    labels = [repr(model.state_labels[s]) for s in states]
+    shown = [*labels[:3], f"{len(labels) - 3} more"] if len(labels) > 4 else labels
+    return f"state{'s' if len(labels) > 1 else ''} {either(shown, ' and ')}"
+
+
+def _check_order(ids: list[int], model: MMDP, what: str) -> None:
+    """An order names every state or action once."""
+    labels: tuple[str, ...] = getattr(model, f"{what}_labels")
+    missing = [labels[i] for i in range(len(labels)) if i not in ids]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise InputError(
+            f"the order of {what}s leaves out {missing[0]!r}{more}; name every {what} once"
+        )
+    if len(ids) > len(labels):
+        twice = next(labels[i] for i in ids if ids.count(i) > 1)
+        raise InputError(f"the order of {what}s names {twice!r} twice; name every {what} once")
+
+
+def _check_range(table: npt.NDArray[Any], model: MMDP) -> None:
+    wrong = (table < FREE) | (table >= model.n_actions)
+    if wrong.any():
+        raise InputError(
+            f"fixed action {table[wrong][0]} is neither -1 (free) nor one of the model's "
+            f"{counted(model.n_actions, 'action')}"
+        )

@@ -1,0 +1,560 @@
+"""Many solves: a grid of models, horizons, methods and more, on any executor, resumable.
+
+:func:`study` lays out the grid as cells. A :class:`Cell` knows what determines its figures, and
+its key is a digest of that. Finished cells are files named by their keys, so that a study that
+is run again computes what is missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import json
+import math
+import re
+import time
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mmdp._version import __version__
+from mmdp.errors import InputError
+from mmdp.interrupts import Interrupts
+from mmdp.kernels import BACKENDS
+from mmdp.methods import Method
+from mmdp.model import MMDP
+from mmdp.objective import as_objective
+from mmdp.solution import Evaluation, Solution
+from mmdp.solve import _read_method, evaluate, solve
+from mmdp.validate import check_seed, check_time_limit, check_whole
+from mmdp.words import shortened
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    import pandas as pd
+
+FORMAT = 1  # of the files in out/cells: another number makes the old ones stale
+AXES = ("model", "horizon", "method", "objective", "policy", "seed")
+FIGURES = (
+    "value", "mean", "sd", "stderr", "worst", "test_value", "test_mean", "test_sd", "test_stderr",
+    "test_worst", "bound", "gap", "status", "iterations", "seconds", "test_seconds", "error",
+)  # fmt: skip
+FAILED, INTERRUPTED = "FAILED", "INTERRUPTED"
+KEPT = 4  # sets of models that a worker made and keeps
+
+Row = dict[str, Any]
+
+
+class StudyProgress(NamedTuple):
+    """What the callback of a study sees after each cell; ``left`` is NaN if nothing is known."""
+
+    done: int
+    total: int
+    reused: int  # of those done: found in ``out``
+    seconds: float
+    left: float  # seconds, as a guess
+    row: Row
+
+
+def study(
+    models: Any,
+    horizons: Any = None,
+    methods: Any = "cadp",
+    *,
+    objectives: Any = "mean",
+    policies: Any = None,
+    seeds: Any = 0,
+    test: Any = None,
+    certify: bool | float = False,
+    time_limit: float | None = None,
+    backend: str = "auto",
+    out: str | Path | None = None,
+    jobs: int = 1,
+    executor: Executor | None = None,
+    callback: Callable[[StudyProgress], object] | None = None,
+) -> pd.DataFrame:
+    """Solve a grid of problems and evaluate each policy on test models: one row per cell.
+
+    ``models`` are an :class:`MMDP`, a pair of training and test models (such as a
+    :class:`mmdp.domains.Domain`), or a function without arguments that makes either; or a
+    mapping from names to these. A worker calls the function itself, so that
+    ``functools.partial(mmdp.domains.hiv, seed=3)`` travels instead of models. Every other axis
+    is one value, a sequence, or a mapping from names to values.
+
+    Parameters
+    ----------
+    horizons, methods, objectives, policies, seeds
+        The arguments of :func:`mmdp.solve`, one or several of each.
+    test
+        Test models for every cell, in place of those that ``models`` bring; or a mapping from the
+        names of models.
+    certify, time_limit, backend
+        As for :func:`mmdp.solve`.
+    out
+        A folder that keeps each cell as soon as it is finished. A study that is run again
+        computes only what is missing there. Cells that failed are tried again.
+    jobs
+        Local processes, which share the cores. A script needs ``if __name__ == "__main__":``
+        around its own work, because each process imports it.
+    executor
+        Any ``concurrent.futures.Executor`` instead, for example ``client.get_executor()`` of Dask.
+        Unless it is one of Dask, its workers must see the folder ``out``.
+    callback
+        Called with a :class:`StudyProgress` after each cell.
+
+    The table has the axes, then ``value`` (of the objective), ``mean``, ``sd``, ``stderr`` and
+    ``worst`` over the models, the same on the test models as ``test_value`` and so on, ``bound``
+    and ``gap`` if certified, ``status``, ``iterations``, ``seconds``, ``test_seconds`` and
+    ``error``. A cell that fails has status FAILED and its error in one line. After Ctrl-C the
+    cells without a result have status INTERRUPTED.
+
+    A result is known by what determines it: the numbers in the models, or the function that makes
+    them with its arguments (and its source, but not the files that it reads), and all that
+    :func:`mmdp.solve` is asked for. Names do not count.
+
+    >>> import mmdp
+    >>> table = mmdp.study(mmdp.domains.two_models(), horizons=[2, 4], methods=["cadp", "mvp"])
+    >>> table[["model", "horizon", "method", "status"]]
+            model  horizon method         status
+    0  two_models        2   cadp  LOCAL_OPTIMUM
+    1  two_models        2    mvp      COMPLETED
+    2  two_models        4   cadp  LOCAL_OPTIMUM
+    3  two_models        4    mvp      COMPLETED
+    """
+    cells = cells_of(
+        models, horizons, methods, objectives=objectives, policies=policies, seeds=seeds,
+        test=test, certify=certify, time_limit=time_limit, backend=backend,
+    )  # fmt: skip
+    run = Run(cells, out=out, jobs=jobs, executor=executor, callback=callback)
+    return run.frame()
+
+
+# ---------------------------------------------------------------------- the grid
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Models or how to make them, with the digest by which they are known.
+
+    Only the digest travels with a cell: the models are sent once, by themselves.
+    """
+
+    given: Any
+    key: str
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"given": None, "key": self.key}
+
+    @classmethod
+    def of(cls, given: Any) -> Source:
+        """
+        >>> one = MMDP([[[[1.0]]]], [[2.0]])
+        >>> Source.of(one).key == Source.of(one.replace(name="renamed")).key
+        True
+        """
+        if not (callable(given) or isinstance(given, MMDP)):
+            given = _pair(given)
+        return cls(given, _digest(facts(given)))
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One solve with its evaluation: the names for the table, and what determines the figures.
+
+    ``episodes`` per test model are simulated for a policy with memory; None: as many as the
+    method says.
+    """
+
+    names: Mapping[str, Any]
+    source: Source
+    test: Source | None
+    horizon: int | None
+    method: Method
+    objective: Any = "mean"
+    policy: Any = None
+    seed: int | None = 0
+    certify: bool | float = False
+    time_limit: float | None = None
+    backend: str = "auto"
+    episodes: int | None = None
+
+    @functools.cached_property
+    def question(self) -> dict[str, Any]:
+        """All that the figures depend on, in JSON's types."""
+        plain = {x.name: facts(getattr(self, x.name)) for x in dataclasses.fields(self)[3:]}
+        test = None if self.test is None else self.test.key
+        return {"format": FORMAT, "models": self.source.key, "test": test, **plain}
+
+    @functools.cached_property
+    def key(self) -> str:
+        return _digest(self.question)
+
+    @property
+    def file(self) -> str:
+        """A name that people can read, with the key at its end."""
+        label = "-".join(str(self.names[x]) for x in ("model", "horizon", "method"))
+        return re.sub(r"[^\w.+-]+", "_", label)[:60] + f"-{self.key}.json"
+
+    @property
+    def sources(self) -> list[Source]:
+        return [self.source, *([] if self.test is None else [self.test])]
+
+    def ask(self, model: MMDP) -> Solution:
+        chosen = {"objective": self.objective, "policy": self.policy}
+        return solve(
+            model, self.horizon, self.method, seed=self.seed, certify=self.certify,
+            time_limit=self.time_limit, backend=self.backend,
+            **{name: x for name, x in chosen.items() if x not in (None, "mean")},
+        )  # type: ignore[arg-type]  # fmt: skip
+
+    def tested(self, solution: Solution, test: MMDP) -> Evaluation:
+        """On the test models; Oracle has no policy and solves them."""
+        if solution.policy is None:
+            return dataclasses.replace(self, certify=False).ask(test).evaluation
+        episodes = self.episodes or getattr(self.method, "episodes", None)
+        return evaluate(
+            solution, test, episodes=episodes, seed=self.seed, backend=self.backend
+        )  # fmt: skip
+
+
+def cells_of(
+    models: Any, horizons: Any = None, methods: Any = "cadp", *, objectives: Any = "mean",
+    policies: Any = None, seeds: Any = 0, test: Any = None, **settings: Any,
+) -> list[Cell]:  # fmt: skip
+    """The grid, cell by cell; ``settings`` are the other fields of a cell."""
+    named = models if isinstance(models, Mapping) else {_name(models): models}
+    if not named:
+        raise InputError("models must hold at least one model")
+    tests = test if isinstance(test, Mapping) else dict.fromkeys(named, test)
+    sources = {name: Source.of(given) for name, given in named.items()}
+    tested = {id(x): Source.of(x) for x in tests.values() if x is not None}
+    axes = (
+        _axis("horizons", horizons, str),
+        {told: _read_method(x) for told, x in _axis("methods", methods, _told).items()},
+        _axis("objectives", objectives, lambda x: str(as_objective(x))),
+        _axis("policies", policies, _kind_name),
+        _axis("seeds", seeds, str),
+    )
+    _check(settings, axes[2], axes[4])
+    return [
+        Cell(
+            dict(zip(AXES, (name, horizon, told, aim, kind or _first(method), seed), strict=True)),
+            sources[name], tested.get(id(tests.get(name))), horizon, method, objective, policy,
+            seed, **settings,
+        )
+        for name in named
+        for (_, horizon), (told, method), (aim, objective), (kind, policy), (_, seed)
+        in product(*(axis.items() for axis in axes))
+    ]  # fmt: skip
+
+
+def _axis(what: str, given: Any, name: Callable[[Any], str]) -> dict[str, Any]:
+    """Name to value, of one value or several."""
+    if isinstance(given, Mapping):
+        found = {str(key): value for key, value in given.items()}
+    else:
+        one = isinstance(given, str) or not isinstance(given, Iterable)
+        found = {name(x): x for x in ([given] if one else given)}
+    if not found:
+        raise InputError(f"{what} must hold at least one value")
+    return {k: x.item() if isinstance(x, np.generic) else x for k, x in found.items()}
+
+
+def _check(settings: Mapping[str, Any], objectives: Mapping[str, Any], seeds: Any) -> None:
+    """Refuse now what every cell would refuse."""
+    check_time_limit(settings.get("time_limit"))
+    backend = settings.get("backend", "auto")
+    if backend not in ("auto", *BACKENDS):
+        raise InputError(
+            f"no backend is called {backend!r}; choose one of auto, {', '.join(BACKENDS)}"
+        )
+    for objective in objectives.values():
+        as_objective(objective)
+    for seed in seeds.values():
+        check_seed(seed)
+
+
+def _name(models: Any) -> str:
+    """What models without a name are called."""
+    return str(getattr(models, "name", None) or getattr(models, "__name__", None) or "model")
+
+
+def _told(method: Any) -> str:
+    """A method by its name and the options that are not the usual ones.
+
+    >>> import mmdp
+    >>> _told("wsu"), _told(mmdp.CADP(starts=4, sweeps="paper"))
+    ('wsu', 'cadp(starts=4, sweeps=paper)')
+    """
+    chosen = _read_method(method)
+    if not dataclasses.is_dataclass(chosen):
+        return chosen.name
+    given = [
+        f"{x.name}={shortened(getattr(chosen, x.name))}"
+        for x in dataclasses.fields(chosen)
+        if getattr(chosen, x.name) is not x.default and getattr(chosen, x.name) != x.default
+    ]
+    return f"{chosen.name}({', '.join(given)})" if given else chosen.name
+
+
+def _kind_name(policy: Any) -> str:
+    return "" if policy is None else policy if isinstance(policy, str) else shortened(policy)
+
+
+def _first(method: Method) -> str:
+    """The kind of policy that a method finds unless asked for another."""
+    return method.policies[0] if method.policies else "one per model"
+
+
+# ---------------------------------------------------------------------- what determines a cell
+def facts(given: Any) -> Any:
+    """What tells an object from others, in JSON's types: the same in every process.
+
+    >>> import mmdp
+    >>> facts({"x": (1, 2.5)}), facts(functools.partial(mmdp.domains.hiv, seed=3))
+    ([['x', [1, 2.5]]], ['partial', 'mmdp.domains._hiv.hiv', [], [['seed', 3]]])
+    """
+    if given is None or isinstance(given, (bool, int, float, str)):
+        return given
+    if isinstance(given, np.generic):
+        return given.item()
+    if isinstance(given, MMDP):
+        return ["MMDP", given.fingerprint()]
+    if isinstance(given, np.ndarray):
+        digest = hashlib.sha256(np.ascontiguousarray(given).tobytes()).hexdigest()
+        return ["array", str(given.dtype), list(given.shape), digest]
+    if isinstance(given, Mapping):
+        return [[facts(key), facts(value)] for key, value in given.items()]
+    if isinstance(given, (list, tuple, set, frozenset, range)):
+        return [facts(x) for x in (sorted(given) if isinstance(given, (set, frozenset)) else given)]
+    if isinstance(given, (Path, slice)):
+        return str(given)
+    if isinstance(given, functools.partial):
+        return ["partial", facts(given.func), facts(given.args), facts(given.keywords)]
+    if isinstance(given, types.MethodType):
+        return ["method", facts(given.__func__), facts(given.__self__)]
+    if isinstance(given, type) or hasattr(given, "__qualname__"):
+        return _function(given)
+    return [_function(type(given)), facts(given.__getstate__())]
+
+
+def _function(given: Any) -> Any:
+    """The name of a function or class; for one of the user's own its source too."""
+    name = f"{given.__module__}.{given.__qualname__}"
+    if getattr(given, "__closure__", None):
+        raise InputError(
+            f"{name} uses variables around it, so a study cannot tell it from others; write "
+            "functools.partial of a function with arguments"
+        )
+    if given.__module__.partition(".")[0] == "mmdp":
+        return name
+    try:
+        return [name, _digest(inspect.getsource(given))]
+    except (OSError, TypeError):  # typed in at a prompt, or not written in Python
+        return name
+
+
+def _digest(given: Any) -> str:
+    return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
+
+
+# ---------------------------------------------------------------------- one cell
+def compute(cell: Cell, *sources: Any) -> Row:
+    """The figures of a cell, or its error; Ctrl-C is raised, as the best so far is no result."""
+    with Interrupts() as interrupts:
+        try:
+            row = _figures(cell, *sources)
+        except Exception as error:
+            row = _failed(error)
+    if interrupts.seen:
+        raise KeyboardInterrupt
+    return row
+
+
+def _failed(error: BaseException) -> Row:
+    told = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+    return {"status": FAILED, "error": shortened(told, 300)}
+
+
+def _figures(cell: Cell, given: Any, given_test: Any = None) -> Row:
+    train, test = _made(cell.source.key, given)
+    if cell.test is not None:
+        test = _made(cell.test.key, given_test)[0]
+    solution = cell.ask(train)
+    row: Row = {
+        **_over_models(solution.evaluation, cell), "value": solution.value,
+        "bound": solution.bound, "gap": solution.gap, "status": solution.status.name,
+        "iterations": solution.iterations, "seconds": solution.seconds,
+        "horizon": solution.provenance.horizon, "version": __version__,
+    }  # fmt: skip
+    if test is not None:
+        started = time.perf_counter()
+        found = cell.tested(solution, test)
+        seconds = time.perf_counter() - started
+        tested = _over_models(found, cell) | {"seconds": seconds}
+        row |= {f"test_{name}": x for name, x in tested.items()}
+    return row
+
+
+def _over_models(found: Evaluation, cell: Cell) -> Row:
+    return {
+        "value": found.value(cell.objective), "mean": found.mean, "sd": found.sd,
+        "stderr": found.stderr, "worst": found.worst,
+        "episode_sd": found.details.get("episode_sd"),
+    }  # fmt: skip
+
+
+_kept: OrderedDict[str, tuple[MMDP, MMDP | None]] = OrderedDict()
+_making = Lock()
+
+
+def _made(key: str, given: Any) -> tuple[MMDP, MMDP | None]:
+    """The models; what a function made is kept, as other cells need it too."""
+    if not callable(given):
+        return _pair(given)
+    with _making:
+        if key not in _kept:
+            made = _pair(given())
+            while len(_kept) >= KEPT:
+                _kept.popitem(last=False)
+            _kept[key] = made
+        _kept.move_to_end(key)
+        return _kept[key]
+
+
+def _pair(given: Any) -> tuple[MMDP, MMDP | None]:
+    """Training models, and test models if there are any."""
+    if isinstance(given, MMDP):
+        return given, None
+    pair = tuple(given) if isinstance(given, Iterable) else ()
+    if [isinstance(x, MMDP) for x in pair] == [True, True] or (
+        len(pair) == 2 and isinstance(pair[0], MMDP) and pair[1] is None
+    ):
+        return pair
+    raise InputError(
+        "models must be an MMDP, a pair of training and test models or a function that makes "
+        f"either, not {type(given).__name__}; use mmdp.load(path) for files"
+    )
+
+
+# ---------------------------------------------------------------------- all cells
+class Run:
+    """Computes the cells that ``out`` does not hold; ``rows`` has them in the order given.
+
+    After Ctrl-C, ``interrupted`` is True, and cells without a result have the status INTERRUPTED.
+    If there is no result at all, KeyboardInterrupt is raised.
+    """
+
+    def __init__(
+        self, cells: Sequence[Cell], *, out: str | Path | None = None, jobs: int = 1,
+        executor: Executor | None = None, fresh: bool = False,
+        callback: Callable[[StudyProgress], object] | None = None,
+    ) -> None:  # fmt: skip
+        check_whole(jobs, "jobs")
+        if executor is not None and not _is_executor(executor):
+            raise InputError(
+                f"executor must be a concurrent.futures.Executor, not {type(executor).__name__}; "
+                "for Dask pass client.get_executor()"
+            )
+        self.cells, self.jobs, self.executor = cells, jobs, executor
+        self.folder = None if out is None else _prepared(Path(out))
+        self.files = {} if self.folder is None else _by_key(self.folder)
+        self.callback, self.started = callback, time.perf_counter()
+        self.interrupted, self.reused = False, 0
+        self.found: dict[Cell, Row] = {}
+        try:
+            self._compute([cell for cell in cells if fresh or not self._read(cell)])
+        except KeyboardInterrupt:
+            if not self.found:
+                raise
+            self.interrupted = True
+
+    @property
+    def rows(self) -> list[Row]:
+        return [
+            {**cell.names, **self.found.get(cell, {"status": INTERRUPTED})} for cell in self.cells
+        ]
+
+    def frame(self) -> pd.DataFrame:
+        import pandas as pd
+
+        table = pd.DataFrame(self.rows).reindex(columns=[*AXES, *FIGURES])
+        return table.astype({"bound": float, "gap": float, "iterations": "Int64", "error": object})
+
+    def _compute(self, missing: Sequence[Cell]) -> None:
+        from mmdp.workers import Lost, spread
+
+        things = {x.key: x.given for cell in missing for x in cell.sources}
+        answers = spread(
+            compute, [(cell, [x.key for x in cell.sources]) for cell in missing], things,
+            jobs=min(self.jobs, max(len(missing), 1)), executor=self.executor, folder=self.folder,
+        )  # fmt: skip
+        with closing(answers):
+            for cell, answer in answers:
+                row = _failed(answer.error) if isinstance(answer, Lost) else answer
+                self._write(cell, row)
+                self._note(cell, row)
+
+    def _note(self, cell: Cell, row: Row) -> None:
+        self.found[cell] = row
+        if self.callback is not None:
+            seconds, done = time.perf_counter() - self.started, len(self.found)
+            computed, left = done - self.reused, math.nan
+            if computed:
+                left = (len(self.cells) - done) * seconds / computed
+            told = {**cell.names, **row}
+            total = len(self.cells)
+            self.callback(StudyProgress(done, total, self.reused, seconds, left, told))
+
+    # ------------------------------------------------------------ files
+    def _read(self, cell: Cell) -> bool:
+        """Whether the cell is kept; one that is damaged is not."""
+        if cell.key not in self.files:
+            return False
+        try:
+            kept = json.loads(self.files[cell.key].read_text(encoding="utf-8"))
+            if kept["question"] != cell.question or kept["answer"]["status"] == FAILED:
+                return False
+        except (OSError, ValueError, TypeError, LookupError):
+            return False
+        self.reused += 1
+        self._note(cell, kept["answer"])
+        return True
+
+    def _write(self, cell: Cell, row: Row) -> None:
+        from mmdp.io.writing import write_whole
+
+        if self.folder is not None and row["status"] != FAILED:
+            kept = {"question": cell.question, "answer": row}
+            write_whole(self.files.get(cell.key, self.folder / cell.file), json.dumps(kept))
+
+
+def _by_key(folder: Path) -> dict[str, Path]:
+    return {file.stem.rpartition("-")[2]: file for file in folder.glob("[!.]*.json")}
+
+
+def _is_executor(given: Any) -> bool:
+    from concurrent.futures import Executor
+
+    return isinstance(given, Executor)
+
+
+def _prepared(out: Path) -> Path:
+    """The folder of the cells, made if need be."""
+    from mmdp.io.writing import check_writable
+
+    folder = check_writable(out) / "cells"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made ({error.strerror})") from None
+    return folder

@@ -1,0 +1,323 @@
+"""Spread calls over local processes or any executor; a large object travels once to each worker.
+
+A call is ``function(task, *things)``. The task is small and is sent every time. Things are large
+and are shared by many calls, so they are sent by name. Dask scatters them. For any other executor
+a thing is a file that workers map into memory: on one machine they all read the same copy.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextlib import closing, suppress
+from functools import lru_cache
+from itertools import islice
+from multiprocessing import connection
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any, NamedTuple
+
+from mmdp.errors import InputError
+from mmdp.kernels.cpu.threads import default_threads, sharing
+
+ALIGNED = 64  # bytes: arrays in a file begin at multiples of it
+KEPT = 4  # things that a worker keeps open
+WATCH = 10.0  # seconds between two looks at the size of a cluster
+POLL = 1.0  # seconds between two looks at whether it is still there
+
+Task = tuple[Any, Sequence[str]]  # what to do, and the names of the things it is done to
+Call = Callable[..., Any]
+
+
+class Lost(NamedTuple):
+    """In place of an answer: the worker died, or the call could not be sent."""
+
+    error: Exception
+
+
+def spread(
+    function: Call, tasks: Iterable[Task], things: Mapping[str, Any], *,
+    executor: Executor | None = None, jobs: int = 1, folder: Path | None = None,
+) -> Generator[tuple[Any, Any]]:  # fmt: skip
+    """(task, answer) of every call, as they finish.
+
+    Without an executor the calls run here, or in so many processes (``jobs``). Files are written
+    to a hidden folder inside ``folder``, which all workers must see, and removed at the end.
+
+    A call that is lost with its worker is made again at the end, alone. If it is lost again, it
+    is to blame, and its answer is :class:`Lost`. What ``function`` raises counts as lost too.
+
+    >>> tasks = [(2, ["x"]), (3, ["x"])]
+    >>> list(spread(pow, tasks, {"x": 5}))
+    [(2, 32), (3, 243)]
+    """
+    tasks = list(tasks)
+    if executor is None and jobs == 1:
+        for task, names in tasks:
+            yield task, function(task, *(things[name] for name in names))
+        return
+    own = Processes(jobs) if executor is None else None
+    try:
+        with closing(_Round(function, things, executor or own, folder)) as together:
+            lost = []
+            for task, answer in together.answers(tasks):
+                if isinstance(answer, Lost):
+                    lost.append(task)
+                else:
+                    yield task[0], answer
+        for task in lost:
+            with closing(_Round(function, things, executor or own, folder)) as alone:
+                yield from ((x[0], answer) for x, answer in alone.answers([task]))
+    finally:
+        if own is not None:
+            own.stop()
+
+
+class _Round:
+    """Calls that are made together, and the things that were sent for them."""
+
+    def __init__(
+        self, function: Call, things: Mapping[str, Any], executor: Any, folder: Path | None
+    ) -> None:
+        self.function, self.things, self.executor = function, things, executor
+        client = dask_client(executor)
+        self.sender: Any = _Files(folder) if client is None else _Scattered(client)
+        self.sent: dict[str, Any] = {}
+        self.running: set[Future[Any]] = set()
+
+    def answers(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
+        waiting, uses = iter(tasks), Counter(name for _, names in tasks for name in names)
+        done: Queue[tuple[Task, Future[Any]]] = Queue()
+        for _ in tasks:
+            for task in islice(waiting, max(self._room() - len(self.running), 0)):
+                future = self._submitted(task)
+                self.running.add(future)
+                future.add_done_callback(lambda x, task=task: done.put((task, x)))  # type: ignore[misc]
+            task, future = self._next(done)
+            self.running.discard(future)
+            yield task, _answer(future)
+            for name in task[1]:
+                uses[name] -= 1
+                if not uses[name]:
+                    self.sender.drop(self.sent.pop(name, None))
+
+    def _next(self, done: Queue[Any]) -> Any:
+        """The next call that is done; all of them are if nobody is left to answer."""
+        while True:
+            try:
+                return done.get(timeout=POLL)
+            except Empty:
+                if not self.sender.alive:
+                    for future in list(self.running):
+                        future.cancel()
+
+    def _room(self) -> int:
+        return self.executor.room if isinstance(self.executor, Processes) else self.sender.room
+
+    def _submitted(self, task: Task) -> Future[Any]:
+        what, names = task
+        threads = getattr(self.executor, "threads", 1)
+        try:
+            for name in names:
+                if name not in self.sent:
+                    self.sent[name] = self.sender.send(self.things[name])
+            sent = [self.sent[name] for name in names]
+            return self.executor.submit(_called, self.function, what, threads, *sent)
+        except InputError:
+            raise
+        except Exception as error:  # the executor is broken, or the cluster is gone
+            future: Future[Any] = Future()
+            future.set_exception(error)
+            return future
+
+    def close(self) -> None:
+        for future in self.running:
+            future.cancel()
+        self.sender.close()
+
+
+def _answer(future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except Exception as error:
+        return Lost(error)
+
+
+def _called(function: Call, task: Any, threads: int, *sent: Any) -> Any:
+    """In the worker: the call, with the things that were sent for it."""
+    things = [opened(x.path) if isinstance(x, Stored) else x for x in sent]
+    with sharing(threads):
+        return function(task, *things)
+
+
+# ---------------------------------------------------------------------- things as files
+class Stored(NamedTuple):
+    """A thing in a file."""
+
+    path: str
+
+
+def store(thing: Any, path: Path) -> None:
+    """Write a thing so that :func:`opened` maps its arrays into memory instead of reading them."""
+    buffers: list[pickle.PickleBuffer] = []
+    facts = pickle.dumps(thing, protocol=5, buffer_callback=buffers.append)
+    arrays = [buffer.raw() for buffer in buffers]
+    with path.open("wb") as file:
+        pickle.dump((facts, [len(array) for array in arrays]), file)
+        for array in arrays:
+            file.write(bytes(-file.tell() % ALIGNED))
+            file.write(array)
+
+
+@lru_cache(maxsize=KEPT)
+def opened(path: str) -> Any:
+    """The thing in a file that :func:`store` wrote.
+
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store({"x": np.arange(3)}, Path(folder) / "thing")
+    ...     opened(f"{folder}/thing")["x"]
+    array([0, 1, 2])
+    """
+    try:
+        file = open(path, "rb")  # noqa: SIM115
+    except FileNotFoundError:
+        raise InputError(
+            f"{path}: this worker does not see the file; give a folder that all workers share"
+        ) from None
+    with file:
+        facts, sizes = pickle.load(file)
+        start, arrays = file.tell(), []
+        held = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        for size in sizes:
+            start += -start % ALIGNED
+            arrays.append(held[start : start + size])
+            start += size
+    return pickle.loads(facts, buffers=arrays)
+
+
+class _Files:
+    """Things as files in a folder of their own."""
+
+    room, alive = sys.maxsize, True
+
+    def __init__(self, folder: Path | None) -> None:
+        from mmdp.io.writing import hidden
+
+        self._folder = hidden((folder or Path(tempfile.gettempdir())) / "models").absolute()
+        self._folder.mkdir(mode=0o700)
+        self._count = 0
+
+    def send(self, thing: Any) -> Stored:
+        self._count += 1
+        path = self._folder / str(self._count)
+        store(thing, path)
+        return Stored(str(path))
+
+    def drop(self, sent: Stored | None) -> None:
+        if sent is not None:
+            with suppress(OSError):
+                os.unlink(sent.path)
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+# ---------------------------------------------------------------------- Dask
+def dask_client(executor: Any) -> Any:
+    """The client behind an executor of Dask; None if it is another one."""
+    if "distributed" not in sys.modules:
+        return None
+    from distributed.cfexecutor import ClientExecutor
+
+    return executor._client if isinstance(executor, ClientExecutor) else None
+
+
+class _Scattered:
+    """Things that Dask sends to its workers, and holds until they are dropped."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self._room, self._looked = client, 64, -math.inf
+
+    @property
+    def room(self) -> int:
+        """Calls to have under way: a few for every thread of the cluster, which may grow."""
+        if self._client.status == "running" and time.monotonic() > self._looked + WATCH:
+            self._looked = time.monotonic()
+            with suppress(OSError):
+                self._room = max(64, 4 * sum(self._client.nthreads().values()))
+        return self._room
+
+    @property
+    def alive(self) -> bool:
+        return self._client.status in ("running", "connecting")
+
+    def send(self, thing: Any) -> Any:
+        if not self.alive:
+            raise ConnectionError("the connection to Dask's scheduler is lost")
+        self._client.wait_for_workers(1)
+        return self._client.scatter(thing, broadcast=True, hash=False)
+
+    def drop(self, sent: Any) -> None:
+        if sent is not None:
+            sent.release()
+
+    def close(self) -> None:
+        pass
+
+
+# ---------------------------------------------------------------------- local processes
+class Processes(Executor):
+    """Processes on this machine that share its cores; those that die are replaced."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs, self.threads = jobs, max(1, default_threads() // jobs)
+        self.room = 2 * jobs  # one call running and one waiting for each
+        self._pool: ProcessPoolExecutor | None = None
+
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._pool is None:
+            self._start()
+        assert self._pool is not None
+        try:
+            return self._pool.submit(function, *args, **kwargs)
+        except BrokenExecutor:
+            self.stop()
+            return self.submit(function, *args, **kwargs)
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        watched, self._life = context.Pipe(duplex=False)
+        self._pool = ProcessPoolExecutor(
+            self.jobs, mp_context=context, initializer=_begin, initargs=(watched,)
+        )
+
+    def stop(self) -> None:
+        """End the processes, whatever they are doing."""
+        if self._pool is not None:
+            self._life.close()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+
+def _begin(life: connection.Connection) -> None:
+    """In a new process: leave Ctrl-C to the study, and end with it even if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(life,), daemon=True).start()
+
+
+def _end_with(life: connection.Connection) -> None:
+    connection.wait([life])  # its other end is closed
+    os._exit(0)

@@ -1,0 +1,132 @@
+"""Ctrl-C at several moments of every long command, sent to real processes.
+
+A command ends soon, with exit status 130 and at most a few lines, with the best so far or
+nothing; files are whole, and rows that were finished are kept. Each command would take minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mmdp
+
+MOMENTS = (0.1, 0.5, 1.5, 3.0, 6.0)  # seconds after the program was loaded
+HANGS = 60.0  # seconds after Ctrl-C
+PROGRAM = "from mmdp.cli import main; print('loaded', flush=True); main()"
+
+COMMANDS: dict[str, list[str]] = {
+    "solve": ["solve", "data", "-T", "30", "--starts", "100000", "--out", "policy.csv"],
+    "certify": ["solve", "data", "-T", "30", "--certify", "600", "--out", "policy.csv"],
+    "exact": ["solve", "data", "-T", "30", "-m", "exact"],
+    "milp": ["solve", "small", "-T", "12", "-m", "milp"],
+    "pomcp": ["solve", "data", "-T", "30", "-m", "pomcp", "--episodes", "2000"],
+    "bound": ["bound", "data", "-T", "30", "--time-limit", "600"],
+    "compare": [
+        "compare", "data", "-T", "30", "-m", "wsu,cadp,pomcp", "--episodes", "2000",
+        "--out", "table.csv",
+    ],
+    "report": ["report", "data", "-T", "30", "--certify", "600", "--out", "page.html"],
+    "enough": ["report", "data", "-T", "30", "--enough", "--methods", "exact", "-o", "page.html"],
+    "paper": ["paper", "--full", "--fresh", "--out", "out"],
+    "fit": ["fit", "log.csv", "--models", "30000", "--out", "models"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("place")
+    mmdp.save(mmdp.domains.riverswim(n_train=60, n_test=20).train, folder / "data")
+    mmdp.save(mmdp.domains.riverswim(n_train=8, n_test=2).train, folder / "small")
+    steps = np.random.default_rng(0).integers(0, [40, 4, 40], size=(4000, 3))
+    lines = [f"{s},{a},{after},{s}" for s, a, after in steps.tolist()]
+    (folder / "log.csv").write_text("\n".join(["state,action,next_state,reward", *lines, ""]))
+    return folder
+
+
+def interrupted(arguments: list[str], place: Path, moment: float) -> tuple[int, str, str, float]:
+    """Exit status, stdout, stderr and the seconds from Ctrl-C to the end."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments], cwd=place, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env=dict(os.environ),
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        assert running.stdout.readline() == "loaded\n"
+        time.sleep(moment)
+        running.send_signal(signal.SIGINT)
+        sent = time.perf_counter()
+        try:
+            out, err = running.communicate(timeout=HANGS)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            raise
+    return running.returncode, out, err, time.perf_counter() - sent
+
+
+def check(name: str, place: Path, moment: float) -> None:
+    for left in ("policy.csv", "policy.certificate.json", "table.csv", "page.html"):
+        (place / left).unlink(missing_ok=True)
+    code, out, err, seconds = interrupted(COMMANDS[name], place, moment)
+    print(f"{name}: Ctrl-C after {moment} s, exit status {code} {seconds:.1f} s later")
+    assert code == 130, out + err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= 3
+    assert [x.name for x in place.iterdir() if x.name.startswith(".")] == []
+    if "INTERRUPTED" in out:
+        assert name in ("solve", "certify", "exact", "milp", "pomcp")
+    if (place / "policy.csv").exists():
+        mmdp.load_policy(place / "policy.csv", mmdp.load(place / "data"))
+    if "kept" in err and name == "compare":
+        rows = (place / "table.csv").read_text().splitlines()[1:]
+        assert [row.split(",")[0] for row in rows] == ["wsu", "cadp", "pomcp"][: len(rows)]
+        assert rows
+    assert not (place / "page.html").exists()
+    assert not (place / "models").exists()
+
+
+@pytest.mark.parametrize("name", ["pomcp", "report"])
+def test_ctrl_c_ends_a_command(name: str, place: Path) -> None:
+    check(name, place, 3.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_ctrl_c_ends_every_command_at_any_moment(name: str, place: Path, moment: float) -> None:
+    check(name, place, moment)
+
+
+LOOP = """
+import mmdp, sys
+model = mmdp.load("data")
+for n in range(12):
+    said = []
+    def begun(progress):
+        said or print("begun", flush=True)
+        said.append(1)
+    solution = mmdp.solve(model, 30, mmdp.CADP(starts=100_000), callback=begun)
+    print(solution.status.name, flush=True)
+"""
+
+
+def test_pressing_twice_ends_a_loop_of_solves(place: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", LOOP], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env=dict(os.environ),
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        assert running.stdout.readline() == "begun\n"
+        running.send_signal(signal.SIGINT)
+        assert running.stdout.readline() == "INTERRUPTED\n"
+        assert running.stdout.readline() == "begun\n"
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=HANGS)
+    assert out == ""
+    assert err.rstrip().endswith("KeyboardInterrupt")

@@ -1,0 +1,41 @@
+"""mmdp solve --memory, and its files in other commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mmdp
+from tests.cli.calls import HORIZON, refused, run
+
+
+def test_memory_prints_the_chart_and_the_librarys_value(folder: Path, train: mmdp.MMDP) -> None:
+    done = run("solve", folder, "-T", HORIZON, "--memory", 2)
+    expected = mmdp.solve(train, HORIZON, policy=mmdp.Memory(nodes=2))
+    assert done.code == 0
+    assert float(done.facts()["value"]) == pytest.approx(expected.value, abs=1e-4)
+    assert "Node 0 (start)" in done.out
+    assert "of the time" in done.out
+
+
+def test_a_saved_chart_is_evaluated(folder: Path, test: mmdp.MMDP, tmp_path: Path) -> None:
+    out = tmp_path / "chart.csv"
+    done = run("solve", folder, "-T", HORIZON, "--memory", 2, "--out", out, "--json")
+    assert done.json["value"] == pytest.approx(done.json["trace"][-1])
+    found = run("evaluate", out, folder, "--split", "test", "--json").json
+    assert found["mean"] == pytest.approx(mmdp.evaluate(mmdp.load_policy(out), test).mean)
+
+
+def test_wrong_kinds_and_numbers_are_one_line(folder: Path, tmp_path: Path) -> None:
+    solve = "solve", folder, "-T", HORIZON
+    assert "nodes must be a whole number of at least 1" in refused(*solve, "--memory", 0)
+    assert "10,000 nodes" in refused(*solve, "--memory", 10_000)
+    told = refused(*solve, "--memory", 2, "--method", "wsu")
+    assert "wsu finds no memory policy; choose --method cadp" in told
+    out = tmp_path / "chart.csv"
+    run(*solve, "--memory", 2, "--out", out)
+    assert "this one has 2 nodes of memory" in refused(*solve, "--init", out)
+    page = tmp_path / "x.html"
+    told = refused("report", folder, "--policy", out, "--out", page)
+    assert "this one has 2 nodes of memory" in told

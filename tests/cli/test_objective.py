@@ -1,0 +1,78 @@
+"""--objective on every command that takes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mmdp
+from mmdp.io import load_certificate
+from tests.cli.calls import HORIZON, refused, run
+
+GOAL = "cvar:0.4"
+
+
+def test_solve_certifies_and_keeps_the_objective(
+    folder: Path, train: mmdp.MMDP, tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.json"
+    done = run("solve", folder, "-T", HORIZON, "--objective", GOAL, "--certify", 1, "-o", file)
+    expected, facts = mmdp.solve(train, HORIZON, objective=GOAL), done.facts()
+    assert f"cadp, horizon {HORIZON}, CVaR 40%" in done.out
+    assert float(facts["value"]) == pytest.approx(expected.value, abs=1e-4)
+    assert float(facts["mean"]) == pytest.approx(expected.evaluation.mean, abs=1e-4)
+    assert '"objective": "cvar:0.4"' in file.read_text()
+    kept = load_certificate(file, mmdp.load(folder))
+    assert kept is not None
+    assert kept.objective == mmdp.CVaR(0.4)
+    assert kept.value >= expected.value - 1e-9
+    told = run("solve", folder, "-T", HORIZON, "--objective", GOAL, "--json").json
+    assert (told["objective"], told["value"]) == (GOAL, pytest.approx(expected.value))
+    assert told["mean"] == pytest.approx(expected.evaluation.mean)
+
+
+@pytest.mark.slow
+def test_a_report_about_the_mean_leaves_out_other_proofs(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "policy.json"
+    run("solve", folder, "-T", HORIZON, "--objective", GOAL, "--certify", 1, "-o", file)
+    page = run("report", folder, "--policy", file, "--out", tmp_path / "page.html")
+    assert "what is proven is about cvar:0.4, not the mean" in page.err
+    assert page.code == 0
+
+
+def test_evaluate_and_bound(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:
+    file = tmp_path / "policy.csv"
+    run("solve", folder, "-T", HORIZON, "-o", file)
+    goal = "regret:worst"
+    expected = mmdp.evaluate(mmdp.load_policy(file, train), train).value(goal)
+    facts = run("evaluate", file, folder, "--objective", goal).facts()
+    assert float(facts["worst case of regret"]) == pytest.approx(expected, abs=1e-4)
+    told = run("evaluate", file, folder, "--objective", goal, "--json").json
+    assert (told["objective"], told["value"]) == (goal, pytest.approx(expected))
+    found = run("bound", folder, "-T", HORIZON, "--objective", GOAL, "-m", "oracle", "--json").json
+    own = mmdp.solve(train, HORIZON, "oracle").evaluation
+    assert found["value"] == pytest.approx(own.cvar(0.4))
+    assert found["objective"] == GOAL
+    done = run("bound", folder, "-T", HORIZON, "--objective", GOAL, "--time-limit", 1)
+    assert f"horizon {HORIZON}, CVaR 40%" in done.out
+    assert float(done.facts()["value"]) <= own.cvar(0.4) + 1e-4
+
+
+def test_compare_is_about_the_objective(folder: Path, train: mmdp.MMDP) -> None:
+    words = ("compare", folder, "-T", HORIZON, "--methods", "cadp,wsu", "--objective", GOAL)
+    told = run(*words, "--json").json
+    assert told["objective"] == GOAL
+    cadp, wsu, oracle = told["methods"]
+    assert cadp["train"] == pytest.approx(mmdp.solve(train, HORIZON, objective=GOAL).value)
+    assert wsu["train"] == pytest.approx(mmdp.solve(train, HORIZON, "wsu").evaluation.cvar(0.4))
+    assert wsu["train"] <= cadp["train"] <= oracle["train"]
+    assert f"horizon {HORIZON}, CVaR 40%" in run(*words).out
+
+
+def test_refusals(folder: Path) -> None:
+    words = ("solve", folder, "-T", 2, "--objective")
+    assert "the weight of the tail, is above 0 and at most 1, not 2.0" in refused(*words, "cvar:2")
+    assert "(did you mean 'worst'?)" in refused(*words, "worse")
+    told = refused(*words, "worst", "--method", "wsu")
+    assert "wsu cannot maximise worst; choose --method cadp" in told

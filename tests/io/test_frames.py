@@ -1,0 +1,130 @@
+"""Tables of polars, xarray and ArviZ are read as the same table of pandas is.
+
+The libraries are tried if they are here; small stand-ins with their methods are always tried.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import mmdp
+from mmdp import ecosystem, posterior
+from mmdp.io import from_frame
+
+ROWS = pd.DataFrame(
+    {
+        "state": ["up", "up", "down"], "action": "wait", "next_state": ["up", "down", "down"],
+        "probability": [0.9, 0.1, 1.0], "reward": [4.0, 4.0, 0.0],
+    }
+)  # fmt: skip
+
+
+class Other:
+    """A table of another library, which only knows how to become one of pandas."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame = frame
+
+    def to_pandas(self) -> pd.DataFrame:
+        return self.frame
+
+
+def polars(frame: pd.DataFrame) -> Any:
+    return importlib.import_module("polars").from_pandas(frame)
+
+
+def xarray(frame: pd.DataFrame) -> Any:
+    return importlib.import_module("xarray").Dataset({x: ("row", frame[x]) for x in frame.columns})
+
+
+@pytest.fixture(params=["a stand-in", "polars", "xarray"])
+def other(request: pytest.FixtureRequest) -> Any:
+    if request.param == "a stand-in":
+        return Other
+    pytest.importorskip(request.param, reason=f"{request.param} is not here")
+    return {"polars": polars, "xarray": xarray}[request.param]
+
+
+def same(a: mmdp.MMDP, b: mmdp.MMDP) -> None:
+    assert a.fingerprint() == b.fingerprint()
+    assert a.state_labels == b.state_labels
+
+
+def test_models(other: Any) -> None:
+    same(from_frame(other(ROWS), initial={"up": 1.0}), from_frame(ROWS, initial={"up": 1.0}))
+
+
+def test_logs_and_tables_of_rewards(other: Any) -> None:
+    log = pd.DataFrame({"state": [0, 1, 0], "action": [0, 0, 0], "next_state": [1, 0, 1]})
+    rewards = pd.DataFrame({"state": [0, 1], "action": [0, 0], "reward": [1.0, 2.0]})
+    found = posterior.fit(other(log), models=3, rewards=other(rewards)).train
+    same(found, posterior.fit(log, models=3, rewards=rewards).train)
+
+
+def build(x: dict[str, Any]) -> tuple[Any, Any]:
+    p = np.asarray(x["p"])
+    return np.stack([1 - p, p], axis=-1)[..., None, None, :] * np.ones((2, 1, 1)), [[0.0], [1.0]]
+
+
+def test_draws(other: Any) -> None:
+    draws = pd.DataFrame({"p": [0.1, 0.3, 0.2]})
+    same(mmdp.from_draws(other(draws), build), mmdp.from_draws(draws, build))
+
+
+def test_samples_have_chains_and_draws_first() -> None:
+    """Whatever the order of the dimensions is; a Dataset without chains too."""
+    values = np.random.default_rng(0).random((2, 3, 4))
+    names = ("group", "chain", "draw")
+    variable = SimpleNamespace(values=values, dims=names)
+    table = posterior.draws.read_draws(SimpleNamespace(data_vars={"x": variable}))
+    np.testing.assert_array_equal(table["x"], values.reshape(2, 12).T)
+    alone = SimpleNamespace(values=values[0, 0], dims=("sample",))
+    table = posterior.draws.read_draws(SimpleNamespace(data_vars={"x": alone}))
+    np.testing.assert_array_equal(table["x"], values[0, 0])
+
+
+def test_arviz_there_and_back() -> None:
+    model = mmdp.from_draws({"p": np.array([0.1, 0.3]), "q": np.array([5.0, 6.0])}, build)
+    groups = ecosystem.to_arviz(model, {"return": [1, 2]})
+    assert groups["sample_stats"]["weight"].tolist() == [[0.5, 0.5]]
+    assert groups["posterior"]["return"].tolist() == [[1.0, 2.0]]
+    variables = {
+        name: SimpleNamespace(values=values, dims=("chain", "draw"))
+        for name, values in groups["posterior"].items()
+    }
+    back = mmdp.from_draws(SimpleNamespace(posterior=SimpleNamespace(data_vars=variables)), build)
+    np.testing.assert_array_equal(back.transitions, model.transitions)
+    np.testing.assert_array_equal(back.parameters["q"], model.parameters["q"])
+    for returns, told in (({"x": [1]}, "shape (1,); give one per model"), ({"p": [1, 2]}, "is a ")):
+        with pytest.raises(mmdp.InputError) as caught:
+            ecosystem.to_arviz(model, returns)
+        assert told in str(caught.value)
+    with pytest.raises(mmdp.InputError, match="carry no parameters"):
+        ecosystem.to_arviz(from_frame(ROWS))
+
+
+def test_arviz_itself() -> None:
+    arviz = pytest.importorskip("arviz", reason="arviz is not here")
+    model = mmdp.from_draws({"p": np.array([0.1, 0.3])}, build)
+    groups = ecosystem.to_arviz(model)
+    data = arviz.from_dict(**groups) if arviz.__version__ < "1" else arviz.from_dict(groups)
+    np.testing.assert_array_equal(mmdp.from_draws(data, build).transitions, model.transitions)
+
+
+def test_a_dataset_of_transitions_is_a_model() -> None:
+    xr = pytest.importorskip("xarray", reason="xarray is not here")
+    p = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 3, 2))
+    dims = ("model", "state", "action", "next_state")
+    labels = {"model": [0, 1], "state": list("abc"), "action": [0, 1], "next_state": list("abc")}
+    rewards = np.arange(36.0).reshape(p.shape)
+    data = xr.Dataset({"probability": (dims, p), "reward": (dims, rewards)}, coords=labels)
+    found = from_frame(data)
+    np.testing.assert_allclose(found.transitions, p)
+    np.testing.assert_allclose(found.rewards, (p * rewards).sum(axis=3))
+    assert found.state_labels == ("a", "b", "c")

@@ -1,0 +1,399 @@
+"""Health economics against a plain cohort simulation: loops over draws, cycles and policies.
+
+The model is the HIV example of Briggs, Claxton and Sculpher, Decision Modelling for Health
+Economic Evaluation (2006), exercises 2.5 and 4.7, after Chancellor et al. 1997: four states,
+zidovudine alone or with lamivudine for two years, costs discounted at 6%, life years not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import mmdp
+from mmdp import measures
+from mmdp.measures import CostEffectiveness, Counting
+
+COUNTS = ((1251, 350, 116, 17), (731, 512, 15), (1312, 437))
+CARE, ZIDOVUDINE, LAMIVUDINE = (1701 + 1055, 1774 + 1278, 6948 + 2059), 2278.0, 2086.5
+YEARS = 20
+THRESHOLDS = [0.0, 2000.0, 5000.0, 6000.0, 7000.0, 10000.0, 20000.0, 50000.0]
+PLANS = {
+    "monotherapy": "mono",
+    "two years": ["combination"] * 2 + ["mono"] * (YEARS - 2),
+    "five years": ["combination"] * 5 + ["mono"] * (YEARS - 5),
+    "always": "combination",
+}
+Draw = Mapping[str, Any]
+
+
+def mean_draw() -> dict[str, Any]:
+    rows = [np.array(x, float) / sum(x) for x in COUNTS]
+    return {"rows": rows, "risk": 0.509, "care": np.array(CARE, float)}
+
+
+def random_draws(n: int, seed: int = 0) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "rows": [rng.dirichlet(x) for x in COUNTS],
+            "risk": rng.lognormal(np.log(0.509), 0.173),
+            "care": rng.gamma(1.0, np.array(CARE)),
+        }
+        for _ in range(n)
+    ]
+
+
+def matrix(draw: Draw, combination: bool) -> np.ndarray:
+    p = np.zeros((4, 4))
+    p[3, 3] = 1.0
+    for s, row in enumerate(draw["rows"]):
+        p[s, s + 1 :] = row[1:] * (draw["risk"] if combination else 1.0)
+        p[s, s] = 1 - p[s, s + 1 :].sum()
+    return p
+
+
+def cohort(
+    draw: Draw, years_on: int, rates: tuple[float, float] = (0.0, 0.06)
+) -> tuple[float, float]:
+    """Life years and cost of one cohort: a year's figures are those of the state at its end."""
+    x, life, cost = np.array([1.0, 0, 0, 0]), 0.0, 0.0
+    for year in range(1, YEARS + 1):
+        on = year <= years_on
+        x = x @ matrix(draw, on)
+        alive = x[:3].sum()
+        life += alive / (1 + rates[0]) ** year
+        bill = x[:3] @ draw["care"] + alive * (ZIDOVUDINE + LAMIVUDINE * on)
+        cost += bill / (1 + rates[1]) ** year
+    return life, cost
+
+
+def as_model(draws: list[dict[str, Any]]) -> tuple[mmdp.MMDP, np.ndarray, np.ndarray]:
+    """(model, effects, costs), both (M, S, A) and paid at the end of the year."""
+    p = np.array([[matrix(x, False), matrix(x, True)] for x in draws]).transpose(0, 2, 1, 3)
+    alive = np.array([1.0, 1.0, 1.0, 0.0])
+    care = np.array([[*x["care"], 0.0] for x in draws])
+    drug = np.array([ZIDOVUDINE, ZIDOVUDINE + LAMIVUDINE])
+    bill = care[:, :, None] + alive[:, None] * drug  # (M, next state, A)
+    model = mmdp.MMDP(
+        p, np.zeros((4, 2)), initial=[1, 0, 0, 0], states=list("ABCD"),
+        actions=["mono", "combination"], parameters={"risk": [x["risk"] for x in draws]},
+    )  # fmt: skip
+    return model, p @ alive, np.einsum("msan,mna->msa", p, bill) / 1.06
+
+
+UK = Counting(effect_rate=0.0, cost_rate=0.06)
+
+
+@pytest.fixture(scope="module")
+def draws() -> list[dict[str, Any]]:
+    return random_draws(1000)
+
+
+@pytest.fixture(scope="module")
+def found(draws: list[dict[str, Any]]) -> CostEffectiveness:
+    model, effects, costs = as_model(draws)
+    return measures.cost_effectiveness(model, effects, costs, PLANS, YEARS, counting=UK)
+
+
+@pytest.fixture(scope="module")
+def by_hand(draws: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+    """(D, M) effects and costs from the loops."""
+    table = np.array([[cohort(x, years) for x in draws] for years in (0, 2, 5, YEARS)])
+    return table[:, :, 0], table[:, :, 1]
+
+
+# ---------------------------------------------------------------------- the book
+def test_the_books_figures() -> None:
+    model, effects, costs = as_model([mean_draw()])
+    two = {name: PLANS[name] for name in ("monotherapy", "two years")}
+    table = measures.cost_effectiveness(model, effects, costs, two, YEARS, counting=UK).icers()
+    assert table["cost"].round().tolist() == [44663, 50602]
+    assert table["effect"].round(3).tolist() == [7.991, 8.937]
+    assert round(table["icer"][1]) == 6276
+    assert table["icer"].isna().tolist() == [True, False]
+
+
+# ---------------------------------------------------------------------- 1,000 draws
+def test_costs_and_effects_of_every_draw(
+    found: CostEffectiveness, by_hand: tuple[np.ndarray, np.ndarray]
+) -> None:
+    assert found.policies == tuple(PLANS)
+    np.testing.assert_allclose(found.effects, by_hand[0], rtol=1e-11)
+    np.testing.assert_allclose(found.costs, by_hand[1], rtol=1e-11)
+
+
+def test_curves_frontier_loss_and_evpi(
+    found: CostEffectiveness, by_hand: tuple[np.ndarray, np.ndarray]
+) -> None:
+    curves = found.acceptability(THRESHOLDS).set_index(["threshold", "policy"])
+    frontier = found.frontier(THRESHOLDS).set_index("threshold")
+    names, (e, c) = list(PLANS), by_hand
+    chosen = set()
+    for k in THRESHOLDS:
+        best_in, losses, means, best = [0.0] * 4, [0.0] * 4, [0.0] * 4, 0.0
+        for m in range(1000):
+            nmb = [k * e[d, m] - c[d, m] for d in range(4)]
+            best_in[nmb.index(max(nmb))] += 1 / 1000
+            best += max(nmb) / 1000
+            for d in range(4):
+                means[d] += nmb[d] / 1000
+                losses[d] += (max(nmb) - nmb[d]) / 1000
+        top = means.index(max(means))
+        chosen.add(names[top])
+        row = frontier.loc[k]
+        assert row["policy"] == names[top]
+        assert row["probability"] == pytest.approx(best_in[top], abs=1e-9)
+        assert row["evpi"] == pytest.approx(best - max(means), rel=1e-9, abs=1e-6)
+        assert row["evpi"] == pytest.approx(min(losses), rel=1e-9, abs=1e-6)
+        for d, name in enumerate(names):
+            curve = curves.loc[(k, name)]
+            assert curve["probability"] == pytest.approx(best_in[d], abs=1e-9)
+            assert curve["nmb"] == pytest.approx(means[d], rel=1e-9)
+            assert curve["loss"] == pytest.approx(losses[d], rel=1e-9, abs=1e-6)
+    assert len(chosen) >= 2  # the frontier does change
+
+
+def study_of(n: int) -> Callable[[Any, np.random.Generator], np.ndarray]:
+    """A trial that counts how many of n patients get worse when risk / 2 of them do."""
+    return lambda x, rng: rng.binomial(n, np.minimum(x["risk"] / 2, 1.0)).astype(float)
+
+
+@pytest.mark.parametrize("n", [20, 200])
+@pytest.mark.parametrize("threshold", [5000.0, 6000.0])
+def test_evsi_equals_bayes_over_the_draws(
+    found: CostEffectiveness, n: int, threshold: float
+) -> None:
+    """Every possible result of the trial, with the posterior over the 1,000 draws."""
+    nmb = threshold * found.effects - found.costs
+    risk = found.parameters["risk"]
+    exact = -nmb.mean(axis=1).max()
+    for x in range(n + 1):
+        likelihood = scipy.stats.binom.pmf(x, n, np.minimum(risk / 2, 1.0))
+        exact += max(float((nmb[d] * likelihood).mean()) for d in range(4))
+    # the mean over 20 simulated trials leaves the chance of the trial, not of the draws
+    seen = [found.evsi(threshold, study_of(n), seed=seed, resamples=50) for seed in range(20)]
+    values = np.array([x.value for x in seen])
+    errors = np.array([x.error for x in seen])
+    assert (np.abs(values - exact) <= 4 * errors).all()
+    assert values.mean() == pytest.approx(exact, abs=0.6 * errors.mean())
+    assert values.std() <= 1.5 * errors.mean()
+    evpi = found.frontier([threshold])["evpi"][0]
+    assert (values <= evpi).all()
+
+
+def test_the_error_is_that_of_other_draws() -> None:
+    """New draws of a normal-normal trial: the spread is the error that is told."""
+    seen = []
+    for seed in range(40):
+        gain = np.random.default_rng(seed).normal(0.1, 1.0, 800)
+        table = {"old": 0 * gain, "new": gain}
+        free = {"old": 0 * gain, "new": 0 * gain}
+        one = CostEffectiveness.from_tables(table, free, parameters={"gain": gain})
+        trial = one.evsi(1.0, lambda x, rng: rng.normal(x["gain"], 1.0), seed=seed, resamples=40)
+        seen.append((*trial, one.evppi(1.0, "gain", degree=1, resamples=2).value))
+    values, errors, known = np.array(seen).T
+    assert values.std() == pytest.approx(errors.mean(), rel=0.35)
+    sd = np.sqrt(0.5)  # of the posterior mean
+    exact = 0.1 * scipy.stats.norm.cdf(0.1 / sd) + sd * scipy.stats.norm.pdf(0.1 / sd) - 0.1
+    assert values.mean() == pytest.approx(exact, abs=4 * errors.mean() / np.sqrt(40))
+    perfect = 0.1 * scipy.stats.norm.cdf(0.1) + scipy.stats.norm.pdf(0.1) - 0.1
+    assert known.mean() == pytest.approx(perfect, abs=4 * errors.mean() / np.sqrt(40))
+
+
+def test_a_seed_that_made_the_draws_does_not_predict_the_study() -> None:
+    gain = np.random.default_rng(0).normal(0.0, 1.0, 4000)
+    free = {"old": 0 * gain, "new": 0 * gain}
+    one = CostEffectiveness.from_tables(
+        {"old": 0 * gain, "new": gain}, free, parameters={"gain": gain}
+    )
+    noise = one.evsi(1.0, lambda x, rng: rng.normal(0.0, 1.0, len(x["gain"])), seed=0)
+    assert noise.value < 0.03  # a study of nothing is worth nothing
+
+
+# ---------------------------------------------------------------------- counting
+def test_separate_rates(draws: list[dict[str, Any]]) -> None:
+    model, effects, costs = as_model(draws[:5])
+    counting = Counting(effect_rate=0.015, cost_rate=0.035)
+    # at the end of the year: one more year of discount than the time of the decision
+    table = measures.cost_effectiveness(
+        model, effects / 1.015, costs * 1.06 / 1.035, PLANS, YEARS, counting=counting
+    )
+    for d, years in enumerate((0, 2, 5, YEARS)):
+        for m in range(5):
+            life, cost = cohort(draws[m], years, (0.015, 0.035))
+            assert table.effects[d, m] == pytest.approx(life, rel=1e-11)
+            assert table.costs[d, m] == pytest.approx(cost, rel=1e-11)
+
+
+def test_a_rate_is_the_models_discount_unless_given(draws: list[dict[str, Any]]) -> None:
+    model, effects, costs = as_model(draws[:3])
+    model = model.replace(discount=0.9)
+    plain = measures.cost_effectiveness(model, effects, costs, PLANS, YEARS)
+    same = measures.cost_effectiveness(
+        model, effects, costs, PLANS, YEARS, counting=Counting(effect_rate=1 / 0.9 - 1)
+    )
+    np.testing.assert_allclose(plain.effects, same.effects, rtol=1e-12)
+    np.testing.assert_allclose(plain.costs, same.costs, rtol=1e-12)
+
+
+@pytest.mark.parametrize("correction", ["half-cycle", "simpson"])
+def test_within_cycle_weights_on_the_trace(draws: list[dict[str, Any]], correction: Any) -> None:
+    """Life years of the trace from time 0 to 20, added up by scipy's rule."""
+    model, _, costs = as_model(draws[:3])
+    alive = np.array([[1.0, 1], [1, 1], [1, 1], [0, 0]])
+    table = measures.cost_effectiveness(
+        model, alive, costs, {"mono": 0}, YEARS + 1,
+        counting=Counting(effect_rate=0.03, within_cycle=correction),
+    )  # fmt: skip
+    rule = scipy.integrate.trapezoid if correction == "half-cycle" else scipy.integrate.simpson
+    for m in range(3):
+        p, x, trace = matrix(draws[m], False), np.array([1.0, 0, 0, 0]), []
+        for t in range(YEARS + 1):
+            trace.append(x[:3].sum() * 1.03**-t)
+            x = x @ p
+        assert table.effects[0, m] == pytest.approx(rule(trace, dx=1.0), rel=1e-12)
+
+
+# ---------------------------------------------------------------------- the sweep
+def test_the_sweep_names_its_comparators_and_never_does_worse(
+    draws: list[dict[str, Any]],
+) -> None:
+    model, effects, costs = as_model(draws[:60])
+    levels = [0.0, 5000.0, 8000.0, 20000.0]
+    sweep = measures.willingness_to_pay(
+        model, effects, costs, levels, YEARS, policies=PLANS, counting=UK
+    )
+    assert list(sweep.policies)[:4] == list(PLANS)
+    fixed = measures.cost_effectiveness(model, effects, costs, PLANS, YEARS, counting=UK)
+    assert (sweep.frontier["nmb"] >= fixed.frontier(levels)["nmb"] - 1e-9).all()
+    mono = measures.willingness_to_pay(
+        model, effects, costs, [0.0], YEARS, policies=PLANS, counting=UK
+    )
+    assert mono.frontier["cost"][0] <= fixed.frontier([0.0])["cost"][0] + 1e-9
+    # what it found is worth what the loops say
+    name = sweep.frontier["policy"].iloc[-1]
+    d, actions = sweep.outcomes.policies.index(name), sweep.policies[name].actions
+    for m in range(3):
+        x, life, cost = np.array([1.0, 0, 0, 0]), 0.0, 0.0
+        both = [matrix(draws[m], on) for on in (False, True)]
+        for t in range(YEARS):
+            for s in range(4):
+                after = x[s] * both[actions[t, s]][s]
+                drug = ZIDOVUDINE + LAMIVUDINE * actions[t, s]
+                life += after[:3].sum()
+                bill = after[:3] @ draws[m]["care"] + after[:3].sum() * drug
+                cost += bill / 1.06 ** (t + 1)
+            x = sum(x[s] * both[actions[t, s]][s] for s in range(4))
+        assert sweep.effects[d, m] == pytest.approx(life, rel=1e-11)
+        assert sweep.costs[d, m] == pytest.approx(cost, rel=1e-11)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_icers_are_the_corners_of_the_net_benefit(seed: int) -> None:
+    """A policy is not dominated if it has the largest net benefit at some threshold."""
+    rng = np.random.default_rng(seed)
+    e, c = rng.random(12), 100 * rng.random(12)
+    names = [f"p{i}" for i in range(12)]
+    table = CostEffectiveness.from_tables(
+        dict(zip(names, e[:, None], strict=True)), dict(zip(names, c[:, None], strict=True))
+    ).icers()
+    levels = np.concatenate([[0.0], np.geomspace(1e-3, 1e7, 40001)])
+    best = set(np.array(names)[(levels[:, None] * e - c).argmax(axis=1)])
+    kept = table[table["status"] == "ND"]
+    assert set(kept["policy"]) == best
+    assert kept["icer"].dropna().is_monotonic_increasing
+    dominated = {
+        names[i] for i in range(12)
+        if any(e[j] >= e[i] and c[j] <= c[i] for j in range(12) if j != i)
+    }  # fmt: skip
+    assert set(table.loc[table["status"] == "D", "policy"]) == dominated
+    assert list(table["status"]) == sorted(table["status"], key=["ND", "ED", "D"].index)
+
+
+def test_ties_share_the_probability() -> None:
+    same = {"a": [1.0, 2.0], "b": [1.0, 3.0]}
+    table = CostEffectiveness.from_tables(same, {"a": [0, 0], "b": [0, 0]}, weights=[0.4, 0.6])
+    assert table.acceptability([1.0])["probability"].tolist() == pytest.approx([0.2, 0.8])
+
+
+# ---------------------------------------------------------------------- bad input
+def tiny() -> mmdp.MMDP:
+    return mmdp.MMDP(
+        [[[[1, 0], [1, 0]], [[0, 1], [0, 0]]]], [[0, 0], [0, 0]], initial=[1, 0],
+        allowed=[[True, True], [True, False]], states=["ill", "dead"], actions=["wait", "treat"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ("treta", "policy 'x': no action 'treta' (did you mean 'treat'?); the model has wait, tr"),
+        (7, "policy 'x': no action '7'"),
+        (["wait"], "policy 'x': 1 actions for 2 decisions; give one for each"),
+        ({"ail": "wait"}, "policy 'x': no state 'ail' (did you mean 'ill'?)"),
+        ({"dead": "wait"}, "policy 'x': no action for state 'ill'; name every state that has a c"),
+        ({"ill": "wait", "dead": "treat"}, "policy 'x': the policy takes action 'treat' in state"),
+        (
+            1.5,
+            "policy 'x': a comparison needs a MarkovPolicy or the Solution it comes from, not fl",
+        ),
+        (mmdp.MarkovPolicy([[0, 0]]), "policy 'x': the policy covers 1 time steps, the horizon is"),
+    ],
+)
+def test_a_policy_that_cannot_be_followed_is_one_line(rule: Any, told: str) -> None:
+    with pytest.raises(mmdp.InputError) as caught:
+        measures.cost_effectiveness(tiny(), [[1, 1], [0, 0]], [[0, 5], [0, 0]], {"x": rule}, 2)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_states_without_a_choice_need_no_mention() -> None:
+    stationary = mmdp.StationaryPolicy([1, 0])
+    for rule in ("treat", 1, ["treat", "treat"], {"ill": "treat"}, stationary):
+        table = measures.cost_effectiveness(
+            tiny(), [[1, 1], [0, 0]], [[0, 5], [0, 0]], {"x": rule}, 2
+        )
+        assert table.costs.tolist() == [[10.0]]
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: Counting(cost_rate=0.97), "cost_rate is a discount rate per step from 0 to below"),
+        (lambda: Counting(effect_rate=-0.1), "effect_rate is a discount rate"),
+        (lambda: Counting(within_cycle="half"), "is none, half-cycle or simpson, not"),  # type: ignore[arg-type]
+        (
+            lambda: Counting(within_cycle="simpson").times(4),
+            "so an odd horizon of 3 or more; it is 4",
+        ),
+        (lambda: Counting(within_cycle="half-cycle").times(1), "needs a horizon of 2 or more"),
+        (lambda: measures.cost_effectiveness(tiny(), 0, 0, {}, 2), "name at least one policy"),
+        (lambda: CostEffectiveness.from_tables({"a": [1]}, {"b": [1]}), "no policy 'a'"),
+        (lambda: CostEffectiveness.from_tables({"a": [1]}, {"a": [1, 2]}), "costs have 2"),
+        (lambda: CostEffectiveness.from_tables({"a": ["x"]}, {"a": [1]}), "parameter 'a'"),
+        (lambda: one().acceptability([]), "thresholds must be finite"),
+        (lambda: one().net_benefit(-1), "thresholds must be finite"),
+        (lambda: one().evsi(1.0, [1.0]), "a study returns finite numbers (2,) or (2, k) for 2"),
+        (
+            lambda: one().evsi(1.0, lambda x, rng: x["p"]),
+            "study raised KeyError: 'p'; the parameters are q",
+        ),
+        (lambda: one().evsi(1.0, [1.0, 2.0], resamples=1), "resamples must be at least 2"),
+        (lambda: one().evsi(1.0, [1.0, 2.0], degree=0), "degree must be at least 1"),
+        (lambda: one().evppi(1.0, "p"), "no parameter 'p'"),
+    ],
+)
+def test_bad_input_is_one_line(call: Callable[[], Any], told: str) -> None:
+    with pytest.raises(mmdp.InputError) as caught:
+        call()
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def one() -> CostEffectiveness:
+    return CostEffectiveness.from_tables({"a": [1, 2]}, {"a": [0, 0]}, parameters={"q": [0.1, 0.2]})

@@ -1,0 +1,117 @@
+"""The frontier of mean and tail, and lotteries against the exact program over all policies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from scipy.optimize import linprog
+
+import mmdp
+from mmdp.objective import CVaR, as_objective
+from mmdp.testing import all_policies, returns_of
+from tests.instances import NO_TIME, SEEDS, at_least, tiny
+
+
+def best_lottery(rho: np.ndarray, weights: np.ndarray, alpha: float) -> float:
+    """The best CVaR of a lottery over policies with returns rho (K, M), as one linear program.
+
+    Variables w (K,), eta and z (M,): max eta - sum lambda z / alpha, z >= eta - sum_k w_k rho^k.
+    """
+    K, M = rho.shape
+    found = linprog(
+        np.concatenate([np.zeros(K), [-1.0], weights / alpha]),
+        A_ub=np.hstack([-rho.T, np.ones((M, 1)), -np.eye(M)]), b_ub=np.zeros(M),
+        A_eq=np.concatenate([np.ones(K), np.zeros(M + 1)])[None], b_eq=[1.0],
+        bounds=[(0, None)] * K + [(None, None)] + [(0, None)] * M,
+    )  # fmt: skip
+    return -float(found.fun)
+
+
+@settings(max_examples=at_least(15), **NO_TIME)
+@given(seed=SEEDS)
+def test_lotteries_lie_between_one_policy_and_the_best_of_all(seed: int) -> None:
+    model, horizon = tiny(seed, most=300)
+    alpha = 0.1 + 0.8 * (seed % 7) / 7
+    found = mmdp.mixture(model, horizon, CVaR(alpha), time_limit=0.3, backend="numpy")
+    rho = returns_of(all_policies(model, horizon), model)
+    slack = 1e-6 * (1 + np.abs(rho).max())
+    assert (
+        found.single.value - slack <= found.value <= best_lottery(rho, model.weights, alpha) + slack
+    )
+    assert found.value <= found.bound.value + slack
+    mixed = sum(
+        p * mmdp.evaluate(policy, model).returns
+        for p, policy in zip(found.probabilities, found.policies, strict=True)
+    )
+    assert found.returns == pytest.approx(mixed)
+    assert found.value == pytest.approx(float(CVaR(alpha).value(found.returns, model.weights)))
+
+
+def test_most_lotteries_are_the_best_there_are() -> None:
+    gained, best = 0, 0
+    for seed in range(30):
+        model, horizon = tiny(seed, most=300)
+        found = mmdp.mixture(model, horizon, CVaR(0.3), time_limit=0.3, backend="numpy")
+        rho = returns_of(all_policies(model, horizon), model)
+        most = best_lottery(rho, model.weights, 0.3)
+        gained += found.gives_up > 1e-6 * (1 + np.abs(rho).max())
+        best += found.value >= most - 1e-6 * (1 + np.abs(rho).max())
+    assert best >= 27
+    assert gained >= 2
+
+
+@pytest.mark.parametrize("objective", ["worst", "evar:0.2", "entropic:0.5", "regret:worst"])
+def test_a_lottery_hedges_two_bets_whatever_the_objective(objective: str) -> None:
+    bets = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[4.0, 0.0]], [[0.0, 4.0]]])
+    found = mmdp.mixture(bets, 1, objective, time_limit=0.5)
+    assert found.probabilities == pytest.approx([0.5, 0.5], abs=1e-4)
+    assert found.returns == pytest.approx([2.0, 2.0], abs=1e-3)
+    assert found.gives_up > 0
+    assert found.bound.value >= found.value - 1e-6
+
+
+def test_a_lottery_needs_a_concave_objective() -> None:
+    model, horizon = tiny(3)
+    with pytest.raises(mmdp.InputError, match=r"VaR 10% is not concave, so no best lottery"):
+        mmdp.mixture(model, horizon, "var:0.1")
+
+
+# ---------------------------------------------------------------------- frontier
+def test_each_point_is_the_best_of_all_points_for_its_objective() -> None:
+    train, test = mmdp.domains.riverswim(seed=1)
+    found = mmdp.frontier(train, 15, [0.5, 0.1, 0.02], test=test)
+    for point in found.points:
+        values = [other.evaluation.value(point.objective) for other in found.points]
+        assert point.value == pytest.approx(max(values))
+    frame = found.to_frame()
+    assert frame["objective"].tolist() == ["mean", "CVaR 50%", "CVaR 10%", "CVaR 2%"]
+    assert frame["mean"].max() == frame["mean"][0]
+    assert frame["tail"].max() == pytest.approx(frame["tail"][2])
+    again = mmdp.evaluate(found.points[2].policy, test)
+    assert frame["test_tail"][2] == pytest.approx(again.value(as_objective("cvar:0.1")))
+    assert (frame["gives_up"] >= 0).all()
+
+
+def test_points_of_a_frontier_are_proven() -> None:
+    train, _ = mmdp.domains.riverswim(seed=1)
+    frame = mmdp.frontier(train, 8, [0.2], certify=0.5).to_frame()
+    assert (frame["bound"] >= frame["value"]).all()
+    assert (frame["gap"] < 0.2).all()
+
+
+def test_a_point_that_is_worse_in_both_is_not_on_the_line() -> None:
+    from mmdp.measures.safety import _best
+
+    assert _best(np.array([3.0, 2.0, 1.0]), np.array([1.0, 0.5, 2.0])) == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"alphas": []}, "alphas must hold at least one"), ({"alphas": [2]}, "alpha of CVaR"),
+     ({"tail": 0}, "alpha of CVaR")],
+)  # fmt: skip
+def test_what_a_frontier_refuses(arguments: dict[str, object], message: str) -> None:
+    model, horizon = tiny(3)
+    with pytest.raises(mmdp.InputError, match=message):
+        mmdp.frontier(model, horizon, **arguments)  # type: ignore[arg-type]

@@ -1,0 +1,138 @@
+"""CADP over controllers: monotone, one node is CADP, bounded by the tree of beliefs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp.testing import best_with_memory, random_model
+
+
+def test_the_trace_never_falls_and_ends_in_the_value() -> None:
+    """200 random instances; the value is that of an independent evaluation."""
+    for seed in range(200):
+        model = random_model(seed)
+        found = mmdp.solve(
+            model, model.horizon or 3, mmdp.CADP(starts=1), policy=mmdp.Memory(1 + seed % 3),
+            seed=seed, backend="numba",
+        )  # fmt: skip
+        scale = max(1.0, float(np.abs(found.trace).max()))
+        assert (np.diff(found.trace) >= -1e-12 * scale).all(), seed
+        assert found.trace[-1] == pytest.approx(found.value, abs=1e-9 * scale)
+        exact = mmdp.evaluate(found.policy, model, backend="numpy").mean
+        assert found.value == pytest.approx(exact, abs=1e-9 * scale)
+
+
+def test_more_nodes_are_never_worse_and_never_better_than_the_belief() -> None:
+    gained = 0
+    for seed in range(6):
+        model, horizon = random_model(seed, n_models=3, n_states=2, n_actions=2, horizon=0), 4
+        values = [
+            mmdp.solve(model, horizon, policy=mmdp.Memory(n), backend="numba").value
+            for n in (1, 2, 3)
+        ]
+        most = best_with_memory(model, horizon)
+        assert values == sorted(values)
+        assert values[-1] <= most + 1e-9 * max(1.0, abs(most))
+        gained += values[-1] > values[0] + 1e-9
+    assert gained >= 2  # or the test shows nothing
+
+
+def test_enough_nodes_find_the_optimum_of_a_short_tree() -> None:
+    model = random_model(1, n_models=3, n_states=2, n_actions=2, horizon=0, discount=0.9)
+    best, markov = best_with_memory(model, 3), mmdp.solve(model, 3).value
+    found = mmdp.solve(model, 3, policy=mmdp.Memory(nodes=4)).value
+    assert markov < best - 0.05
+    assert found == pytest.approx(best, abs=1e-9)
+
+
+def test_one_node_is_cadp() -> None:
+    model = mmdp.domains.riverswim(seed=0, n_train=10).train
+    one, markov = mmdp.solve(model, 15, policy=mmdp.Memory(nodes=1)), mmdp.solve(model, 15)
+    assert one.value == markov.value
+    assert (one.policy.actions[:, :, 0] == markov.policy.actions).all()
+    assert list(one.trace) == list(markov.trace)
+
+
+@pytest.mark.parametrize("horizon", [5, 9, 21, 41])
+def test_two_nodes_have_bounded_regret_and_markov_policies_have_not(horizon: int) -> None:
+    """The third theorem's example: trying action 2 once costs 1, and then the model is known."""
+    model = mmdp.domains.two_models().train
+    visits = (horizon + 1) // 2
+    two = mmdp.solve(model, horizon, policy=mmdp.Memory(nodes=2))
+    assert two.evaluation.bayes_regret == pytest.approx(1.0)
+    assert mmdp.solve(model, horizon).evaluation.bayes_regret == pytest.approx(0.5 * visits)
+
+
+def test_limits_and_seeds_are_respected() -> None:
+    model = mmdp.domains.riverswim(seed=0, n_train=10).train
+    kind, seen = mmdp.Memory(nodes=3), []
+    found = mmdp.solve(model, 15, policy=kind, seed=1, callback=seen.append)
+    assert mmdp.solve(model, 15, policy=kind, seed=1).policy == found.policy
+    assert [x.best for x in seen] == sorted(x.best for x in seen)
+    assert found.details["value_by_nodes"][-1] == pytest.approx(found.value)
+    stopped = mmdp.solve(model, 15, policy=kind, seed=1, time_limit=1e-9)
+    assert stopped.status is mmdp.Status.TIME_LIMIT
+    assert isinstance(stopped.policy, mmdp.MemoryPolicy)
+    assert stopped.value == pytest.approx(mmdp.evaluate(stopped, model).mean)
+
+
+def test_an_interrupt_in_the_middle_keeps_the_best_controller() -> None:
+    model = mmdp.domains.riverswim(seed=0, n_train=10).train
+
+    def interrupt(progress: mmdp.Progress) -> None:
+        if progress.best > mmdp.solve(model, 15).value + 1e-9:
+            raise KeyboardInterrupt
+
+    found = mmdp.solve(model, 15, policy=mmdp.Memory(nodes=2), callback=interrupt)
+    assert found.status is mmdp.Status.INTERRUPTED
+    assert found.policy.n_nodes == 2
+    assert found.value == pytest.approx(mmdp.evaluate(found, model).mean)
+
+
+def test_other_methods_name_the_one_that_can() -> None:
+    model = mmdp.domains.two_models().train
+    with pytest.raises(mmdp.InputError, match="wsu finds no memory policy; choose method='cadp'"):
+        mmdp.solve(model, 5, "wsu", policy=mmdp.Memory(nodes=2))
+
+
+@pytest.mark.slow
+def test_riverswim_published_values_by_nodes() -> None:
+    train, test = mmdp.domains.published("riverswim")
+    found = mmdp.solve(train, 50, policy=mmdp.Memory(nodes=5))
+    values = found.details["value_by_nodes"]
+    assert (np.array(values) >= [201.41, 201.83, 202.00, 202.08, 202.12]).all()
+    assert mmdp.evaluate(found, test).mean > mmdp.evaluate(mmdp.solve(train, 50), test).mean + 0.4
+
+
+@pytest.mark.slow
+def test_hiv_gains_nothing_by_memory() -> None:
+    train, _ = mmdp.domains.published("hiv")
+    first, *others = mmdp.solve(train, 15, policy=mmdp.Memory(nodes=3)).details["value_by_nodes"]
+    assert first <= others[-1] <= first * (1 + 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["riverswim", "population_small", "inventory", "hiv"])
+def test_episodes_agree_with_the_value_of_a_solved_controller(name: str) -> None:
+    train, test = mmdp.domains.DOMAINS[name](n_train=10, n_test=20)
+    policy = mmdp.solve(train, 15, policy=mmdp.Memory(nodes=3)).policy
+    for models in (train, test):
+        seen = mmdp.evaluate(policy, models, episodes=500, seed=3)
+        assert abs(seen.mean - mmdp.evaluate(policy, models).mean) <= 3 * seen.stderr
+
+
+def test_a_proof_says_whether_memory_would_pay() -> None:
+    """From home each model leads to a place of its own and back; action 1 pays or costs there."""
+    ways = np.zeros((2, 3, 2, 3))
+    ways[0, 0, :, 1] = ways[1, 0, :, 2] = ways[:, 1:, :, 0] = 1.0
+    rewards = np.zeros((2, 3, 2))
+    rewards[:, 0, 1] = 1.0, -1.0
+    model = mmdp.MMDP(ways, rewards, initial=[1, 0, 0])
+    found = mmdp.solve(model, 8, certify=1)
+    assert best_with_memory(model, 8) - found.value == pytest.approx(1.5)
+    assert found.details["memory_gain"] == pytest.approx(1.5)
+    assert "a policy that learns gains about 1.5" in repr(found)
+    assert mmdp.solve(model, 8).memory_told == ""  # nothing is simulated unasked
+    assert mmdp.solve(model.subset([0]), 8, certify=1).memory_told == ""

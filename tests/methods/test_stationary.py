@@ -1,0 +1,261 @@
+"""Stationary policies: exact changes, enumeration, proofs, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp.kernels.endless import Endless, Factorised, Iterated
+from mmdp.methods.stationary import Point
+from mmdp.objective import as_objective
+from mmdp.testing import plain_returns
+
+INF = math.inf
+
+
+def instance(seed: int, M: int = 6, S: int = 5, A: int = 3, discount: float = 0.9) -> mmdp.MMDP:
+    rng = np.random.default_rng(seed)
+    return mmdp.MMDP(
+        rng.dirichlet(np.full(S, 0.3), size=(M, S, A)), rng.normal(size=(M, S, A)),
+        discount=discount, initial=rng.dirichlet(np.ones(S)), weights=rng.dirichlet(np.ones(M)),
+    )  # fmt: skip
+
+
+def every(model: mmdp.MMDP) -> np.ndarray:
+    """(N, S) all deterministic stationary policies."""
+    return np.array(list(itertools.product(*(np.flatnonzero(x) for x in model.allowed))))
+
+
+def by_power_series(policy: np.ndarray, model: mmdp.MMDP) -> np.ndarray:
+    """(N,) mean returns of the policies (N, S): gamma^t mu P^t r, summed until it vanishes."""
+    s, (P, r) = np.arange(model.n_states), (model.transitions, model.rewards)
+    x = np.broadcast_to(model.initial, (len(policy), model.n_models, model.n_states))
+    total, factor = np.zeros((len(policy), model.n_models)), 1.0
+    P_pi = np.moveaxis(P[:, s, policy], 1, 0)  # (N, M, S, S')
+    r_pi = np.moveaxis(r[:, s, policy], 1, 0)
+    while factor > 1e-13:
+        total = total + factor * (x * r_pi).sum(axis=2)
+        x, factor = np.einsum("nms,nmsz->nmz", x, P_pi), factor * model.discount
+    return total @ model.weights
+
+
+# ---------------------------------------------------------------------- values
+def test_values_visits_and_own_optima_both_ways() -> None:
+    model = instance(1, S=7)
+    exact, iterated = Factorised(model.problem), Iterated(model.problem)
+    rng = np.random.default_rng(0)
+    for policy in (rng.integers(0, 3, 7), rng.dirichlet(np.ones(3), size=7)):
+        assert np.allclose(exact.values(policy), iterated.values(policy), rtol=1e-11)
+        assert np.allclose(exact.visits(policy), iterated.visits(policy), rtol=1e-11)
+        v, d = exact.values(policy), exact.visits(policy)
+        pi = np.eye(3)[policy] if policy.ndim == 1 else policy
+        assert np.allclose(v @ model.initial, np.einsum("ms,sa,msa->m", d, pi, exact.r))
+    assert np.allclose(exact.own().values, iterated.own().values, rtol=1e-11)
+    for m in range(model.n_models):
+        alone = model.subset([m])
+        assert exact.own().values[m] @ model.initial == pytest.approx(
+            by_power_series(every(alone), alone).max()
+        )
+
+
+def test_evaluation_is_that_of_a_long_horizon() -> None:
+    model = instance(2)
+    policy = mmdp.StationaryPolicy([0, 1, 2, 1, 0])
+    found = mmdp.evaluate(policy, model)
+    assert np.allclose(found.returns, plain_returns(policy.over(300), model), atol=1e-9)
+    assert found.provenance is not None
+    assert found.provenance.horizon == INF
+    assert (found.regret >= -1e-9).all()
+    other = instance(3)
+    assert mmdp.evaluate(policy, other).mean == pytest.approx(
+        by_power_series(policy.actions[None], other)[0]
+    )
+
+
+def test_a_randomised_policy_is_evaluated_too() -> None:
+    model = instance(2)
+    policy = mmdp.StationaryPolicy(probabilities=np.full((5, 3), 1 / 3))
+    expected = plain_returns(policy.over(300), model)
+    assert np.allclose(mmdp.evaluate(policy, model).returns, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_change_moves_everything_as_a_new_factorisation(seed: int) -> None:
+    model = instance(seed)
+    x = Factorised(model.problem)
+    context = mmdp.methods.Context(model, 1, mmdp.kernels.get("numpy"))
+    point = Point(x, np.zeros(5, dtype=np.int32))
+    changed = [point.improve(s, context) for s in (3, 0, 4, 1, 2)]
+    assert any(changed)
+    again = Point(x, point.policy.copy())
+    for name in ("F", "v", "d", "rho"):
+        assert np.allclose(getattr(point, name), getattr(again, name), rtol=1e-10, atol=1e-12)
+
+
+# ---------------------------------------------------------------------- the search
+def found_share(seeds: range) -> float:
+    hits = 0
+    for seed in seeds:
+        model = instance(seed)
+        values = by_power_series(every(model), model)
+        solution = mmdp.solve(model, INF, backend="numpy")
+        assert solution.value <= values.max() + 1e-9
+        assert (np.diff(solution.trace) >= -1e-12).all()
+        hits += solution.value >= values.max() - 1e-9
+        proven = mmdp.solve(model, INF, "exact", backend="numpy")
+        assert proven.status is mmdp.Status.OPTIMAL
+        assert proven.value == pytest.approx(values.max(), abs=1e-8)
+        assert proven.bound >= values.max() - 1e-12
+    return hits / len(seeds)
+
+
+def test_one_call_finds_the_optimum_and_exact_proves_it() -> None:
+    assert found_share(range(10)) >= 0.85
+
+
+@pytest.mark.slow
+def test_one_call_finds_the_optimum_of_200_instances() -> None:
+    assert found_share(range(200)) >= 0.85
+
+
+@pytest.mark.parametrize(("name", "value"), [("riverswim", 202.83126546), ("hiv", 44815.98065376)])
+def test_the_published_models(name: str, value: float) -> None:
+    train, test = mmdp.domains.published(name)
+    solution = mmdp.solve(train, INF, mmdp.CADP(starts=4))
+    assert solution.value >= value - 1e-6
+    assert mmdp.solve(train, INF, "exact").status is mmdp.Status.OPTIMAL
+    assert solution.details["unrestricted"] >= solution.value
+    again = mmdp.evaluate(solution.policy.over(400), test, backend="numpy")
+    assert mmdp.evaluate(solution, test).mean == pytest.approx(again.mean)
+
+
+def test_the_price_of_stationarity_is_that_of_a_policy_one_can_follow() -> None:
+    train, _ = mmdp.domains.published("riverswim")
+    solution = mmdp.solve(train, INF, mmdp.CADP(starts=1))
+    long = mmdp.solve(train, 150, mmdp.CADP(starts=1)).value
+    assert solution.details["unrestricted"] == pytest.approx(long, rel=1e-4)
+    assert solution.price == pytest.approx(0.0054, abs=2e-4)
+
+
+def test_many_states_are_searched_by_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmdp.kernels.endless.MATRICES", 0)
+    found = 0
+    for seed in range(4):
+        model = instance(seed)
+        solution = mmdp.solve(model, INF, mmdp.CADP(starts=4), backend="numpy")
+        best = by_power_series(every(model), model).max()
+        assert solution.status is mmdp.Status.COMPLETED
+        assert solution.value <= best + 1e-9
+        found += solution.value >= best - 1e-9
+    assert found >= 3
+    with pytest.raises(mmdp.InputError, match="solve with cadp"):
+        mmdp.solve(instance(0), INF, "exact")
+
+
+@pytest.mark.parametrize("objective", ["cvar:0.3", "regret:worst", "var:0.4"])
+def test_objectives(objective: str) -> None:
+    F, found = as_objective(objective), 0
+    for seed in range(4):
+        model = instance(seed, S=4)
+        x = Endless.of(model.problem)
+        returns = np.stack([x.returns(policy) for policy in every(model)])
+        rho = returns - x.own().values @ model.initial if F.regret else returns
+        best = float(F.value(rho, model.weights).max())
+        solution = mmdp.solve(model, INF, objective=F, backend="numpy")
+        assert solution.value <= best + 1e-9
+        assert solution.value == pytest.approx(solution.evaluation.value(F))
+        assert mmdp.bound(model, INF, "oracle", objective=F).value >= best - 1e-12
+        found += solution.value >= best - 1e-9
+    assert found >= 3
+
+
+# ---------------------------------------------------------------------- bounds
+@pytest.mark.parametrize("method", ["oracle", "qmdp", "pairs", "best"])
+def test_bounds_hold_without_a_last_decision(method: str) -> None:
+    for seed in range(3):
+        model = instance(seed, S=3, A=2)
+        best = by_power_series(every(model), model).max()
+        long = mmdp.solve(model, 100, backend="numpy").value  # rewards after 100 steps: 3e-5
+        found = mmdp.bound(model, INF, method, time_limit=0.3, backend="numpy")
+        assert found.value >= max(best, long - 1e-3)
+    one = model.subset([0])
+    assert mmdp.bound(one, INF, "oracle").value == pytest.approx(
+        by_power_series(every(one), one).max()
+    )
+
+
+def test_a_certificate_bounds_the_price() -> None:
+    solution = mmdp.solve(instance(4), INF, certify=0.5, backend="numpy")
+    assert solution.bound is not None
+    assert solution.bound >= solution.details["unrestricted"] - 1e-9
+    assert "being stationary costs" in repr(solution)
+
+
+def test_limits() -> None:
+    stopped = mmdp.solve(instance(4), INF, time_limit=1e-9)
+    assert stopped.status is mmdp.Status.TIME_LIMIT
+    assert isinstance(stopped.policy, mmdp.StationaryPolicy)
+    early = mmdp.solve(instance(4), INF, "exact", time_limit=1e-9)
+    assert early.bound is not None
+    assert early.bound >= early.value
+
+
+def test_options() -> None:
+    model = instance(4)
+    best = mmdp.solve(model, INF)
+    again = mmdp.solve(model, INF, mmdp.CADP(init=best.policy, starts=1))
+    assert again.policy == best.policy
+    assert again.iterations == 1
+    assert mmdp.solve(model, INF, mmdp.CADP(init="random", starts=5)).value <= best.value + 1e-9
+    with pytest.raises(mmdp.InputError, match="a stationary search starts from wsu"):
+        mmdp.solve(model, INF, mmdp.CADP(init="mirror"))
+
+
+# ---------------------------------------------------------------------- what is refused
+VARYING = mmdp.MMDP(np.full((4, 2, 3, 2, 3), 1 / 3), np.ones((4, 2, 3, 2)), discount=0.9)
+
+
+@pytest.mark.parametrize(
+    ("model", "horizon", "told"),
+    [
+        (VARYING, INF, "varies over 4 time steps, so it has no infinite horizon; pass horizon=4"),
+        (VARYING.replace(discount=1.0), INF, "varies over 4"),
+        (instance(0, discount=1.0), INF, "needs a discount below 1, and it is 1; set a discount"),
+        (instance(0), 10, "is for an infinite horizon, not for 10 decisions; pass horizon=inf"),
+    ],
+)
+def test_refused_by_solve(model: mmdp.MMDP, horizon: float, told: str) -> None:
+    with pytest.raises(mmdp.InputError) as error:
+        mmdp.solve(model, horizon, policy="stationary")
+    assert told in str(error.value)
+    if horizon == INF:
+        with pytest.raises(mmdp.InputError):
+            mmdp.bound(model, INF)
+        with pytest.raises(mmdp.InputError):
+            mmdp.evaluate(mmdp.StationaryPolicy([0] * model.n_states), model)
+
+
+def test_refused_elsewhere() -> None:
+    model = instance(0)
+    found = mmdp.solve(model, INF)
+    for ask in (
+        lambda: mmdp.report.write(model, "x.html", policy=found),
+        lambda: mmdp.plots.policy_heatmap(found.policy),
+        lambda: mmdp.measures.policy_table(found, model),
+        lambda: mmdp.gradient(found.policy, model),
+        lambda: mmdp.model_weights(found.policy, model),
+        lambda: mmdp.simulate(found.policy, model),
+        lambda: mmdp.evaluate(found, model, episodes=10),
+    ):
+        with pytest.raises(mmdp.InputError, match="stationary.*over"):
+            ask()
+    with pytest.raises(
+        mmdp.InputError, match="wsu finds no stationary policy; choose method='cadp'"
+    ):
+        mmdp.solve(model, INF, "wsu")
+    assert mmdp.solve(model, INF, "oracle").value >= found.value
+    assert Endless.of(model.problem).own().actions.shape == (6, 5)

@@ -1,0 +1,53 @@
+"""A small model, and a method that says when it is done and may misbehave first."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+
+import mmdp
+from mmdp.methods import Context, Method, Outcome
+
+TIMES = ["seconds", "test_seconds"]
+
+
+def small(seed: int, n_models: int = 4) -> mmdp.MMDP:
+    rng = np.random.default_rng(seed)
+    p, r = rng.dirichlet(np.ones(3), size=(n_models, 3, 2)), rng.normal(size=(n_models, 3, 2))
+    return mmdp.MMDP(p, r, discount=0.9)
+
+
+@dataclass(frozen=True)
+class Noted(Method):
+    """WSU that writes a line when it is done, and may misbehave first."""
+
+    file: str = ""
+    harm: str = ""
+    seconds: float = 0.0
+
+    name: ClassVar[str] = "noted"
+
+    def run(self, context: Context) -> Outcome:
+        time.sleep(self.seconds)
+        if self.harm == "raise":
+            raise RuntimeError("as asked")
+        if self.harm == "die":
+            os._exit(9)
+        eaten = []
+        while self.harm == "eat" and len(eaten) < 100:  # 2 GB
+            eaten.append(np.ones(2_500_000))
+            time.sleep(0.02)
+        found = mmdp.WSU().run(context)
+        if self.file:
+            with open(self.file, "a", encoding="utf-8") as file:
+                file.write(f"{context.seed}\n")
+        return found
+
+
+def steady(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.drop(columns=TIMES)

@@ -1,0 +1,143 @@
+"""Kinds of policy: how they are given, and what is said about wrong ones."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp.policy import KINDS, read_kind
+
+P = np.full((2, 3, 2, 3), 1 / 3)
+MODEL = mmdp.MMDP(
+    P, np.arange(12.0).reshape(2, 3, 2), discount=0.9, states=["well", "ill", "dead"],
+    actions=["wait", "treat"],
+)  # fmt: skip
+VARYING = mmdp.MMDP(np.stack([P] * 4), np.ones((4, 2, 3, 2)), discount=0.9)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {"well": "a", "ill": "b", "dead": "a"}, {0: 1, 1: 2, 2: 1}, ["a", "b", "a"], [7, 3, 7],
+        np.array([7, 3, 7]),
+    ],
+)  # fmt: skip
+def test_groups_by_label_id_and_array(groups: Any) -> None:
+    assert mmdp.Tied(groups).group_of(MODEL).tolist() == [0, 1, 0]
+
+
+def test_groups_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "groups.csv"
+    file.write_text("group,state\nx,dead\ny,ill\nx,well\n")
+    for path in (file, str(file)):
+        assert mmdp.Tied(path).group_of(MODEL).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("state,grup\nwell,a\n", "unknown column 'grup' (did you mean 'group'?)"),
+        ("state\nwell\n", "no column 'group'"),
+        ("state,group\nwell,a\nwell,b\n", "line 3: state 'well' is given twice"),
+        ("", "the file is empty"),
+    ],
+)
+def test_wrong_files_of_groups(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "groups.csv"
+    file.write_text(text)
+    with pytest.raises(mmdp.InputError) as error:
+        mmdp.Tied(file)
+    assert told in str(error.value)
+    assert str(file) in str(error.value)
+
+
+def test_orders() -> None:
+    kind = mmdp.Monotone(states=["dead", "well", "ill"], actions=["treat", "wait"])
+    assert [x.tolist() for x in kind.chains(MODEL)] == [[2, 0, 1]]
+    assert kind.order(MODEL).tolist() == [1, 0]
+    chains = mmdp.Monotone(states=[["well", "ill"], "dead"]).chains(MODEL)
+    assert [x.tolist() for x in chains] == [[0, 1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("fixed", "open_"),
+    [
+        ({"ill": "treat"}, [[1, 1], [0, 1], [1, 1]]),
+        ({"ill": ["treat", "wait"], 2: 0}, [[1, 1], [1, 1], [1, 0]]),
+        ([-1, 1, -1], [[1, 1], [0, 1], [1, 1]]),
+        ([[True, True], [False, True], [True, True]], [[1, 1], [0, 1], [1, 1]]),
+    ],
+)
+def test_fixed_actions(fixed: Any, open_: list[list[int]]) -> None:
+    assert mmdp.Fixed(fixed).mask(MODEL, 4).astype(int).tolist() == [open_]
+
+
+def test_fixed_actions_by_time() -> None:
+    table = np.full((4, 3), -1)
+    table[2, 1] = 0
+    assert mmdp.solve(MODEL, 4, policy=mmdp.Fixed(table)).policy.actions.tolist() == [
+        [1, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 1],
+    ]  # fmt: skip
+
+
+LIMITED = MODEL.replace(allowed=[[False, True], [True, False], [True, True]])
+WRONG: dict[str, tuple[mmdp.MMDP, Any, str]] = {
+    "unknown kind": (MODEL, "monoton", "no kind of policy is called 'monoton' (did you mean"),
+    "no kind": (MODEL, 3, "policy must be the name of a kind of policy"),
+    "tied by name": (MODEL, "tied", "a tied policy needs groups; pass policy=mmdp.Tied(groups)"),
+    "fixed by name": (MODEL, mmdp.Fixed, "a fixed policy needs actions"),
+    "group missing": (MODEL, mmdp.Tied({"well": 1, "ill": 1}), "leave out state 'dead'"),
+    "group of nobody": (MODEL, mmdp.Tied({"wel": 1}), "no state 'wel' (did you mean 'well'?)"),
+    "too few groups": (MODEL, mmdp.Tied([1, 2]), "groups of shape (2,) for 3 states"),
+    "no common action": (LIMITED, mmdp.Tied([0, 0, 1]), "one group: states 'well' and 'ill'"),
+    "state missing": (MODEL, mmdp.Monotone(states=["ill", "dead"]), "leaves out 'well'"),
+    "state twice": (MODEL, mmdp.Monotone(states=[0, 1, 2, 1]), "names 'ill' twice"),
+    "unknown state": (MODEL, mmdp.Monotone(states=["i", 1, 2]), "the model has no state 'i'"),
+    "state out of range": (MODEL, mmdp.Monotone(states=[0, 1, 3]), "there is no state 3"),
+    "action missing": (MODEL, mmdp.Monotone(actions=["wait"]), "order of actions leaves out"),
+    "no monotone policy": (LIMITED, mmdp.Monotone(), "state 'ill' does not allow an action as"),
+    "no action left": (LIMITED, mmdp.Fixed({"ill": "treat"}), "state 'ill' at time 0"),
+    "no such action": (MODEL, mmdp.Fixed([5, 0, 0]), "fixed action 5 is neither -1 (free) nor"),
+    "wrong shape": (MODEL, mmdp.Fixed([[0, 0, 0]] * 3), "fixed actions of shape (3, 3) fit"),
+    "no ids": (MODEL, mmdp.Fixed([0.5, 0, 0]), "fixed actions must be a mapping"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_kinds_are_one_clear_line(name: str) -> None:
+    model, kind, told = WRONG[name]
+    with pytest.raises(mmdp.InputError) as error:
+        mmdp.solve(model, 4, policy=kind)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_methods_that_cannot_name_those_that_can() -> None:
+    with pytest.raises(mmdp.InputError) as error:
+        mmdp.solve(MODEL, 4, "wsu", policy="monotone")
+    assert str(error.value) == "wsu finds no monotone policy; choose method='cadp'"
+    with pytest.raises(mmdp.InputError, match="choose method='qmdp', 'mixts'"):
+        mmdp.solve(MODEL, 4, policy="belief")
+    qmdp = mmdp.solve(MODEL, 4, mmdp.QMDP(episodes=4), policy="belief", backend="numpy")
+    assert qmdp.policy.name == "qmdp"
+
+
+def test_a_kind_with_a_last_decision_has_no_infinite_horizon() -> None:
+    with pytest.raises(mmdp.InputError, match="a monotone policy has a last decision"):
+        mmdp.solve(MODEL, math.inf, policy="monotone")
+
+
+def test_every_kind_is_told_in_words_and_kept() -> None:
+    for name, kind in KINDS.items():
+        assert kind.name == name
+        assert kind.title
+    assert read_kind("markov").name == "markov"
+    kind = mmdp.Tied([0, 0, 1])
+    assert mmdp.solve(MODEL, 4, policy=kind).provenance.policy is kind
+    qmdp = mmdp.solve(MODEL, 4, mmdp.QMDP(episodes=4), backend="numpy")
+    assert qmdp.provenance.policy.name == "belief"

@@ -1,0 +1,157 @@
+"""Studies on a real Dask cluster of worker processes: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pandas.testing import assert_frame_equal
+
+import mmdp
+from mmdp.study import Run, StudyProgress, cells_of
+from tests.conftest import ROOT
+from tests.noted import Noted, small, steady
+
+distributed = pytest.importorskip("distributed")
+dask = pytest.importorskip("dask")
+
+CALM = {
+    "distributed.scheduler.allowed-failures": 0,  # a cell is lost with its first worker
+    "distributed.worker.memory.monitor-interval": "20ms",
+    "distributed.comm.timeouts.connect": "10s",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two workers of one thread with little memory, which are started again when they die."""
+    with (
+        dask.config.set(CALM),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, memory_limit="600MB", dashboard_address=None
+        ) as found,
+    ):
+        yield found
+
+
+@pytest.fixture
+def client(cluster: Any) -> Iterator[Any]:
+    with distributed.Client(cluster) as found:
+        found.wait_for_workers(2)
+        yield found
+
+
+def at(count: int, act: Callable[[], object]) -> Callable[[StudyProgress], None]:
+    """A callback that acts when so many cells are done."""
+
+    def callback(progress: StudyProgress) -> None:
+        if progress.done == count:
+            act()
+
+    return callback
+
+
+def test_a_cluster_finds_the_same_and_errors_are_rows(client: Any, tmp_path: Path) -> None:
+    ask = partial(mmdp.study, {"x": small(1), "y": partial(small, 2)}, [2, 3], test=small(3))
+    methods = ["wsu", "cadp", Noted(harm="raise")]
+    spread = ask(methods, out=tmp_path, executor=client.get_executor())
+    here = ask(methods)
+    assert_frame_equal(steady(spread), steady(here), rtol=1e-12)
+    assert (spread["error"].dropna() == "RuntimeError: as asked").sum() == 4
+    assert not client.futures  # the models were released
+
+
+def test_a_worker_killed_in_the_middle(client: Any, tmp_path: Path) -> None:
+    log, kept = tmp_path / "log", dict[Path, bytes]()
+
+    def kill() -> None:
+        os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+        kept.update({file: file.read_bytes() for file in (tmp_path / "cells").iterdir()})
+
+    spread = mmdp.study(
+        small(1), 3, Noted(str(log), seconds=0.05), seeds=range(16), out=tmp_path,
+        executor=client.get_executor(), callback=at(4, kill),
+    )  # fmt: skip
+    assert (spread["status"] == "COMPLETED").all()
+    assert set(spread["value"]) == {mmdp.solve(small(1), 3, "wsu").value}
+    assert set(log.read_text().split()) == {str(seed) for seed in range(16)}
+    assert len(kept) == 4
+    check_once(kept, log)  # Dask computes again what the killed worker had not delivered
+
+
+def test_a_worker_out_of_memory_fails_its_cell_alone(client: Any, tmp_path: Path) -> None:
+    good = cells_of(small(1), 3, Noted(seconds=0.02), seeds=range(8))
+    bad = cells_of(small(1), 3, Noted(harm="eat"))
+    run = Run([*good[:3], *bad, *good[3:]], out=tmp_path, executor=client.get_executor())
+    status = [row["status"] for row in run.rows]
+    assert status == ["COMPLETED"] * 3 + ["FAILED"] + ["COMPLETED"] * 5
+    assert "KilledWorker" in run.rows[3]["error"]
+    assert len(list((tmp_path / "cells").iterdir())) == 8
+
+
+def test_a_client_that_is_gone_and_comes_back(cluster: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    ask = partial(
+        mmdp.study, small(1), 3, Noted(str(log), seconds=0.05), seeds=range(12), out=tmp_path
+    )
+    with distributed.Client(cluster) as first:
+        cut = ask(executor=first.get_executor(), callback=at(4, first.close))
+    kept = {file: file.read_bytes() for file in (tmp_path / "cells").iterdir()}
+    done = cut["status"] == "COMPLETED"
+    assert 4 <= len(kept) == done.sum() < 12
+    assert (cut["status"][~done] == "FAILED").all()
+    with distributed.Client(cluster) as second:
+        whole = ask(executor=second.get_executor())
+    assert (whole["status"] == "COMPLETED").all()
+    assert_frame_equal(whole[done].astype(cut.dtypes), cut[done])
+    check_once(kept, log)
+
+
+SCRIPT = """
+import sys
+import distributed, mmdp
+from tests.noted import Noted, small
+
+if __name__ == "__main__":
+    address, out, log = sys.argv[1:]
+    with distributed.Client(address) as client:
+        mmdp.study(small(1), 3, Noted(log, seconds=0.1), seeds=range(12), out=out,
+                   executor=client.get_executor())
+"""
+
+
+@pytest.mark.slow
+def test_a_client_killed_at_a_third(cluster: Any, tmp_path: Path) -> None:
+    script, out, log = tmp_path / "script.py", tmp_path / "out", tmp_path / "log"
+    script.write_text(SCRIPT)
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, script, cluster.scheduler_address, out, log]
+    start = partial(subprocess.Popen, command, env={**os.environ, "PYTHONPATH": paths}, cwd=ROOT)
+    running = start()
+    while len(kept := list(out.glob("cells/[!.]*.json"))) < 4:
+        assert running.poll() is None
+        time.sleep(0.02)
+    running.kill()
+    running.wait()
+    before = {file: file.read_bytes() for file in kept}
+    assert start().wait() == 0
+    assert len(list(out.glob("cells/[!.]*.json"))) == 12
+    check_once(before, log)
+
+
+def check_once(kept: dict[Path, bytes], log: Path) -> None:
+    """What was kept before is as it was, and was computed once."""
+    times = Counter(log.read_text().split())
+    for file, content in kept.items():
+        assert file.read_bytes() == content
+        assert times[str(json.loads(content)["question"]["seed"])] == 1

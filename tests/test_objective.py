@@ -1,0 +1,181 @@
+"""What counts over the models: values against other formulas, texts, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from scipy.optimize import linprog
+
+import mmdp
+from mmdp.objective import KINDS, Objective, Regret, as_objective
+from tests.instances import NO_TIME, SEEDS, at_least
+
+BUILT_IN = ("mean", "cvar:0.3", "var:0.3", "evar:0.3", "entropic:0.2", "worst", "mean-cvar:0.2:0.4")
+CONCAVE = tuple(x for x in BUILT_IN if not x.startswith("var"))
+
+
+def lottery(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (5, M) of five candidates and weights (M,), some of them zero or equal."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 8))
+    weights = rng.dirichlet(np.ones(n)) * (rng.random(n) < 0.8)
+    if weights.sum() == 0 or rng.random() < 0.3:
+        weights = np.ones(n)
+    returns = rng.choice([1.0, 100.0]) * rng.normal(size=(5, n)).round(int(rng.integers(0, 4)))
+    return returns, weights / weights.sum()
+
+
+def by_definition(objective: str, rho: np.ndarray, lam: np.ndarray) -> float:
+    """The value by the formula of the table, one candidate at a time."""
+    kind, *numbers = objective.split(":")
+    parameter = [float(x) for x in numbers]
+    here = lam > 0
+    rho, lam = rho[here], lam[here]
+    if kind == "mean":
+        return float(lam @ rho)
+    if kind == "worst":
+        return float(rho.min())
+    if kind == "var":
+        return float(min(x for x in rho if lam[rho <= x].sum() >= parameter[0] - 1e-12))
+    if kind == "cvar":  # max over x of x - E (x - rho)+ / alpha, which is at one of the returns
+        return float(max(x - lam @ np.maximum(x - rho, 0) / parameter[0] for x in rho))
+    if kind == "mean-cvar":
+        tail = by_definition(f"cvar:{parameter[0]}", rho, lam)
+        return parameter[1] * float(lam @ rho) + (1 - parameter[1]) * tail
+    beta, penalty = np.array(parameter), np.zeros(1)
+    if kind == "evar":
+        beta = np.exp(np.linspace(-12, 12, 4001)) / (np.ptp(rho) or 1.0)
+        penalty = np.full(len(beta), np.log(parameter[0]))
+    least = rho.min()
+    log = np.log(np.exp(-np.outer(beta, rho - least)) @ lam)
+    return float(least + max(0.0 if kind == "evar" else -np.inf, ((penalty - log) / beta).max()))
+
+
+@pytest.mark.parametrize("text", BUILT_IN)
+@settings(max_examples=at_least(40), **NO_TIME)
+@given(seed=SEEDS)
+def test_values_are_those_of_the_formulas(text: str, seed: int) -> None:
+    returns, weights = lottery(seed)
+    found = as_objective(text).value(returns, weights)
+    rough = 1e-4 if text.startswith("evar") else 1e-9  # its formula is tried on a grid
+    scale = np.ptp(returns) + np.abs(returns).max() + 1
+    expected = [by_definition(text, rho, weights) for rho in returns]
+    assert found == pytest.approx(expected, abs=rough * scale)
+    assert float(as_objective(text).value(returns[0], weights)) == pytest.approx(found[0])
+
+
+@pytest.mark.parametrize("text", CONCAVE)
+@settings(max_examples=at_least(40), **NO_TIME)
+@given(seed=SEEDS)
+def test_tilted_weights_bound_the_value_everywhere_and_meet_it_at_home(
+    text: str, seed: int
+) -> None:
+    returns, lam = lottery(seed)
+    objective = as_objective(text)
+    scale = 1e-7 * (np.abs(returns).max() + 1)
+    values, xi = objective.value(returns, lam), objective.tilt(returns, lam)
+    assert xi @ lam == pytest.approx(np.ones(len(xi)))
+    assert (xi >= 0).all()
+    for i in range(len(xi)):
+        most = returns @ (lam * xi[i]) + objective.penalty(xi[i], lam)
+        assert most[i] == pytest.approx(values[i], abs=scale)
+        assert (most >= values - scale).all()
+
+
+@settings(max_examples=at_least(40), **NO_TIME)
+@given(seed=SEEDS)
+def test_built_in_objectives_are_monotone_and_in_order(seed: int) -> None:
+    returns, lam = lottery(seed)
+    higher = returns + np.abs(lottery(seed + 1)[0][0, 0]) * (np.arange(len(lam)) % 2)
+    slack = 1e-7 * (np.abs(higher).max() + 1)
+    for text in BUILT_IN:
+        objective = as_objective(text)
+        assert (objective.value(higher, lam) >= objective.value(returns, lam) - slack).all()
+    worst, evar, cvar, mean = (
+        as_objective(x).value(returns, lam) for x in ("worst", "evar:0.3", "cvar:0.3", "mean")
+    )
+    assert (worst <= evar + slack).all()
+    assert (evar <= cvar + slack).all()
+    assert (cvar <= mean + slack).all()
+
+
+@settings(max_examples=20, **NO_TIME)
+@given(seed=SEEDS)
+def test_cvar_is_the_least_mean_over_its_envelope(seed: int) -> None:
+    returns, lam = lottery(seed)
+    found = linprog(lam * returns[0], A_eq=lam[None], b_eq=[1.0], bounds=[(0, 1 / 0.3)] * len(lam))
+    assert float(mmdp.CVaR(0.3).value(returns[0], lam)) == pytest.approx(found.fun, abs=1e-6)
+
+
+# ---------------------------------------------------------------------- texts
+@pytest.mark.parametrize("text", [*BUILT_IN, *(f"regret:{x}" for x in BUILT_IN)])
+def test_a_text_names_an_objective_and_back(text: str) -> None:
+    objective = as_objective(text)
+    assert str(objective) == text
+    assert as_objective(objective) is objective
+    assert objective.sentence.endswith(".")
+    assert objective.regret == text.startswith("regret")
+
+
+def test_the_table_of_the_module_has_every_kind() -> None:
+    assert mmdp.objective.__doc__ is not None
+    assert {x.split(":")[0] for x in BUILT_IN} == set(KINDS)
+    assert all(f"``{kind}" in mmdp.objective.__doc__ for kind in KINDS)
+
+
+def test_flags() -> None:
+    flags = {x: as_objective(x) for x in BUILT_IN}
+    assert [x for x, o in flags.items() if not o.concave] == ["var:0.3"]
+    assert [x for x, o in flags.items() if not o.coherent] == ["var:0.3", "entropic:0.2"]
+    assert all(o.monotone for o in flags.values())
+    assert not Regret(mmdp.Custom(np.matmul, monotone=False)).monotone
+
+
+# ---------------------------------------------------------------------- refusals
+@pytest.mark.parametrize("kind", [mmdp.CVaR, mmdp.VaR, mmdp.EVaR])
+@pytest.mark.parametrize("alpha", [0, 2, -0.1, float("nan"), "0.1"])
+def test_alpha_is_a_share(kind: type[Objective], alpha: object) -> None:
+    told = rf"alpha of {kind.__name__}, the weight of the tail, is above 0 and at most 1, not"
+    with pytest.raises(mmdp.InputError, match=told):
+        kind(alpha)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("cvar", r"'cvar' is not of the form cvar:ALPHA; write one of mean, cvar:0.1"),
+        ("cvar:x", "'cvar:x' is not of the form cvar:ALPHA"),
+        ("cvar:0", "alpha of CVaR, the weight of the tail, is above 0 and at most 1, not 0.0"),
+        ("cvar:2", "alpha of CVaR, the weight of the tail, is above 0 and at most 1, not 2.0"),
+        ("mean:1", "'mean:1' is not of the form mean;"),
+        ("cvr:0.1", r"no objective is called 'cvr' \(did you mean 'cvar'\?\)"),
+        ("mean-cvar:0.1:2", "share, the weight of the mean, is from 0 to 1, not 2.0"),
+        ("entropic:0", "beta must be a positive number, not 0.0"),
+        ("regret:regret:worst", "regret:worst is a regret already"),
+    ],
+)
+def test_a_wrong_text_is_refused(text: str, told: str) -> None:
+    with pytest.raises(mmdp.InputError, match=told):
+        as_objective(text)
+
+
+def one_number(returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.float64(returns.mean())
+
+
+def not_a_number(returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.full(returns.shape[:-1], np.nan)
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (one_number, r"objective one_number returned shape \(\) for returns of shape \(2, 3\)"),
+        (not_a_number, "objective not_a_number returned NaN"),
+        (3, "an objective is a function, not 3"),
+    ],
+)
+def test_a_wrong_function_is_named(function: object, told: str) -> None:
+    with pytest.raises(mmdp.InputError, match=told):
+        as_objective(function).value(np.ones((2, 3)), np.full(3, 1 / 3))  # type: ignore[arg-type]

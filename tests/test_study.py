@@ -1,0 +1,363 @@
+"""Studies: the figures are those of solve() and evaluate(), nothing is lost and nothing twice."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pandas.testing import assert_frame_equal
+
+import mmdp
+from mmdp import workers
+from mmdp.kernels.cpu.threads import default_threads
+from mmdp.study import Cell, Run, Source, StudyProgress, cells_of, facts
+from mmdp.testing import random_model
+from tests.conftest import ROOT
+from tests.noted import Noted, small, steady
+
+
+def pair(seed: int) -> tuple[mmdp.MMDP, mmdp.MMDP]:
+    return small(seed), small(seed + 1)
+
+
+# ---------------------------------------------------------------------- the figures
+def test_rows_are_what_solve_and_evaluate_find() -> None:
+    models = {"a": small(1), "b": small(2)}
+    test = small(9, n_models=7)
+    methods = ["wsu", mmdp.CADP(starts=3), "oracle"]
+    table = mmdp.study(
+        models, [2, 5], methods, objectives=["mean", "cvar:0.5"], seeds=[0, 1], test=test
+    )
+    assert len(table) == 2 * 2 * 3 * 2 * 2
+    assert table["method"].unique().tolist() == ["wsu", "cadp(starts=3)", "oracle"]
+    done = table[table["error"].isna()]
+    refused = table[table["error"].notna()]
+    assert set(refused["objective"]) == {"cvar:0.5"}  # by wsu and oracle
+    assert refused["error"].str.contains("cannot maximise").all()
+    by_name = dict(zip(table["method"].unique(), methods, strict=True))
+    for row in done.itertuples():
+        solution = mmdp.solve(
+            models[row.model], row.horizon, by_name[row.method], objective=row.objective,
+            seed=row.seed,
+        )  # fmt: skip
+        found = solution.evaluation
+        figures = solution.value, found.sd, found.worst
+        assert (row.value, row.sd, row.worst) == pytest.approx(figures, rel=1e-12)
+        if row.method == "oracle":
+            expected = mmdp.solve(test, row.horizon, "oracle").evaluation
+        else:
+            expected = mmdp.evaluate(solution, test)
+        assert row.test_value == pytest.approx(expected.value(row.objective), rel=1e-12)
+        figures = expected.mean, expected.sd, expected.worst
+        assert (row.test_mean, row.test_sd, row.test_worst) == pytest.approx(figures, rel=1e-12)
+        assert (row.status, row.iterations) == (solution.status.name, solution.iterations)
+
+
+def test_certificates_and_simulations() -> None:
+    table = mmdp.study(small(3), 3, ["cadp", mmdp.QMDP(episodes=5)], test=small(4), certify=5)
+    cadp, qmdp = table.to_dict("records")
+    known = mmdp.solve(small(3), 3, "exact").value
+    assert cadp["value"] <= known <= cadp["bound"]
+    assert cadp["gap"] == pytest.approx((cadp["bound"] - cadp["value"]) / abs(cadp["value"]))
+    assert "certify bounds a policy of time and state" in qmdp["error"]
+    plain = mmdp.study(small(3), 3, mmdp.QMDP(episodes=5), seeds=2, test=small(4)).iloc[0]
+    solution = mmdp.solve(small(3), 3, mmdp.QMDP(episodes=5), seed=2)
+    found = mmdp.evaluate(solution, small(4), episodes=5, seed=2)
+    assert (plain["policy"], plain["stderr"]) == ("belief", solution.evaluation.stderr)
+    assert (plain["test_mean"], plain["test_stderr"]) == (found.mean, found.stderr)
+
+
+def test_models_bring_their_test_models_or_are_made_by_a_function() -> None:
+    train, test = pair(5)
+    expected = mmdp.evaluate(mmdp.solve(train, 4), test).mean
+    for models in ((train, test), partial(pair, 5), {"x": partial(pair, seed=5)}):
+        row = mmdp.study(models, 4).iloc[0]
+        assert row["test_mean"] == expected
+    other = mmdp.study(partial(pair, 5), 4, test=small(8)).iloc[0]
+    assert other["test_mean"] == mmdp.evaluate(mmdp.solve(train, 4), small(8)).mean
+
+
+def test_names_of_the_axes() -> None:
+    table = mmdp.study(small(1), {"short": 2}, {"ours": mmdp.CADP(starts=1)})
+    assert table.loc[0, ["model", "horizon", "method"]].tolist() == ["model", 2, "ours"]
+    assert mmdp.study(small(1).replace(name="river"), 2)["model"].item() == "river"
+
+
+# ---------------------------------------------------------------------- what is kept
+class Counting:
+    """Counts the cells that are computed here."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, plain = 0, Cell.ask
+
+        def ask(cell: Cell, model: mmdp.MMDP) -> mmdp.Solution:
+            self.count += 1
+            return plain(cell, model)
+
+        monkeypatch.setattr(Cell, "ask", ask)
+
+    def of(self, call: Callable[[], object]) -> int:
+        before = self.count
+        call()
+        return self.count - before
+
+
+def test_a_second_run_computes_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = Counting(monkeypatch)
+    ask: Callable[..., Any] = partial(mmdp.study, small(1), test=small(2), out=tmp_path)
+    first = ask([2, 3], ["wsu", "cadp"])
+    assert counting.of(lambda: assert_frame_equal(ask([2, 3], ["wsu", "cadp"]), first)) == 0
+    assert counting.of(lambda: ask([2, 3, 4], ["wsu", "cadp"])) == 2
+    renamed = partial(mmdp.study, {"other": small(1)}, out=tmp_path)
+    assert counting.of(lambda: renamed(2, "wsu", test=small(2))) == 0
+    for other in (
+        lambda: ask(2, "wsu", seeds=1),
+        lambda: ask(2, mmdp.CADP(tol=0.1)),
+        lambda: ask(2, "cadp", objectives="worst"),
+        lambda: ask(2, "cadp", certify=True),
+        lambda: ask(2, "cadp", time_limit=50),
+        lambda: ask(2, "cadp", backend="numpy"),
+        lambda: renamed(2, "wsu", test=small(3)),
+        lambda: renamed(2, "wsu"),
+        lambda: mmdp.study(small(1).replace(discount=0.5), 2, "wsu", test=small(2), out=tmp_path),
+    ):
+        assert counting.of(other) == 1
+        assert counting.of(other) == 0
+
+
+@pytest.mark.parametrize("content", ["", '{"question": {}', "[]", '{"question": {}}', "\x00"])
+def test_a_damaged_file_is_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    first = mmdp.study(small(1), [2, 3], "wsu", out=tmp_path)
+    file = next((tmp_path / "cells").glob("*-2-wsu-*.json"))
+    whole = json.loads(file.read_text())["question"]
+    file.write_text(content)
+    counting = Counting(monkeypatch)
+    again = mmdp.study(small(1), [2, 3], "wsu", out=tmp_path)
+    assert counting.count == 1
+    assert_frame_equal(steady(again), steady(first))
+    assert json.loads(file.read_text())["question"] == whole
+
+
+def test_a_cell_that_fails_is_a_row_and_is_tried_again(tmp_path: Path) -> None:
+    methods = ["wsu", Noted(harm="raise")]
+    for _ in range(2):
+        table = mmdp.study(small(1), [2, 3], methods, out=tmp_path)
+        assert table["status"].tolist() == 2 * ["COMPLETED", "FAILED"]
+        assert table["error"].dropna().tolist() == 2 * ["RuntimeError: as asked"]
+        assert table["value"].isna().tolist() == 2 * [False, True]
+        assert len(list((tmp_path / "cells").iterdir())) == 2
+
+
+def test_a_result_is_known_by_what_determines_it() -> None:
+    same = facts(partial(pair, 3)), facts(partial(pair, 3))
+    assert same[0] == same[1] != facts(partial(pair, 4))
+    policy = mmdp.solve(small(1), 2).policy
+    start = mmdp.solve(small(2), 2).policy
+    assert facts(mmdp.CADP(init=policy)) != facts(mmdp.CADP(init=start))
+    again = pickle.loads(pickle.dumps(mmdp.CADP(init=policy)))
+    assert facts(again) == facts(mmdp.CADP(init=policy))
+    json.dumps(facts(mmdp.CADP(init=policy)))
+    seed = 3
+    with pytest.raises(mmdp.InputError, match="uses variables around it"):
+        mmdp.study(lambda: small(seed), 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"models": "data"}, "not str; use mmdp.load"),
+        ({"models": {}}, "at least one model"),
+        ({"models": [1, 2]}, "a pair of training and test models"),
+        ({"horizons": []}, "horizons must hold at least one value"),
+        ({"methods": "capd"}, "no method is called 'capd'"),
+        ({"objectives": "cvr:0.1"}, "no objective is called 'cvr'"),
+        ({"seeds": -1}, "seed must be"),
+        ({"jobs": 0}, "jobs must be"),
+        ({"backend": "fortran"}, "no backend is called 'fortran'"),
+        ({"executor": 3}, "pass client.get_executor()"),
+        ({"time_limit": -1}, "time_limit must be"),
+    ],
+)
+def test_what_every_cell_would_refuse_is_refused_at_once(
+    arguments: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(mmdp.InputError, match=told.replace("(", r"\(").replace(")", r"\)")):
+        mmdp.study(**{"models": small(1), "horizons": 2, **arguments})
+
+
+def test_progress_says_what_is_left(tmp_path: Path) -> None:
+    heard: list[StudyProgress] = []
+    mmdp.study(small(1), [2, 3], "wsu", out=tmp_path, callback=heard.append)
+    assert [(x.done, x.total, x.reused) for x in heard] == [(1, 2, 0), (2, 2, 0)]
+    assert heard[0].left > 0 == heard[1].left
+    heard.clear()
+    mmdp.study(small(1), [2, 3, 4], "wsu", out=tmp_path, callback=heard.append)
+    assert [x.reused for x in heard] == [1, 2, 2]
+    assert math.isnan(heard[1].left)
+    assert heard[-1].row["horizon"] == 4
+
+
+# ---------------------------------------------------------------------- Ctrl-C
+def interrupt_at(count: int) -> Callable[[StudyProgress], None]:
+    def callback(progress: StudyProgress) -> None:
+        if progress.done == count:
+            signal.raise_signal(signal.SIGINT)
+
+    return callback
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
+    cut = mmdp.study(small(1), range(2, 7), "wsu", out=tmp_path, callback=interrupt_at(2))
+    assert cut["status"].tolist() == 2 * ["COMPLETED"] + 3 * ["INTERRUPTED"]
+    assert len(list((tmp_path / "cells").iterdir())) == 2
+    whole = mmdp.study(small(1), range(2, 7), "wsu", out=tmp_path)
+    assert_frame_equal(steady(whole), steady(mmdp.study(small(1), range(2, 7), "wsu")))
+
+
+def test_the_best_so_far_of_an_interrupted_cell_is_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Cell.ask
+
+    def ask(cell: Cell, model: mmdp.MMDP) -> mmdp.Solution:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return plain(cell, model)
+
+    monkeypatch.setattr(Cell, "ask", ask)
+    with pytest.raises(KeyboardInterrupt):
+        mmdp.study(small(1), 2, "wsu", out=tmp_path)
+    assert list((tmp_path / "cells").iterdir()) == []
+
+
+# ---------------------------------------------------------------------- processes
+def test_processes_find_the_same_and_one_that_dies_takes_no_other_cell(tmp_path: Path) -> None:
+    models = {"made": partial(pair, 5), "given": small(1)}
+    axes: Any = (models, 3, ["wsu", "cadp"])
+    here = mmdp.study(*axes, seeds=[0, 1], test={"given": small(7)})
+    good = cells_of(*axes, seeds=[0, 1], test={"given": small(7)})
+    bad = cells_of(small(1), 3, Noted(harm="die"))
+    spread = Run([*good[:3], *bad, *good[3:]], out=tmp_path, jobs=2).frame()
+    assert spread["status"][3] == "FAILED"
+    assert "BrokenProcessPool" in spread["error"][3]
+    assert len(list((tmp_path / "cells").iterdir())) == len(here)
+    kept = spread.drop(index=3).reset_index(drop=True).astype(here.dtypes)
+    assert_frame_equal(steady(kept), steady(here), rtol=1e-12)
+
+
+def test_any_executor(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(3) as executor:
+        spread = mmdp.study(small(1), range(2, 9), "cadp", out=tmp_path, executor=executor)
+    assert_frame_equal(steady(spread), steady(mmdp.study(small(1), range(2, 9), "cadp")))
+    assert not [x for x in (tmp_path / "cells").iterdir() if x.suffix != ".json"]
+
+
+def test_an_executor_that_is_broken_fails_every_cell_and_says_so() -> None:
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    table = mmdp.study(small(1), [2, 3], executor=executor)
+    assert table["error"].str.contains("after shutdown").all()
+
+
+def test_models_travel_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell is small whatever its models are, and a model is one file for all of its cells."""
+    model = random_model(1, n_models=40, n_states=30, n_actions=2, horizon=0)
+    written: list[int] = []
+    plain = workers.store
+
+    def store(thing: Any, path: Path) -> None:
+        plain(thing, path)
+        written.append(path.stat().st_size)
+
+    monkeypatch.setattr(workers, "store", store)
+    cells = cells_of(model, range(2, 52), "wsu", test=model)
+    assert max(len(pickle.dumps(cell)) for cell in cells) < 2000
+    with ThreadPoolExecutor(2) as executor:
+        mmdp.study(model, range(2, 52), "wsu", test=model, executor=executor)
+    assert len(written) == 1
+    assert model.memory < written[0] < 1.1 * model.memory + 10_000
+
+
+def test_a_mapped_model_is_the_same_model(tmp_path: Path) -> None:
+    model = small(1).replace(models=list("abcd"), parameters={"x": [1.0, 2.0, 3.0, 4.0]})
+    workers.store(model, tmp_path / "model")
+    again = workers.opened(str(tmp_path / "model"))
+    assert again.fingerprint() == model.fingerprint()
+    assert (again.model_labels, again.storage) == (model.model_labels, model.storage)
+    assert not again.problem.p.flags.owndata
+    assert again.problem.p.ctypes.data % workers.ALIGNED == 0
+    with pytest.raises(mmdp.InputError, match="does not see the file"):
+        workers.opened(str(tmp_path / "elsewhere"))
+
+
+def test_processes_share_the_cores() -> None:
+    assert workers.Processes(10_000).threads == 1
+    assert workers.Processes(1).threads == default_threads()
+    told = dict(workers.spread(_threads, [(0, [])], {}, executor=ThreadPoolExecutor(1)))
+    assert told == {0: 1}
+
+
+def _threads(task: int) -> int:
+    return default_threads()
+
+
+# ---------------------------------------------------------------------- killed and run again
+SCRIPT = """
+import sys
+import mmdp
+from tests.noted import Noted, small
+
+if __name__ == "__main__":
+    out, log, jobs = sys.argv[1:]
+    table = mmdp.study(small(1), [2, 3], Noted(log, seconds=0.1), seeds=range(6), out=out,
+                       jobs=int(jobs), test=small(2))
+    table.to_csv(out + "/table.csv", index=False)
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_killed_at_a_third_and_started_again(tmp_path: Path, jobs: int) -> None:
+    script, out, log = tmp_path / "script.py", tmp_path / "out", tmp_path / "log"
+    script.write_text(SCRIPT)
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, script, out, log, str(jobs)]
+    start = partial(subprocess.Popen, command, env={**os.environ, "PYTHONPATH": paths}, cwd=ROOT)
+    running = start()
+    while len(kept := list(out.glob("cells/[!.]*.json"))) < 4:
+        assert running.poll() is None
+        time.sleep(0.02)
+    running.kill()
+    running.wait()
+    before = {file: file.read_bytes() for file in kept}
+    assert start().wait() == 0
+    assert {file: file.read_bytes() for file in kept} == before
+    finished = log.read_text().split()
+    assert 12 <= len(finished) <= 12 + jobs  # a cell may end in the moment of the kill
+    table = pd.read_csv(out / "table.csv")
+    expected = mmdp.study(small(1), [2, 3], "wsu", seeds=range(6), test=small(2))
+    columns = ["horizon", "seed", "value", "test_mean", "status"]
+    assert_frame_equal(table[columns], expected[columns])
+    assert not [x for x in (out / "cells").iterdir() if x.suffix != ".json"]
+
+
+def test_sources_leave_their_models_behind() -> None:
+    source = Source.of(small(1))
+    assert pickle.loads(pickle.dumps(source)).given is None
