@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from mmdp import notebook
 from mmdp.errors import InputError, MemoryLimitError
 from mmdp.kernels.problem import Problem
 from mmdp.support import (
@@ -59,7 +60,7 @@ from mmdp.validate import (
     read_rewards,
     read_terminal,
 )
-from mmdp.words import counted, readable_bytes
+from mmdp.words import counted, listed, readable_bytes
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -658,6 +659,20 @@ class MMDP:
     def where(self, model: int, state: int, action: int, time: int | None = None) -> str:
         """``model 3, state 'sick', action 'B'``: a place named with labels."""
         return self._labels.place(model, state, action, time)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: sizes, labels and what was given."""
+        rows = [
+            (f"{kind}s", listed(getattr(self, f"{kind}_labels"), own))
+            for kind, own in self.labelled.items()
+        ]
+        rows += [
+            ("discount", f"{self.discount:g}"),
+            ("horizon", "any" if self._horizon is None else f"{self._horizon:,}"),
+            ("initial", "given" if self._initial_given else "uniform (not given)"),
+            ("storage", f"{self._storage}, {readable_bytes(self.memory)}"),
+        ]
+        return notebook.facts(f"MMDP {self.name or ''}".strip(), rows)
 
     def __repr__(self) -> str:
         head = f"{self.name}: " if self.name else ""

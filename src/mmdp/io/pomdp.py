@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from mmdp.errors import InputError
 from mmdp.io.mixed import Mixed, check_cells, read_number, read_numbers, summing_to_one
@@ -358,6 +356,9 @@ def _members(hidden: _Hidden, first: int | None, after: Array, file: _File) -> I
     Parts of the process that lead nowhere else are put together into models: those that the
     start leads to first, then the others as long as they fit.
     """
+    from scipy.sparse import csr_array  # slow to import
+    from scipy.sparse.csgraph import connected_components
+
     moves = hidden.p.sum(axis=0)
     if first is not None:
         moves[first] = 0.0
