@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,24 @@ import numpy.typing as npt
 from mmdp import kernels
 from mmdp._version import __version__
 from mmdp.errors import InputError
+from mmdp.interrupts import Held
 from mmdp.kernels import Kernel
 from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome
 from mmdp.methods.base import Stop
 from mmdp.methods.belief import BeliefPlanner
-from mmdp.methods.table import check_gives_table, check_maximises
+from mmdp.methods.table import check_gives_table, check_maximises, check_spreads
 from mmdp.model import MMDP
 from mmdp.objective import Function, Objective, as_objective
 from mmdp.policy import MarkovPolicy, Planner
 from mmdp.simulate import simulate
 from mmdp.solution import Bound, Evaluation, Provenance, Solution, Status
-from mmdp.validate import check_extent, check_horizon, check_seed, check_time_limit
+from mmdp.validate import (
+    check_extent,
+    check_horizon,
+    check_seed,
+    check_time_limit,
+    check_whole_model,
+)
 
 Array = npt.NDArray[np.float64]
 
@@ -85,6 +93,7 @@ def solve(
         )
     chosen, maximised = _read_method(method), as_objective(objective)
     check_maximises(chosen, maximised)
+    check_spreads(chosen, maximised, model.problem)
     steps = check_horizon(model.horizon, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
@@ -94,7 +103,7 @@ def solve(
         model, steps, kernel, method=chosen.name, seed=seed, time_limit=time_limit,
         callback=callback, objective=maximised,
     )  # fmt: skip
-    _check_certify(certify, chosen)
+    _check_certify(certify, chosen, model)
     outcome = _run(chosen, context)
     solution = _finish(outcome, chosen, context)
     if certify:
@@ -195,8 +204,10 @@ def _read_method(method: str | Method) -> Method:
 
 
 def _run(method: Method, context: Context) -> Outcome:
+    held: Any = Held() if context.problem.part is not None else nullcontext(context.interrupts)
     try:
-        return method.run(context)
+        with held as context.interrupts:
+            return method.run(context)
     except (Stop, KeyboardInterrupt) as stop:
         if context.best_policy is None:
             raise
@@ -252,11 +263,13 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     )
 
 
-def _check_certify(certify: bool | float, method: Method) -> None:
+def _check_certify(certify: bool | float, method: Method, model: MMDP) -> None:
     number = isinstance(certify, (int, float, np.number))
     if not number or not (certify is False or certify > 0):
         raise InputError(f"certify must be True or a positive number of seconds, not {certify!r}")
     if certify:
+        oracle = 'use mmdp.bound(model, horizon, "oracle")'
+        check_whole_model(model.problem, "certify", [oracle])
         every = 'use mmdp.bound(model, horizon, "pairs"), which holds for every policy'
         check_gives_table(method, "certify bounds", every)
 

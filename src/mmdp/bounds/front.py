@@ -24,7 +24,7 @@ from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Pairs, Reach
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Bound, Optimum, Solution
-from mmdp.validate import check_extent, check_horizon, check_time_limit
+from mmdp.validate import check_extent, check_horizon, check_time_limit, check_whole_model
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
@@ -95,6 +95,8 @@ def bound(
         raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUNDS)}")
     check_time_limit(time_limit)
     x = model.problem
+    if method != "oracle":
+        check_whole_model(x, f"bound {method}", [Remedy("method", "oracle", do="use")])
     check_extent(x, steps, 0 if method == "oracle" else 8 * steps * x.n_states * x.n_models)
     started = time.perf_counter()
     # the closed forms and CADP's policy need no compiler, the searches often do

@@ -12,6 +12,7 @@ import re
 from typing import Any, NamedTuple
 
 from mmdp.errors import InputError, Remedy
+from mmdp.kernels import Problem
 from mmdp.methods.base import Method
 from mmdp.methods.cadp import CADP
 from mmdp.methods.exact import Exact
@@ -27,6 +28,7 @@ from mmdp.methods.wsu import WSU
 from mmdp.objective import Objective
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Solution, Status
+from mmdp.validate import check_whole_model
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -111,6 +113,17 @@ def check_gives_table(
     raise InputError(
         f"{purpose} a policy of time and state, and {method.name} {why}", [*remedies, others]
     )
+
+
+def check_spreads(method: Method, objective: Objective, problem: Problem) -> None:
+    """Refuse what cannot be done with models spread over processes, if they are."""
+    if not method.spreads:
+        others = Remedy("method", *(x for x, y in METHODS.items() if y.spreads), do="choose")
+        check_whole_model(problem, method.name, [others])
+    if objective.kind != "mean" or objective.regret:
+        check_whole_model(problem, f"objective {objective}", [Remedy("objective", "mean")])
+    if getattr(method, "polish", 0.0):
+        check_whole_model(problem, "polish", ["leave it out"])
 
 
 def check_maximises(method: Method, objective: Objective) -> None:
