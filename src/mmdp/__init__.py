@@ -44,6 +44,7 @@ from mmdp.solve import evaluate, gradient, model_weights, solve
 if TYPE_CHECKING:
     from mmdp import domains as domains
     from mmdp import ecosystem as ecosystem
+    from mmdp import hosts as hosts
     from mmdp import io as io
     from mmdp import measures as measures
     from mmdp import plots as plots
@@ -98,6 +99,7 @@ __all__ = [
     "fit",
     "from_draws",
     "gradient",
+    "hosts",
     "io",
     "load",
     "load_policy",
@@ -114,7 +116,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "domains", "ecosystem", "io", "measures", "plots", "posterior", "report", "testing",
+    "domains", "ecosystem", "hosts", "io", "measures", "plots", "posterior", "report", "testing",
 }  # fmt: skip  # loaded on first use: they import pandas etc.
 _ELSEWHERE = {
     "fit": "posterior", "from_draws": "posterior", "load": "io", "load_policy": "io",

@@ -53,7 +53,7 @@ def check_parts(problem: Problem) -> None:
     if (part.i, part.n) != (index, count):
         raise InputError(
             f"the model is {part}, and this is process {index} of {count}",
-            ["begin every process with mmdp.hosts.connect()", "load with part=mmdp.hosts.part()"],
+            ["begin every process with mmdp.hosts.connected()", "load with part=mmdp.hosts.part()"],
         )
     if jax.device_count() != count * jax.local_device_count():
         raise InputError("every process must have the same number of devices")
