@@ -28,7 +28,7 @@ from mmdp.kernels.problem import Array, Pairs
 from mmdp.objective import Function, Mean, Objective, as_objective
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Bound, Optimum, Solution, gap
-from mmdp.validate import check_extent, check_horizon, check_time_limit
+from mmdp.validate import check_extent, check_horizon, check_time_limit, check_whole_model
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
@@ -121,6 +121,8 @@ def bound(
     steps = check_horizon(model.horizon, horizon)
     check_time_limit(time_limit)
     x = model.problem
+    if method != "oracle":
+        check_whole_model(x, f"bound {method}", [Remedy("method", "oracle", do="use")])
     check_extent(x, steps, 0 if method == "oracle" else 8 * steps * x.n_states * x.n_models)
     if method == "lp":
         check_program(x, steps)
