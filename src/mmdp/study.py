@@ -29,7 +29,7 @@ import numpy as np
 
 from mmdp._version import __version__
 from mmdp.errors import InputError
-from mmdp.interrupts import Interrupts
+from mmdp.interrupts import unanswered
 from mmdp.kernels import BACKENDS
 from mmdp.methods import Method
 from mmdp.model import MMDP
@@ -177,7 +177,7 @@ class Cell:
     names: Mapping[str, Any]
     source: Source
     test: Source | None
-    horizon: int | None
+    horizon: float | None
     method: Method
     objective: Any = "mean"
     policy: Any = None
@@ -370,14 +370,11 @@ def _digest(given: Any) -> str:
 # ---------------------------------------------------------------------- one cell
 def compute(cell: Cell, *sources: Any) -> Row:
     """The figures of a cell, or its error; Ctrl-C is raised, as the best so far is no result."""
-    with Interrupts() as interrupts:
+    with unanswered():
         try:
-            row = _figures(cell, *sources)
+            return _figures(cell, *sources)
         except Exception as error:
-            row = _failed(error)
-    if interrupts.seen:
-        raise KeyboardInterrupt
-    return row
+            return _failed(error)
 
 
 def _failed(error: BaseException) -> Row:

@@ -18,6 +18,7 @@ from mmdp.io.reading import Source, must_be
 from mmdp.io.tables import to_frame
 from mmdp.io.writing import reason
 from mmdp.model import MMDP
+from mmdp.validate import check_whole_model
 
 
 def read_parquet(path: Path) -> tuple[pd.DataFrame, Any]:
@@ -87,7 +88,8 @@ def load_parquet(path: Path) -> tuple[pd.DataFrame, tuple[dict[str, Any], dict[s
     return frame, (stored["fields"], stored["sizes"])
 
 
-def save_parquet(model: MMDP, path: Path) -> None:
+def save_parquet(model: MMDP, path: Path, **more: Any) -> None:
+    check_whole_model(model.problem, "a file")
     fields = model.fields()
     del fields["allowed"]  # an action is allowed if the table has a row for it
     fields["parameters"] = {name: values.tolist() for name, values in model.parameters.items()}
@@ -95,7 +97,8 @@ def save_parquet(model: MMDP, path: Path) -> None:
     for name, value in fields.items():
         fields[name] = value.tolist() if isinstance(value, np.ndarray) else value
     sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}
-    write_parquet(to_frame(model), {"format": FORMAT, "fields": fields, "sizes": sizes}, path)
+    stored = {"format": FORMAT, "fields": fields, "sizes": sizes, **more}
+    write_parquet(to_frame(model), stored, path)
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -59,6 +59,7 @@ class Memory(PolicyKind):
     name: ClassVar[str] = "memory"
     title: ClassVar[str] = "the time, the state and a few nodes of memory"
     change: ClassVar[str] = "change of the action and moves in a single state, node and time"
+    starts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_whole(self.nodes, "nodes")
