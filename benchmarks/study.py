@@ -40,7 +40,7 @@ def grid(quick: bool) -> dict[str, Any]:
     return {
         "models": {f"river {i}": partial(draw, seed=i) for i in range(4)},
         "horizons": [5, 6, 7, 8] if quick else [100, 200, 300, 400],
-        "methods": ["wsu", mmdp.CADP(starts=2 if quick else 24)],
+        "methods": [mmdp.CADP(starts=n // 6 if quick else n) for n in (12, 24)],
         "seeds": range(3),
         "backend": "numba",
     }
