@@ -16,6 +16,7 @@ from mmdp.cli import (
     bound,
     compare,
     completion,
+    convert,
     domain,
     evaluate,
     fit,
@@ -34,7 +35,8 @@ from mmdp.words import either
 
 COMMANDS = (  # as the help lists them
     solve.solve, evaluate.evaluate, compare.compare, methods.methods, bound.bound, info.info,
-    domain.domain, fit.fit, report.report, plot.plot, paper.paper, completion.completion,
+    domain.domain, fit.fit, convert.convert, report.report, plot.plot, paper.paper,
+    completion.completion,
 )  # fmt: skip
 
 
