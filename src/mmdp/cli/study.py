@@ -39,10 +39,7 @@ FAILED = 1  # exit status if a cell failed
 )
 @click.argument("file", type=PATH, help="The study: a .toml file.")
 @options.out_folder(required=True)
-@option(
-    "--jobs", "-j", type=int, default=1, show_default=True, metavar="N",
-    help="Processes on this machine.",
-)  # fmt: skip
+@options.jobs
 @option("--dask", metavar="ADDRESS", help="Compute on the workers of this Dask scheduler.")
 @options.as_json
 def study(file: Path, out: Path, jobs: int, dask: str | None, as_json: bool) -> int:
