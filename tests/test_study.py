@@ -90,6 +90,20 @@ def test_models_bring_their_test_models_or_are_made_by_a_function() -> None:
     assert other["test_mean"] == mmdp.evaluate(mmdp.solve(train, 4), small(8)).mean
 
 
+def test_kinds_of_policy_are_an_axis(tmp_path: Path) -> None:
+    policies = ["markov", mmdp.Monotone(), mmdp.Fixed([[0, -1, -1]] * 3)]
+    for _ in range(2):
+        table = mmdp.study(small(1), 3, policies=policies, out=tmp_path)
+        for row, policy in zip(table.itertuples(), policies, strict=True):
+            assert row.value == pytest.approx(mmdp.solve(small(1), 3, policy=policy).value)
+        assert table["value"].is_monotonic_decreasing
+    assert table["policy"][0] == "markov"
+    assert table["policy"][1].startswith("Monotone(")
+    endless = mmdp.study(small(1), [3, math.inf], out=tmp_path)
+    assert endless["policy"].tolist() == ["markov", "stationary"]
+    assert endless["value"][1] == pytest.approx(mmdp.solve(small(1), math.inf).value)
+
+
 def test_names_of_the_axes() -> None:
     table = mmdp.study(small(1), {"short": 2}, {"ours": mmdp.CADP(starts=1)})
     assert table.loc[0, ["model", "horizon", "method"]].tolist() == ["model", 2, "ours"]
