@@ -373,7 +373,11 @@ def check_extent(problem: Problem, horizon: int, held: int = 0) -> None:
     """
     x = problem
     size = max(held, 4 * horizon * x.n_states)
-    check_memory(size, f"a policy over {horizon:,} decisions", [Remedy("horizon", do="shorten")])
+    check_memory(
+        size, f"a policy over {horizon:,} decisions",
+        [Remedy("horizon", do="shorten"), "spread the models over machines (docs: many hosts)"],
+        models=sum(y.nbytes for y in x if isinstance(y, np.ndarray)),
+    )  # fmt: skip
     largest = max(float(x.r.max()), float(x.r.min()), key=abs)
     last = float(np.abs(x.terminal).max())
     steps = horizon if x.discount == 1 else (1 - x.discount**horizon) / (1 - x.discount)

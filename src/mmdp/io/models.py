@@ -25,6 +25,7 @@ from mmdp.io.writing import PathLike, as_path, settle, write_whole
 from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
 from mmdp.support import Storage
+from mmdp.validate import check_whole_model
 
 SPLITS = {"train": "training", "test": "test", "true": "true"}
 POMDPS = {".pomdp": load_pomdp, ".pomdpx": load_pomdpx}
@@ -209,6 +210,7 @@ def save(model: MMDP, path: PathLike, *, split: str = "train") -> None:
         raise InputError(f"save() writes an MMDP, not {type(model).__name__}")
     if split not in ("train", "test"):
         raise InputError(f"split must be 'train' or 'test', not {split!r}")
+    check_whole_model(model.problem, "a file")
     target = Path(path)
     if target.suffix == ".csv":
         save_csv(model, target)

@@ -19,7 +19,6 @@ from mmdp.io.writing import reason
 from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
 from mmdp.support import MATERIALISE_LIMIT, Storage, Support
-from mmdp.validate import check_whole_model
 from mmdp.words import readable_bytes
 
 FORMAT = "mmdp-model-1"
@@ -34,7 +33,6 @@ def save_npz(model: MMDP, path: Path, **more: Any) -> None:
 
 def arrays_of(model: MMDP) -> dict[str, Any]:
     """Everything about a model, by the names that files use."""
-    check_whole_model(model.problem, "a file")
     fields = model.fields()
     arrays: dict[str, Any] = {"format": np.array(FORMAT), **model.problem._asdict()}
     del arrays["part"]

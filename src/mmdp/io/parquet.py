@@ -18,7 +18,6 @@ from mmdp.io.reading import Source, must_be
 from mmdp.io.tables import to_frame
 from mmdp.io.writing import reason
 from mmdp.model import MMDP
-from mmdp.validate import check_whole_model
 
 
 def read_parquet(path: Path) -> tuple[pd.DataFrame, Any]:
@@ -89,7 +88,6 @@ def load_parquet(path: Path) -> tuple[pd.DataFrame, tuple[dict[str, Any], dict[s
 
 
 def save_parquet(model: MMDP, path: Path, **more: Any) -> None:
-    check_whole_model(model.problem, "a file")
     fields = model.fields()
     del fields["allowed"]  # an action is allowed if the table has a row for it
     fields["parameters"] = {name: values.tolist() for name, values in model.parameters.items()}

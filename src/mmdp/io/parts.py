@@ -28,7 +28,7 @@ from mmdp.io.writing import PathLike, reason, write_all
 from mmdp.kernels.problem import Part, aligned
 from mmdp.model import MMDP
 from mmdp.support import check_memory
-from mmdp.validate import check_whole
+from mmdp.validate import check_whole, check_whole_model
 from mmdp.words import counted
 
 LARGE = ("p", "r", "terminal", "next_rewards")  # the arrays by model, models last
@@ -57,6 +57,7 @@ def save_parts(model: MMDP, folder: PathLike, parts: int, *, suffix: str = ".npz
     (['part-00000.npz', 'part-00001.npz'], 5)
     """
     check_whole(parts, "parts")
+    check_whole_model(model.problem, "a folder of parts")
     if suffix not in (".npz", ".parquet"):
         raise InputError(f"parts are written as .npz or .parquet, not {suffix!r}")
     target = Path(folder)
@@ -212,7 +213,8 @@ def _opened(file: Path, read_table: ReadTable) -> Iterator[Arrays]:
     if file.suffix == ".parquet":
         stored = read_parquet(file)[1] or {}
         share = {"share": stored["share"]} if "share" in stored else {}
-        yield {**arrays_of(read_table(file)), **share}
+        whole = arrays_of(read_table(file))
+        yield {name: np.asarray(value) for name, value in {**whole, **share}.items()}
         return
     must_be(file, "a zip archive (.npz, .xlsx)", "an npz file")
     try:

@@ -17,8 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.errors import MemoryLimitError, Remedy
 from mmdp.kernels import compiling
 from mmdp.kernels.problem import IntArray, Problem
+from mmdp.words import counted, readable_bytes
 
 MODELS = "models"  # the axis of devices that models are spread over
 
@@ -103,6 +105,11 @@ def _padded_to(array: Any, axis: int, size: int) -> Any:
 
 
 # ------------------------------------------------------------------ transfers
+def room_on(device: Any) -> float:
+    """Bytes that a device can hold; infinite if it does not say."""
+    return float((device.memory_stats() or {}).get("bytes_limit", np.inf))
+
+
 class Place(NamedTuple):
     """The devices that the models are spread over; None: jax's default one.
 
@@ -113,8 +120,10 @@ class Place(NamedTuple):
     longest: int | None = None
 
     @property
-    def first(self) -> Any:
-        return self.devices[0] if self.devices else jax.local_devices()[0]
+    def here(self) -> Any:
+        """A device of this process."""
+        mine = [x for x in self.devices or () if x.process_index == jax.process_index()]
+        return mine[0] if mine else jax.local_devices()[0]
 
     @property
     def mesh(self) -> jax.sharding.Mesh | None:
@@ -122,6 +131,18 @@ class Place(NamedTuple):
         if self.devices is None or len(self.devices) == 1:
             return None
         return jax.sharding.Mesh(np.array(self.devices), (MODELS,))
+
+    def check_room(self, problem: Problem, beside: int = 0) -> None:
+        """Refuse models that a device cannot hold, with ``beside`` numbers for each of them."""
+        devices = len(self.devices or [1])
+        models, (steps, entries, _) = -(-problem.n_models // devices), problem.p.shape
+        size, room = 8 * models * (steps * entries + beside), room_on(self.here)
+        if size > room:
+            raise MemoryLimitError(
+                f"{counted(models, 'model')} would take {readable_bytes(size)} on a device, which "
+                f"has {readable_bytes(int(room))}",
+                [Remedy("backend", "numba", do="use"), "spread the models over more devices"],
+            )
 
     def put(self, array: Any, models: int | None = None) -> Any:
         """Copy to the device; over several, the axis ``models`` is padded with zeros and spread.

@@ -118,11 +118,13 @@ class JaxKernel(NumbaKernel):
             found: Array = place.fetch(b, problem.p.shape[2])
         return found
 
-    def _place(self, problem: Problem) -> Place:
+    def _place(self, problem: Problem, beside: int = 0) -> Place:
         """Where the models are: of a part, on the devices of all processes."""
-        if problem.part is None:
-            return self.place
-        return Place(tuple(jax.devices()), problem.part.longest)
+        place = self.place
+        if problem.part is not None:
+            place = Place(tuple(jax.devices()), problem.part.longest)
+        place.check_room(problem, beside)
+        return place
 
     def _tuned(self, place: Place) -> Tuning:
         return self.tuning._replace(mesh=place.mesh)
@@ -177,7 +179,8 @@ class JaxKernel(NumbaKernel):
     ) -> list[Ascent]:
         """All starts with p in ``store``, in groups that run together."""
         ends: dict[int, Ascent] = {}
-        place = self._place(problem)
+        per_model = job.horizon * problem.n_states * (1 + job.two_way * problem.n_actions)
+        place = self._place(problem, beside=per_model)  # b, and q if it is kept
         tuning = self._tuned(place)
         for group in self._groups(problem, starts, job):
             tables, wide = list(group.values()), len(group) > 1

@@ -34,9 +34,9 @@ class Tuning(NamedTuple):
     @staticmethod
     def suited(place: Place) -> Tuning:
         """For these devices. A CPU gains nothing from starts that run together."""
-        cuda = "cuda" in str(place.first).lower()
+        cuda = "cuda" in str(place.here).lower()
         rows = cuda and gpu.available()
-        return Tuning(2 if cuda else 1, rows, place.first.platform != "cpu")
+        return Tuning(2 if cuda else 1, rows, place.here.platform != "cpu")
 
 
 def at(array: Traced, t: Traced) -> Traced:
