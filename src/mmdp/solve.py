@@ -127,7 +127,7 @@ def solve(
         raise InputError(
             f"solve() needs an MMDP, not {type(model).__name__}; use mmdp.load(path) for files"
         )
-    chosen, maximised = _read_method(method), as_objective(objective)
+    chosen, maximised = read_method(method), as_objective(objective)
     check_maximises(chosen, maximised)
     kind = _read_kind(policy, horizon, chosen)
     check_spreads(chosen, maximised, kind, model.problem)
@@ -234,7 +234,7 @@ def _kernel(backend: str | Kernel, model: MMDP, policy: MarkovPolicy) -> Kernel:
     return kernels.get(backend, model.problem, policy.horizon, passes=2)
 
 
-def _read_method(method: str | Method) -> Method:
+def read_method(method: str | Method) -> Method:
     if isinstance(method, str):
         if method not in METHODS:
             raise InputError(f"no method is called {method!r}; choose one of {', '.join(METHODS)}")
