@@ -377,8 +377,9 @@ def _certified(
     try:
         # the bounds on Markov policies do not hold for those that remember
         remembers = isinstance(solution.policy, MemoryPolicy)
+        every = "pairs" if solution.objective.concave else "oracle"
         found = bound(
-            model, solution.provenance.horizon, "pairs" if remembers else "best",
+            model, solution.provenance.horizon, every if remembers else "best",
             time_limit=limit, incumbent=solution.value if remembers else solution,
             backend=backend, objective=solution.objective,
             callback=None if callback is None else _proving(solution, callback),
