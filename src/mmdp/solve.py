@@ -20,7 +20,13 @@ from mmdp.kernels.controller import Controller
 from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome, Rollout
 from mmdp.methods.base import Progress, Stop
 from mmdp.methods.belief import BeliefPlanner
-from mmdp.methods.table import check_finds, check_gives_table, check_maximises, markov_policy
+from mmdp.methods.table import (
+    check_finds,
+    check_gives_table,
+    check_maximises,
+    check_plans_for,
+    markov_policy,
+)
 from mmdp.model import MMDP
 from mmdp.objective import Function, Mean, Objective, as_objective
 from mmdp.policy import (
@@ -115,6 +121,7 @@ def solve(
         )
     chosen, maximised = _read_method(method), as_objective(objective)
     check_maximises(chosen, maximised)
+    check_plans_for(chosen, maximised, model)
     kind = _read_kind(policy, horizon, chosen)
     steps = kind.steps(model, horizon)
     check_time_limit(time_limit)
@@ -344,7 +351,8 @@ def _certified(
         # the bounds on Markov policies do not hold for those that remember
         remembers = isinstance(solution.policy, MemoryPolicy)
         found = bound(
-            model, solution.provenance.horizon, "pairs" if remembers else "best",
+            model, solution.provenance.horizon,
+            "pairs" if remembers and not model.drifts else "best",
             time_limit=limit, incumbent=solution.value if remembers else solution,
             backend=backend, objective=solution.objective,
             callback=None if callback is None else _proving(solution, callback),

@@ -27,6 +27,8 @@ _WORDS = ("name", "citation")
 def save_npz(model: MMDP, path: Path) -> None:
     fields = model.fields()
     arrays: dict[str, Any] = {"format": np.array(FORMAT), **model.problem._asdict()}
+    if not model.drifts:
+        del arrays["drift"]
     arrays["allowed"], arrays["initial_given"] = model.allowed, model.initial_given
     arrays["allow_missing"] = fields["allow_missing"]
     arrays["horizon"] = -1 if model.horizon is None else model.horizon
@@ -94,7 +96,8 @@ def _from_arrays(arrays: dict[str, Any]) -> MMDP:
         arrays["r"],
         arrays.get("next_rewards"),
     )
-    numbers = (p, r, per_next, arrays["initial"], arrays["weights"], arrays["terminal"])
+    drift = arrays.get("drift")
+    numbers = (p, r, per_next, drift, *(arrays[x] for x in ("initial", "weights", "terminal")))
     floats = all(x.dtype == np.float64 for x in numbers if x is not None)
     whole = all(arrays[name].dtype.kind == "i" for name in ("indptr", "indices", "horizon"))
     if not (floats and whole and allowed.dtype == bool):
@@ -110,7 +113,7 @@ def _from_arrays(arrays: dict[str, Any]) -> MMDP:
         support, np.ascontiguousarray(r), next_rewards=per_next,
         initial=arrays["initial"] if bool(arrays["initial_given"]) else None,
         weights=arrays["weights"], discount=float(arrays["discount"]),
-        terminal=arrays["terminal"].T, allowed=allowed,
+        terminal=arrays["terminal"].T, allowed=allowed, model_transitions=drift,
         allow_missing=bool(arrays["allow_missing"]),
         parameters={
             str(arrays[f"parameter_{i}_name"]): arrays[f"parameter_{i}"] for i in range(count)

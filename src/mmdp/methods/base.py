@@ -188,7 +188,7 @@ class Context:
 
     def wsu(self) -> tuple[Table, Array]:
         """WSU's policy and its returns (M,)."""
-        return self.weighted(self.problem.prior_weights())
+        return self.weighted(self.problem.prior_weights(self.horizon))
 
 
 class Method:
@@ -204,6 +204,7 @@ class Method:
     proves: ClassVar[Status | None] = None  # the most that it can prove about its policy
     objectives: ClassVar[tuple[str, ...]] = ("mean",)  # what it can maximise over the models
     policies: ClassVar[tuple[str, ...]] = ("markov",)  # kinds of policy it can find; first: default
+    drifts: ClassVar[bool] = False  # whether it can plan for models that change
     least_passes: ClassVar[float] = PASSES  # over the problem; infinite: too many for plain numpy
 
     def run(self, context: Context) -> Outcome:

@@ -43,6 +43,7 @@ class _Ascent(Method):
     tol: float = 1e-6
     round: bool = True
 
+    drifts: ClassVar[bool] = True
     least_passes: ClassVar[float] = 600  # about three for each step of its line search
 
     def __post_init__(self) -> None:
