@@ -41,8 +41,8 @@ from mmdp.kernels.jax.rows import Narrow
 
 DENSE, TINY_DENSE = Sizes(), Sizes(states=7, actions=3, horizon=5, models=16, copy_mb=8)
 BANDED = Shape(models=1000, states=5000, actions=10, successors=40, horizon=50)
-TINY_BANDED = Shape(models=40, states=50, actions=3, successors=6, horizon=5)
-MODELS_PER_PART = 20
+TINY_BANDED = Shape(models=100, states=50, actions=3, successors=6, horizon=5)
+MODELS_PER_PART = 50
 
 
 def tell(**figures: Any) -> None:

@@ -81,7 +81,7 @@ def test_every_example_is_shown_and_short() -> None:
 
 
 def test_examples_take_their_folder_as_argument() -> None:
-    for name in ("hiv", "inventory", "cost_effectiveness"):
+    for name in ("hiv", "inventory", "cost_effectiveness", "rl"):
         tree = ast.parse((ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8"))
         assert f"python examples/{name}.py OUT" in (ast.get_docstring(tree) or "")
 

@@ -374,3 +374,74 @@ def test_what_is_proven_holds() -> None:
     assert by_tree(x, 3) - EXACT <= solution.bound <= mmdp.bound(x, 3, "oracle").value
     with pytest.raises(mmdp.InputError, match="only the mean can be bounded"):
         mmdp.bound(x, 3, objective="worst")
+
+
+def test_models_that_change_are_not_divided(tmp_path: Path) -> None:
+    x = drawn(14, M=4)
+    with pytest.raises(mmdp.InputError, match="cannot be divided into parts; save them as one"):
+        mmdp.io.save_parts(x, tmp_path / "parts", 2)
+    mmdp.save(x, tmp_path / "x.npz")
+    with pytest.raises(mmdp.InputError, match="cannot be divided into parts"):
+        mmdp.load(tmp_path / "x.npz", part=(0, 2))
+
+
+# ---------------------------------------------------------------------- around it
+def test_what_a_parameter_of_the_first_model_is_worth() -> None:
+    x = drawn(3, M=3).replace(parameters={"kind": [0, 0, 1]})
+    tables = every_policy(x, 2)
+    returns = np.array([mmdp.evaluate(mmdp.MarkovPolicy(t), x).returns for t in tables])
+    weighed = returns * x.weights
+    known = weighed[:, :2].sum(axis=1).max() + weighed[:, 2].max()
+    found = mmdp.measures.evppi(x, 2, "kind")
+    assert found == pytest.approx(known - weighed.sum(axis=1).max(), abs=1e-9)
+
+
+def test_the_table_agrees_with_models_that_know_themselves() -> None:
+    x = drawn(5, M=3)
+    solution = mmdp.solve(x, 3)
+    agree = mmdp.measures.policy_table(solution, x)["agree"].to_numpy().reshape(3, 2)
+    own = mmdp.solve(x, 3, "oracle").policies  # (T, M, S)
+    expected = np.einsum("m,tms->ts", x.weights, own == solution.policy.actions[:, None])
+    np.testing.assert_allclose(agree, expected, atol=EXACT)
+
+
+@pytest.mark.slow
+def test_a_report_leaves_out_what_needs_models_apart(tmp_path: Path) -> None:
+    from mmdp import report
+
+    x = drawn(3, M=3).replace(parameters={"kind": [0.0, 1.0, 2.0], "size": [1.0, 1.0, 2.0]})
+    page = report.write(x, tmp_path / "page.html", horizon=3).read_text(encoding="utf-8")
+    assert f"{mmdp.solve(x, 3).value:.4f}"[:5] in page
+
+
+def test_environments_move_the_model() -> None:
+    pytest.importorskip("gymnasium")
+    x, T = drawn(15, M=3), 4
+    policy = mmdp.MarkovPolicy.random(x, T, seed=0)
+    exact = mmdp.evaluate(policy, x).returns
+    envs = mmdp.ecosystem.to_gymnasium_vector(x, horizon=T, seed=1)
+    states, info = envs.reset()
+    earned: list[list[float]] = [[] for _ in range(3)]
+    totals = np.zeros(3)
+    for _ in range(1000 * (T + 1)):
+        times = np.minimum(info["time"], T - 1)
+        if (info["time"] == 0).all():
+            assert info["model"].tolist() == [0, 1, 2]
+        factor = x.discount ** info["time"].astype(float)
+        states, rewards, _, ended, info = envs.step(policy.actions[times, states])
+        totals += np.where(info["time"] > 0, factor * rewards, 0.0)
+        for m in np.flatnonzero(ended):
+            earned[m].append(totals[m])
+            totals[m] = 0.0
+    for m in range(3):
+        error = np.std(earned[m]) / np.sqrt(len(earned[m]))
+        assert abs(np.mean(earned[m]) - exact[m]) < 3.5 * error
+    one = mmdp.ecosystem.to_gymnasium(x, 1, horizon=T, seed=3)
+    returns = []
+    for _ in range(600):
+        (state, _), total = one.reset(), 0.0
+        for t in range(T):
+            state, reward, *_ = one.step(policy.actions[t, state])
+            total += x.discount**t * reward
+        returns.append(total)
+    assert abs(np.mean(returns) - exact[1]) < 3.5 * np.std(returns) / np.sqrt(len(returns))

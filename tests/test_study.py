@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -232,20 +231,16 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
     assert_frame_equal(steady(whole), steady(mmdp.study(small(1), range(2, 7), "wsu")))
 
 
-def test_the_best_so_far_of_an_interrupted_cell_is_no_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = Cell.ask
-
-    def ask(cell: Cell, model: mmdp.MMDP) -> mmdp.Solution:
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        return plain(cell, model)
-
-    monkeypatch.setattr(Cell, "ask", ask)
+def test_the_best_so_far_of_an_interrupted_cell_is_no_result(tmp_path: Path) -> None:
+    """solve() by itself answers the same Ctrl-C with the best so far."""
+    alone = mmdp.solve(small(1), 2, Noted(harm="interrupt"))
+    assert alone.status is mmdp.Status.INTERRUPTED
+    methods = ["wsu", Noted(harm="interrupt"), "cadp"]
+    cut = mmdp.study(small(1), 2, methods, out=tmp_path)
+    assert cut["status"].tolist() == ["COMPLETED", "INTERRUPTED", "INTERRUPTED"]
+    assert len(list((tmp_path / "cells").iterdir())) == 1
     with pytest.raises(KeyboardInterrupt):
-        mmdp.study(small(1), 2, "wsu", out=tmp_path)
-    assert list((tmp_path / "cells").iterdir()) == []
+        mmdp.study(small(1), 2, Noted(harm="interrupt"), out=tmp_path)
 
 
 # ---------------------------------------------------------------------- processes

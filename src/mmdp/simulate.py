@@ -25,7 +25,7 @@ from mmdp.model import MMDP
 from mmdp.policy import ExactPolicy, MarkovPolicy, MemoryPolicy, Planner
 from mmdp.solution import Evaluation
 from mmdp.support import check_memory
-from mmdp.validate import check_seed, check_whole
+from mmdp.validate import check_seed, check_whole, check_whole_model
 
 Array = npt.NDArray[np.float64]
 
@@ -64,6 +64,7 @@ def simulate(
     >>> abs(report.mean - 2.0) < 4 * report.stderr
     True
     """
+    check_whole_model(model.problem, "a simulation")
     if isinstance(policy, Planner) and not isinstance(policy, (BeliefPlanner, MemoryPolicy)):
         return _simulate_plainly(policy, model, episodes, seed)
     made, horizon = _tables_of(policy, model)

@@ -29,7 +29,7 @@ import numpy as np
 
 from mmdp._version import __version__
 from mmdp.errors import InputError
-from mmdp.interrupts import Interrupts
+from mmdp.interrupts import unanswered
 from mmdp.kernels import BACKENDS
 from mmdp.methods import Method
 from mmdp.model import MMDP
@@ -163,7 +163,7 @@ class Source:
         """
         if not (callable(given) or isinstance(given, MMDP)):
             given = _pair(given)
-        return cls(given, _digest(facts(given)))
+        return cls(given, digest(facts(given)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +177,7 @@ class Cell:
     names: Mapping[str, Any]
     source: Source
     test: Source | None
-    horizon: int | None
+    horizon: float | None
     method: Method
     objective: Any = "mean"
     policy: Any = None
@@ -192,11 +192,12 @@ class Cell:
         """All that the figures depend on, in JSON's types."""
         plain = {x.name: facts(getattr(self, x.name)) for x in dataclasses.fields(self)[3:]}
         test = None if self.test is None else self.test.key
-        return {"format": FORMAT, "models": self.source.key, "test": test, **plain}
+        known = {"format": FORMAT, "cell": type(self).__name__, "models": self.source.key}
+        return {**known, "test": test, **plain}
 
     @functools.cached_property
     def key(self) -> str:
-        return _digest(self.question)
+        return digest(self.question)
 
     @property
     def file(self) -> str:
@@ -207,6 +208,25 @@ class Cell:
     @property
     def sources(self) -> list[Source]:
         return [self.source, *([] if self.test is None else [self.test])]
+
+    def figures(self, given: Any, given_test: Any = None) -> Row:
+        """The figures of its row, from what ``sources`` give."""
+        train, test = made(self.source.key, given)
+        if self.test is not None:
+            test = made(self.test.key, given_test)[0]
+        solution = self.ask(train)
+        row: Row = {
+            **_over_models(solution.evaluation, self.objective), "value": solution.value,
+            "bound": solution.bound, "gap": solution.gap, "status": solution.status.name,
+            "iterations": solution.iterations, "seconds": solution.seconds,
+            "horizon": solution.provenance.horizon, "version": __version__,
+        }  # fmt: skip
+        if test is not None:
+            started = time.perf_counter()
+            found = _over_models(self.tested(solution, test), self.objective)
+            found["seconds"] = time.perf_counter() - started
+            row |= {f"test_{name}": x for name, x in found.items()}
+        return row
 
     def ask(self, model: MMDP) -> Solution:
         chosen = {"objective": self.objective, "policy": self.policy}
@@ -330,8 +350,8 @@ def facts(given: Any) -> Any:
     if isinstance(given, MMDP):
         return ["MMDP", given.fingerprint()]
     if isinstance(given, np.ndarray):
-        digest = hashlib.sha256(np.ascontiguousarray(given).tobytes()).hexdigest()
-        return ["array", str(given.dtype), list(given.shape), digest]
+        content = hashlib.sha256(np.ascontiguousarray(given).tobytes()).hexdigest()
+        return ["array", str(given.dtype), list(given.shape), content]
     if isinstance(given, Mapping):
         return [[facts(key), facts(value)] for key, value in given.items()]
     if isinstance(given, (list, tuple, set, frozenset, range)):
@@ -358,26 +378,23 @@ def _function(given: Any) -> Any:
     if given.__module__.partition(".")[0] == "mmdp":
         return name
     try:
-        return [name, _digest(inspect.getsource(given))]
+        return [name, digest(inspect.getsource(given))]
     except (OSError, TypeError):  # typed in at a prompt, or not written in Python
         return name
 
 
-def _digest(given: Any) -> str:
+def digest(given: Any) -> str:
     return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
 
 
 # ---------------------------------------------------------------------- one cell
 def compute(cell: Cell, *sources: Any) -> Row:
     """The figures of a cell, or its error; Ctrl-C is raised, as the best so far is no result."""
-    with Interrupts() as interrupts:
+    with unanswered():
         try:
-            row = _figures(cell, *sources)
+            return cell.figures(*sources)
         except Exception as error:
-            row = _failed(error)
-    if interrupts.seen:
-        raise KeyboardInterrupt
-    return row
+            return _failed(error)
 
 
 def _failed(error: BaseException) -> Row:
@@ -385,29 +402,9 @@ def _failed(error: BaseException) -> Row:
     return {"status": FAILED, "error": shortened(told, 300)}
 
 
-def _figures(cell: Cell, given: Any, given_test: Any = None) -> Row:
-    train, test = _made(cell.source.key, given)
-    if cell.test is not None:
-        test = _made(cell.test.key, given_test)[0]
-    solution = cell.ask(train)
-    row: Row = {
-        **_over_models(solution.evaluation, cell), "value": solution.value,
-        "bound": solution.bound, "gap": solution.gap, "status": solution.status.name,
-        "iterations": solution.iterations, "seconds": solution.seconds,
-        "horizon": solution.provenance.horizon, "version": __version__,
-    }  # fmt: skip
-    if test is not None:
-        started = time.perf_counter()
-        found = cell.tested(solution, test)
-        seconds = time.perf_counter() - started
-        tested = _over_models(found, cell) | {"seconds": seconds}
-        row |= {f"test_{name}": x for name, x in tested.items()}
-    return row
-
-
-def _over_models(found: Evaluation, cell: Cell) -> Row:
+def _over_models(found: Evaluation, objective: Any) -> Row:
     return {
-        "value": found.value(cell.objective), "mean": found.mean, "sd": found.sd,
+        "value": found.value(objective), "mean": found.mean, "sd": found.sd,
         "stderr": found.stderr, "worst": found.worst,
         "episode_sd": found.details.get("episode_sd"),
     }  # fmt: skip
@@ -417,7 +414,7 @@ _kept: OrderedDict[str, tuple[MMDP, MMDP | None]] = OrderedDict()
 _making = Lock()
 
 
-def _made(key: str, given: Any) -> tuple[MMDP, MMDP | None]:
+def made(key: str, given: Any) -> tuple[MMDP, MMDP | None]:
     """The models; what a function made is kept, as other cells need it too."""
     if not callable(given):
         return _pair(given)

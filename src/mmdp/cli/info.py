@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmdp.cli import options
 from mmdp.cli.console import note_assumptions, show_facts, show_json, warnings
 from mmdp.cli.options import Loading, command, takes
-from mmdp.words import counted
+from mmdp.words import counted, listed
 
 if TYPE_CHECKING:
     from mmdp import MMDP
-
-MOST_LABELS = 8
 
 
 @command("mmdp info data/riverswim", "mmdp info models.npz --json")
@@ -69,9 +66,9 @@ def _facts(model: MMDP) -> list[tuple[str, str]]:
     kind = "per next state" if facts["next_rewards"] else "per state and action"
     labelled = model.labelled
     rows = [
-        ("models", _listed(model.model_labels, labelled["model"])),
-        ("states", _listed(model.state_labels, labelled["state"])),
-        ("actions", _listed(model.action_labels, labelled["action"])),
+        ("models", listed(model.model_labels, labelled["model"])),
+        ("states", listed(model.state_labels, labelled["state"])),
+        ("actions", listed(model.action_labels, labelled["action"])),
         ("horizon", f"{model.horizon} (time-varying)" if model.horizon else "any"),
         ("discount", f"{model.discount:g}"),
         ("initial", f"given, {counted(facts['initial_states'], 'state')} possible"
@@ -91,16 +88,3 @@ def _facts(model: MMDP) -> list[tuple[str, str]]:
     if model.citation:
         rows.append(("source", model.citation))
     return rows
-
-
-def _listed(labels: Sequence[str], own: bool) -> str:
-    """The count, and the first labels if the model has labels of its own.
-
-    >>> _listed(["well", "ill"], own=True), _listed(["0", "1"], own=True)
-    ('2: well, ill', '2')
-    """
-    count = len(labels)
-    if not own or all(label == str(i) for i, label in enumerate(labels)):
-        return f"{count:,}"
-    names = [repr(x) if "," in x else x for x in labels[:MOST_LABELS]]
-    return f"{count:,}: {', '.join(names + ['...'] * (count > MOST_LABELS))}"

@@ -21,8 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from mmdp.errors import InputError
 from mmdp.io.mixed import (
@@ -392,6 +390,9 @@ def _members(
     start leads to first, then the others as long as they fit. If the model changes, a sentence
     says where that shows.
     """
+    from scipy.sparse import csr_array  # slow to import
+    from scipy.sparse.csgraph import connected_components
+
     moves = hidden.p.sum(axis=0)
     if first is not None:
         moves[first] = 0.0

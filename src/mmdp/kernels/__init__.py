@@ -6,7 +6,7 @@ import importlib.util
 import os
 import sys
 
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.kernels.problem import Backward, Kernel, Problem
 
 __all__ = ["BACKENDS", "Backward", "Kernel", "Problem", "get"]
@@ -49,7 +49,11 @@ def get(
     if not isinstance(backend, str):
         if not callable(getattr(backend, "backward", None)):
             raise InputError(f"backend must be a name or a kernel, not {backend!r}")
+        _check_part(backend.name, problem)
         return get("numpy") if drifts else backend
+    if problem is not None and problem.part is not None:
+        backend = "jax" if backend == "auto" else backend
+        _check_part(backend, problem)
     if drifts and backend in ("auto", *BACKENDS):
         backend = "numpy"
     if backend == "auto":
@@ -76,6 +80,20 @@ def get(
 
         return JaxKernel()
     raise InputError(f"no backend is called {backend!r}; choose one of auto, {', '.join(BACKENDS)}")
+
+
+def _check_part(backend: str, problem: Problem | None) -> None:
+    """Refuse a part of the models unless these processes hold all of them."""
+    if problem is None or problem.part is None:
+        return
+    if backend != "jax":
+        raise InputError(
+            f"the model is {problem.part}, which backend {backend!r} cannot join with the others",
+            [Remedy("backend", "jax", do="use")],
+        )
+    from mmdp.kernels.exchange import check_parts
+
+    check_parts(problem)
 
 
 def _numba_is_off() -> bool:

@@ -85,8 +85,10 @@ class CADP(Method):
     name: ClassVar[str] = "cadp"
     title: ClassVar[str] = "coordinate ascent and dynamic programming"
     drifts: ClassVar[bool] = True
+    spreads: ClassVar[bool] = True
     proves: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
     objectives: ClassVar[tuple[str, ...]] = EVERY
+    resumes: ClassVar[bool] = True
     policies: ClassVar[tuple[str, ...]] = ("markov", *ASCENTS)
 
     def __post_init__(self) -> None:

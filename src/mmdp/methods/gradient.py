@@ -44,6 +44,8 @@ class _Ascent(Method):
     round: bool = True
 
     drifts: ClassVar[bool] = True
+    resumes: ClassVar[bool] = True
+    spreads: ClassVar[bool] = True
     least_passes: ClassVar[float] = 600  # about three for each step of its line search
 
     def __post_init__(self) -> None:

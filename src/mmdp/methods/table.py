@@ -12,6 +12,7 @@ import re
 from typing import Any, NamedTuple
 
 from mmdp.errors import InputError, Remedy
+from mmdp.kernels import Problem
 from mmdp.methods.base import Method
 from mmdp.methods.cadp import CADP
 from mmdp.methods.exact import Exact
@@ -28,6 +29,7 @@ from mmdp.model import MMDP
 from mmdp.objective import Mean, Objective
 from mmdp.policy import MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
 from mmdp.solution import Solution, Status
+from mmdp.validate import check_whole_model
 from mmdp.words import counted
 
 METHODS: dict[str, type[Method]] = {
@@ -126,6 +128,19 @@ def maximises(method: Method | type[Method], objective: Objective) -> bool:
     """Whether the method can maximise the objective."""
     kinds = {objective.kind, *(["regret"] if objective.regret else [])}
     return kinds <= {*method.objectives}
+
+
+def check_spreads(method: Method, objective: Objective, kind: PolicyKind, problem: Problem) -> None:
+    """Refuse what cannot be done with models spread over processes, if they are."""
+    if not method.spreads:
+        others = Remedy("method", *(x for x, y in METHODS.items() if y.spreads), do="choose")
+        check_whole_model(problem, method.name, [others])
+    if objective.kind != "mean" or objective.regret:
+        check_whole_model(problem, f"objective {objective}", [Remedy("objective", "mean")])
+    if kind.name != "markov":
+        check_whole_model(problem, f"a {kind.name} policy", [Remedy("policy", "markov")])
+    if getattr(method, "polish", 0.0):
+        check_whole_model(problem, "polish", ["leave it out"])
 
 
 def check_maximises(method: Method | type[Method], objective: Objective) -> None:
