@@ -627,7 +627,7 @@ class MMDP:
 
         >>> import mmdp
         >>> mmdp.MMDP([[[[1.0]]]] * 5, [[2.0]]).take_part(0, 2)
-        MMDP(5 models, 1 state, 1 action, discount 1; part 0 of 2; dense, 125 B)
+        MMDP(5 models, 1 state, 1 action, discount 1; part 0 of 2; dense, 117 B)
         """
         part, x = Part.read((index, count), self.n_models), self._problem
         if part is None:

@@ -128,7 +128,7 @@ def solve(
         raise InputError(
             f"solve() needs an MMDP, not {type(model).__name__}; use mmdp.load(path) for files"
         )
-    chosen, maximised = _read_method(method), as_objective(objective)
+    chosen, maximised = read_method(method), as_objective(objective)
     check_maximises(chosen, maximised)
     check_plans_for(chosen, maximised, model)
     kind = _read_kind(policy, horizon, chosen)
@@ -236,7 +236,7 @@ def _kernel(backend: str | Kernel, model: MMDP, policy: MarkovPolicy) -> Kernel:
     return kernels.get(backend, model.problem, policy.horizon, passes=2)
 
 
-def _read_method(method: str | Method) -> Method:
+def read_method(method: str | Method) -> Method:
     if isinstance(method, str):
         if method not in METHODS:
             raise InputError(f"no method is called {method!r}; choose one of {', '.join(METHODS)}")
@@ -379,9 +379,10 @@ def _certified(
     try:
         # the bounds on Markov policies do not hold for those that remember
         remembers = isinstance(solution.policy, MemoryPolicy)
+        every = "pairs" if solution.objective.concave else "oracle"
         found = bound(
             model, solution.provenance.horizon,
-            "pairs" if remembers and not model.drifts else "best",
+            every if remembers and not model.drifts else "best",
             time_limit=limit, incumbent=solution.value if remembers else solution,
             backend=backend, objective=solution.objective,
             callback=None if callback is None else _proving(solution, callback),

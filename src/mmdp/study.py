@@ -35,7 +35,7 @@ from mmdp.methods import Method
 from mmdp.model import MMDP
 from mmdp.objective import as_objective
 from mmdp.solution import Evaluation, Solution
-from mmdp.solve import _read_method, evaluate, solve
+from mmdp.solve import evaluate, read_method, solve
 from mmdp.validate import check_seed, check_time_limit, check_whole
 from mmdp.words import shortened
 
@@ -221,6 +221,8 @@ class Cell:
             "iterations": solution.iterations, "seconds": solution.seconds,
             "horizon": solution.provenance.horizon, "version": __version__,
         }  # fmt: skip
+        if self.policy is None and solution.policy is not None:
+            row["policy"] = solution.provenance.policy.name
         if test is not None:
             started = time.perf_counter()
             found = _over_models(self.tested(solution, test), self.objective)
@@ -259,7 +261,7 @@ def cells_of(
     tested = {id(x): Source.of(x) for x in tests.values() if x is not None}
     axes = (
         _axis("horizons", horizons, str),
-        {told: _read_method(x) for told, x in _axis("methods", methods, _told).items()},
+        {told: read_method(x) for told, x in _axis("methods", methods, _told).items()},
         _axis("objectives", objectives, lambda x: str(as_objective(x))),
         _axis("policies", policies, _kind_name),
         _axis("seeds", seeds, str),
@@ -315,7 +317,7 @@ def _told(method: Any) -> str:
     >>> _told("wsu"), _told(mmdp.CADP(starts=4, sweeps="paper"))
     ('wsu', 'cadp(starts=4, sweeps=paper)')
     """
-    chosen = _read_method(method)
+    chosen = read_method(method)
     if not dataclasses.is_dataclass(chosen):
         return chosen.name
     given = [

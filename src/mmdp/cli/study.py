@@ -194,6 +194,7 @@ def _fitting(function: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
 # ---------------------------------------------------------------- what is printed
 def _show(table: pd.DataFrame, out: Path) -> None:
     keys = {"value": "value", "test_mean": "test mean", "bound": "at most"}
+    count, table = len(table), table[table["status"] != "INTERRUPTED"]
     if len(table) <= MOST_ROWS:
         axes = [x for x in ("model", "horizon", "method", "objective", "policy", "seed")
                 if x in ("model", "horizon", "method") or table[x].nunique() > 1]  # fmt: skip
@@ -204,7 +205,7 @@ def _show(table: pd.DataFrame, out: Path) -> None:
         columns["seconds"] = ["" if math.isnan(x) else clock(x) for x in table["seconds"]]
         columns["status"] = table["status"].str.lower().str.replace("_", " ").tolist()
         show_table(list(columns), list(zip(*columns.values(), strict=True)), left=len(axes))
-    print(f"{counted(len(table), 'cell')}, table written to {out / 'study.csv'}")
+    print(f"{counted(count, 'cell')}, table written to {out / 'study.csv'}")
 
 
 def _status(table: pd.DataFrame) -> int:
