@@ -84,6 +84,7 @@ class CADP(Method):
 
     name: ClassVar[str] = "cadp"
     title: ClassVar[str] = "coordinate ascent and dynamic programming"
+    drifts: ClassVar[bool] = True
     spreads: ClassVar[bool] = True
     proves: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
     objectives: ClassVar[tuple[str, ...]] = EVERY

@@ -43,6 +43,7 @@ class _Ascent(Method):
     tol: float = 1e-6
     round: bool = True
 
+    drifts: ClassVar[bool] = True
     resumes: ClassVar[bool] = True
     spreads: ClassVar[bool] = True
     least_passes: ClassVar[float] = 600  # about three for each step of its line search

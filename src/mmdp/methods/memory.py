@@ -183,7 +183,9 @@ def sampled_posterior(
             break
         k = entries.start + rng.choice(len(p), p=p / p.sum())
         posterior = posterior * at(x.p, t)[k]
-        posterior = posterior / posterior.sum()
+        posterior = x.moved(posterior / posterior.sum())
+        if x.drift is not None:
+            m = rng.choice(x.n_models, p=x.drift[m] / x.drift[m].sum())
         n = 0 if controller is None else controller.moves[t, s, n, x.indices[k]]
         s = x.indices[k]
     return posterior
