@@ -76,7 +76,9 @@ def lowest(returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
 OBJECTIVES = ("cvar:0.4", "var:0.4", "evar:0.3", "worst", "mean-cvar:0.4:0.5", "regret:worst")
 
 
-@pytest.mark.parametrize("objective", [*OBJECTIVES, "entropic:0.5", lowest], ids=lambda x: getattr(x, "__name__", x))
+@pytest.mark.parametrize(
+    "objective", [*OBJECTIVES, "entropic:0.5", lowest], ids=lambda x: getattr(x, "__name__", x)
+)
 def test_memory_never_harms_an_objective(objective: str) -> None:
     goal = as_objective(objective)
     for seed in range(4):
