@@ -412,6 +412,7 @@ def test_a_report_leaves_out_what_needs_models_apart(tmp_path: Path) -> None:
     x = drawn(3, M=3).replace(parameters={"kind": [0.0, 1.0, 2.0], "size": [1.0, 1.0, 2.0]})
     page = report.write(x, tmp_path / "page.html", horizon=3).read_text(encoding="utf-8")
     assert f"{mmdp.solve(x, 3).value:.4f}"[:5] in page
+    assert "The models change. Figures by model are by the model at the start" in page
 
 
 def test_environments_move_the_model() -> None:

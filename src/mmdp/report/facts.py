@@ -525,7 +525,7 @@ class Facts:
         """From the best on average to the safest policy; None if not computed."""
         wanted = self._frontier
         if wanted is None:
-            wanted = self.work <= QUICK_FRONTIER
+            wanted = self.work <= QUICK_FRONTIER and not self.model.drifts
         if not wanted or self.model.n_models == 1:
             return None
         self._say("safer policies")
