@@ -8,7 +8,7 @@ import pytest
 import mmdp
 from mmdp.objective import as_objective
 from mmdp.testing import all_policies, best_with_memory, random_model, returns_of
-from tests.policy.test_memory import by_histories
+from tests.instances import by_histories
 
 
 def test_the_trace_never_falls_and_ends_in_the_value() -> None:
