@@ -118,9 +118,13 @@ def travel(quick: bool, client: Any) -> None:
     print(f"a model of {model.memory / 1e6:.0f} MB, 50 cells, {WORKERS} workers:")
     cells = cells_of(model, 2, "wsu", seeds=range(50), backend="numba")
     report("files, 2 processes", written(partial(ask, jobs=WORKERS)) + sent(cells), model)
-    before = loopback()
-    assert ask(executor=client.get_executor())["error"].isna().all()
-    report("loopback, Dask", loopback() - before, model)
+    moved = []
+    for _ in range(3):
+        before = loopback()
+        assert ask(executor=client.get_executor())["error"].isna().all()
+        moved.append(loopback() - before)
+    told = ", ".join(f"{count / 1e6:.0f}" for count in moved)
+    report(f"Dask, least of three ({told} MB)", min(moved), model)
 
 
 def report(name: str, count: int, model: mmdp.MMDP) -> None:
@@ -151,7 +155,7 @@ def sent(cells: list[Cell]) -> int:
 
 
 def loopback() -> int:
-    """Bytes that this machine has sent to itself, by whatever program (Linux)."""
+    """Bytes that this machine has sent to itself (Linux); other programs can only add to it."""
     lines = Path("/proc/net/dev").read_text(encoding="utf-8").splitlines()
     (line,) = (x for x in lines if x.strip().startswith("lo:"))
     return int(line.split(":")[1].split()[0])

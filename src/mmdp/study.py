@@ -16,13 +16,11 @@ import math
 import re
 import time
 import types
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -51,7 +49,6 @@ FIGURES = (
     "test_worst", "bound", "gap", "status", "iterations", "seconds", "test_seconds", "error",
 )  # fmt: skip
 FAILED, INTERRUPTED = "FAILED", "INTERRUPTED"
-KEPT = 4  # sets of models that a worker made and keeps
 
 Row = dict[str, Any]
 
@@ -412,22 +409,14 @@ def _over_models(found: Evaluation, objective: Any) -> Row:
     }  # fmt: skip
 
 
-_kept: OrderedDict[str, tuple[MMDP, MMDP | None]] = OrderedDict()
-_making = Lock()
-
-
 def made(key: str, given: Any) -> tuple[MMDP, MMDP | None]:
     """The models; what a function made is kept, as other cells need it too."""
+    from mmdp.workers import kept
+
     if not callable(given):
         return _pair(given)
-    with _making:
-        if key not in _kept:
-            made = _pair(given())
-            while len(_kept) >= KEPT:
-                _kept.popitem(last=False)
-            _kept[key] = made
-        _kept.move_to_end(key)
-        return _kept[key]
+    pair: tuple[MMDP, MMDP | None] = kept(f"made {key}", lambda: _pair(given()))
+    return pair
 
 
 def _pair(given: Any) -> tuple[MMDP, MMDP | None]:
