@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from dataclasses import dataclass
 from typing import ClassVar
@@ -43,6 +44,8 @@ class Noted(Method):
             eaten.append(np.ones(2_500_000))
             time.sleep(0.02)
         found = mmdp.WSU().run(context)
+        if self.harm == "interrupt":
+            signal.raise_signal(signal.SIGINT)
         if self.file:
             with open(self.file, "a", encoding="utf-8") as file:
                 file.write(f"{context.seed}\n")

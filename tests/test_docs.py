@@ -81,7 +81,7 @@ def test_every_example_is_shown_and_short() -> None:
 
 
 def test_examples_take_their_folder_as_argument() -> None:
-    for name in ("hiv", "inventory", "cost_effectiveness"):
+    for name in ("hiv", "inventory", "cost_effectiveness", "rl"):
         tree = ast.parse((ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8"))
         assert f"python examples/{name}.py OUT" in (ast.get_docstring(tree) or "")
 
@@ -188,6 +188,7 @@ def test_the_reference_has_every_public_name() -> None:
     import mmdp
 
     asked = {name.rsplit(".", 1)[1] for name in re.findall(r"^::: (\S+)$", TEXT["api.md"], re.M)}
-    modules = {"domains", "ecosystem", "io", "measures", "plots", "posterior", "report", "testing"}
+    modules = {"domains", "ecosystem", "hosts", "io", "measures", "plots", "posterior", "report"}
+    modules |= {"testing"}
     others = {"METHODS", "Planner", "Progress", "Provenance", "InputError", "__version__"}
     assert set(mmdp.__all__) - modules - others <= asked

@@ -52,6 +52,8 @@ def examples() -> dict[str, Any]:
         "InputError": mmdp.InputError("wrong", ["mend it", errors.Remedy("horizon", 50)]),
         "Fit": posterior.fit(log, models=3),
         "Stability": measures.stability(model(), 2, resamples=2),
+        "Frontier": mmdp.frontier(model(), 2, [0.5]),
+        "Mixture": mmdp.mixture(model(), 2, time_limit=0.2),
         "WillingnessToPay": measures.willingness_to_pay(model(), rewards, rewards**2, [1.0], 2),
         "Counting": measures.Counting(cost_rate=0.035), "Estimate": measures.Estimate(1.0, 0.1),
         "CostEffectiveness": measures.CostEffectiveness.from_tables({"a": [1, 2]}, {"a": [3, 4]}),

@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib.colors
 import numpy as np
+import pandas as pd
 import pytest
 
 import mmdp
@@ -174,3 +175,24 @@ def test_an_old_file_survives_an_error(tmp_path: Path, monkeypatch: pytest.Monke
         plots.save(plots.regret_distribution([1.0]), target)
     assert target.read_bytes() == b"old"
     assert [x.name for x in tmp_path.iterdir()] == ["r.png"]
+
+
+def test_labels_of_a_frontier_cover_neither_points_nor_each_other() -> None:
+    """The points of HIV: three close together, two more, one far away."""
+    rows = {
+        "objective": ["mean", "CVaR 50%", "CVaR 20%", "CVaR 10%", "CVaR 5%", "CVaR 1%"],
+        "mean": [44424.0, 44287, 44094, 42463, 42184, 42046],
+        "tail": [18730.0, 19016, 19161, 19792, 19634, 16998], "best": [True] * 4 + [False] * 2,
+    }  # fmt: skip
+    axis = plots.frontier(pd.DataFrame(rows))
+    axis.figure.draw_without_rendering()  # type: ignore[union-attr]
+    boxes = [text.get_window_extent() for text in axis.texts]
+    assert [text.get_text() for text in axis.texts] == rows["objective"]
+    for box, others in ((box, [x for x in boxes if x is not box]) for box in boxes):
+        assert box.count_overlaps(others) == 0
+        for point in axis.transData.transform(np.array([rows["mean"], rows["tail"]]).T):
+            assert not box.contains(*point)
+    rows["mean"][4:], rows["tail"][4:] = [42463] * 2, [19792.0] * 2
+    assert [text.get_text() for text in plots.frontier(pd.DataFrame(rows)).texts] == [
+        "mean", "CVaR 50%", "CVaR 20%", "CVaR 10% to 1%"
+    ]  # fmt: skip

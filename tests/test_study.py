@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -77,8 +76,10 @@ def test_certificates_and_simulations() -> None:
     plain = mmdp.study(small(3), 3, mmdp.QMDP(episodes=5), seeds=2, test=small(4)).iloc[0]
     solution = mmdp.solve(small(3), 3, mmdp.QMDP(episodes=5), seed=2)
     found = mmdp.evaluate(solution, small(4), episodes=5, seed=2)
-    assert (plain["policy"], plain["stderr"]) == ("belief", solution.evaluation.stderr)
-    assert (plain["test_mean"], plain["test_stderr"]) == (found.mean, found.stderr)
+    assert plain["policy"] == "belief"
+    assert plain["stderr"] == pytest.approx(solution.evaluation.stderr, rel=1e-12)
+    figures = found.mean, found.stderr
+    assert (plain["test_mean"], plain["test_stderr"]) == pytest.approx(figures, rel=1e-12)
 
 
 def test_models_bring_their_test_models_or_are_made_by_a_function() -> None:
@@ -86,9 +87,24 @@ def test_models_bring_their_test_models_or_are_made_by_a_function() -> None:
     expected = mmdp.evaluate(mmdp.solve(train, 4), test).mean
     for models in ((train, test), partial(pair, 5), {"x": partial(pair, seed=5)}):
         row = mmdp.study(models, 4).iloc[0]
-        assert row["test_mean"] == expected
+        assert row["test_mean"] == pytest.approx(expected, rel=1e-12)
     other = mmdp.study(partial(pair, 5), 4, test=small(8)).iloc[0]
-    assert other["test_mean"] == mmdp.evaluate(mmdp.solve(train, 4), small(8)).mean
+    expected = mmdp.evaluate(mmdp.solve(train, 4), small(8)).mean
+    assert other["test_mean"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_kinds_of_policy_are_an_axis(tmp_path: Path) -> None:
+    policies = ["markov", mmdp.Monotone(), mmdp.Fixed([[0, -1, -1]] * 3)]
+    for _ in range(2):
+        table = mmdp.study(small(1), 3, policies=policies, out=tmp_path)
+        for row, policy in zip(table.itertuples(), policies, strict=True):
+            assert row.value == pytest.approx(mmdp.solve(small(1), 3, policy=policy).value)
+        assert table["value"].is_monotonic_decreasing
+    assert table["policy"][0] == "markov"
+    assert table["policy"][1].startswith("Monotone(")
+    endless = mmdp.study(small(1), [3, math.inf], out=tmp_path)
+    assert endless["policy"].tolist() == ["markov", "stationary"]
+    assert endless["value"][1] == pytest.approx(mmdp.solve(small(1), math.inf).value)
 
 
 def test_names_of_the_axes() -> None:
@@ -232,20 +248,16 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
     assert_frame_equal(steady(whole), steady(mmdp.study(small(1), range(2, 7), "wsu")))
 
 
-def test_the_best_so_far_of_an_interrupted_cell_is_no_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = Cell.ask
-
-    def ask(cell: Cell, model: mmdp.MMDP) -> mmdp.Solution:
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        return plain(cell, model)
-
-    monkeypatch.setattr(Cell, "ask", ask)
+def test_the_best_so_far_of_an_interrupted_cell_is_no_result(tmp_path: Path) -> None:
+    """solve() by itself answers the same Ctrl-C with the best so far."""
+    alone = mmdp.solve(small(1), 2, Noted(harm="interrupt"))
+    assert alone.status is mmdp.Status.INTERRUPTED
+    methods = ["wsu", Noted(harm="interrupt"), "cadp"]
+    cut = mmdp.study(small(1), 2, methods, out=tmp_path)
+    assert cut["status"].tolist() == ["COMPLETED", "INTERRUPTED", "INTERRUPTED"]
+    assert len(list((tmp_path / "cells").iterdir())) == 1
     with pytest.raises(KeyboardInterrupt):
-        mmdp.study(small(1), 2, "wsu", out=tmp_path)
-    assert list((tmp_path / "cells").iterdir()) == []
+        mmdp.study(small(1), 2, Noted(harm="interrupt"), out=tmp_path)
 
 
 # ---------------------------------------------------------------------- processes

@@ -56,6 +56,7 @@ from mmdp.study import study
 if TYPE_CHECKING:
     from mmdp import domains as domains
     from mmdp import ecosystem as ecosystem
+    from mmdp import hosts as hosts
     from mmdp import io as io
     from mmdp import measures as measures
     from mmdp import plots as plots
@@ -122,6 +123,7 @@ __all__ = [
     "from_draws",
     "frontier",
     "gradient",
+    "hosts",
     "io",
     "load",
     "load_policy",
@@ -141,7 +143,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "domains", "ecosystem", "io", "measures", "plots", "posterior", "report", "testing",
+    "domains", "ecosystem", "hosts", "io", "measures", "plots", "posterior", "report", "testing",
 }  # fmt: skip  # loaded on first use: they import pandas etc.
 _ELSEWHERE = {
     "fit": "posterior", "from_draws": "posterior", "frontier": "measures", "load": "io",

@@ -54,5 +54,9 @@ class InputError(ValueError):
         return self.told()
 
 
+class LostProcess(RuntimeError):
+    """Another process of a solve over many has ended, so this one cannot go on."""
+
+
 class MemoryLimitError(InputError):
     """An operation would need far more memory than its input; it was not attempted."""

@@ -67,3 +67,12 @@ class Interrupts:
     def _note(self, number: int, frame: Any) -> None:
         self.seen = True
         self._before(number, frame)
+
+
+class Held(Interrupts):
+    """The first Ctrl-C is only noted: who asks ``seen`` ends the work at a point that suits."""
+
+    def _note(self, number: int, frame: Any) -> None:
+        if self.seen:
+            self._before(number, frame)
+        self.seen = True

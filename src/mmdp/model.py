@@ -12,6 +12,7 @@ mu(s)                   ``initial``                (S,)
 lambda_m                ``weights``                (M,)
 gamma                   ``discount``               scalar in [0, 1]
 v_{T+1, m}(s)           ``terminal``               (S,) or (M, S)
+(none)                  ``model_transitions``      (M, M')
 ======================  =========================  ==================================
 
 Storage. All models share one support: the union of their non-zero transitions, held as a
@@ -29,8 +30,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from mmdp import notebook
 from mmdp.errors import InputError, MemoryLimitError
-from mmdp.kernels.problem import Problem
+from mmdp.kernels.problem import Part, Problem
 from mmdp.support import (
     MATERIALISE_LIMIT,
     Array,
@@ -55,11 +57,12 @@ from mmdp.validate import (
     read_discount,
     read_distribution,
     read_labels,
+    read_model_transitions,
     read_parameters,
     read_rewards,
     read_terminal,
 )
-from mmdp.words import counted, readable_bytes
+from mmdp.words import counted, listed, readable_bytes
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -90,6 +93,11 @@ class MMDP:
     allowed
         ``(S, A)`` booleans. By default an action is allowed if any model has a transition
         for it.
+    model_transitions
+        ``(M, M)`` chain K by which the hidden model changes: K[m, m'] is the probability that
+        m' holds at the next decision if m holds at this one. The change comes after the
+        transition and its reward, whatever the action and the state. By default a model never
+        changes.
     states, actions, models
         Labels.
     storage
@@ -143,6 +151,7 @@ class MMDP:
         discount: float = 1.0,
         terminal: npt.ArrayLike | None = None,
         allowed: npt.ArrayLike | None = None,
+        model_transitions: npt.ArrayLike | None = None,
         states: Iterable[object] | None = None,
         actions: Iterable[object] | None = None,
         models: Iterable[object] | None = None,
@@ -160,8 +169,9 @@ class MMDP:
         expected, per_next = read_rewards(rewards, next_rewards, support)
         self._build(
             support, expected, per_next, initial=initial, weights=weights, discount=discount,
-            terminal=terminal, allowed=allowed, states=states, actions=actions, models=models,
-            allow_missing=allow_missing, parameters=parameters, name=name, citation=citation,
+            terminal=terminal, allowed=allowed, model_transitions=model_transitions,
+            states=states, actions=actions, models=models, allow_missing=allow_missing,
+            parameters=parameters, name=name, citation=citation,
         )  # fmt: skip
 
     @classmethod
@@ -248,6 +258,7 @@ class MMDP:
         discount: float = 1.0,
         terminal: npt.ArrayLike | None = None,
         allowed: npt.ArrayLike | None = None,
+        model_transitions: npt.ArrayLike | None = None,
         states: Iterable[object] | None = None,
         actions: Iterable[object] | None = None,
         models: Iterable[object] | None = None,
@@ -255,8 +266,10 @@ class MMDP:
         parameters: Mapping[str, npt.ArrayLike] | None = None,
         name: str | None = None,
         citation: str | None = None,
+        part: Part | None = None,
     ) -> None:
-        n_models, n_states, n_actions = support.shape
+        here, n_states, n_actions = support.shape
+        n_models = here if part is None else part.models
         put = object.__setattr__
         labels = Labels(
             read_labels(states, n_states, "state"),
@@ -264,6 +277,8 @@ class MMDP:
             read_labels(models, n_models, "model"),
         )
         put(self, "_labels", labels)
+        if part is not None:
+            labels = labels._replace(models=self.model_names(n_models)[part.models_here])
         mask = read_allowed(allowed, support)
         support = drop_disallowed(support, mask, labels)
         check_rows(support, mask, allow_missing, labels)
@@ -271,9 +286,11 @@ class MMDP:
         if expected is None:
             expected = expected_rewards(support, per_next, mask)
             per_next = per_next_worth_keeping(per_next, support)
-        expected = np.ascontiguousarray(np.where(mask[:, :, None], expected, 0.0))
+        if not mask.all():
+            expected = np.where(mask[:, :, None], expected, 0.0)
+        expected = np.ascontiguousarray(expected)
         if allow_missing:  # a model without this action ends there with nothing
-            missing = (support.row_sums(support.values) == 0).reshape(-1, *mask.shape, n_models)
+            missing = (support.row_sums(support.values) == 0).reshape(-1, *mask.shape, here)
             expected = np.where(missing, 0.0, expected)
         times = {len(x) for x in (support.values, expected) if len(x) > 1}
         times |= {len(per_next)} if per_next is not None and len(per_next) > 1 else set()
@@ -283,6 +300,9 @@ class MMDP:
                 "give both the same leading time axis"
             )
         horizon = times.pop() if times else support.horizon
+        drift = read_model_transitions(model_transitions, n_models, self._labels.models)
+        if drift is not None and part is not None:
+            raise InputError("models that change cannot be divided into parts")
         problem = Problem(
             indptr=support.indptr,
             indices=support.indices,
@@ -290,10 +310,12 @@ class MMDP:
             r=expected,
             allowed=mask[None],
             initial=read_distribution(initial, n_states, "initial", "state", labels.states),
-            weights=read_distribution(weights, n_models, "weights", "model", labels.models),
+            weights=read_distribution(weights, n_models, "weights", "model", self._labels.models),
             discount=read_discount(discount),
-            terminal=read_terminal(terminal, n_models, n_states),
+            terminal=read_terminal(terminal, here, n_states),
             dense=support.dense,
+            drift=drift,
+            part=part,
         )
         for array in (*problem, per_next):
             if isinstance(array, np.ndarray):
@@ -332,7 +354,13 @@ class MMDP:
 
     @property
     def n_models(self) -> int:
-        return self._problem.p.shape[2]
+        return self._problem.n_models
+
+    @property
+    def part(self) -> tuple[int, int] | None:
+        """(i, n) if only part i of n of the models is here, as loaded with ``part=``."""
+        part = self._problem.part
+        return None if part is None else (part.i, part.n)
 
     @property
     def n_states(self) -> int:
@@ -381,6 +409,17 @@ class MMDP:
         return self._problem.terminal.T
 
     @property
+    def drifts(self) -> bool:
+        """Whether the hidden model changes (``model_transitions``)."""
+        return self._problem.drift is not None
+
+    @property
+    def model_transitions(self) -> Array:
+        """(M, M) probability that a model follows another; the identity if models stay."""
+        K = self._problem.drift
+        return np.eye(self.n_models) if K is None else K
+
+    @property
     def rewards(self) -> Array:
         """(M, S, A), or (T, M, S, A): expected reward of an action; 0 if not allowed."""
         return self._over_time(np.moveaxis(self._problem.r, -1, 1))
@@ -415,7 +454,10 @@ class MMDP:
 
     @property
     def model_labels(self) -> tuple[str, ...]:
-        return self._labels.models or tuple(map(str, range(self.n_models)))
+        return self.model_names(self.n_models)
+
+    def model_names(self, count: int) -> tuple[str, ...]:
+        return self._labels.models or tuple(map(str, range(count)))
 
     @property
     def labelled(self) -> dict[str, bool]:
@@ -477,7 +519,7 @@ class MMDP:
         return matrix
 
     def _dense(self, values: Array) -> Array:
-        shape = (len(values), self.n_states, self.n_actions, self.n_states, self.n_models)
+        shape = (len(values), self.n_states, self.n_actions, self.n_states, values.shape[2])
         if not self._problem.dense:
             size = int(np.prod(shape, dtype=np.int64)) * 8
             if size > MATERIALISE_LIMIT:
@@ -506,8 +548,9 @@ class MMDP:
     def replace(self, **changes: Any) -> MMDP:
         """A copy with some fields changed; transitions are shared, not copied.
 
-        Takes ``initial, weights, discount, terminal, rewards, next_rewards, allowed, states,
-        actions, models, parameters, name, citation``.
+        Takes ``initial, weights, discount, terminal, rewards, next_rewards, allowed,
+        model_transitions, states, actions, models, parameters, name, citation``, and ``part``
+        with the weights of all models (see :class:`mmdp.kernels.problem.Part`).
 
         >>> import mmdp
         >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]], discount=0.9)
@@ -515,15 +558,16 @@ class MMDP:
         0.5
         """
         fields = self.fields()
-        known = {*fields, "rewards", "next_rewards"}
+        known = {*fields, "rewards", "next_rewards", "part"}
         unknown = set(changes) - known
         if unknown:
             raise InputError(
                 f"replace() does not know {sorted(unknown)}; it takes {', '.join(sorted(known))}"
             )
         x = self._problem
+        changes = {"part": x.part, **changes}
         support = Support(
-            (self.n_models, self.n_states, self.n_actions),
+            (x.p.shape[2], self.n_states, self.n_actions),
             x.indptr, x.indices, x.p, x.dense, None, self._horizon,
         )  # fmt: skip
         if "rewards" in changes or "next_rewards" in changes:
@@ -537,6 +581,8 @@ class MMDP:
     def subset(self, models: Sequence[int] | Sequence[str] | npt.NDArray[Any] | slice) -> MMDP:
         """The same problem over some of the models, their weights scaled to sum to 1.
 
+        If models change, none of those chosen may turn into one that is not.
+
         >>> import mmdp
         >>> two = mmdp.MMDP([[[[1.0]]], [[[1.0]]]], [[[1.0]], [[3.0]]])
         >>> two.subset([1]).rewards.tolist()
@@ -547,15 +593,20 @@ class MMDP:
         total = x.weights[chosen].sum()
         if total <= 0:
             raise InputError("the chosen models have weight 0 together; choose others")
+        if x.drift is not None and np.delete(x.drift[chosen], chosen, axis=1).any():
+            raise InputError(
+                "the chosen models turn into others; choose those too, or hold the models still "
+                "with replace(model_transitions=None)"
+            )
         support = Support(
             (len(chosen), self.n_states, self.n_actions),
-            x.indptr, x.indices, np.ascontiguousarray(x.p[:, :, chosen]), x.dense, None,
-            self._horizon,
+            x.indptr, x.indices, x.chosen(x.p, chosen), x.dense, None, self._horizon,
         )  # fmt: skip
         fields = self.fields()
         fields.update(
             weights=x.weights[chosen] / total,
-            terminal=x.terminal.T[chosen],
+            terminal=x.chosen(x.terminal, chosen).T,
+            model_transitions=None if x.drift is None else x.drift[np.ix_(chosen, chosen)],
             models=None
             if self._labels.models is None
             else [self._labels.models[i] for i in chosen],
@@ -564,31 +615,55 @@ class MMDP:
         per_next = self._next_rewards
         return MMDP._from_parts(
             support,
-            np.ascontiguousarray(x.r[..., chosen]),
-            None if per_next is None else np.ascontiguousarray(per_next[:, :, chosen]),
+            x.chosen(x.r, chosen),
+            None if per_next is None else x.chosen(per_next, chosen),
             **fields,
         )
+
+    def take_part(self, index: int, count: int) -> MMDP:
+        """Part ``index`` of ``count``, for one of as many processes (see :mod:`mmdp.hosts`).
+
+        It keeps the weights, labels and parameters of all models.
+
+        >>> import mmdp
+        >>> mmdp.MMDP([[[[1.0]]]] * 5, [[2.0]]).take_part(0, 2)
+        MMDP(5 models, 1 state, 1 action, discount 1; part 0 of 2; dense, 117 B)
+        """
+        part, x = Part.read((index, count), self.n_models), self._problem
+        if part is None:
+            return self
+        here, per_next = part.models_here, self._next_rewards
+        support = Support(
+            (here.stop - here.start, self.n_states, self.n_actions), x.indptr, x.indices,
+            np.ascontiguousarray(x.p[..., here]), x.dense, None, self._horizon,
+        )  # fmt: skip
+        return MMDP._from_parts(
+            support, np.ascontiguousarray(x.r[..., here]),
+            None if per_next is None else np.ascontiguousarray(per_next[..., here]),
+            **{**self.fields(), "terminal": x.terminal.T[here]}, part=part,
+        )  # fmt: skip
 
     def mean_model(self) -> MMDP:
         """The one-model problem with averaged transitions and rewards (the paper's MVP).
 
         If rewards per next state are kept, p(s'|s,a) and r(s,a,s') are averaged
-        separately, as in the published experiments; otherwise r(s,a) is averaged.
+        separately, as in the published experiments; otherwise r(s,a) is averaged. The weights
+        are those at the start, also if models change.
         """
         x = self._problem
         fields = self.fields()
         fields.update(
-            weights=None, models=None, parameters=None,
-            terminal=(x.terminal @ x.weights)[None, :],
+            weights=None, models=None, parameters=None, model_transitions=None,
+            terminal=x.mean(x.terminal)[None, :],
             allow_missing="partial" if self._missing else False,
         )  # fmt: skip
         support = Support(
             (1, self.n_states, self.n_actions),
-            x.indptr, x.indices, (x.p @ x.weights)[..., None], x.dense, None, self._horizon,
+            x.indptr, x.indices, x.mean(x.p)[..., None], x.dense, None, self._horizon,
         )  # fmt: skip
         if self._next_rewards is None:
-            return MMDP._from_parts(support, (x.r @ x.weights)[..., None], None, **fields)
-        per_next = (self._next_rewards @ x.weights)[..., None]
+            return MMDP._from_parts(support, x.mean(x.r)[..., None], None, **fields)
+        per_next = x.mean(self._next_rewards)[..., None]
         return MMDP._from_parts(support, None, per_next, **fields)
 
     def fields(self) -> dict[str, Any]:
@@ -604,7 +679,8 @@ class MMDP:
         return {
             "initial": x.initial if self._initial_given else None,
             "weights": x.weights, "discount": x.discount, "terminal": x.terminal.T,
-            "allowed": x.allowed[0], "states": self._labels.states, "actions": self._labels.actions,
+            "allowed": x.allowed[0], "model_transitions": x.drift,
+            "states": self._labels.states, "actions": self._labels.actions,
             "models": self._labels.models, "allow_missing": self._missing,
             "parameters": self._parameters, "name": self.name, "citation": self.citation,
         }  # fmt: skip
@@ -627,6 +703,8 @@ class MMDP:
         digest = hashlib.sha256(repr((x.p.shape[::2], x.discount)).encode())
         for part in (x.allowed, x.initial, x.weights, x.terminal, rewards, places):
             digest.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
+        if x.drift is not None:
+            digest.update(x.drift.tobytes())
         for p in x.p:
             for i in range(0, len(p), 4096):  # a copy of all would be large
                 digest.update(p[i : i + 4096][found[i : i + 4096]].tobytes())
@@ -659,16 +737,34 @@ class MMDP:
         """``model 3, state 'sick', action 'B'``: a place named with labels."""
         return self._labels.place(model, state, action, time)
 
+    def _repr_html_(self) -> str:
+        """For notebooks: sizes, labels and what was given."""
+        rows = [
+            (f"{kind}s", listed(getattr(self, f"{kind}_labels"), own))
+            for kind, own in self.labelled.items()
+        ]
+        rows += [
+            ("discount", f"{self.discount:g}"),
+            ("horizon", "any" if self._horizon is None else f"{self._horizon:,}"),
+            ("initial", "given" if self._initial_given else "uniform (not given)"),
+            ("storage", f"{self._storage}, {readable_bytes(self.memory)}"),
+        ]
+        return notebook.facts(f"MMDP {self.name or ''}".strip(), rows)
+
     def __repr__(self) -> str:
         head = f"{self.name}: " if self.name else ""
         parts = [
             f"{head}{counted(self.n_models, 'model')}, {counted(self.n_states, 'state')}, "
             f"{counted(self.n_actions, 'action')}, discount {self.discount:g}"
         ]
+        if self._problem.part is not None:
+            parts.append(f"{self._problem.part}")
         if self._horizon is not None:
             parts.append(f"varies over {counted(self._horizon, 'time step')}")
         if not self._initial_given and self.n_states > 1:
             parts.append("initial uniform (not given)")
+        if self.drifts:
+            parts.append("models change")
         if not np.allclose(self.weights, 1 / self.n_models):
             parts.append("weighted models")
         if not self.allowed.all():

@@ -18,6 +18,8 @@ from mmdp.words import shortened
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.text import Annotation
+    from matplotlib.transforms import Bbox
 
     from mmdp.policy import MarkovPolicy
 
@@ -29,6 +31,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 INK = "#010203"  # of text and axes: a page replaces it by its own colour
 LONGEST = 24  # characters of a label
 MOST_LABELS = 25  # on an axis
+CLOSE = 0.03  # share of an axis within which points have one label
+SIDES = ((5, 3), (-5, -3), (-5, 3), (5, -3))  # of a point, in points, for its label
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -286,7 +290,8 @@ def frontier(frame: pd.DataFrame, axis: Axes | None = None, *, tail: float = 0.1
     """Mean return (across) against the mean of the worst share ``tail`` of the models (up).
 
     ``frame`` is that of :class:`mmdp.measures.Frontier`: a point for each objective, joined by a
-    line if no other one is better in both. Hollow: on test models, if there are any.
+    line if no other one is better in both. Hollow: on test models, if there are any. Points that
+    lie close together have one label.
 
     >>> import pandas as pd
     >>> rows = {"objective": ["mean", "CVaR 10%"], "mean": [2.0, 1.9], "tail": [0.1, 0.4],
@@ -304,16 +309,50 @@ def frontier(frame: pd.DataFrame, axis: Axes | None = None, *, tail: float = 0.1
             label="test models",
         )  # fmt: skip
         axis.legend(frameon=False)
-    for _, row in frame.drop_duplicates(["mean", "tail"]).iterrows():
-        axis.annotate(
-            row["objective"], (row["mean"], row["tail"]), textcoords="offset points",
-            xytext=(6, 5), fontsize=9,
-        )  # fmt: skip
     axis.margins(0.14)
     axis.set_xlabel("mean over all models")
     axis.set_ylabel(f"mean over the worst {100 * tail:g}%")
     axis.grid(alpha=0.3)
+    _label(axis, _named(frame))
     return axis
+
+
+def _label(axis: Axes, named: list[tuple[str, tuple[float, float]]]) -> None:
+    """Write each name beside its point, on the first side that is free, or the freest."""
+    from matplotlib.transforms import Bbox
+
+    axis.figure.canvas.figure.draw_without_rendering()  # only then has the axis its size
+    marks = np.concatenate([axis.transData.transform(line.get_xydata()) for line in axis.lines])
+    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in marks]
+    for name, point in named:
+        text = axis.annotate(name, point, (0, 0), textcoords="offset points", fontsize=9)
+        crowded = [_beside(text, *side).count_overlaps(taken) for side in SIDES]
+        taken.append(_beside(text, *SIDES[int(np.argmin(crowded))]))
+
+
+def _beside(text: Annotation, x: int, y: int) -> Bbox:
+    """Move a label to that side of its point, and say what it covers."""
+    text.set_position((x, y))
+    text.set_horizontalalignment("left" if x > 0 else "right")
+    text.set_verticalalignment("bottom" if y > 0 else "top")
+    return text.get_window_extent()
+
+
+def _named(frame: pd.DataFrame) -> list[tuple[str, tuple[float, float]]]:
+    """The points to label, in order; one label serves neighbours that lie close together."""
+    points = frame[["mean", "tail"]].to_numpy(dtype=float)
+    shown = points
+    if "test_mean" in frame:
+        shown = np.concatenate([points, frame[["test_mean", "test_tail"]].to_numpy(dtype=float)])
+    apart = np.abs(np.diff(points, axis=0)) > CLOSE * np.ptp(shown, axis=0)
+    groups = np.split(np.arange(len(points)), 1 + np.flatnonzero(apart.any(axis=1)))
+    return [(_range(frame["objective"].iloc[group]), tuple(points[group[0]])) for group in groups]
+
+
+def _range(names: pd.Series[str]) -> str:
+    """'CVaR 10% to 1%' for the names from 'CVaR 10%' to 'CVaR 1%'."""
+    first, last = names.iloc[0], names.iloc[-1]
+    return first if first == last else f"{first} to {last.removeprefix(first.split()[0] + ' ')}"
 
 
 def _shares(weights: npt.ArrayLike | None, count: int) -> Array:

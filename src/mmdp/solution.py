@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from mmdp import notebook
 from mmdp.errors import InputError
 from mmdp.objective import CVaR, Function, Mean, Objective, WorstCase, as_objective, quantile
 from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
-from mmdp.words import at_most_percent, figures, number, percent
+from mmdp.words import at_most_percent, counted, figures, number, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -250,6 +251,17 @@ class Evaluation:
             figures["bayes_regret"], figures["max_regret"] = self.bayes_regret, self.max_regret
         return figures
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the figures that take no solving."""
+        told = {
+            "mean": self.mean, "sd": self.sd, "worst": self.worst, "CVaR 10%": self.cvar(0.1),
+            "median": self.quantile(0.5), "best": self.best,
+        }  # fmt: skip
+        return notebook.facts(
+            f"Evaluation on {counted(len(self.returns), 'model')}",
+            zip(told, figures(list(told.values())), strict=True),
+        )
+
     def __repr__(self) -> str:
         error = f" ± {self.stderr:.3g}" if self.errors is not None else ""
         return (
@@ -373,6 +385,13 @@ class Solution:
         if not isinstance(self.policy, (MarkovPolicy, MemoryPolicy, StationaryPolicy)):
             raise InputError(f"{self.method} has no single Markov policy to tabulate")
         return self.policy.to_frame()
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what __repr__ says, and a map of the policy."""
+        _, *lines = repr(self).splitlines()
+        rows = [(name.strip(), rest) for name, rest in ((x[:14], x[14:]) for x in lines)]
+        drawn = getattr(self.policy, "_repr_html_", None)
+        return notebook.facts(f"Solution: {self.title}", rows) + (drawn() if drawn else "")
 
     def __repr__(self) -> str:
         value, most = figures([self.value, self.bound], up=[1])

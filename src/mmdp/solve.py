@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,14 +15,22 @@ import numpy.typing as npt
 from mmdp import kernels
 from mmdp._version import __version__
 from mmdp.bounds.envelope import check_bounded
+from mmdp.checkpoint import Checkpoint
 from mmdp.errors import InputError
-from mmdp.interrupts import answer
+from mmdp.interrupts import Held, answer
 from mmdp.kernels import Kernel
 from mmdp.kernels.controller import Controller
 from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome, Rollout
 from mmdp.methods.base import Progress, Stop
 from mmdp.methods.belief import BeliefPlanner
-from mmdp.methods.table import check_finds, check_gives_table, check_maximises, markov_policy
+from mmdp.methods.table import (
+    check_finds,
+    check_gives_table,
+    check_maximises,
+    check_plans_for,
+    check_spreads,
+    markov_policy,
+)
 from mmdp.model import MMDP
 from mmdp.objective import Function, Mean, Objective, as_objective
 from mmdp.policy import (
@@ -36,7 +46,7 @@ from mmdp.policy import (
 )
 from mmdp.simulate import simulate
 from mmdp.solution import Bound, Evaluation, Provenance, Solution, Status
-from mmdp.validate import check_extent, check_seed, check_time_limit
+from mmdp.validate import check_extent, check_seed, check_time_limit, check_whole_model
 
 if TYPE_CHECKING:
     from mmdp.bounds.front import BoundProgress
@@ -59,6 +69,7 @@ def solve(
     seed: int | None = 0,
     time_limit: float | None = None,
     certify: bool | float = False,
+    checkpoint: str | os.PathLike[str] | None = None,
     callback: Callback | None = None,
 ) -> Solution:
     """Compute one policy for all models.
@@ -94,6 +105,10 @@ def solve(
         Compute a proven upper bound too (see :func:`mmdp.bound`): ``True``, or the seconds to
         spend on it. The solution then has ``certificate``, ``bound`` and ``gap``, and status
         OPTIMAL if the gap closes. Its ``seconds`` include those of the proof.
+    checkpoint
+        A ``.json`` file that keeps the best policy so far, as :func:`mmdp.load_policy` reads it.
+        It is written every so often and at the end. If it is there already, the solve starts
+        from its policy. It is refused if it belongs to another problem.
     callback
         Called with a :class:`mmdp.Progress` after each iteration, and with the bound so far
         while it is proven.
@@ -113,9 +128,11 @@ def solve(
         raise InputError(
             f"solve() needs an MMDP, not {type(model).__name__}; use mmdp.load(path) for files"
         )
-    chosen, maximised = _read_method(method), as_objective(objective)
+    chosen, maximised = read_method(method), as_objective(objective)
     check_maximises(chosen, maximised)
+    check_plans_for(chosen, maximised, model)
     kind = _read_kind(policy, horizon, chosen)
+    check_spreads(chosen, maximised, kind, model.problem)
     steps = kind.steps(model, horizon)
     check_time_limit(time_limit)
     check_seed(seed)
@@ -127,8 +144,10 @@ def solve(
         model, steps, kernel, method=chosen.name, kind=kind, objective=maximised, seed=seed,
         time_limit=time_limit, callback=callback,
     )  # fmt: skip
-    _check_certify(certify, chosen, maximised)
-    outcome = _run(chosen, context)
+    _check_certify(certify, chosen, maximised, model)
+    if checkpoint is not None:
+        check_whole_model(model.problem, "a checkpoint", ["leave it out"])
+    outcome = _run(chosen, context) if checkpoint is None else _kept(chosen, context, checkpoint)
     solution = _finish(outcome, chosen, context)
     if certify and solution.status is not Status.INTERRUPTED:
         solution = _certified(solution, model, certify, backend, callback)
@@ -217,7 +236,7 @@ def _kernel(backend: str | Kernel, model: MMDP, policy: MarkovPolicy) -> Kernel:
     return kernels.get(backend, model.problem, policy.horizon, passes=2)
 
 
-def _read_method(method: str | Method) -> Method:
+def read_method(method: str | Method) -> Method:
     if isinstance(method, str):
         if method not in METHODS:
             raise InputError(f"no method is called {method!r}; choose one of {', '.join(METHODS)}")
@@ -248,8 +267,10 @@ def _read_kind(
 
 
 def _run(method: Method, context: Context) -> Outcome:
+    held: Any = Held() if context.problem.part is not None else nullcontext(context.interrupts)
     try:
-        outcome = method.run(context)
+        with held as context.interrupts:
+            outcome = method.run(context)
         if outcome.status is Status.INTERRUPTED:  # the method noticed it itself
             answer(KeyboardInterrupt())
         return outcome
@@ -259,6 +280,17 @@ def _run(method: Method, context: Context) -> Outcome:
         answer(stop)
         status = Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
         return Outcome(context.best_policy, status, context.iterations)
+
+
+def _kept(method: Method, context: Context, file: str | os.PathLike[str]) -> Outcome:
+    """Run from the policy in the file, if there is one, and keep the best there."""
+    checkpoint = Checkpoint(file, context, method)
+    resumed = checkpoint.resume(method)
+    context.callback = checkpoint.watch(context.callback)
+    try:
+        return _run(resumed, context)
+    finally:
+        checkpoint.write()
 
 
 def _simulated(outcome: Outcome, context: Context) -> Outcome:
@@ -314,11 +346,15 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     )
 
 
-def _check_certify(certify: bool | float, method: Method, objective: Objective) -> None:
+def _check_certify(
+    certify: bool | float, method: Method, objective: Objective, model: MMDP
+) -> None:
     number = isinstance(certify, (int, float, np.number))
     if not number or not (certify is False or certify > 0):
         raise InputError(f"certify must be True or a positive number of seconds, not {certify!r}")
     if certify:
+        oracle = 'use mmdp.bound(model, horizon, "oracle")'
+        check_whole_model(model.problem, "certify", [oracle])
         every = 'use mmdp.bound(model, horizon, "pairs"), which holds for every policy'
         check_gives_table(method, "certify bounds", every)
         check_bounded(objective)
@@ -343,8 +379,10 @@ def _certified(
     try:
         # the bounds on Markov policies do not hold for those that remember
         remembers = isinstance(solution.policy, MemoryPolicy)
+        every = "pairs" if solution.objective.concave else "oracle"
         found = bound(
-            model, solution.provenance.horizon, "pairs" if remembers else "best",
+            model, solution.provenance.horizon,
+            every if remembers and not model.drifts else "best",
             time_limit=limit, incumbent=solution.value if remembers else solution,
             backend=backend, objective=solution.objective,
             callback=None if callback is None else _proving(solution, callback),

@@ -16,26 +16,24 @@ import math
 import re
 import time
 import types
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mmdp._version import __version__
 from mmdp.errors import InputError
-from mmdp.interrupts import Interrupts
+from mmdp.interrupts import unanswered
 from mmdp.kernels import BACKENDS
 from mmdp.methods import Method
 from mmdp.model import MMDP
 from mmdp.objective import as_objective
 from mmdp.solution import Evaluation, Solution
-from mmdp.solve import _read_method, evaluate, solve
+from mmdp.solve import evaluate, read_method, solve
 from mmdp.validate import check_seed, check_time_limit, check_whole
 from mmdp.words import shortened
 
@@ -51,7 +49,6 @@ FIGURES = (
     "test_worst", "bound", "gap", "status", "iterations", "seconds", "test_seconds", "error",
 )  # fmt: skip
 FAILED, INTERRUPTED = "FAILED", "INTERRUPTED"
-KEPT = 4  # sets of models that a worker made and keeps
 
 Row = dict[str, Any]
 
@@ -163,7 +160,7 @@ class Source:
         """
         if not (callable(given) or isinstance(given, MMDP)):
             given = _pair(given)
-        return cls(given, _digest(facts(given)))
+        return cls(given, digest(facts(given)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +174,7 @@ class Cell:
     names: Mapping[str, Any]
     source: Source
     test: Source | None
-    horizon: int | None
+    horizon: float | None
     method: Method
     objective: Any = "mean"
     policy: Any = None
@@ -192,11 +189,12 @@ class Cell:
         """All that the figures depend on, in JSON's types."""
         plain = {x.name: facts(getattr(self, x.name)) for x in dataclasses.fields(self)[3:]}
         test = None if self.test is None else self.test.key
-        return {"format": FORMAT, "models": self.source.key, "test": test, **plain}
+        known = {"format": FORMAT, "cell": type(self).__name__, "models": self.source.key}
+        return {**known, "test": test, **plain}
 
     @functools.cached_property
     def key(self) -> str:
-        return _digest(self.question)
+        return digest(self.question)
 
     @property
     def file(self) -> str:
@@ -207,6 +205,27 @@ class Cell:
     @property
     def sources(self) -> list[Source]:
         return [self.source, *([] if self.test is None else [self.test])]
+
+    def figures(self, given: Any, given_test: Any = None) -> Row:
+        """The figures of its row, from what ``sources`` give."""
+        train, test = made(self.source.key, given)
+        if self.test is not None:
+            test = made(self.test.key, given_test)[0]
+        solution = self.ask(train)
+        row: Row = {
+            **_over_models(solution.evaluation, self.objective), "value": solution.value,
+            "bound": solution.bound, "gap": solution.gap, "status": solution.status.name,
+            "iterations": solution.iterations, "seconds": solution.seconds,
+            "horizon": solution.provenance.horizon, "version": __version__,
+        }  # fmt: skip
+        if self.policy is None and solution.policy is not None:
+            row["policy"] = solution.provenance.policy.name
+        if test is not None:
+            started = time.perf_counter()
+            found = _over_models(self.tested(solution, test), self.objective)
+            found["seconds"] = time.perf_counter() - started
+            row |= {f"test_{name}": x for name, x in found.items()}
+        return row
 
     def ask(self, model: MMDP) -> Solution:
         chosen = {"objective": self.objective, "policy": self.policy}
@@ -239,7 +258,7 @@ def cells_of(
     tested = {id(x): Source.of(x) for x in tests.values() if x is not None}
     axes = (
         _axis("horizons", horizons, str),
-        {told: _read_method(x) for told, x in _axis("methods", methods, _told).items()},
+        {told: read_method(x) for told, x in _axis("methods", methods, _told).items()},
         _axis("objectives", objectives, lambda x: str(as_objective(x))),
         _axis("policies", policies, _kind_name),
         _axis("seeds", seeds, str),
@@ -295,7 +314,7 @@ def _told(method: Any) -> str:
     >>> _told("wsu"), _told(mmdp.CADP(starts=4, sweeps="paper"))
     ('wsu', 'cadp(starts=4, sweeps=paper)')
     """
-    chosen = _read_method(method)
+    chosen = read_method(method)
     if not dataclasses.is_dataclass(chosen):
         return chosen.name
     given = [
@@ -330,8 +349,8 @@ def facts(given: Any) -> Any:
     if isinstance(given, MMDP):
         return ["MMDP", given.fingerprint()]
     if isinstance(given, np.ndarray):
-        digest = hashlib.sha256(np.ascontiguousarray(given).tobytes()).hexdigest()
-        return ["array", str(given.dtype), list(given.shape), digest]
+        content = hashlib.sha256(np.ascontiguousarray(given).tobytes()).hexdigest()
+        return ["array", str(given.dtype), list(given.shape), content]
     if isinstance(given, Mapping):
         return [[facts(key), facts(value)] for key, value in given.items()]
     if isinstance(given, (list, tuple, set, frozenset, range)):
@@ -358,26 +377,23 @@ def _function(given: Any) -> Any:
     if given.__module__.partition(".")[0] == "mmdp":
         return name
     try:
-        return [name, _digest(inspect.getsource(given))]
+        return [name, digest(inspect.getsource(given))]
     except (OSError, TypeError):  # typed in at a prompt, or not written in Python
         return name
 
 
-def _digest(given: Any) -> str:
+def digest(given: Any) -> str:
     return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
 
 
 # ---------------------------------------------------------------------- one cell
 def compute(cell: Cell, *sources: Any) -> Row:
     """The figures of a cell, or its error; Ctrl-C is raised, as the best so far is no result."""
-    with Interrupts() as interrupts:
+    with unanswered():
         try:
-            row = _figures(cell, *sources)
+            return cell.figures(*sources)
         except Exception as error:
-            row = _failed(error)
-    if interrupts.seen:
-        raise KeyboardInterrupt
-    return row
+            return _failed(error)
 
 
 def _failed(error: BaseException) -> Row:
@@ -385,50 +401,22 @@ def _failed(error: BaseException) -> Row:
     return {"status": FAILED, "error": shortened(told, 300)}
 
 
-def _figures(cell: Cell, given: Any, given_test: Any = None) -> Row:
-    train, test = _made(cell.source.key, given)
-    if cell.test is not None:
-        test = _made(cell.test.key, given_test)[0]
-    solution = cell.ask(train)
-    row: Row = {
-        **_over_models(solution.evaluation, cell), "value": solution.value,
-        "bound": solution.bound, "gap": solution.gap, "status": solution.status.name,
-        "iterations": solution.iterations, "seconds": solution.seconds,
-        "horizon": solution.provenance.horizon, "version": __version__,
-    }  # fmt: skip
-    if test is not None:
-        started = time.perf_counter()
-        found = cell.tested(solution, test)
-        seconds = time.perf_counter() - started
-        tested = _over_models(found, cell) | {"seconds": seconds}
-        row |= {f"test_{name}": x for name, x in tested.items()}
-    return row
-
-
-def _over_models(found: Evaluation, cell: Cell) -> Row:
+def _over_models(found: Evaluation, objective: Any) -> Row:
     return {
-        "value": found.value(cell.objective), "mean": found.mean, "sd": found.sd,
+        "value": found.value(objective), "mean": found.mean, "sd": found.sd,
         "stderr": found.stderr, "worst": found.worst,
         "episode_sd": found.details.get("episode_sd"),
     }  # fmt: skip
 
 
-_kept: OrderedDict[str, tuple[MMDP, MMDP | None]] = OrderedDict()
-_making = Lock()
-
-
-def _made(key: str, given: Any) -> tuple[MMDP, MMDP | None]:
+def made(key: str, given: Any) -> tuple[MMDP, MMDP | None]:
     """The models; what a function made is kept, as other cells need it too."""
+    from mmdp.workers import kept
+
     if not callable(given):
         return _pair(given)
-    with _making:
-        if key not in _kept:
-            made = _pair(given())
-            while len(_kept) >= KEPT:
-                _kept.popitem(last=False)
-            _kept[key] = made
-        _kept.move_to_end(key)
-        return _kept[key]
+    pair: tuple[MMDP, MMDP | None] = kept(f"made {key}", lambda: _pair(given()))
+    return pair
 
 
 def _pair(given: Any) -> tuple[MMDP, MMDP | None]:

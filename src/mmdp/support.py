@@ -29,6 +29,8 @@ MATERIALISE_LIMIT = 2 * 1024**3  # bytes that an array larger than its input may
 
 
 def float_array(values: Any, what: str) -> Array:
+    if getattr(getattr(values, "dtype", None), "kind", "") == "c":  # numpy would cut them
+        raise InputError(f"{what} must be real numbers, not complex ones")
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -50,12 +52,17 @@ def memory_here() -> int:
     return min(sizes)
 
 
-def check_memory(size: int, what: str, remedies: Iterable[str | Remedy] = ()) -> None:
-    """Refuse arrays that cannot fit before the memory is taken."""
+def check_memory(
+    size: int, what: str, remedies: Iterable[str | Remedy] = (), models: int = 0
+) -> None:
+    """Refuse arrays that cannot fit, beside models of so many bytes, before memory is taken."""
     here = memory_here()
-    if size > here:
-        has = f"this machine has {readable_bytes(here)}"
-        raise MemoryLimitError(f"{what} would take {readable_bytes(size)}; {has}", remedies)
+    if size + models > here:
+        beside = f" beside the {readable_bytes(models)} of the models" if models else ""
+        raise MemoryLimitError(
+            f"{what} would take {readable_bytes(size)}{beside}; this machine has "
+            f"{readable_bytes(here)}", remedies,
+        )  # fmt: skip
 
 
 class Coordinates:

@@ -14,6 +14,7 @@ from mmdp.support import Array, Support, check_memory, float_array
 from mmdp.words import counted
 
 ROW_SUM_TOLERANCE = 1e-8
+SUMS_AT_ONCE = 200_000  # row sums that are checked together
 LARGEST = 1e150  # value: variances are squares, and doubles end at 1.8e308
 
 # may an action be missing in some models; "partial": rows are a mean over such models
@@ -70,7 +71,7 @@ def read_rewards(
     fits_time = array.ndim == 4 and array.shape[1:] == per_model
     fits_time = fits_time and support.horizon in (None, len(array))
     if array.shape == per_model:
-        return np.ascontiguousarray(np.moveaxis(array[None], 1, 3)), None
+        return np.array(np.moveaxis(array[None], 1, 3), order="C"), None
     if fits_time and array.shape == per_next and support.horizon is None:
         raise InputError(
             f"rewards of shape {array.shape} could be per time (T, M, S, A) or per next state "
@@ -79,7 +80,7 @@ def read_rewards(
         )
     if fits_time:
         support.horizon = len(array)
-        return np.ascontiguousarray(np.moveaxis(array, 1, 3)), None
+        return np.array(np.moveaxis(array, 1, 3), order="C"), None
     if array.shape == per_next or (array.ndim == 5 and array.shape[1:] == per_next):
         return None, _next_rewards_on_pattern(array, support)
     raise InputError(
@@ -176,6 +177,8 @@ def check_rows(
     support: Support, mask: npt.NDArray[np.bool_], allow_missing: Missing, labels: Labels
 ) -> None:
     """Every allowed row is a distribution in every model: no negative, sums to 1."""
+    if _rows_fine(support, mask, allow_missing):
+        return
     n_actions = support.shape[2]
     times = None if support.horizon is None or len(support.values) == 1 else support.horizon
     sums = support.row_sums(support.values)
@@ -193,14 +196,7 @@ def check_rows(
             f"negative transition probability {support.values[t, k, m]:g} at {place}; "
             "every probability must be from 0 to 1"
         )
-    wrong = np.abs(sums - 1.0) > ROW_SUM_TOLERANCE
-    wrong &= mask.reshape(-1)[None, :, None]
-    if allow_missing == "partial":
-        wrong &= sums > 1.0
-    elif allow_missing:
-        wrong &= sums != 0
-    if not wrong.any():
-        return
+    wrong = _wrong(sums, mask, allow_missing)
     t, row, m = _first(wrong)
     place = labels.place(m, row // n_actions, row % n_actions, t if times else None)
     count = counted(int(wrong.sum()), "row")
@@ -218,6 +214,31 @@ def check_rows(
         f"probabilities sum to {sums[t, row, m]:.10g}, not 1, at {place} ({count} like it)",
         ["normalise the rows first", Remedy("normalize", True, do="load with")],
     )
+
+
+def _rows_fine(support: Support, mask: npt.NDArray[np.bool_], allow_missing: Missing) -> bool:
+    """Whether every row is as it must be, without an array of the size of all row sums."""
+    values = support.values
+    if values.size and not values.min() >= 0:
+        return False
+    step = max(1, SUMS_AT_ONCE // (len(values) * mask.size))
+    blocks = (values[:, :, m : m + step] for m in range(0, values.shape[2], step))
+    return all(
+        bool(np.isfinite(sums).all()) and not _wrong(sums, mask, allow_missing).any()
+        for sums in map(support.row_sums, blocks)
+    )
+
+
+def _wrong(
+    sums: Array, mask: npt.NDArray[np.bool_], allow_missing: Missing
+) -> npt.NDArray[np.bool_]:
+    wrong = np.abs(sums - 1.0) > ROW_SUM_TOLERANCE
+    wrong &= mask.reshape(-1)[None, :, None]
+    if allow_missing == "partial":
+        wrong &= sums > 1.0
+    elif allow_missing:
+        wrong &= sums != 0
+    return wrong
 
 
 def check_rewards(
@@ -254,6 +275,34 @@ def read_distribution(
             f"{what} must sum to 1 but sums to {array.sum():.10g}; divide it by its sum"
         )
     return array.copy()
+
+
+def read_model_transitions(
+    values: npt.ArrayLike | None, n_models: int, labels: tuple[str, ...] | None
+) -> Array | None:
+    """K (M, M), whose rows are distributions; None if every model stays as it is."""
+    if values is None:
+        return None
+    K = float_array(values, "model_transitions")
+    if K.shape != (n_models, n_models):
+        raise InputError(
+            f"model_transitions has shape {K.shape}; expected (models, models) = "
+            f"{n_models, n_models}"
+        )
+    if not (K >= 0).all() or not np.isfinite(K).all():
+        m, n = _first(~(K >= 0) | ~np.isfinite(K))
+        raise InputError(
+            f"model_transitions is {K[m, n]} from model {_label(labels, m)} to model "
+            f"{_label(labels, n)}; it must be a probability"
+        )
+    wrong = np.abs(K.sum(axis=1) - 1.0) > ROW_SUM_TOLERANCE
+    if wrong.any():
+        (m,) = _first(wrong)
+        raise InputError(
+            f"model_transitions sum to {K[m].sum():.10g}, not 1, from model {_label(labels, m)}; "
+            "divide each row by its sum"
+        )
+    return None if np.array_equal(K, np.eye(n_models)) else np.array(K, order="C")
 
 
 def check_seed(seed: Any) -> None:
@@ -352,7 +401,11 @@ def check_extent(problem: Problem, horizon: int, held: int = 0) -> None:
     """
     x = problem
     size = max(held, 4 * horizon * x.n_states)
-    check_memory(size, f"a policy over {horizon:,} decisions", [Remedy("horizon", do="shorten")])
+    check_memory(
+        size, f"a policy over {horizon:,} decisions",
+        [Remedy("horizon", do="shorten"), "spread the models over machines (docs: many hosts)"],
+        models=sum(y.nbytes for y in x if isinstance(y, np.ndarray)),
+    )  # fmt: skip
     largest = max(float(x.r.max()), float(x.r.min()), key=abs)
     last = float(np.abs(x.terminal).max())
     steps = horizon if x.discount == 1 else (1 - x.discount**horizon) / (1 - x.discount)
@@ -360,6 +413,15 @@ def check_extent(problem: Problem, horizon: int, held: int = 0) -> None:
         raise InputError(
             f"the largest reward is {largest:g} and the horizon {horizon:,}, so values would "
             f"pass {LARGEST:g}, too large to compute with; give rewards in a larger unit"
+        )
+
+
+def check_whole_model(problem: Problem, what: str, remedies: Iterable[str | Remedy] = ()) -> None:
+    """Refuse a part of the models for what needs all of them in one process."""
+    if problem.part is not None:
+        raise InputError(
+            f"{what} needs all models in one process, and this is {problem.part}",
+            [*remedies, "load the models without part="],
         )
 
 

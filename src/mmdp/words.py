@@ -53,6 +53,19 @@ def suggested(name: str, known: Iterable[str]) -> str:
     return f"{name!r} (did you mean {close[0]!r}?)" if close else repr(name)
 
 
+def listed(labels: Sequence[str], own: bool, most: int = 8) -> str:
+    """The count, and the first labels if they are ``own`` ones that say more than ids do.
+
+    >>> listed(["well", "ill"], own=True), listed(["0", "1"], own=True)
+    ('2: well, ill', '2')
+    """
+    count = len(labels)
+    if not own or all(label == str(i) for i, label in enumerate(labels)):
+        return f"{count:,}"
+    names = [repr(x) if "," in x else x for x in labels[:most]]
+    return f"{count:,}: {', '.join(names + ['...'] * (count > most))}"
+
+
 def shortened(text: object, longest: int = LONGEST) -> str:
     """A label on one line, cut if it is long.
 

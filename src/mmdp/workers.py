@@ -18,11 +18,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import closing, suppress
-from functools import lru_cache
+from functools import partial
 from itertools import islice
 from multiprocessing import connection
 from pathlib import Path
@@ -33,7 +33,7 @@ from mmdp.errors import InputError
 from mmdp.kernels.cpu.threads import default_threads, sharing
 
 ALIGNED = 64  # bytes: arrays in a file begin at multiples of it
-KEPT = 4  # things that a worker keeps open
+KEPT = 6  # things that a worker keeps
 WATCH = 10.0  # seconds between two looks at the size of a cluster
 POLL = 1.0  # seconds between two looks at whether it is still there
 
@@ -56,31 +56,32 @@ def spread(
     Without an executor the calls run here, or in so many processes (``jobs``). Files are written
     to a hidden folder inside ``folder``, which all workers must see, and removed at the end.
 
-    A call that is lost with its worker is made again at the end, alone. If it is lost again, it
-    is to blame, and its answer is :class:`Lost`. What ``function`` raises counts as lost too.
+    A call that is lost with its worker is made again, and if it is lost again, once more at the
+    end, alone. If that fails too, it is to blame, and its answer is :class:`Lost`. What
+    ``function`` raises counts as lost too.
 
     >>> tasks = [(2, ["x"]), (3, ["x"])]
     >>> list(spread(pow, tasks, {"x": 5}))
     [(2, 32), (3, 243)]
     """
     tasks = list(tasks)
-    if executor is None and jobs == 1:
-        for task, names in tasks:
-            yield task, function(task, *(things[name] for name in names))
-        return
-    own = Processes(jobs) if executor is None else None
+    own = Processes(jobs) if executor is None and jobs > 1 else None
     try:
-        with closing(_Round(function, things, executor or own, folder)) as together:
-            lost = []
-            for task, answer in together.answers(tasks):
-                if isinstance(answer, Lost):
-                    lost.append(task)
-                else:
-                    yield task[0], answer
-        for task in lost:
-            with closing(_Round(function, things, executor or own, folder)) as alone:
+        if executor is None and own is None:
+            for task, names in tasks:
+                yield task, function(task, *(things[name] for name in names))
+            return
+        start = partial(_Round, function, things, executor or own, folder)
+        left = tasks
+        for _ in range(2):
+            if left:
+                with closing(start()) as together:
+                    left = yield from together.lost(left)
+        for task in left:
+            with closing(start()) as alone:
                 yield from ((x[0], answer) for x, answer in alone.answers([task]))
     finally:
+        forget()
         if own is not None:
             own.stop()
 
@@ -93,9 +94,19 @@ class _Round:
     ) -> None:
         self.function, self.things, self.executor = function, things, executor
         client = dask_client(executor)
-        self.sender: Any = _Files(folder) if client is None else _Scattered(client)
+        self.sender: Any = _Files(folder) if client is None else _Cluster(client)
         self.sent: dict[str, Any] = {}
         self.running: set[Future[Any]] = set()
+
+    def lost(self, tasks: Sequence[Task]) -> Generator[tuple[Any, Any], None, list[Task]]:
+        """Yields the answers, and returns the tasks that have none."""
+        left = []
+        for task, answer in self.answers(tasks):
+            if isinstance(answer, Lost):
+                left.append(task)
+            else:
+                yield task[0], answer
+        return left
 
     def answers(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
         waiting, uses = iter(tasks), Counter(name for _, names in tasks for name in names)
@@ -157,9 +168,36 @@ def _answer(future: Future[Any]) -> Any:
 
 def _called(function: Call, task: Any, threads: int, *sent: Any) -> Any:
     """In the worker: the call, with the things that were sent for it."""
-    things = [opened(x.path) if isinstance(x, Stored) else x for x in sent]
+    things = [kept(x.path, x.open) if isinstance(x, Stored) else x for x in sent]
     with sharing(threads):
         return function(task, *things)
+
+
+_kept: OrderedDict[str, Any] = OrderedDict()
+_making = threading.RLock()
+
+
+def kept(name: str, make: Callable[[], Any]) -> Any:
+    """What ``make`` gives, made once in this process; the last few are kept.
+
+    >>> kept("x", lambda: [1]) is kept("x", lambda: [2])
+    True
+    >>> forget()
+    """
+    with _making:
+        if name not in _kept:
+            made = make()
+            while len(_kept) >= KEPT:
+                _kept.popitem(last=False)
+            _kept[name] = made
+        _kept.move_to_end(name)
+        return _kept[name]
+
+
+def forget() -> None:
+    """Let go of what is kept."""
+    with _making:
+        _kept.clear()
 
 
 # ---------------------------------------------------------------------- things as files
@@ -167,6 +205,9 @@ class Stored(NamedTuple):
     """A thing in a file."""
 
     path: str
+
+    def open(self) -> Any:
+        return opened(self.path)
 
 
 def store(thing: Any, path: Path) -> None:
@@ -181,7 +222,6 @@ def store(thing: Any, path: Path) -> None:
             file.write(array)
 
 
-@lru_cache(maxsize=KEPT)
 def opened(path: str) -> Any:
     """The thing in a file that :func:`store` wrote.
 
@@ -245,8 +285,8 @@ def dask_client(executor: Any) -> Any:
     return executor._client if isinstance(executor, ClientExecutor) else None
 
 
-class _Scattered:
-    """Things that Dask sends to its workers, and holds until they are dropped."""
+class _Cluster:
+    """Things that Dask holds until they are dropped."""
 
     def __init__(self, client: Any) -> None:
         self._client, self._room, self._looked = client, 64, -math.inf
@@ -275,7 +315,9 @@ class _Scattered:
             sent.release()
 
     def close(self) -> None:
-        pass
+        if self.alive:
+            with suppress(Exception):  # workers come and go
+                self._client.run(forget)
 
 
 # ---------------------------------------------------------------------- local processes

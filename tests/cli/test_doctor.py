@@ -22,6 +22,7 @@ def _no_jax(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_report_names_what_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MMDP_NUM_THREADS", "3")
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     done = run("doctor")
     assert done.code == 0, done.err
     assert fits(done.out)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import mmdp
 from mmdp.cli.paper import DOMAINS
 from mmdp.paper.cases import CASES
+from mmdp.study import Cell
 from tests.cli.calls import refused, run
 
 
@@ -50,15 +50,14 @@ def test_paper_refuses_what_it_cannot_do(tmp_path: Path) -> None:
 def test_paper_interrupted_says_what_is_kept_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C inside the third cell, whose solver has a best so far: that is not kept."""
-    plain, calls = mmdp.solve, []
+    """Ctrl-C inside the third cell, whose solver would return its best so far: it is not kept."""
+    plain, calls = Cell.ask, []
 
-    def solve(model: mmdp.MMDP, horizon: int, method: Any = "cadp", **options: Any) -> Any:
-        if model.n_models > 8:  # not the one that compiles
-            calls.append(method)
+    def ask(cell: Cell, model: mmdp.MMDP) -> mmdp.Solution:
+        calls.append(cell)
         if len(calls) == 3:
-            options["callback"] = lambda _: signal.raise_signal(signal.SIGINT)
-        return plain(model, horizon, method, **options)
+            signal.raise_signal(signal.SIGINT)
+        return plain(cell, model)
 
     data = tmp_path / "data"
     train, test = mmdp.domains.hiv(n_train=9, n_test=9, seed=0)
@@ -67,7 +66,7 @@ def test_paper_interrupted_says_what_is_kept_and_goes_on(
     mmdp.save(test, data / "hiv", split="test")
     out = tmp_path / "out"
     arguments = ("paper", "--domain", "HIV", "--domain", "INV", "--data", data, "--out", out)
-    monkeypatch.setattr(mmdp, "solve", solve)
+    monkeypatch.setattr(Cell, "ask", ask)
     done = run(*arguments)
     assert (done.code, done.out) == (130, "")
     first, *_, last = done.err.splitlines()

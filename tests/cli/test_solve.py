@@ -308,15 +308,15 @@ def test_tied_and_monotone_policies(folder: Path, train: mmdp.MMDP, tmp_path: Pa
 
 def test_kinds_that_cannot_be_had(folder: Path, tmp_path: Path) -> None:
     groups = tmp_path / "groups.csv"
-    groups.write_text(f"state,group\n0,all\n")
+    groups.write_text("state,group\n0,all\n")
     assert "the groups leave out" in refused("solve", folder, "-T", 4, "--groups", groups)
     assert "no such file" in refused("solve", folder, "-T", 4, "--groups", tmp_path / "no.csv")
     needs = refused("solve", folder, "-T", 4, "--policy", "tied")
-    assert needs == "mmdp: a tied policy needs groups; give them with --groups FILE"
+    assert needs == "mmdp: a tied policy needs groups; give them with --groups FILE\n"
     both = refused("solve", folder, "-T", 4, "--monotone", "--policy", "stationary")
     assert "a policy is of one kind, not monotone and stationary" in both
     finite = refused("solve", folder, "-T", 4, "--policy", "stationary")
     assert "pass --horizon inf" in finite
     able_ = refused("solve", folder, "-T", "inf", "--method", "wsu")
-    assert able_ == "mmdp: wsu finds no stationary policy; choose --method cadp or exact"
+    assert able_ == "mmdp: wsu finds no stationary policy; choose --method cadp or exact\n"
     assert "neither a whole number nor inf" in refused("solve", folder, "-T", "many")

@@ -435,3 +435,13 @@ def test_without_jax_the_remedy_is_named(monkeypatch):
 def test_an_unknown_precision_is_named():
     with pytest.raises(InputError, match="no precision is called 'half'"):
         JaxKernel("half")  # type: ignore[arg-type]
+
+
+def test_models_that_a_device_cannot_hold_are_refused_with_their_size(monkeypatch):
+    x = instance(0, "dense")
+    needed = 8 * M * (T * S * A * S + T * S * (1 + A))
+    monkeypatch.setattr(arrays, "room_on", lambda device: needed - 1)
+    with pytest.raises(InputError, match=r"5 models would take 1\d\d kB on a device.*'numba'"):
+        JaxKernel().ascend(x, T, [None])
+    monkeypatch.setattr(arrays, "room_on", lambda device: needed)
+    same_ends(JaxKernel().ascend(x, T, [None]), TRUTH.ascend(x, T, [None]))

@@ -13,7 +13,7 @@ import pytest
 import mmdp
 from mmdp.paper.cases import CASES, COMPARABLE, METHODS
 from mmdp.paper.page import _figure, error_of, terminal_tables, write
-from mmdp.paper.run import COLUMNS, Job
+from mmdp.paper.run import COLUMNS, Job, _cell
 from mmdp.paper.scatter import scatter
 from mmdp.words import number
 
@@ -104,7 +104,7 @@ def folder(tmp_path):
 
 
 def run_cells(job):
-    return list(job._case(CASES["HIV"]))
+    return [_cell(row) for row in job.rows(job.cells(CASES["HIV"]))]
 
 
 def test_changed_files_are_not_answered_from_what_was_kept(tmp_path, folder):
@@ -195,11 +195,8 @@ def test_the_page_is_self_contained_and_complete(small):
 def comparable(tmp_path_factory):
     """CADP, WSU, MVP and Oracle on RS and HIV at every horizon of the paper."""
     job = Job(tmp_path_factory.mktemp("equal"))
-    found = []
-    for case in (CASES["RS"], CASES["HIV"]):
-        models = case.models(job.seed, None)
-        found += [job._cell(case, t, m, models, []) for t in case.quick() for m in COMPARABLE]
-    return found
+    cells = [cell for name in ("RS", "HIV") for cell in job.cells(CASES[name])]
+    return [_cell(x) for x in job.rows([x for x in cells if x.names["method"] in COMPARABLE])]
 
 
 def test_the_papers_digits_at_every_horizon(comparable):

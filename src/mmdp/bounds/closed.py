@@ -14,11 +14,11 @@ def own_optimum(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, 
     x = problem
     values = kernel.backward(x, horizon, "own", keep=("values",)).values
     assert values is not None
-    after = x.p[0] * values[1][x.indices]
-    expected = np.zeros((len(x.indptr) - 1, x.n_models))
+    after = x.p[0] * x.ahead(values[1])[x.indices]
+    expected = np.zeros((len(x.indptr) - 1, x.p.shape[2]))
     filled = np.flatnonzero(np.diff(x.indptr))
     expected[filled] = np.add.reduceat(after, x.indptr[filled], axis=0)
-    q = x.r[0] + x.discount * expected.reshape(x.n_states, x.n_actions, x.n_models)
+    q = x.r[0] + x.discount * expected.reshape(x.r.shape[1:])
     q = np.where(x.allowed[0, :, :, None], q, -np.inf)
     return q, x.weights * x.returns(values[0])
 
@@ -26,8 +26,9 @@ def own_optimum(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, 
 def magnitude(problem: Problem, horizon: int) -> float:
     """The largest |return| that rewards of this size could give."""
     x = problem
-    total = float((x.discount ** np.arange(horizon)).sum()) * float(np.abs(x.r).max(initial=0.0))
-    return total + x.discount**horizon * float(np.abs(x.terminal).max(initial=0.0))
+    here = [float(np.abs(y).max(initial=0.0)) for y in (x.r, x.terminal)]
+    r, terminal = x.everywhere(here).max(axis=0).tolist()
+    return float((x.discount ** np.arange(horizon)).sum()) * r + x.discount**horizon * terminal
 
 
 def scale_of(value: float, problem: Problem, horizon: int) -> float:
@@ -38,7 +39,7 @@ def scale_of(value: float, problem: Problem, horizon: int) -> float:
 def rounding(problem: Problem, horizon: int) -> float:
     """The most by which floating-point error can have lowered either bound."""
     x, total = problem, magnitude(problem, horizon)
-    row = int(np.diff(x.indptr).max(initial=1))
+    row = int(np.diff(x.indptr).max(initial=1)) + (0 if x.drift is None else x.n_models)
     return 4 * EPS * total * ((horizon + 1) * (row + 4) + x.n_models + x.n_states)
 
 

@@ -28,7 +28,7 @@ from mmdp.kernels.problem import Array, Pairs
 from mmdp.objective import Function, Mean, Objective, as_objective
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Bound, Optimum, Solution, gap
-from mmdp.validate import check_extent, check_horizon, check_time_limit
+from mmdp.validate import check_extent, check_horizon, check_time_limit, check_whole_model
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
@@ -120,10 +120,16 @@ def bound(
         )  # fmt: skip
     steps = check_horizon(model.horizon, horizon)
     check_time_limit(time_limit)
-    x = model.problem
-    check_extent(x, steps, 0 if method == "oracle" else 8 * steps * x.n_states * x.n_models)
-    started = time.perf_counter()
     chosen = as_objective(objective)
+    if model.drifts:
+        _check_drifting(method, chosen)
+    x = model.problem
+    if method != "oracle":
+        check_whole_model(x, f"bound {method}", [Remedy("method", "oracle", do="use")])
+    check_extent(x, steps, 0 if method == "oracle" else 8 * steps * x.n_states * x.n_models)
+    if method == "lp":
+        check_program(x, steps)
+    started = time.perf_counter()
     if chosen != Mean():
         found = _of_objective(
             model, steps, chosen, method, SECONDS if time_limit is None else time_limit, incumbent,
@@ -144,6 +150,20 @@ def bound(
         answer(stop)
         search.details["interrupted"] = True
     return search.result(time.perf_counter() - started)
+
+
+def _check_drifting(method: str, objective: Objective) -> None:
+    """Refuse bounds that do not hold for models that change."""
+    if method not in ("best", *CLOSED):
+        raise InputError(
+            f"{method} holds for models that never change, and these do",
+            [Remedy("method", "best", *CLOSED, do="choose")],
+        )
+    if objective != Mean():
+        raise InputError(
+            f"for models that change only the mean can be bounded, not {objective}",
+            [Remedy("objective", "mean")],
+        )
 
 
 def _of_objective(
@@ -329,19 +349,14 @@ class Search:
             self._descend("pair-dual", pairs, self._begin(x))
 
     def run_lp(self) -> None:
-        size = lp.variables(self.problem, self.horizon)
-        if size > LP_LIMIT:
-            raise InputError(
-                f"the linear program would have {size:,} variables (lp takes at most "
-                f"{LP_LIMIT:,}; pair-dual has no limit)",
-                [Remedy("method", "pair-dual", do="use")],
-            )
         x = self._relaxation()
         if x is not None:
             self._solve_program(x, 1.0)
 
     def run_best(self) -> None:
         """The closed forms if they are exact; else pairs, then the dual that fits the time."""
+        if self.model.drifts:  # no search holds for models that change
+            return
         alone = int((self.problem.weights > 0).sum()) == 1
         if alone or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
             return
@@ -531,6 +546,17 @@ class Search:
         assert found.q is not None
         assert found.values is not None
         return np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
+
+
+def check_program(problem: Problem, horizon: int) -> None:
+    """Refuse a linear program that is too large."""
+    size = lp.variables(problem, horizon)
+    if size > LP_LIMIT:
+        raise InputError(
+            f"the linear program would have {size:,} variables (lp takes at most "
+            f"{LP_LIMIT:,}; pair-dual has no limit)",
+            [Remedy("method", "pair-dual", do="use")],
+        )
 
 
 def fine(pairs: Pairs) -> Pairs:

@@ -16,6 +16,7 @@ from mmdp.cli import (
     bound,
     compare,
     completion,
+    convert,
     doctor,
     domain,
     evaluate,
@@ -27,6 +28,7 @@ from mmdp.cli import (
     plot,
     report,
     solve,
+    study,
 )
 from mmdp.cli.console import complain, notice
 from mmdp.cli.options import INTERRUPTED, examples
@@ -36,8 +38,8 @@ from mmdp.words import either
 
 COMMANDS = (  # as the help lists them
     solve.solve, evaluate.evaluate, compare.compare, methods.methods, bound.bound,
-    frontier.frontier, info.info, domain.domain, fit.fit, report.report, plot.plot, paper.paper,
-    doctor.doctor, completion.completion,
+    frontier.frontier, info.info, domain.domain, fit.fit, convert.convert, report.report,
+    plot.plot, study.study, paper.paper, doctor.doctor, completion.completion,
 )  # fmt: skip
 
 

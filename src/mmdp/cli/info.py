@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmdp.cli import options
 from mmdp.cli.console import note_assumptions, show_facts, show_json, warnings
 from mmdp.cli.options import Loading, command, takes
-from mmdp.words import counted
+from mmdp.words import counted, listed
 
 if TYPE_CHECKING:
     from mmdp import MMDP
-
-MOST_LABELS = 8
 
 
 @command("mmdp info data/riverswim", "mmdp info models.npz --json")
@@ -49,6 +46,7 @@ def _description(model: MMDP) -> dict[str, Any]:
         "weights_range": [weights.min(), weights.max()],
         "not_allowed": int((~model.allowed).sum()), "pairs": model.allowed.size,
         "reward_range": [rewards.min(), rewards.max()], "next_rewards": model.has_next_rewards,
+        "models_change": model.drifts,
         "terminal": bool(model.terminal.any()), "storage": model.storage,
         "density": model.density, "memory": model.memory,
         "labels": {
@@ -68,9 +66,9 @@ def _facts(model: MMDP) -> list[tuple[str, str]]:
     kind = "per next state" if facts["next_rewards"] else "per state and action"
     labelled = model.labelled
     rows = [
-        ("models", _listed(model.model_labels, labelled["model"])),
-        ("states", _listed(model.state_labels, labelled["state"])),
-        ("actions", _listed(model.action_labels, labelled["action"])),
+        ("models", listed(model.model_labels, labelled["model"])),
+        ("states", listed(model.state_labels, labelled["state"])),
+        ("actions", listed(model.action_labels, labelled["action"])),
         ("horizon", f"{model.horizon} (time-varying)" if model.horizon else "any"),
         ("discount", f"{model.discount:g}"),
         ("initial", f"given, {counted(facts['initial_states'], 'state')} possible"
@@ -81,23 +79,12 @@ def _facts(model: MMDP) -> list[tuple[str, str]]:
         ("storage",
          f"{model.storage}, density {model.density:.3g}, {readable_bytes(model.memory)}"),
     ]  # fmt: skip
+    if facts["models_change"]:
+        rows.insert(1, ("change", "the model changes by a chain of its own"))
     if facts["terminal"]:
-        rows.insert(9, ("terminal", "values of ending in a state are given"))
+        rows.insert(-1, ("terminal", "values of ending in a state are given"))
     if facts["parameters"]:
         rows.append(("parameters", ", ".join(facts["parameters"])))
     if model.citation:
         rows.append(("source", model.citation))
     return rows
-
-
-def _listed(labels: Sequence[str], own: bool) -> str:
-    """The count, and the first labels if the model has labels of its own.
-
-    >>> _listed(["well", "ill"], own=True), _listed(["0", "1"], own=True)
-    ('2: well, ill', '2')
-    """
-    count = len(labels)
-    if not own or all(label == str(i) for i, label in enumerate(labels)):
-        return f"{count:,}"
-    names = [repr(x) if "," in x else x for x in labels[:MOST_LABELS]]
-    return f"{count:,}: {', '.join(names + ['...'] * (count > MOST_LABELS))}"

@@ -137,6 +137,12 @@ episodes = option(
 )  # fmt: skip
 
 
+jobs = option(
+    "--jobs", "-j", type=int, default=1, show_default=True, metavar="N",
+    help="Processes on this machine.",
+)  # fmt: skip
+
+
 def seed(default: int | None = 0) -> Callable[[F], F]:
     """--seed; None stands for a default of the library."""
     return option(

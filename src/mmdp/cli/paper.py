@@ -29,11 +29,12 @@ DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
     help=f"Only {either(DOMAINS)}; may be given several times.",
 )  # fmt: skip
 @options.seed(None)
+@options.jobs
 @option("--fresh", is_flag=True, help="Ignore the results kept in FOLDER/cells.")
 @options.as_json
 def paper(
     out: Path, data: Path | None, full: bool, domains: Sequence[str], seed: int | None,
-    fresh: bool, as_json: bool,
+    jobs: int, fresh: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Compute the tables and the figure of the CADP paper.
 
@@ -50,7 +51,7 @@ def paper(
 
     job = Job(
         out, data=data, full=full, domains=tuple(domains or CASES),
-        seed=SEED if seed is None else seed, fresh=fresh,
+        seed=SEED if seed is None else seed, jobs=jobs, fresh=fresh,
     )  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
     if data is not None and job.generated and not as_json:

@@ -143,6 +143,7 @@ class Kind:
     "mmdp solve models.npz -T 20 --starts 16 --seed 1 --time-limit 60",
     "mmdp solve data/hiv -T 15 --method gradient --json",
     "mmdp solve data/riverswim -T 50 --certify 30",
+    "mmdp solve large.npz -T 50 --starts 500 --checkpoint best.json",
     "mmdp solve data/riverswim -T 50 --objective cvar:0.1 --certify 10",
     "mmdp solve data/hiv -T 5 --method exact --time-limit 60",
     "mmdp solve data/riverswim -T 50 --memory 3 --out chart.csv",
@@ -161,6 +162,10 @@ class Kind:
     "without memory could be.",
 )  # fmt: skip
 @options.objective
+@option(
+    "--checkpoint", type=OutFile(".json"), metavar="FILE",
+    help="Keep the best policy so far in FILE, and start from it if it is there.",
+)  # fmt: skip
 @takes(Deciding)
 @takes(Kind)
 @takes(Running)
@@ -170,8 +175,8 @@ class Kind:
 @takes(Loading)
 def solve(
     data: Path, horizon: float | None, out: Path | None, certify: float | None,
-    objective: Objective, deciding: Deciding, kind: Kind, running: Running, as_json: bool,
-    quiet: bool, split: str, loading: Loading,
+    checkpoint: Path | None, objective: Objective, deciding: Deciding, kind: Kind, running: Running,
+    as_json: bool, quiet: bool, split: str, loading: Loading,
 ) -> int:  # fmt: skip
     """Compute one policy for all models of DATA.
 
@@ -188,7 +193,7 @@ def solve(
     policy = kind.build()
     chosen = METHODS[deciding.method]
     check_maximises(chosen, objective)
-    check_out(out, data, deciding.init)
+    check_out(out, data, deciding.init, checkpoint)
     if out is not None:
         check_gives_table(chosen, "a policy file holds", "leave out --out")
     if certify is not None:
@@ -201,7 +206,8 @@ def solve(
     with Working(solving, quiet=silent) as working, Interrupts() as interrupts:
         solution = mmdp.solve(
             model, horizon, method, objective=objective, policy=policy,
-            **dataclasses.asdict(running), certify=certify or False, callback=working.progress,
+            **dataclasses.asdict(running), certify=certify or False, checkpoint=checkpoint,
+            callback=working.progress,
         )  # fmt: skip
     if out is not None:
         mmdp.save_policy(solution, out)

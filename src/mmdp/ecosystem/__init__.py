@@ -1,12 +1,13 @@
-"""Models to and from other tools: Gymnasium, ArviZ, pymdptoolbox, quantecon, POMDP solvers."""
+"""Models to and from other tools: Gymnasium, ArviZ, quantecon, Storm, POMDP solvers and others."""
 
 from mmdp.ecosystem.agent import Agent
 from mmdp.ecosystem.arviz import to_arviz
 from mmdp.ecosystem.gym import from_gymnasium, to_gymnasium, to_gymnasium_vector
 from mmdp.ecosystem.pomdp import save_pomdp
+from mmdp.ecosystem.storm import from_storm
 from mmdp.ecosystem.toolboxes import from_mdptoolbox, from_quantecon, to_mdptoolbox, to_quantecon
 
 __all__ = [
-    "Agent", "from_gymnasium", "from_mdptoolbox", "from_quantecon", "save_pomdp", "to_arviz",
-    "to_gymnasium", "to_gymnasium_vector", "to_mdptoolbox", "to_quantecon",
+    "Agent", "from_gymnasium", "from_mdptoolbox", "from_quantecon", "from_storm", "save_pomdp",
+    "to_arviz", "to_gymnasium", "to_gymnasium_vector", "to_mdptoolbox", "to_quantecon",
 ]  # fmt: skip

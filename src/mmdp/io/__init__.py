@@ -34,15 +34,16 @@ header says "not given". Parquet files that :func:`save` wrote hold all this the
 
 Files of other tools:
 
-- ``.pomdpx`` (APPL): hidden variables that never change are the model, observed ones the state;
-  several make a product, with labels like ``low/dry``.
+- ``.pomdpx`` (APPL): hidden variables are the model, observed ones the state; several make a
+  product, with labels like ``low/dry``. If hidden variables change, so does the model.
 - ``.pomdp`` (Cassandra): every state is seen as one observation. The first decision is taken
   before anything is seen: a start that is spread over several observations becomes one state,
   ``start``.
 - ``.transitions`` (multiple-environment MDPs): lines ``s a s' p``, a blank line between
   environments, with ``.rewards`` of the same name beside it: ``s a s' r``, ``s a r`` or ``s r``.
 
-Whatever is not an MMDP (a hidden state that changes, a state observed with errors) is refused.
+Whatever is not an MMDP (a hidden part that changes with the action or the state, a state observed
+with errors) is refused.
 
 Ids come in the order of the numbers; labels in the order of first appearance (a categorical
 column: in the order of its categories), in the ``state`` column before ``next_state``.
@@ -51,11 +52,13 @@ column: in the order of its categories), in the ``state`` column before ``next_s
 from mmdp.io.columns import PAPER
 from mmdp.io.groups import load_groups
 from mmdp.io.models import load, save
+from mmdp.io.parts import save_parts
 from mmdp.io.policies import load_certificate, load_policy, save_policy
 from mmdp.io.tables import from_frame, to_frame
 from mmdp.io.writing import write_all, write_whole
 
 __all__ = [
     "PAPER", "from_frame", "load", "load_certificate", "load_groups", "load_policy", "save",
+    "save_parts",
     "save_policy", "to_frame", "write_all", "write_whole",
 ]  # fmt: skip

@@ -13,16 +13,19 @@ from mmdp.io.blocks import columns_of_blocks
 from mmdp.io.columns import columns_of_csv, columns_of_frame
 from mmdp.io.folders import read_parameters, read_sides, save_csv, save_folder
 from mmdp.io.ids import encode
-from mmdp.io.npz import load_npz, save_npz
+from mmdp.io.npz import load_npz, save_npz, stored_as
 from mmdp.io.parquet import load_parquet, save_parquet
+from mmdp.io.parts import load_parts, part_files
 from mmdp.io.pomdp import load_pomdp
 from mmdp.io.pomdpx import load_pomdpx
 from mmdp.io.reading import Source
 from mmdp.io.rules import DeadEnds, Duplicates, ExtraColumns, IdGaps, MissingActions, Rules
 from mmdp.io.tables import assemble, by_label
 from mmdp.io.writing import PathLike, as_path, settle, write_whole
+from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
 from mmdp.support import Storage
+from mmdp.validate import check_whole_model
 
 SPLITS = {"train": "training", "test": "test", "true": "true"}
 POMDPS = {".pomdp": load_pomdp, ".pomdpx": load_pomdpx}
@@ -33,6 +36,7 @@ def load(
     path: PathLike,
     *,
     split: str = "train",
+    part: tuple[int, int] | None = None,
     compat: str | None = None,
     duplicates: Duplicates = "error",
     normalize: bool = False,
@@ -52,12 +56,16 @@ def load(
     Parameters
     ----------
     path
-        A folder means its ``training.csv`` (else ``training.parquet``, else ``model.npz``); a
+        A folder means its ``training.csv`` (else ``training.parquet``, else ``model.npz``, else
+        its parts ``part-*.npz`` or ``part-*.parquet``, see :func:`mmdp.io.save_parts`); a
         file is read by its suffix: ``.csv``, ``.parquet``, ``.npz``, ``.pomdpx``, ``.pomdp`` or
         ``.transitions``. :mod:`mmdp.io` says which files are read beside it.
     split
         ``"test"`` reads ``test.csv`` (or ``test.parquet``) of a folder, ``"true"`` its
         ``true.csv``. Only for folders: with a file it is an error.
+    part
+        ``(i, n)``: part i of n of the models, for one of n processes (see :mod:`mmdp.hosts`).
+        Of a folder of parts only the files that hold these models are read.
     compat
         ``"cadp"`` behaves like the code published with the paper: the last duplicate wins, any
         positive row is normalised, an action missing in some model contributes 0 there, a
@@ -95,19 +103,40 @@ def load(
     )  # fmt: skip
     target = as_path(path)
     settle(target if target.is_dir() else target.parent)
-    file = _find_file(target, split)
+    files = _find_files(target, split)
     fields = {"discount": discount, "initial": initial, "weights": weights, "name": name}
     given = {key: value for key, value in fields.items() if value is not None}
-    kind = file.suffix.lower()
-    if kind in POMDPS:
-        return POMDPS[kind](file, rules).model(given, Source(file), rules)
-    if kind != ".npz":
-        return _load_table(file, rules, given, sides)
-    model = load_npz(file, storage)
+    if len(files) == 1:
+        model, finished = _load_file(files[0], rules, given, sides)
+        model = _part_of(model, part)
+        if finished:
+            return model
+    else:
+        model = load_parts(files, part, lambda file: _load_table(file, rules, {}, sides))
+        if storage not in ("auto", model.storage):
+            model = stored_as(model, storage, Source(target))
     for key, labels in (("initial", model.state_labels), ("weights", model.model_labels)):
         if key in given:
             given[key] = by_label(given[key], labels, key)
     return model.replace(**given) if given else model
+
+
+def _load_file(
+    file: Path, rules: Rules, given: Mapping[str, Any], sides: bool
+) -> tuple[MMDP, bool]:
+    """The model of one file, and whether what was given is in it already."""
+    kind = file.suffix.lower()
+    if kind in POMDPS:
+        return POMDPS[kind](file, rules).model(given, Source(file), rules), True
+    if kind != ".npz":
+        return _load_table(file, rules, given, sides), True
+    return load_npz(file, rules.storage), False
+
+
+def _part_of(model: MMDP, part: tuple[int, int] | None) -> MMDP:
+    if part is None or Part.read(part, model.n_models) is None:
+        return model
+    return model.take_part(*part)
 
 
 def _load_table(file: Path, rules: Rules, given: Mapping[str, Any], sides: bool) -> MMDP:
@@ -127,8 +156,8 @@ def _load_table(file: Path, rules: Rules, given: Mapping[str, Any], sides: bool)
     return assemble(ids, {**fields, **given}, source, rules)
 
 
-def _find_file(path: Path, split: str) -> Path:
-    """The one file that holds the transitions."""
+def _find_files(path: Path, split: str) -> list[Path]:
+    """The one file that holds the transitions, or the files of a folder of parts."""
     if split not in SPLITS:
         raise InputError(f"split must be 'train', 'test' or 'true', not {split!r}")
     if path.is_dir():
@@ -136,7 +165,9 @@ def _find_file(path: Path, split: str) -> Path:
         names = [f"{stem}.csv", f"{stem}.parquet"] + (["model.npz"] if split == "train" else [])
         for name in names:
             if (path / name).is_file():
-                return path / name
+                return [path / name]
+        if split == "train" and (parts := part_files(path)):
+            return parts
         known = sorted(x.name for x in path.iterdir() if x.suffix in (".csv", ".parquet", ".npz"))
         there = f"it has {', '.join(known[:8])}" if known else "it has no data file"
         raise InputError(f"{path}: no {names[0]} in this folder ({there}); name the file to read")
@@ -151,7 +182,7 @@ def _find_file(path: Path, split: str) -> Path:
         raise InputError(f"{path}: belongs to {path.stem}.transitions; name that file")
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{path}: unknown suffix {path.suffix!r}; known are {', '.join(SUFFIXES)}")
-    return path
+    return [path]
 
 
 def save(model: MMDP, path: PathLike, *, split: str = "train") -> None:
@@ -179,6 +210,7 @@ def save(model: MMDP, path: PathLike, *, split: str = "train") -> None:
         raise InputError(f"save() writes an MMDP, not {type(model).__name__}")
     if split not in ("train", "test"):
         raise InputError(f"split must be 'train' or 'test', not {split!r}")
+    check_whole_model(model.problem, "a file")
     target = Path(path)
     if target.suffix == ".csv":
         save_csv(model, target)

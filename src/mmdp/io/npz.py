@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from mmdp.io.reading import Source, must_be
 from mmdp.io.rules import Rules
 from mmdp.io.tables import assemble, entries
 from mmdp.io.writing import reason
+from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
 from mmdp.support import MATERIALISE_LIMIT, Storage, Support
 from mmdp.words import readable_bytes
@@ -24,9 +26,18 @@ _LABELS = ("states", "actions", "models")
 _WORDS = ("name", "citation")
 
 
-def save_npz(model: MMDP, path: Path) -> None:
+def save_npz(model: MMDP, path: Path, **more: Any) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **arrays_of(model), **more)
+
+
+def arrays_of(model: MMDP) -> dict[str, Any]:
+    """Everything about a model, by the names that files use."""
     fields = model.fields()
     arrays: dict[str, Any] = {"format": np.array(FORMAT), **model.problem._asdict()}
+    del arrays["part"]
+    if not model.drifts:
+        del arrays["drift"]
     arrays["allowed"], arrays["initial_given"] = model.allowed, model.initial_given
     arrays["allow_missing"] = fields["allow_missing"]
     arrays["horizon"] = -1 if model.horizon is None else model.horizon
@@ -37,18 +48,17 @@ def save_npz(model: MMDP, path: Path) -> None:
         arrays["next_rewards"] = model.pattern_rewards
     for i, (name, values) in enumerate(model.parameters.items()):
         arrays[f"parameter_{i}_name"], arrays[f"parameter_{i}"] = np.array(name), values
-    with path.open("wb") as file:
-        np.savez(file, **arrays)
+    return arrays
 
 
 def load_npz(path: Path, storage: Storage) -> MMDP:
     must_be(path, "a zip archive (.npz, .xlsx)", "an npz file")
     source = Source(path)
     try:
-        _check_sizes(path)
+        check_sizes(path)
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        model = _from_arrays(arrays) if str(arrays.get("format")) == FORMAT else None
+        model = from_arrays(arrays) if str(arrays.get("format")) == FORMAT else None
     except MemoryLimitError:
         raise
     except (OSError, ValueError, EOFError, LookupError, TypeError, zipfile.BadZipFile) as error:
@@ -60,10 +70,10 @@ def load_npz(path: Path, storage: Storage) -> MMDP:
             f"not a model saved by mmdp (no format {FORMAT!r}); build the model from your arrays "
             "with mmdp.MMDP and mmdp.save it"
         )
-    return model if storage in ("auto", model.storage) else _stored_as(model, storage, source)
+    return model if storage in ("auto", model.storage) else stored_as(model, storage, source)
 
 
-def _check_sizes(path: Path) -> None:
+def check_sizes(path: Path) -> None:
     """Refuse arrays out of proportion to their file before the memory for them is taken."""
     total = 0
     with zipfile.ZipFile(path) as archive:
@@ -86,7 +96,7 @@ def _check_sizes(path: Path) -> None:
         )
 
 
-def _from_arrays(arrays: dict[str, Any]) -> MMDP:
+def from_arrays(arrays: Mapping[str, Any], part: Part | None = None) -> MMDP:
     """The stored model, checked: a damaged file must not reach a kernel."""
     allowed, p, r, per_next = (
         arrays["allowed"],
@@ -94,7 +104,8 @@ def _from_arrays(arrays: dict[str, Any]) -> MMDP:
         arrays["r"],
         arrays.get("next_rewards"),
     )
-    numbers = (p, r, per_next, arrays["initial"], arrays["weights"], arrays["terminal"])
+    drift = arrays.get("drift")
+    numbers = (p, r, per_next, drift, *(arrays[x] for x in ("initial", "weights", "terminal")))
     floats = all(x.dtype == np.float64 for x in numbers if x is not None)
     whole = all(arrays[name].dtype.kind == "i" for name in ("indptr", "indices", "horizon"))
     if not (floats and whole and allowed.dtype == bool):
@@ -105,22 +116,28 @@ def _from_arrays(arrays: dict[str, Any]) -> MMDP:
         arrays["indices"].astype(np.int32), np.ascontiguousarray(p), bool(arrays["dense"]), None,
         horizon if horizon > 0 else None,
     )  # fmt: skip
-    count = sum(name.startswith("parameter_") for name in arrays) // 2
     return MMDP.from_support(
-        support, np.ascontiguousarray(r), next_rewards=per_next,
-        initial=arrays["initial"] if bool(arrays["initial_given"]) else None,
-        weights=arrays["weights"], discount=float(arrays["discount"]),
-        terminal=arrays["terminal"].T, allowed=allowed,
-        allow_missing=bool(arrays["allow_missing"]),
-        parameters={
+        support, np.ascontiguousarray(r), next_rewards=per_next, weights=arrays["weights"],
+        terminal=arrays["terminal"].T, allowed=allowed, model_transitions=drift,
+        **fields_of(arrays), part=part,
+    )  # fmt: skip
+
+
+def fields_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The small fields of a stored model, as arguments of MMDP."""
+    count = sum(name.startswith("parameter_") for name in arrays) // 2
+    return {
+        "initial": arrays["initial"] if bool(arrays["initial_given"]) else None,
+        "discount": float(arrays["discount"]), "allow_missing": bool(arrays["allow_missing"]),
+        "parameters": {
             str(arrays[f"parameter_{i}_name"]): arrays[f"parameter_{i}"] for i in range(count)
         },
         **{name: arrays.get(name) for name in _LABELS},
         **{name: str(arrays[name]) for name in _WORDS if name in arrays},
-    )  # fmt: skip
+    }  # fmt: skip
 
 
-def _stored_as(model: MMDP, storage: Storage, source: Source) -> MMDP:
+def stored_as(model: MMDP, storage: Storage, source: Source) -> MMDP:
     """The same model in the other storage."""
     ids = Ids({k: v.astype(np.int64) if v.dtype.kind == "i" else v
                for k, v in entries(model).items()})  # fmt: skip

@@ -87,7 +87,7 @@ def load_parquet(path: Path) -> tuple[pd.DataFrame, tuple[dict[str, Any], dict[s
     return frame, (stored["fields"], stored["sizes"])
 
 
-def save_parquet(model: MMDP, path: Path) -> None:
+def save_parquet(model: MMDP, path: Path, **more: Any) -> None:
     fields = model.fields()
     del fields["allowed"]  # an action is allowed if the table has a row for it
     fields["parameters"] = {name: values.tolist() for name, values in model.parameters.items()}
@@ -95,7 +95,8 @@ def save_parquet(model: MMDP, path: Path) -> None:
     for name, value in fields.items():
         fields[name] = value.tolist() if isinstance(value, np.ndarray) else value
     sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}
-    write_parquet(to_frame(model), {"format": FORMAT, "fields": fields, "sizes": sizes}, path)
+    stored = {"format": FORMAT, "fields": fields, "sizes": sizes, **more}
+    write_parquet(to_frame(model), stored, path)
 
 
 def _pyarrow() -> tuple[Any, Any]:

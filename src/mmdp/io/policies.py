@@ -53,13 +53,8 @@ def save_policy(policy: PolicyTable | Solution, path: PathLike) -> None:
     found: Any = policy.policy if isinstance(policy, Solution) else policy
     if not isinstance(found, (StationaryPolicy, MemoryPolicy)):
         found = markov_policy(policy, "a policy file holds")
-    endless = isinstance(found, StationaryPolicy)
-    row, frame = found.row if endless else found, found.to_frame()
-    stored: dict[str, Any] = {
-        "format": FORMAT, "kind": found.kind.name, "horizon": None if endless else row.horizon,
-        "n_actions": row.n_actions, "states": row.state_labels, "actions": row.action_labels,
-        "certificate": proven, "objective": objective,
-    }  # fmt: skip
+    frame = found.to_frame()
+    stored = {**_facts_of(found), "certificate": proven, "objective": objective}
     files: dict[Path, Writer] = {}
     stale: list[Path] = []
     if target.suffix == ".csv":
@@ -69,8 +64,7 @@ def save_policy(policy: PolicyTable | Solution, path: PathLike) -> None:
         else:  # one of an earlier policy says nothing here
             stale.append(certificate_beside(target))
     elif target.suffix == ".json":
-        stored |= _arrays_of(row)
-        files[target] = json.dumps(stored, indent=1) + "\n"
+        files[target] = json.dumps(policy_document(found, **stored), indent=1) + "\n"
     elif target.suffix == ".parquet":
         files[target] = lambda file: write_parquet(frame, stored, file)
     else:
@@ -78,6 +72,24 @@ def save_policy(policy: PolicyTable | Solution, path: PathLike) -> None:
             f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
         )
     write_all(files, stale)
+
+
+def policy_document(policy: PolicyTable, **facts: Any) -> dict[str, Any]:
+    """What a JSON file holds: the policy, with other facts about it."""
+    return {**_facts_of(policy), **facts, **_arrays_of(_row_of(policy))}
+
+
+def _row_of(policy: PolicyTable) -> MarkovPolicy | MemoryPolicy:
+    return policy.row if isinstance(policy, StationaryPolicy) else policy
+
+
+def _facts_of(policy: PolicyTable) -> dict[str, Any]:
+    row = _row_of(policy)
+    return {
+        "format": FORMAT, "kind": policy.kind.name,
+        "horizon": None if policy.kind.endless else row.horizon, "n_actions": row.n_actions,
+        "states": row.state_labels, "actions": row.action_labels,
+    }  # fmt: skip
 
 
 def _arrays_of(policy: MarkovPolicy | MemoryPolicy) -> dict[str, Any]:

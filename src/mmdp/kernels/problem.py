@@ -8,11 +8,15 @@ symbol     meaning                                                 shape
 p          p_t^m(s' | s, a) on the shared pattern                  (T or 1, nnz, M)
 r          r_t^m(s, a)                                             (T or 1, S, A, M)
 allowed    whether a may be taken in s at t                        (T or 1, S, A)
+K          drift: P[model m' holds next | model m]                 (M, M), or None
 v          v_{t,m}(s), eq. (backup)                                (S, M) at each t
 q          q_{t,m}(s, a), eq. (value of state-action)              (S, A, M) at each t
 b          b_{t,m}(s) = P[model m, state s at t], eq. (belief)     (T, S, M)
 G          sum_m b q = d rho / d pi_t(s, a), up to gamma^t         (T, S, A)
 =========  ======================================================  ==================
+
+If models change, they do so after the transition and before the next decision:
+v_m(s) = r_m + gamma sum_s' p_m(s') sum_m' K[m, m'] v_m'(s'), and b moves on by b K.
 
 Row ``s * A + a`` of the pattern owns entries ``indptr[row]:indptr[row + 1]``, whose next
 states are ``indices``.
@@ -21,6 +25,7 @@ states are ``indices``.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -54,8 +59,49 @@ def aligned(*shape: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
     return raw[first : first + size].view(dtype).reshape(shape)
 
 
+class Part(NamedTuple):
+    """Part ``i`` of ``n`` of so many models; the others are in other processes.
+
+    >>> [Part(i, 3, 8).models_here for i in range(3)]
+    [slice(0, 2, None), slice(2, 5, None), slice(5, 8, None)]
+    """
+
+    i: int
+    n: int
+    models: int
+
+    @classmethod
+    def read(cls, part: Any, models: int) -> Part | None:
+        """A user's (i, n) for this number of models, checked; None if it is all of them."""
+        try:
+            i, n = (operator.index(x) for x in part)
+        except (TypeError, ValueError):
+            raise InputError(f"part must be (i, n), the i-th of n from 0, not {part!r}") from None
+        if not 0 <= i < n:
+            raise InputError(f"part ({i}, {n}): parts are numbered from 0 to {n - 1}")
+        if n > models:
+            raise InputError(f"{models} models cannot be divided into {n} parts")
+        return None if n == 1 else cls(i, n, models)
+
+    @property
+    def models_here(self) -> slice:
+        return slice(*(self.models * i // self.n for i in (self.i, self.i + 1)))
+
+    @property
+    def longest(self) -> int:
+        """The most models that a part has."""
+        return -(-self.models // self.n)
+
+    def __str__(self) -> str:
+        return f"part {self.i} of {self.n}"
+
+
 class Problem(NamedTuple):
-    """The arrays of an MMDP (see the module's table); all C-contiguous and read-only."""
+    """The arrays of an MMDP (see the module's table); all C-contiguous and read-only.
+
+    If there is a ``part``, then p, r and terminal hold the models of that part alone; weights
+    are those of all models.
+    """
 
     indptr: npt.NDArray[np.int64]
     indices: IntArray
@@ -67,10 +113,18 @@ class Problem(NamedTuple):
     discount: float
     terminal: Array
     dense: bool
+    drift: Array | None = None  # K; None: models never change
+    part: Part | None = None
 
     @property
     def n_models(self) -> int:
-        return self.p.shape[2]
+        """Of all parts."""
+        return len(self.weights)
+
+    @property
+    def models_here(self) -> slice:
+        """Which of the models p, r and terminal hold."""
+        return slice(0, self.n_models) if self.part is None else self.part.models_here
 
     @property
     def n_states(self) -> int:
@@ -95,17 +149,67 @@ class Problem(NamedTuple):
         """(nnz,) row s * A + a of every entry of the pattern."""
         return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
 
-    def prior_weights(self) -> Array:
-        """(1, 1, M): the initial model weights as constant b, for WSU."""
-        return self.weights.reshape(1, 1, -1).copy()
+    def prior_weights(self, horizon: int = 1) -> Array:
+        """(1, 1, M) the initial model weights as b for WSU; (T, 1, M) if models change."""
+        weights = [self.weights[self.models_here]]
+        for _ in range(horizon - 1 if self.drift is not None else 0):
+            weights.append(self.moved(weights[-1]))
+        return np.array(weights)[:, None]
+
+    def ahead(self, v: Array) -> Array:
+        """(..., M) sum_m' K[m, m'] v_m': what v is worth before the model changes."""
+        return v if self.drift is None else v @ self.drift.T
+
+    def moved(self, b: Array) -> Array:
+        """(..., M) sum_m b_m K[m, m']: b after the model has changed."""
+        return b if self.drift is None else b @ self.drift
 
     def start(self) -> Array:
         """(S, M): b at the first step, mu(s) lambda_m."""
-        return self.initial[:, None] * self.weights
+        return self.initial[:, None] * self.weights[self.models_here]
 
     def returns(self, first: Array) -> Array:
         """(M,) return of every model from the values (S, M) at the first step."""
-        return self.initial @ first
+        return self.gathered(self.initial @ first)
+
+    # ------------------------------------------------------------ all parts together
+    def gathered(self, here: Array) -> Array:
+        """(M,) numbers of the models of all parts, from those of the models here."""
+        if self.part is None:
+            return here
+        found = self.everywhere(np.pad(here, (0, self.part.longest - len(here))))
+        all_models: Array = np.empty(self.n_models)
+        for i, row in enumerate(found):
+            theirs = self.part._replace(i=i).models_here
+            all_models[theirs] = row[: theirs.stop - theirs.start]
+        return all_models
+
+    def everywhere(self, values: Any) -> npt.NDArray[Any]:
+        """(n, ...) these values in every part; (1, ...) if the models are whole.
+
+        All processes must call it at the same point of their run.
+        """
+        if self.part is None:
+            return np.asarray(values)[None]
+        from mmdp.kernels.exchange import exchange
+
+        return exchange(values)
+
+    def mean(self, values: Array) -> Array:
+        """sum_m lambda_m values[..., m] over the models of all parts."""
+        total: Array = self.everywhere(values @ self.weights[self.models_here]).sum(axis=0)
+        return total
+
+    def chosen(self, values: Array, models: npt.NDArray[np.integer[Any]]) -> Array:
+        """values[..., models] in every part, wherever these models are."""
+        if self.part is None:
+            return np.ascontiguousarray(values[..., models])
+        here = self.models_here
+        mine = (here.start <= models) & (models < here.stop)
+        found = np.zeros((*values.shape[:-1], len(models)))
+        found[..., mine] = values[..., models[mine] - here.start]
+        total: Array = self.everywhere(found).sum(axis=0)
+        return total
 
     def restricted(self, allowed: npt.NDArray[np.bool_]) -> Problem:
         """The same problem with these actions (T or 1, S, A) alone, as a read-only view."""

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.interrupts import Interrupts
 from mmdp.kernels import PASSES, Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.controller import Controller
@@ -95,6 +96,7 @@ class Context:
         self.best_value = -np.inf
         self.best_policy: Any = None  # a table, or a controller
         self.iterations = 0
+        self.interrupts = Interrupts()  # for a part: those held back until all processes agree
 
     @property
     def seconds(self) -> float:
@@ -123,7 +125,14 @@ class Context:
         self.check_time()
 
     def check_time(self) -> None:
-        if self.deadline is not None and clock() > self.deadline:
+        """Raise Stop if the time is up; of many processes, if it is up in one of them."""
+        late = self.deadline is not None and clock() > self.deadline
+        if self.problem.part is not None:
+            asked = self.problem.everywhere([late, self.interrupts.seen])
+            late = bool(asked[:, 0].any())
+            if asked[:, 1].any():
+                raise KeyboardInterrupt
+        if late:
             raise Stop
 
     def quiet(
@@ -141,7 +150,7 @@ class Context:
         )  # fmt: skip
         if weights is not None:
             inner.problem = inner.problem._replace(weights=weights)
-        inner.deadline = self.deadline
+        inner.deadline, inner.interrupts = self.deadline, self.interrupts
         return inner
 
     def free(self) -> Context:
@@ -188,7 +197,7 @@ class Context:
 
     def wsu(self) -> tuple[Table, Array]:
         """WSU's policy and its returns (M,)."""
-        return self.weighted(self.problem.prior_weights())
+        return self.weighted(self.problem.prior_weights(self.horizon))
 
 
 class Method:
@@ -204,6 +213,9 @@ class Method:
     proves: ClassVar[Status | None] = None  # the most that it can prove about its policy
     objectives: ClassVar[tuple[str, ...]] = ("mean",)  # what it can maximise over the models
     policies: ClassVar[tuple[str, ...]] = ("markov",)  # kinds of policy it can find; first: default
+    drifts: ClassVar[bool] = False  # whether it can plan for models that change
+    resumes: ClassVar[bool] = False  # whether it can go on from a policy that it found before
+    spreads: ClassVar[bool] = False  # whether it can work on models spread over processes
     least_passes: ClassVar[float] = PASSES  # over the problem; infinite: too many for plain numpy
 
     def run(self, context: Context) -> Outcome:
@@ -215,4 +227,4 @@ class Method:
 
     def bytes_held(self, problem: Problem, horizon: int) -> int:
         """Bytes that a solve needs at least: values or weights by time, state and model."""
-        return 8 * horizon * problem.n_states * problem.n_models
+        return 8 * horizon * problem.n_states * problem.p.shape[2]

@@ -70,6 +70,7 @@ class Exact(Method):
     name: ClassVar[str] = "exact"
     title: ClassVar[str] = "branch and bound over single actions"
     proves: ClassVar[Status | None] = Status.OPTIMAL
+    resumes: ClassVar[bool] = True
     policies: ClassVar[tuple[str, ...]] = ("markov", "stationary")
     least_passes: ClassVar[float] = math.inf
 

@@ -32,11 +32,13 @@ class Oracle(Method):
 
     name: ClassVar[str] = "oracle"
     title: ClassVar[str] = "each model solved on its own, as a bound"
+    drifts: ClassVar[bool] = True
+    spreads: ClassVar[bool] = True
     proves: ClassVar[Status | None] = Status.OPTIMAL
     policies: ClassVar[tuple[str, ...]] = ()  # not one policy but one per model
 
     def bytes_held(self, problem: Problem, horizon: int) -> int:
-        return 4 * horizon * problem.n_states * problem.n_models * self.keep_policies
+        return 4 * horizon * problem.n_states * problem.p.shape[2] * self.keep_policies
 
     def run(self, context: Context) -> Outcome:
         if context.kind.endless:
@@ -44,9 +46,8 @@ class Oracle(Method):
             policies = own.actions[None] if self.keep_policies else None
             returns = own.values @ context.problem.initial
             return Outcome(None, Status.OPTIMAL, 1, policies=policies, returns=returns)
-        found = context.kernel.backward(
-            context.problem, context.horizon, "own", keep=("actions",) if self.keep_policies else ()
-        )
+        keep = ("actions",) if self.keep_policies and context.problem.part is None else ()
+        found = context.kernel.backward(context.problem, context.horizon, "own", keep=keep)
         returns = context.problem.returns(found.first)
         policies = None
         if found.actions is not None:

@@ -12,6 +12,7 @@ import re
 from typing import Any, NamedTuple
 
 from mmdp.errors import InputError, Remedy
+from mmdp.kernels import Problem
 from mmdp.methods.base import Method
 from mmdp.methods.cadp import CADP
 from mmdp.methods.exact import Exact
@@ -24,9 +25,11 @@ from mmdp.methods.pomcp import POMCP
 from mmdp.methods.qmdp import QMDP
 from mmdp.methods.rollout import Rollout
 from mmdp.methods.wsu import WSU
-from mmdp.objective import Objective
+from mmdp.model import MMDP
+from mmdp.objective import Mean, Objective
 from mmdp.policy import MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
 from mmdp.solution import Solution, Status
+from mmdp.validate import check_whole_model
 from mmdp.words import counted
 
 METHODS: dict[str, type[Method]] = {
@@ -127,6 +130,19 @@ def maximises(method: Method | type[Method], objective: Objective) -> bool:
     return kinds <= {*method.objectives}
 
 
+def check_spreads(method: Method, objective: Objective, kind: PolicyKind, problem: Problem) -> None:
+    """Refuse what cannot be done with models spread over processes, if they are."""
+    if not method.spreads:
+        others = Remedy("method", *(x for x, y in METHODS.items() if y.spreads), do="choose")
+        check_whole_model(problem, method.name, [others])
+    if objective.kind != "mean" or objective.regret:
+        check_whole_model(problem, f"objective {objective}", [Remedy("objective", "mean")])
+    if kind.name != "markov":
+        check_whole_model(problem, f"a {kind.name} policy", [Remedy("policy", "markov")])
+    if getattr(method, "polish", 0.0):
+        check_whole_model(problem, "polish", ["leave it out"])
+
+
 def check_maximises(method: Method | type[Method], objective: Objective) -> None:
     """Refuse an objective that the method cannot maximise, and name the methods that can."""
     if maximises(method, objective):
@@ -135,6 +151,23 @@ def check_maximises(method: Method | type[Method], objective: Objective) -> None
     raise InputError(
         f"{method.name} cannot maximise {objective}", [Remedy("method", *others, do="choose")]
     )
+
+
+def check_plans_for(method: Method | type[Method], objective: Objective, model: MMDP) -> None:
+    """Refuse what cannot be asked about models that change."""
+    if not model.drifts:
+        return
+    if not method.drifts:
+        others = [name for name, other in METHODS.items() if other.drifts]
+        raise InputError(
+            f"{method.name} plans for models that never change, and these do",
+            [Remedy("method", *others, do="choose")],
+        )
+    if objective != Mean():
+        raise InputError(
+            f"for models that change only the mean can be maximised, not {objective}",
+            [Remedy("objective", "mean")],
+        )
 
 
 def markov_policy(given: Any, purpose: str, **told: str) -> MarkovPolicy:

@@ -40,14 +40,21 @@ class Case:
     generate: Callable[..., Any] | None = None  # None: the published models are in the package
 
     def models(self, seed: int, data: Path | None) -> tuple[mmdp.MMDP, mmdp.MMDP, str]:
-        """(train, test, source); the source is a file in ``data``, published or generated."""
-        if data is not None and self.found_in(data):
+        """(train, test, source)."""
+        source = self.source(data)
+        if data is not None and source == "file":
             folder = data / self.folder
             train, test = (mmdp.load(folder, split=x, name=self.name) for x in ("train", "test"))
-            return train, test, "file"
+            return train, test, source
         if self.generate is None:
-            return *mmdp.domains.published(self.folder), "published"
-        return *self.generate(seed=seed), "generated"
+            return *mmdp.domains.published(self.folder), source
+        return *self.generate(seed=seed), source
+
+    def source(self, data: Path | None) -> str:
+        """Where the models come from: a file in ``data``, published or generated."""
+        if data is not None and self.found_in(data):
+            return "file"
+        return "published" if self.generate is None else "generated"
 
     def found_in(self, data: Path) -> bool:
         """Whether ``data`` holds this domain's models."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mmdp
 from mmdp.errors import InputError
-from mmdp.interrupts import unanswered
+from mmdp.methods.belief import Planning
+from mmdp.methods.table import title_of
 from mmdp.paper.cases import (
     CASES,
     METHODS,
@@ -26,6 +26,8 @@ from mmdp.paper.cases import (
 )
 from mmdp.paper.figures import Table, misprints, paper_figures
 from mmdp.policy import MarkovPolicy
+from mmdp.study import FAILED, Row, Run, Source, StudyProgress, digest, made
+from mmdp.study import Cell as StudyCell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,11 +54,7 @@ class Cell:
     sd: float
     stderr: float
     seconds: float
-    train_value: float
-    iterations: int
-    status: str
     source: str
-    details: dict[str, Any]
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -115,7 +113,7 @@ Report = Callable[[str, int, int], None]
 
 
 class Job:
-    """The whole experiment; ``report(text, done, total)`` is called at every step."""
+    """The whole experiment; ``report(text, done, total)`` is called after every step."""
 
     def __init__(
         self,
@@ -126,6 +124,7 @@ class Job:
         domains: Sequence[str] = tuple(CASES),
         seed: int = SEED,
         fresh: bool = False,
+        jobs: int = 1,
         report: Report | None = None,
     ) -> None:
         unknown = [name for name in domains if name not in CASES]
@@ -138,181 +137,180 @@ class Job:
         self.out, self.data, self.full, self.seed = out, data, full, seed
         self.cases = [CASES[name] for name in domains]
         self._data_keys = {name: case.fingerprint(data) for name, case in CASES.items()}
-        self.fresh, self.reused = fresh, 0
+        self.fresh, self.jobs, self.done, self.reused = fresh, jobs, 0, 0
         self.report = report or (lambda text, done, total: None)
-        self.done, self._warm = 0, False
-        self.total = sum(len(self._horizons(c)) * len(METHODS) for c in self.cases) + 3
+        self.tables = [cell for case in self.cases for cell in self.cells(case)]
+        self.total = len(self.tables) + 3
 
     @property
     def generated(self) -> list[str]:
         """The domains whose models are drawn: neither published nor in the data folder."""
         return [c.name for c in self.cases if c.generate and self._data_keys[c.name] is None]
 
-    @unanswered()
     def run(self) -> Results:
         """Compute (or reuse) everything; files are written by :func:`mmdp.paper.write`.
 
         Ctrl-C raises KeyboardInterrupt; ``done`` of ``total`` results are kept by then.
         """
         started = time.perf_counter()
-        cells = [cell for case in self.cases for cell in self._case(case)]
-        figure = self._kept("figure", {"data": self._data_keys["POPS"]}, self._figure)
-        regret_key = {"horizons": REGRET_HORIZONS, "queries": REGRET_QUERIES}
-        regret = self._kept("regret", regret_key, self._regret)
-        queries_key = {"data": self._data_keys["RS"], "queries": self._query_counts}
-        queries = self._kept("queries", queries_key, self._queries)
-        seconds = time.perf_counter() - started
-        return Results(cells, figure, regret, queries, seconds, self.reused)
+        *rows, figure, regret, queries = self.rows([*self.tables, *self.extras()])
+        return Results(
+            [_cell(row) for row in rows], figure["answer"], regret["answer"], queries["answer"],
+            time.perf_counter() - started, self.reused,
+        )  # fmt: skip
+
+    def rows(self, cells: Sequence[StudyCell]) -> list[Row]:
+        """The cells as a study, with nothing missing."""
+        run = Run(cells, out=self.out, jobs=self.jobs, fresh=self.fresh, callback=self._heard)
+        if run.interrupted:
+            raise KeyboardInterrupt
+        failed = [row["error"] for row in run.rows if row["status"] == FAILED]
+        if failed:
+            raise InputError(failed[0])
+        return run.rows
+
+    def _heard(self, progress: StudyProgress) -> None:
+        self.done, self.reused = progress.done, progress.reused
+        row = progress.row
+        self.report(f"{row['model']} T={row['horizon']} {row['method']}", self.done, self.total)
+
+    # ------------------------------------------------------------ what is computed
+    def cells(self, case: Case) -> list[TableCell]:
+        """The cells of one domain's tables."""
+        return [
+            TableCell(
+                {"model": case.name, "horizon": horizon, "method": name,
+                 "source": case.source(self.data)},
+                self._models(case), None, horizon, method, seed=self.seed, backend="numba",
+                edition=self._edition(SIMULATION if name in PLANNERS else None),
+            )
+            for horizon in (case.horizons if self.full else case.quick())
+            for name, method in METHODS.items()
+        ]  # fmt: skip
+
+    def extras(self) -> list[Extra]:
+        """What the pictures show: ``figure``, ``regret`` and ``queries``."""
+        two = Source.of(mmdp.domains.two_models)
+        known = {
+            "figure": (self._models(CASES["POPS"]), 50, _figure, None),
+            "regret": (two, None, _regret, [REGRET_HORIZONS, REGRET_QUERIES]),
+            "queries": (self._models(CASES["RS"]), 50, _queries, self._query_counts),
+        }
+        return [
+            Extra(
+                {"model": name, "horizon": horizon, "method": "picture"}, source, None, horizon,
+                mmdp.CADP(sweeps="paper"), seed=self.seed, backend="numba",
+                edition=self._edition(about), draw=draw,
+            )
+            for name, (source, horizon, draw, about) in known.items()
+        ]  # fmt: skip
 
     @property
     def _query_counts(self) -> tuple[int, ...]:
         return FULL_QUERIES if self.full else QUERIES
 
-    def _horizons(self, case: Case) -> tuple[int, ...]:
-        return case.horizons if self.full else case.quick()
+    def _models(self, case: Case) -> Source:
+        """How to make a domain's models; files are known by their content, not by their place."""
+        key = digest([case.name, self.seed, self._data_keys[case.name]])
+        return Source(partial(_pair, case.name, self.seed, self.data), key)
 
-    def _case(self, case: Case) -> Iterator[Cell]:
-        made: list[Any] = []
+    def _edition(self, about: Any) -> Any:
+        return [FORMAT, mmdp.__version__, about]
 
-        def models() -> tuple[mmdp.MMDP, mmdp.MMDP, str]:
-            if not made:
-                self._say(f"{case.name}: models")
-                made.extend(case.models(self.seed, self.data))
-            return made[0], made[1], made[2]
 
-        for horizon in self._horizons(case):
-            baseline: list[MarkovPolicy] = []
-            for name in METHODS:
-                self._say(f"{case.name} T={horizon} {name}")
-                key = {
-                    "domain": case.name, "horizon": horizon, "method": name,
-                    "options": repr(method_for(name, None)), "data": self._data_keys[case.name],
-                }  # fmt: skip
-                if name in PLANNERS:
-                    key["simulation"] = SIMULATION
-                yield self._kept(
-                    "cell", key, lambda name=name, horizon=horizon, baseline=baseline: asdict(  # type: ignore[misc]
-                        self._cell(case, horizon, name, models(), baseline)
-                    ),
-                    read=lambda answer: Cell(**answer),
-                )  # fmt: skip
+def _pair(name: str, seed: int, data: Path | None) -> tuple[mmdp.MMDP, mmdp.MMDP]:
+    train, test, _ = CASES[name].models(seed, data)
+    return train, test
 
-    def _cell(
-        self, case: Case, horizon: int, name: str,
-        models: tuple[mmdp.MMDP, mmdp.MMDP, str], baseline: list[MarkovPolicy],
-    ) -> Cell:  # fmt: skip
-        train, test, source = models
-        if not self._warm:
-            self._say("compiling")
-            _warm_up()
-            self._warm = True
-        if name in PLANNERS and not baseline:
-            baseline.append(mmdp.solve(train, horizon, backend="numba").policy)
-        started = time.perf_counter()
-        if name == "Oracle":
-            solution = mmdp.solve(test, horizon, method_for(name, None), backend="numba")
-            evaluation, sd, details = solution.evaluation, solution.evaluation.sd, {}
-            seconds = solution.seconds
-        else:
-            known = baseline[0] if baseline else None
-            solution = mmdp.solve(
-                train, horizon, method_for(name, known), seed=self.seed, backend="numba"
-            )
-            seconds = solution.seconds
-            if name in PLANNERS:
-                episodes = episodes_for(name, test.n_models, horizon, train.n_models)
-                evaluation = mmdp.evaluate(
-                    solution, test, episodes=episodes, seed=self.seed, backend="numba"
-                )
-                sd, details = float(evaluation.details["episode_sd"]), dict(evaluation.details)
-                seconds = time.perf_counter() - started  # decisions are made as episodes run
-            else:
-                evaluation = mmdp.evaluate(solution, test, backend="numba")
-                sd, details = evaluation.sd, {}
-        if name == "CADP":
-            baseline.append(solution.policy)
-        return Cell(
-            case.name, horizon, name, evaluation.mean, sd, evaluation.stderr, seconds,
-            solution.value, solution.iterations, solution.status.name, source, details,
+
+@dataclass(frozen=True, eq=False)
+class TableCell(StudyCell):
+    """A cell of the tables; planners share CADP's policy, and simulate about the same each.
+
+    ``edition``: what the figures depend on besides the fields of every cell.
+    """
+
+    edition: Any = None
+
+    def ask(self, model: mmdp.MMDP) -> mmdp.Solution:
+        _warm_up()
+        at = self.source.key, self.horizon
+        if not isinstance(self.method, Planning):
+            solution = super().ask(model)
+            if isinstance(self.method, mmdp.CADP):
+                _baselines[at] = solution.policy
+            return solution
+        if at not in _baselines:
+            cadp = replace(self, method=METHODS["CADP"])
+            cadp.ask(model)
+        method = replace(self.method, baseline=_baselines[at])
+        return super(TableCell, replace(self, method=method)).ask(model)
+
+    def tested(self, solution: mmdp.Solution, test: mmdp.MMDP) -> mmdp.Evaluation:
+        if not isinstance(self.method, Planning):
+            return super().tested(solution, test)
+        assert self.horizon is not None
+        name, n_train = title_of(self.method.name), len(solution.returns)
+        episodes = episodes_for(name, test.n_models, int(self.horizon), n_train)
+        return super(TableCell, replace(self, episodes=episodes)).tested(solution, test)
+
+
+_baselines: dict[tuple[str, float | None], MarkovPolicy] = {}  # CADP's, of this process
+
+
+def _cell(row: Row) -> Cell:
+    """What the tables show of a row."""
+    name, sd, seconds = row["method"], row["test_sd"], row["seconds"]
+    if name == "Oracle":  # it solves the test models themselves
+        seconds = row["test_seconds"]
+    elif name in PLANNERS:  # they decide while they are simulated
+        sd, seconds = row["test_episode_sd"], seconds + row["test_seconds"]
+    return Cell(
+        row["model"], row["horizon"], name, row["test_mean"], sd, row["test_stderr"], seconds,
+        row["source"],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Extra(StudyCell):
+    """The data of a picture, by a function of the cell and its models."""
+
+    edition: Any = None
+    draw: Any = None
+
+    def figures(self, given: Any, given_test: Any = None) -> Row:
+        train, test = made(self.source.key, given)
+        return {"status": "COMPLETED", "answer": self.draw(self, train, test)}
+
+
+def _figure(cell: Extra, train: mmdp.MMDP, test: mmdp.MMDP) -> dict[str, list[float]]:
+    """Training return by iteration of CADP from three starts on POPS."""
+    starts = {"WSU": "wsu", "MVP": "mvp", "random": "random"}
+    return {
+        label: replace(cell, method=mmdp.CADP(init=init, sweeps="paper")).ask(train).trace.tolist()
+        for label, init in starts.items()
+    }
+
+
+def _regret(cell: Extra, model: mmdp.MMDP, test: mmdp.MMDP) -> list[dict[str, Any]]:
+    """Bayes regret by horizon on the example of the third theorem."""
+    methods = (cell.method, mmdp.MixTS(resample="step"), mmdp.POMCP(queries=REGRET_QUERIES))
+    frame = mmdp.measures.regret_by_horizon(model, REGRET_HORIZONS, methods, seed=cell.seed)
+    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+
+
+def _queries(cell: Extra, train: mmdp.MMDP, test: mmdp.MMDP) -> list[dict[str, Any]]:
+    """POMCP's return on RS by the number of tree queries, paired with CADP."""
+    part, baseline, rows = test.subset(slice(0, 100)), cell.ask(train).policy, []
+    for queries in cell.edition[2]:
+        method = mmdp.POMCP(queries=queries, episodes=2, baseline=baseline)
+        planner = replace(cell, method=method).ask(train)
+        found = mmdp.evaluate(planner, part, episodes=4, seed=cell.seed).details
+        rows.append(
+            {"queries": queries, "difference": found["difference"],
+             "stderr": found["difference_stderr"]}
         )  # fmt: skip
-
-    def _figure(self) -> dict[str, list[float]]:
-        """Training return by iteration of CADP from three starts on POPS."""
-        train, _, _ = CASES["POPS"].models(self.seed, self.data)
-        starts = {"WSU": "wsu", "MVP": "mvp", "random": "random"}
-        return {
-            label: mmdp.solve(
-                train, 50, mmdp.CADP(init=init, sweeps="paper"), seed=self.seed, backend="numba"
-            ).trace.tolist()
-            for label, init in starts.items()
-        }  # fmt: skip
-
-    def _regret(self) -> list[dict[str, Any]]:
-        """Bayes regret by horizon on the example of the third theorem."""
-        model, _ = mmdp.domains.two_models()
-        methods = (
-            mmdp.CADP(sweeps="paper"),
-            mmdp.MixTS(resample="step"),
-            mmdp.POMCP(queries=REGRET_QUERIES),
-        )
-        frame = mmdp.measures.regret_by_horizon(model, REGRET_HORIZONS, methods, seed=self.seed)
-        return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
-
-    def _queries(self) -> list[dict[str, Any]]:
-        """POMCP's return on RS by the number of tree queries, paired with CADP."""
-        train, test, _ = CASES["RS"].models(self.seed, self.data)
-        part = test.subset(slice(0, 100))
-        baseline = mmdp.solve(train, 50, mmdp.CADP(sweeps="paper"), backend="numba").policy
-        rows = []
-        for queries in self._query_counts:
-            planner = mmdp.solve(
-                train, 50, mmdp.POMCP(queries=queries, episodes=2, baseline=baseline),
-                seed=self.seed, backend="numba",
-            )  # fmt: skip
-            found = mmdp.evaluate(planner, part, episodes=4, seed=self.seed).details
-            rows.append(
-                {"queries": queries, "difference": found["difference"],
-                 "stderr": found["difference_stderr"]}
-            )  # fmt: skip
-        return rows
-
-    # ------------------------------------------------------------ resuming
-    def _say(self, text: str) -> None:
-        self.report(text, self.done, self.total)
-
-    def _kept(
-        self, kind: str, key: dict[str, Any], compute: Callable[[], Any],
-        read: Callable[[Any], Any] = lambda answer: answer,
-    ) -> Any:  # fmt: skip
-        """Read from out/cells if the same question was answered before, else compute."""
-        question = {
-            "kind": kind, **key, "seed": self.seed, "version": mmdp.__version__, "format": FORMAT,
-        }  # fmt: skip
-        text = json.dumps(question, sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        label = "-".join(str(key[k]) for k in ("domain", "horizon", "method") if k in key) or kind
-        path = self.out / "cells" / f"{label}-{digest}.json"
-        if kind != "cell":
-            self._say(kind)
-        found = None if self.fresh else _stored(path, json.loads(text), read)
-        if found is None:
-            answer = json.loads(json.dumps(compute()))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            mmdp.io.write_whole(path, json.dumps({"question": question, "answer": answer}))
-            found = read(answer)
-        else:
-            self.reused += 1
-        self.done += 1
-        return found
-
-
-def _stored(path: Path, question: dict[str, Any], read: Callable[[Any], Any]) -> Any:
-    """The answer that was kept; None if there is none or the file is damaged."""
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        return read(kept["answer"]) if kept["question"] == question else None
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    return rows
 
 
 def _check_data(data: Path) -> None:
@@ -325,8 +323,9 @@ def _check_data(data: Path) -> None:
         )
 
 
+@cache
 def _warm_up() -> None:
-    """Compile before any cell is timed."""
+    """Compile before any cell is timed, once in a process."""
     from mmdp.testing import random_model
 
     model = random_model(1, n_models=8, n_states=3, n_actions=2, horizon=0)

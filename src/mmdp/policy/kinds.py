@@ -31,6 +31,7 @@ class PolicyKind:
     title: ClassVar[str]  # what a decision depends on, as the end of a sentence
     change: ClassVar[str] = "change of the action"  # what a local maximum has no better one of
     endless: ClassVar[bool] = False  # whether there is no last decision
+    starts: ClassVar[bool] = True  # whether a search can begin with a policy of this kind
 
     @property
     def effort(self) -> float:
@@ -68,6 +69,7 @@ class Belief(PolicyKind):
 
     name: ClassVar[str] = "belief"
     title: ClassVar[str] = "everything seen so far"
+    starts: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return "Belief()"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from mmdp import notebook
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.policy.kinds import PolicyKind
@@ -283,6 +284,12 @@ class MarkovPolicy:
         return self.table.shape == other.table.shape and bool((self.table == other.table).all())
 
     __hash__ = None  # type: ignore[assignment]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a map of the actions, of a randomised policy the most probable ones."""
+        states = self.state_labels or tuple(map(str, range(self.n_states)))
+        names = self.action_labels or tuple(map(str, range(self.n_actions)))
+        return notebook.policy_map(self.actions.tolist(), states, names)
 
     def __repr__(self) -> str:
         kind = "deterministic" if self.deterministic else "randomised"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -59,6 +59,7 @@ class Memory(PolicyKind):
     name: ClassVar[str] = "memory"
     title: ClassVar[str] = "the time, the state and a few nodes of memory"
     change: ClassVar[str] = "change of the action and moves in a single state, node and time"
+    starts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_whole(self.nodes, "nodes")
@@ -356,6 +357,11 @@ class MemoryPolicy:
         return np.array_equal(self.table, other.table) and self.kind == other.kind
 
     __hash__ = None  # type: ignore[assignment]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a map of the actions in each of the first nodes."""
+        maps = (f"<div>node {n}</div>{self.node(n)._repr_html_()}" for n in range(self.n_nodes))
+        return "".join(islice(maps, 4))
 
     def __repr__(self) -> str:
         return (

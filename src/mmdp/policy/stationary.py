@@ -174,6 +174,10 @@ class StationaryPolicy:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def _repr_html_(self) -> str:
+        """For notebooks: a map of the actions."""
+        return self.row._repr_html_()
+
     def __repr__(self) -> str:
         kind = "deterministic" if self.deterministic else "randomised"
         states, actions = counted(self.n_states, "state"), counted(self.n_actions, "action")

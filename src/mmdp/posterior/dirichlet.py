@@ -25,6 +25,7 @@ from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.io.folders import TABLES, is_read_with, replace_folder
 from mmdp.io.tables import by_label
 from mmdp.io.writing import Writer, check_writable
+from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
 from mmdp.posterior.log import Log, read_log
 from mmdp.posterior.rewards import Rewards, read_rewards
@@ -103,6 +104,7 @@ def fit(
     columns: Mapping[str, str] | None = None,
     seed: int | None = 0,
     name: str | None = None,
+    part: tuple[int, int] | None = None,
 ) -> Fit:
     """Draw models from the posterior of logged transitions.
 
@@ -147,6 +149,9 @@ def fit(
         Role to name, for other column names: ``{"state": "from", "next_state": "to"}``.
     seed
         Seed of the draws; train and test have separate streams.
+    part
+        ``(i, n)``: keep part i of n of the models, for one of n processes (see
+        :mod:`mmdp.hosts`). They are those that a single process would draw.
 
     >>> import mmdp.posterior
     >>> log = {"state": ["up", "up", "up", "down"], "action": ["run", "run", "run", "fix"],
@@ -164,14 +169,15 @@ def fit(
     read = read_log(log, columns, states, actions)
     data = _Counts.of(read)
     plan = _plan(data, read, prior, concentration, support, unseen, absorbing)
-    _check_size(len(plan.keys), data, models + test_models, read)
+    shares = [_Share.of(part, count) for count in (models, test_models)]
+    _check_size(len(plan.keys), data, sum(share.size for share in shares), read)
     source = read_rewards(rewards, reward_prior, read, plan.keys, plan.still, data.visits)
     start = _initial(initial, read)
     labels = {"states": read.states.labels, "actions": read.actions.labels}
     fields = {**labels, "initial": start, "discount": discount, "name": name}
     streams = generators(seed, 2)
-    train = _draw(plan, source, data, models, streams[0], fields)
-    test = _draw(plan, source, data, test_models, streams[1], fields) if test_models else None
+    train = _draw(plan, source, data, shares[0], streams[0], fields)
+    test = _draw(plan, source, data, shares[1], streams[1], fields) if test_models else None
     missing = tuple(
         (read.states.shown(row // data.n_actions), read.actions.shown(row % data.n_actions))
         for row in plan.unseen.tolist()
@@ -431,46 +437,71 @@ def _initial(initial: Any, log: Log) -> Array | None:
 
 
 # ---------------------------------------------------------------------- draws
+class _Share(NamedTuple):
+    """How many models are drawn, and which of them are kept."""
+
+    drawn: int
+    keep: slice
+    part: Part | None
+
+    @classmethod
+    def of(cls, part: Any, count: int) -> _Share:
+        chosen = None if part is None or not count else Part.read(part, count)
+        return cls(count, slice(0, count) if chosen is None else chosen.models_here, chosen)
+
+    @property
+    def size(self) -> int:
+        return int(self.keep.stop - self.keep.start)
+
+
 def _draw(
-    plan: _Plan, rewards: Rewards, data: _Counts, count: int, rng: np.random.Generator,
+    plan: _Plan, rewards: Rewards, data: _Counts, share: _Share, rng: np.random.Generator,
     fields: Mapping[str, Any],
 ) -> MMDP:  # fmt: skip
-    shape = (count, data.n_states, data.n_actions)
+    shape = (share.size, data.n_states, data.n_actions)
     per_row = np.bincount(plan.keys // data.n_states, minlength=len(plan.allowed))
     indptr = np.concatenate([[0], np.cumsum(per_row)]).astype(np.int64)
-    values = dirichlet_rows(plan.alpha, indptr, count, rng)
+    values = dirichlet_rows(plan.alpha, indptr, share.drawn, rng, keep=share.keep)
     dense = len(plan.keys) == data.cells
     indices = (plan.keys % data.n_states).astype(np.int32)
     support = Support(shape, indptr, indices, values[None], dense, None, None)
-    expected, per_next = rewards.draw(count, rng)
+    expected, per_next = rewards.draw(share.drawn, rng, share.keep)
     allowed = plan.allowed.reshape(data.n_states, data.n_actions)
-    return MMDP.from_support(support, expected, next_rewards=per_next, allowed=allowed, **fields)
+    return MMDP.from_support(
+        support, expected, next_rewards=per_next, allowed=allowed, part=share.part, **fields
+    )
 
 
 def dirichlet_rows(
-    alpha: Array, indptr: Ints, count: int, rng: np.random.Generator, *, block: int = 1_000_000
-) -> Array:
+    alpha: Array, indptr: Ints, count: int, rng: np.random.Generator, *,
+    block: int = 1_000_000, keep: slice = slice(None),
+) -> Array:  # fmt: skip
     """(nnz, count) draws; the entries indptr[i]:indptr[i + 1] are one Dirichlet(alpha) row.
 
-    About ``block`` draws are normalised at a time, so that no second array of their size is made.
+    About ``block`` draws are made at a time, so that no second array of their size is needed.
+    ``keep``: which of the ``count`` models are returned.
 
     >>> rng = np.random.default_rng(0)
     >>> draws = dirichlet_rows(np.array([2.0, 1.0, 5.0]), np.array([0, 2, 3]), 1000, rng)
     >>> draws[2].min(), bool(abs(draws[0].mean() - 2 / 3) < 0.03)
     (np.float64(1.0), True)
     """
-    values = np.empty((len(alpha), count))
+    values = np.empty((len(alpha), len(range(count)[keep])))
     rows = np.flatnonzero(np.diff(indptr))
     step = max(1, block // max(1, count * int(np.diff(indptr).max(initial=1))))
     for start in range(0, len(rows), step):
         some = rows[start : start + step]
         low, high = int(indptr[some[0]]), int(indptr[some[-1] + 1])
-        part, lengths = values[low:high], np.diff(indptr)[some]
+        whole = values.shape[1] == count
+        part = values[low:high] if whole else np.empty((high - low, count))
+        lengths = np.diff(indptr)[some]
         rng.standard_gamma(np.broadcast_to(alpha[low:high, None], part.shape), out=part)
         sums = np.add.reduceat(part, indptr[some] - low, axis=0)
         if (sums <= 0).any():
             _choose_vertex(part, sums, alpha[low:high], indptr[some] - low, rng)
         part /= np.repeat(sums, lengths, axis=0)
+        if not whole:
+            values[low:high] = part[:, keep]
     return values
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.io.frames import as_frame
+from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
 from mmdp.support import MATERIALISE_LIMIT, Array, float_array, is_sparse_nest
 from mmdp.validate import ROW_SUM_TOLERANCE
@@ -30,6 +31,7 @@ def from_draws(
     *,
     vectorized: bool | None = None,
     weights: npt.ArrayLike | None = None,
+    part: tuple[int, int] | None = None,
     **fields: Any,
 ) -> MMDP:
     """Map draws of parameters to models, one model per draw.
@@ -52,6 +54,9 @@ def from_draws(
         keep it if it agrees, in shapes and values, with the first and the last draw alone.
     weights
         (n,) weights of the draws (see :func:`weights_from_log_likelihood`).
+    part
+        ``(i, n)``: build part i of n of the models, for one of n processes (see
+        :mod:`mmdp.hosts`). If their zeros differ, say ``storage="dense"``.
     fields
         Other arguments of :class:`mmdp.MMDP`, the same for all draws.
 
@@ -68,8 +73,12 @@ def from_draws(
     >>> model.transitions[:, 0, 0].tolist(), model.parameters["fail"].tolist()
     ([[0.9, 0.1], [0.7, 0.3]], [0.1, 0.3])
     """
-    table = read_draws(draws)
+    whole = table = read_draws(draws)
     count = len(next(iter(table.values())))
+    chosen = None if part is None else Part.read(part, count)
+    if chosen is not None:
+        table = {name: values[chosen.models_here] for name, values in table.items()}
+        count = len(next(iter(table.values())))
     parts = None if vectorized is False else _at_once(table, count, build, bool(vectorized))
     if parts is None:
         parts = _one_by_one(table, count, build)
@@ -78,8 +87,11 @@ def from_draws(
     twice = sorted(set(parts) & set(fields))
     if twice:
         raise InputError(f"{twice[0]} is given by build and by from_draws(); keep one of them")
-    given = {"parameters": flat_parameters(table), "weights": weights, **fields, **parts}
-    return MMDP(given.pop("transitions"), given.pop("rewards", None), **given)
+    of_all = {"parameters": flat_parameters(whole), "weights": weights}
+    of_all |= {"models": fields.pop("models")} if "models" in fields else {}
+    given = {**fields, **parts, **(of_all if chosen is None else {})}
+    model = MMDP(given.pop("transitions"), given.pop("rewards", None), **given)
+    return model if chosen is None else model.replace(part=chosen, **of_all)
 
 
 def weights_from_log_likelihood(log_likelihood: npt.ArrayLike) -> Array:

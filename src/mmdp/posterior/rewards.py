@@ -35,19 +35,25 @@ class Rewards:
     still: Bools | None = None
     warnings: list[str] = field(default_factory=list)
 
-    def draw(self, count: int, rng: np.random.Generator) -> tuple[Array | None, Array | None]:
-        """((1, S, A, M) expected, (1, nnz, M) per next state): one of the two."""
+    def draw(
+        self, count: int, rng: np.random.Generator, keep: slice = slice(None)
+    ) -> tuple[Array | None, Array | None]:
+        """((1, S, A, M) expected, (1, nnz, M) per next state): one of the two.
+
+        ``keep``: which of the ``count`` models are returned.
+        """
+        size = len(range(count)[keep])
         if self.on_keys is not None:
-            return None, np.repeat(self.on_keys[None, :, None], count, axis=2)
+            return None, np.repeat(self.on_keys[None, :, None], size, axis=2)
         if self.mean is not None:
-            return np.repeat(self.mean.reshape(1, *self.shape, 1), count, axis=3), None
+            return np.repeat(self.mean.reshape(1, *self.shape, 1), size, axis=3), None
         assert self.posterior is not None
         assert self.still is not None
         mean, kappa, a, b = (x[:, None] for x in self.posterior)
         variance = b / rng.standard_gamma(np.broadcast_to(a, (len(a), count)))
         drawn = mean + rng.standard_normal((len(a), count)) * np.sqrt(variance / kappa)
         drawn[self.still] = 0.0
-        return drawn.reshape(1, *self.shape, count), None
+        return np.ascontiguousarray(drawn[:, keep]).reshape(1, *self.shape, size), None
 
 
 def read_rewards(

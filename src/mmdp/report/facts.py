@@ -426,7 +426,8 @@ class Facts:
         """What changes when the models are drawn again; None if not computed."""
         count = self._resamples
         if count is None:
-            count = RESAMPLES if self.work <= QUICK_RESAMPLES and self.model.n_models > 1 else 0
+            many = self.model.n_models > 1 and not self.model.drifts  # drawn apart
+            count = RESAMPLES if self.work <= QUICK_RESAMPLES and many else 0
         if not count or self.given is not None:
             return None
         self._say("resampling the models")
@@ -443,7 +444,8 @@ class Facts:
     def sizes(self) -> pd.DataFrame | None:
         """Return on held-out models by the number of models solved; None if not computed."""
         available = self.model.n_models if self.test is not None else -(-self.model.n_models // 2)
-        wanted = self.work <= QUICK_SIZES if self._enough is None else self._enough
+        quick = self.work <= QUICK_SIZES and not self.model.drifts
+        wanted = quick if self._enough is None else self._enough
         if not wanted or available <= FEWEST or not self.methods:
             return None
         self._say("solving with fewer models")
@@ -523,7 +525,7 @@ class Facts:
         """From the best on average to the safest policy; None if not computed."""
         wanted = self._frontier
         if wanted is None:
-            wanted = self.work <= QUICK_FRONTIER
+            wanted = self.work <= QUICK_FRONTIER and not self.model.drifts
         if not wanted or self.model.n_models == 1:
             return None
         self._say("safer policies")

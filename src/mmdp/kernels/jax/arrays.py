@@ -17,8 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.errors import MemoryLimitError, Remedy
 from mmdp.kernels import compiling
 from mmdp.kernels.problem import IntArray, Problem
+from mmdp.words import counted, readable_bytes
+
+MODELS = "models"  # the axis of devices that models are spread over
 
 Traced = Any  # an array on the device, or its stand-in while jax compiles
 
@@ -93,43 +97,96 @@ class Cache:
 CACHE = Cache(size=24)
 
 
+def _padded_to(array: Any, axis: int, size: int) -> Any:
+    """With zeros at the end of ``axis``."""
+    width = [(0, 0)] * array.ndim
+    width[axis] = (0, size - array.shape[axis])
+    return np.pad(array, width) if width[axis][1] else array
+
+
 # ------------------------------------------------------------------ transfers
+def room_on(device: Any) -> float:
+    """Bytes that a device can hold; infinite if it does not say."""
+    return float((device.memory_stats() or {}).get("bytes_limit", np.inf))
+
+
 class Place(NamedTuple):
-    """The devices that the models are spread over; None: jax's default one."""
+    """The devices that the models are spread over; None: jax's default one.
+
+    ``longest``: the most models that a process brings, if the devices are those of several.
+    """
 
     devices: tuple[Any, ...] | None = None
+    longest: int | None = None
 
     @property
-    def first(self) -> Any:
-        return self.devices[0] if self.devices else jax.devices()[0]
+    def here(self) -> Any:
+        """A device of this process."""
+        mine = [x for x in self.devices or () if x.process_index == jax.process_index()]
+        return mine[0] if mine else jax.local_devices()[0]
+
+    @property
+    def mesh(self) -> jax.sharding.Mesh | None:
+        """The devices in a row, if there are several."""
+        if self.devices is None or len(self.devices) == 1:
+            return None
+        return jax.sharding.Mesh(np.array(self.devices), (MODELS,))
+
+    def check_room(self, problem: Problem, beside: int = 0) -> None:
+        """Refuse models that a device cannot hold, with ``beside`` numbers for each of them."""
+        devices = len(self.devices or [1])
+        models, (steps, entries, _) = -(-problem.n_models // devices), problem.p.shape
+        size, room = 8 * models * (steps * entries + beside), room_on(self.here)
+        if size > room:
+            raise MemoryLimitError(
+                f"{counted(models, 'model')} would take {readable_bytes(size)} on a device, which "
+                f"has {readable_bytes(int(room))}",
+                [Remedy("backend", "numba", do="use"), "spread the models over more devices"],
+            )
 
     def put(self, array: Any, models: int | None = None) -> Any:
-        """Copy to the device; over several, the axis ``models`` is padded with zeros and spread."""
+        """Copy to the device; over several, the axis ``models`` is padded with zeros and spread.
+
+        Of several processes each brings its own models, and all bring the same other arrays.
+        """
         if array is None:
             return None
-        array = np.ascontiguousarray(array)
-        if self.devices is None:
-            return jax.device_put(array)
-        if len(self.devices) == 1:
-            return jax.device_put(array, self.devices[0])
+        array, mesh = np.ascontiguousarray(array), self.mesh
+        if mesh is None:
+            return jax.device_put(array, self.devices and self.devices[0])
         spec: list[str | None] = [None] * array.ndim
         if models is not None:
-            width = [(0, 0)] * array.ndim
-            width[models] = (0, -array.shape[models] % len(self.devices))
-            array = np.pad(array, width) if width[models][1] else array
-            spec[models] = "models"
-        mesh = jax.sharding.Mesh(np.array(self.devices), ("models",))
+            spec[models] = MODELS
+            array = _padded_to(array, models, self._width(array.shape[models], mesh))
+        shape = list(array.shape)
+        if models is not None:
+            shape[models] *= mesh.size // mesh.local_mesh.size
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
-        return jax.device_put(array, sharding)
+        return jax.make_array_from_process_local_data(sharding, array, tuple(shape))
+
+    def _width(self, models: int, mesh: jax.sharding.Mesh) -> int:
+        """Models in this process with those added that are empty: the same for each device."""
+        here = mesh.local_mesh.size
+        return -(-(self.longest or models) // here) * here
+
+    def fetch(self, array: Any, count: int | None = None, axis: int = -1) -> Any:
+        """Copy to the host; of an array by model, the first ``count`` models of this process."""
+        if count is None or array.is_fully_addressable:
+            whole = np.array(array)
+        else:
+            shards = sorted(array.addressable_shards, key=lambda shard: shard.index[axis].start)
+            whole = np.concatenate([np.asarray(shard.data) for shard in shards], axis=axis)
+        return whole if count is None else np.moveaxis(np.moveaxis(whole, axis, 0)[:count], 0, axis)
 
     def arrays(self, problem: Problem, wide: bool = False, store: Any = np.float64) -> Arrays:
         """The problem on the device with p in ``store``, reused if nothing has changed."""
         x = problem
+        assert x.drift is None  # kernels.get gives numpy's kernel for models that change
 
         def kept(name: str, sources: Sequence[Any], make: Callable[[], Any], *how: Any) -> Any:
-            return CACHE.get((name, self.devices, *how), sources, make)
+            return CACHE.get((name, self, *how), sources, make)
 
-        def by_model(array: Any, axis: int) -> Any:
+        def placed(array: Any, axis: int) -> Any:
             """With models last, or (wide) at ``axis`` and an axis for the policies last."""
             if wide:
                 return self.put(np.moveaxis(array, -1, axis)[..., None], axis)
@@ -138,7 +195,7 @@ class Place(NamedTuple):
         def transitions() -> Any:
             p = x.p.astype(store, copy=False)
             if entry is None:
-                p = self.put(p.reshape(len(p), -1, length, x.n_models), models=3)
+                p = self.put(p.reshape(len(p), -1, length, p.shape[2]), models=3)
             else:
                 p = _padded(self.put(p, models=2), entry)
             return jnp.moveaxis(p, -1, 1) if wide else p
@@ -150,13 +207,42 @@ class Place(NamedTuple):
             p=kept("p", [x.p, *pattern], transitions, wide, store),
             after=after,
             owner=owner,
-            r=kept("r", [x.r], lambda: by_model(x.r, 1), wide),
+            r=kept("r", [x.r], lambda: placed(x.r, 1), wide),
             allowed=kept("allowed", [x.allowed], lambda: self.put(x.allowed)),
             initial=kept("initial", [x.initial], lambda: self.put(x.initial)),
-            weights=kept("weights", [x.weights], lambda: self.put(x.weights, models=0)),
+            weights=kept("weights", [x.weights], lambda: self.put(x.weights[x.models_here], 0)),
             discount=np.float64(x.discount),
-            terminal=kept("terminal", [x.terminal], lambda: by_model(x.terminal, 0), wide),
+            terminal=kept("terminal", [x.terminal], lambda: placed(x.terminal, 0), wide),
         )
+
+
+def spread(
+    mesh: jax.sharding.Mesh | None, run: Callable[..., Any], ins: Any, outs: Any
+) -> Callable[..., Any]:
+    """``run`` as it is; over several devices, on each with its own models.
+
+    ``ins`` and ``outs`` say how arrays lie there: ``EVERYWHERE`` or ``by_model(axis)``.
+    """
+    if mesh is None:
+        return run
+    return jax.shard_map(run, mesh=mesh, in_specs=ins, out_specs=outs, check_vma=False)
+
+
+def by_model(axis: int) -> jax.sharding.PartitionSpec:
+    """Models are axis number ``axis``, and spread."""
+    return jax.sharding.PartitionSpec(*[None] * axis, MODELS)
+
+
+EVERYWHERE = jax.sharding.PartitionSpec()
+
+
+def arrays_by_model(wide: bool) -> Arrays:
+    """How the arrays of a problem lie on several devices."""
+    return Arrays(
+        p=by_model(1 if wide else 3), after=EVERYWHERE, owner=EVERYWHERE,
+        r=by_model(1 if wide else 3), allowed=EVERYWHERE, initial=EVERYWHERE,
+        weights=by_model(0), discount=EVERYWHERE, terminal=by_model(0 if wide else 1),
+    )  # fmt: skip
 
 
 class _Pattern(NamedTuple):

@@ -11,7 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from mmdp.kernels.jax.arrays import Arrays, Traced, double
+from mmdp.kernels.jax.arrays import (
+    EVERYWHERE,
+    Arrays,
+    Place,
+    Traced,
+    arrays_by_model,
+    by_model,
+    double,
+    spread,
+)
 from mmdp.kernels.jax.passes import backward, forward
 from mmdp.kernels.jax.rows import Layout, Narrow, Tuning, Wide, is_sharp
 from mmdp.kernels.problem import Ascent, IntArray, Watch
@@ -34,6 +43,12 @@ class State(NamedTuple):
     end: Traced
     q: Traced | None  # of the policy, if forward passes improve too
 
+    @staticmethod
+    def by_model(wide: bool) -> State:
+        """How its arrays lie on several devices."""
+        same = EVERYWHERE
+        return State(same, by_model(0), same, same, same, by_model(1 if wide else 3))
+
 
 def _layout(x: Arrays, tuning: Tuning, policy: Traced | None) -> Layout:
     if tuning.wide:
@@ -50,6 +65,14 @@ def _open(
 
     WSU if there is no start. The first sweep of a randomised one makes it deterministic.
     """
+    run = functools.partial(_opened, horizon=horizon, two_way=two_way, tuning=tuning)
+    ins = (arrays_by_model(tuning.wide), EVERYWHERE)
+    return spread(tuning.mesh, run, ins, (State.by_model(tuning.wide), EVERYWHERE))(x, start)
+
+
+def _opened(
+    x: Arrays, start: Traced | None, *, horizon: int, two_way: bool, tuning: Tuning
+) -> tuple[State, Traced]:
     on = _layout(x, tuning, start)
     keep = ("actions", "q") if two_way else ("actions",)
     before = []
@@ -63,11 +86,11 @@ def _open(
         weights = x.weights[None, None]
         if start is not None:
             first, _ = backward(on, horizon, "given", None, start)
-            before = [x.weights @ on.returns(first)]
+            before = [on.mean(on.returns(first))]
             weights = forward(on, start)[1]
         first, found = backward(on, horizon, "weighted", weights, None, keep)
     returns = on.returns(first)
-    value = x.weights @ returns
+    value = on.mean(returns)
     sweeps = jnp.full(value.shape, len(before), jnp.int32)
     end = jnp.full(value.shape, RUNNING, jnp.int32)
     state = State(found["actions"], returns, value, sweeps, end, found.get("q"))
@@ -79,6 +102,14 @@ def _block(
     x: Arrays, state: State, tol: Traced, most: Traced, *, tuning: Tuning
 ) -> tuple[State, Traced]:
     """Up to ``most`` sweeps, and (LONGEST[, K]) the values after them."""
+    run, lie = functools.partial(_swept, tuning=tuning), State.by_model(tuning.wide)
+    ins = (arrays_by_model(tuning.wide), lie, EVERYWHERE, EVERYWHERE)
+    return spread(tuning.mesh, run, ins, (lie, EVERYWHERE))(x, state, tol, most)
+
+
+def _swept(
+    x: Arrays, state: State, tol: Traced, most: Traced, *, tuning: Tuning
+) -> tuple[State, Traced]:
     on = _layout(x, tuning, state.policy)
     keep = ("actions",) if state.q is None else ("actions", "q")
 
@@ -90,7 +121,7 @@ def _block(
         state, trace, n = loop
         policy, b = forward(on, state.policy, state.q, fresh=state.sweeps == 0)
         first, found = backward(on, len(policy), "weighted", b, policy, keep)
-        state = _judged(x, state, found, on.returns(first), tol)
+        state = _judged(on, state, found, on.returns(first), tol)
         return state, trace.at[n].set(state.value), n + 1
 
     trace = jnp.zeros((LONGEST, *state.value.shape))
@@ -98,10 +129,10 @@ def _block(
 
 
 def _judged(
-    x: Arrays, state: State, found: dict[str, Traced], returns: Traced, tol: Traced
+    on: Layout, state: State, found: dict[str, Traced], returns: Traced, tol: Traced
 ) -> State:
     """The state after a sweep that found these actions: taken only if the value rises."""
-    improved, value = found["actions"], x.weights @ returns
+    improved, value = found["actions"], on.mean(returns)
     gain, running = value - state.value, state.end == RUNNING
     still = (improved == state.policy).all(axis=(0, 1)) | (gain <= 0)
     small = gain <= tol * jnp.maximum(1.0, jnp.abs(value))
@@ -128,8 +159,13 @@ class Job(NamedTuple):
     watch: Watch | None
 
 
-def ascend(x: Arrays, start: Traced | None, job: Job, tuning: Tuning) -> list[Ascent]:
-    """CADP from one start, or from the K starts (T, S, K) of a wide layout together."""
+def ascend(
+    x: Arrays, start: Traced | None, job: Job, tuning: Tuning, place: Place, models: int
+) -> list[Ascent]:
+    """CADP from one start, or from the K starts (T, S, K) of a wide layout together.
+
+    Returns are those of this process's ``models``.
+    """
     ascents = _Ascents(x, start, job, tuning)
     watch, most = job.watch, LONGEST if job.watch is None else 1
     if watch is not None:
@@ -140,10 +176,11 @@ def ascend(x: Arrays, start: Traced | None, job: Job, tuning: Tuning) -> list[As
         improved = ascents.climb(job.tol, min(most, job.max_sweeps - ascents.made))
         seconds = time.perf_counter() - began
         if watch is not None:
-            most = max(1, min(2 * most, LONGEST, int(most * WATCHED / seconds)))
+            if place.longest is None:  # several processes must not go by their own clocks
+                most = max(1, min(2 * most, LONGEST, int(most * WATCHED / seconds)))
             if improved:
                 watch(*ascents.best())
-    return ascents.results()
+    return ascents.results(place, models)
 
 
 class _Ascents:
@@ -190,8 +227,8 @@ class _Ascents:
             self.shown = self._policies()[k], values[k]
         return self.shown
 
-    def results(self) -> list[Ascent]:
-        returns = np.array(self.state.returns).reshape(len(self.state.returns), -1).T
+    def results(self, place: Place, models: int) -> list[Ascent]:
+        returns = place.fetch(self.state.returns, models, axis=0).reshape(models, -1).T
         parts = zip(self._policies(), returns, self.traces, self.sweeps, self.ends, strict=True)
         return [
             Ascent(policy, own, trace[-1], trace, int(sweeps), ENDS[end])

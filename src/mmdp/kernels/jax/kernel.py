@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+import jax
 import numpy as np
 
 from mmdp.errors import InputError
 from mmdp.kernels.cpu.kernel import NumbaKernel
+from mmdp.kernels.exchange import together
 from mmdp.kernels.jax.arrays import CACHE, Place, double
 from mmdp.kernels.jax.ascent import Job, ascend
 from mmdp.kernels.jax.passes import run_backward, run_forward
@@ -86,30 +88,46 @@ class JaxKernel(NumbaKernel):
     ) -> Backward:
         wanted = {*keep} - ({"actions"} if choice == "given" else set())
         wanted |= {"actions"} if choice == "weighted" else set()
-        with double():
+        place, M = self._place(problem), problem.p.shape[2]
+        by_model = {"values", "q"} | ({"actions"} if choice == "own" else set())
+        with double(), together():
             first, kept = run_backward(
-                self.place.arrays(problem), self.place.put(weights, models=-1),
-                self.place.put(_table(policy)), horizon=horizon, choice=choice,
-                keep=tuple(sorted(wanted)), tuning=self.tuning,
+                place.arrays(problem), place.put(weights, models=-1),
+                place.put(_table(policy)), horizon=horizon, choice=choice,
+                keep=tuple(sorted(wanted)), tuning=self._tuned(place),
             )  # fmt: skip
-            found = {name: np.array(array) for name, array in kept.items()}
-            first = np.array(first)
-        M = problem.n_models  # the device may hold more models, which are empty
+            found = {
+                name: place.fetch(array, M if name in by_model else None)
+                for name, array in kept.items()
+            }
+            first = place.fetch(first, M)
         actions, values, q = (found.get(name) for name in ("actions", "values", "q"))
         if choice == "given" and "actions" in keep:
             actions = _given_actions(policy, horizon, problem.n_states)
         if values is not None:
-            values = np.concatenate([values[..., :M], problem.terminal[None]])
+            values = np.concatenate([values, problem.terminal[None]])
         if q is not None:
-            q = np.where(problem.allowed[..., None], q[..., :M], -np.inf)
-        if actions is not None and choice == "own":
-            actions = actions[..., :M]
-        return Backward(first[:, :M], actions, values, found.get("gradient"), q)
+            q = np.where(problem.allowed[..., None], q, -np.inf)
+        return Backward(first, actions, values, found.get("gradient"), q)
 
     def forward(self, problem: Problem, horizon: int, policy: Table) -> Array:
-        with double():
-            x, table = self.place.arrays(problem), self.place.put(_table(policy))
-            return np.array(run_forward(x, table, tuning=self.tuning))[..., : problem.n_models]
+        place = self._place(problem)
+        with double(), together():
+            x, table = place.arrays(problem), place.put(_table(policy))
+            b = run_forward(x, table, tuning=self._tuned(place))
+            found: Array = place.fetch(b, problem.p.shape[2])
+        return found
+
+    def _place(self, problem: Problem, beside: int = 0) -> Place:
+        """Where the models are: of a part, on the devices of all processes."""
+        place = self.place
+        if problem.part is not None:
+            place = Place(tuple(jax.devices()), problem.part.longest)
+        place.check_room(problem, beside)
+        return place
+
+    def _tuned(self, place: Place) -> Tuning:
+        return self.tuning._replace(mesh=place.mesh)
 
     # ------------------------------------------------------------ ascents
     def ascend(
@@ -161,15 +179,20 @@ class JaxKernel(NumbaKernel):
     ) -> list[Ascent]:
         """All starts with p in ``store``, in groups that run together."""
         ends: dict[int, Ascent] = {}
+        per_model = job.horizon * problem.n_states * (1 + job.two_way * problem.n_actions)
+        place = self._place(problem, beside=per_model)  # b, and q if it is kept
+        tuning = self._tuned(place)
         for group in self._groups(problem, starts, job):
             tables, wide = list(group.values()), len(group) > 1
             with double():
-                x = self.place.arrays(problem, wide, store)
+                x = place.arrays(problem, wide, store)
                 table = self._stacked(problem, job.horizon, tables) if wide else _table(tables[0])
-                start = self.place.put(table)
-            found = ascend(x, start, job, self.tuning._replace(wide=wide))
+                start = place.put(table)
+            with together():
+                here, tuned = problem.p.shape[2], tuning._replace(wide=wide)
+                found = ascend(x, start, job, tuned, place, here)
             for k, end in zip(group, found, strict=True):
-                ends[k] = end._replace(returns=end.returns[: problem.n_models])
+                ends[k] = end._replace(returns=problem.gathered(end.returns))
         return [ends[k] for k in sorted(ends)]
 
     def _groups(

@@ -10,7 +10,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from mmdp.kernels.jax.arrays import Arrays, Traced
+from mmdp.kernels.jax.arrays import (
+    EVERYWHERE,
+    Arrays,
+    Traced,
+    arrays_by_model,
+    by_model,
+    spread,
+)
 from mmdp.kernels.jax.rows import Layout, Narrow, Tuning, at, fold, is_sharp
 from mmdp.kernels.problem import TIE, Choice
 
@@ -89,7 +96,8 @@ def forward(
     def step(b: Traced, t: Traced) -> tuple[Traced, tuple[Traced, Traced]]:
         pi = policy[t]
         if q is not None:
-            pi = choose(on.gradient(t, b, q[t]), pi, on.idle(b) | fresh)
+            G, idle = on.gradient_and_idle(t, b, q[t])
+            pi = choose(G, pi, idle | fresh)
         return on.flow(t, b, pi), (pi, b)
 
     horizon = len(policy)
@@ -103,9 +111,20 @@ def run_backward(
     x: Arrays, weights: Traced | None, policy: Traced | None, *, horizon: int, choice: Choice,
     keep: tuple[str, ...], tuning: Tuning,
 ) -> Any:  # fmt: skip
-    return backward(Narrow(x, tuning), horizon, choice, weights, policy, keep)
+    def run(x: Arrays, weights: Traced | None, policy: Traced | None) -> Any:
+        return backward(Narrow(x, tuning), horizon, choice, weights, policy, keep)
+
+    own = {"actions": by_model(2)} if choice == "own" else {}
+    found = {"values": by_model(2), "q": by_model(3), **own}
+    kept = {name: found.get(name, EVERYWHERE) for name in keep}
+    ins = (arrays_by_model(wide=False), by_model(2), EVERYWHERE)
+    return spread(tuning.mesh, run, ins, (by_model(1), kept))(x, weights, policy)
 
 
 @functools.partial(jax.jit, static_argnames=("tuning",))
 def run_forward(x: Arrays, policy: Traced, *, tuning: Tuning) -> Any:
-    return forward(Narrow(x, tuning), policy)[1]
+    def run(x: Arrays, policy: Traced) -> Traced:
+        return forward(Narrow(x, tuning), policy)[1]
+
+    ins = (arrays_by_model(wide=False), EVERYWHERE)
+    return spread(tuning.mesh, run, ins, by_model(2))(x, policy)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from mmdp.kernels.jax import gpu
-from mmdp.kernels.jax.arrays import Arrays, Place, Traced
+from mmdp.kernels.jax.arrays import MODELS, Arrays, Place, Traced
 
 WRITTEN_OUT = 64  # terms up to which a sum is written out, to have many loads under way
 FEW = 16  # actions up to which a reduction is written out, so that it fuses with what reads it
@@ -21,22 +21,22 @@ class Tuning(NamedTuple):
 
     unroll: time steps per iteration of a loop. rows: the row sums P v of all actions by a GPU
     kernel of our own, which reads 1.1 to 2.1 times as fast as the compiler's. wide: several
-    starts share each reading of p; together: the bytes that q or b of these may take.
+    starts share each reading of p; together: the bytes that q or b of these may take. mesh: the
+    devices that models are spread over, if there are several.
     """
 
     unroll: int = 1
     rows: bool = False
     wide: bool = False
     together: int = 2**30
+    mesh: Any = None
 
     @staticmethod
     def suited(place: Place) -> Tuning:
-        """For these devices. Our own kernel cannot be spread over several, and a CPU gains
-        nothing from starts that run together."""
-        cuda = "cuda" in str(place.first).lower()
-        one = place.devices is None or len(place.devices) == 1
-        rows = cuda and one and gpu.available()
-        return Tuning(2 if cuda else 1, rows, place.first.platform != "cpu")
+        """For these devices. A CPU gains nothing from starts that run together."""
+        cuda = "cuda" in str(place.here).lower()
+        rows = cuda and gpu.available()
+        return Tuning(2 if cuda else 1, rows, place.here.platform != "cpu")
 
 
 def at(array: Traced, t: Traced) -> Traced:
@@ -84,15 +84,36 @@ class Layout:
         shape = (*v.shape[:-2], self.S, self.A, v.shape[-1])
         return at(self.x.r, t) + self.x.discount * expected.reshape(shape)
 
+    def total(self, here: Traced) -> Traced:
+        """The sum over all devices of sums over their models: all that they exchange."""
+        return here if self.tuning.mesh is None else lax.psum(here, MODELS)
+
+    def mean(self, returns: Traced) -> Traced:
+        """rho from the returns of the models."""
+        return self.total(self.x.weights @ returns)
+
     def gradient(self, t: Traced, b: Traced, q: Traced) -> Traced:
-        """G = sum_m b q, the only sum over models; -inf if not allowed."""
-        G = (jnp.expand_dims(b, -2) * q).sum(axis=self.models_of_q)
-        allowed = at(self.x.allowed, t)
-        return jnp.where(allowed.reshape(allowed.shape + (1,) * (G.ndim - 2)), G, -jnp.inf)
+        """G = sum_m b q; -inf if not allowed."""
+        return self._masked(t, self.total(self._sum(b, q)))
 
     def idle(self, b: Traced) -> Traced:
         """Whether no model has weight, at one or all times."""
-        return b.sum(axis=self.models_of_b) == 0
+        return self.total(b.sum(axis=self.models_of_b)) == 0
+
+    def gradient_and_idle(self, t: Traced, b: Traced, q: Traced) -> tuple[Traced, Traced]:
+        """Both at one time, by one exchange."""
+        if self.tuning.mesh is None:
+            return self.gradient(t, b, q), self.idle(b)
+        weight = b.sum(axis=self.models_of_b)
+        both = self.total(jnp.concatenate([self._sum(b, q), weight[:, None]], axis=1))
+        return self._masked(t, both[:, :-1]), both[:, -1] == 0
+
+    def _sum(self, b: Traced, q: Traced) -> Traced:
+        return (jnp.expand_dims(b, -2) * q).sum(axis=self.models_of_q)
+
+    def _masked(self, t: Traced, G: Traced) -> Traced:
+        allowed = at(self.x.allowed, t)
+        return jnp.where(allowed.reshape(allowed.shape + (1,) * (G.ndim - 2)), G, -jnp.inf)
 
     def average(self, pi: Traced, q: Traced) -> Traced:
         """sum_a pi q, pi being actions or probabilities."""

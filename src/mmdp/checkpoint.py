@@ -1,0 +1,104 @@
+"""Checkpoints: the best policy of a long solve in a file, from which the next solve goes on.
+
+A checkpoint is a policy file (:func:`mmdp.load_policy` reads it) that also says which problem it
+belongs to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from mmdp.errors import InputError, Remedy
+from mmdp.methods import METHODS, Callback, Context, Method, Progress
+
+EVERY = 10.0  # seconds between two writes
+SHARE = 20.0  # and at least so many times the seconds that a write takes
+
+
+class Checkpoint:
+    """The file of one solve. ``resume`` it first, then give ``watch`` as the callback."""
+
+    def __init__(self, path: str | os.PathLike[str], context: Context, method: Method) -> None:
+        from mmdp.io.writing import check_writable
+
+        if not context.kind.starts:
+            raise InputError("a solve cannot go on from a policy with memory; leave out checkpoint")
+        if not method.resumes:
+            able = [name for name, other in METHODS.items() if other.resumes]
+            raise InputError(
+                f"{method.name} cannot go on from a checkpoint",
+                ["leave it out", Remedy("method", *able, do="choose")],
+            )
+        self.path, self.context = Path(path), context
+        if self.path.suffix != ".json":
+            raise InputError(f"{self.path}: choose a name for the checkpoint that ends in .json")
+        check_writable(self.path)
+        self.problem = {
+            "model": context.model.fingerprint(),
+            "horizon": None if context.kind.endless else context.horizon,
+            "objective": str(context.objective), "policy": context.kind.name,
+        }  # fmt: skip
+        self._value, self._next = -math.inf, 0.0
+
+    def resume(self, method: Method) -> Method:
+        """The method, to start from the policy that is kept; the same if there is none."""
+        if not self.path.exists():
+            return method
+        policy = self._read()
+        if not hasattr(method, "init"):  # its incumbent is the best policy on record
+            known, model = self.context, self.context.model
+            known.best_policy = policy.table if known.kind.endless else policy.table_for(model)
+            known.best_value = known.worth(policy.returns(model, known.kernel))
+            return method
+        changes: dict[str, Any] = {"init": policy}
+        if hasattr(method, "n_starts"):  # as many as without a checkpoint
+            changes["starts"] = method.n_starts(self.context.problem, self.context.horizon)
+        return dataclasses.replace(method, **changes)  # type: ignore[type-var]
+
+    def _read(self) -> Any:
+        from mmdp.io import load_policy
+
+        again = "name another file, or remove this one"
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8")).get("checkpoint")
+        except (OSError, ValueError, AttributeError):
+            found = None
+        if not isinstance(found, dict):
+            raise InputError(f"{self.path}: not a checkpoint; {again}")
+        other = [name for name, value in self.problem.items() if found.get(name) != value]
+        if other:
+            raise InputError(
+                f"{self.path}: the checkpoint of another problem (another {other[0]}); {again}"
+            )
+        return load_policy(self.path, self.context.model)
+
+    def watch(self, callback: Callback | None) -> Callback:
+        """A callback that also writes the file every so often."""
+
+        def called(progress: Progress) -> None:
+            if time.monotonic() >= self._next:
+                self.write()
+            if callback is not None:
+                callback(progress)
+
+        return called
+
+    def write(self) -> None:
+        """Keep the best policy so far, if it is better than what is kept."""
+        from mmdp.io.policies import policy_document
+        from mmdp.io.writing import write_whole
+
+        best, started = self.context, time.monotonic()
+        if best.best_policy is None or not best.best_value > self._value:
+            return
+        policy: Any = best.kind.policy_of(best.model, best.best_policy)
+        document = policy_document(policy, checkpoint=self.problem, value=best.best_value)
+        write_whole(self.path, json.dumps(document) + "\n")
+        self._value = best.best_value
+        self._next = time.monotonic() + max(EVERY, SHARE * (time.monotonic() - started))

@@ -1,0 +1,50 @@
+"""mmdp convert: the same models in another format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mmdp.cli import options
+from mmdp.cli.console import Working, show_facts
+from mmdp.cli.options import Loading, check_out, command, option, takes
+from mmdp.cli.types import PATH, Words
+from mmdp.errors import InputError
+from mmdp.words import readable_bytes
+
+
+@command(
+    "mmdp convert data/riverswim --out models.npz",
+    "mmdp convert models.npz --out models --parts 16",
+    "mmdp convert models.npz --out models --parts 16 --format parquet",
+)
+@options.data
+@option(
+    "--out", "-o", type=PATH, metavar="PATH", required=True,
+    help="Where to write: .npz, .parquet, .csv or a folder.",
+)  # fmt: skip
+@option("--parts", type=int, metavar="N", help="Write a folder of N files, each with some models.")
+@option("--format", "kind", type=Words("npz", "parquet"), help="Of the parts; npz if not given.")
+@options.split
+@takes(Loading)
+def convert(
+    data: Path, out: Path, parts: int | None, kind: str | None, split: str, loading: Loading
+) -> None:
+    """Write the models of DATA in another format.
+
+    npz is the fastest to read. A folder of parts is loaded file by file with little more memory
+    than the models take, and lets each of many processes read its own models only.
+    """
+    import mmdp
+
+    check_out(out, data)
+    if kind is not None and parts is None:
+        raise InputError("--format is the format of parts; give --parts, or a suffix to --out")
+    model = loading.read(data, split, quiet=False)
+    with Working(f"writing {out}", quiet=False):
+        if parts is None:
+            mmdp.save(model, out)
+        else:
+            mmdp.io.save_parts(model, out, parts, suffix=f".{kind or 'npz'}")
+    files = [file for file in out.iterdir() if file.is_file()] if out.is_dir() else [out]
+    size = readable_bytes(sum(file.stat().st_size for file in files))
+    show_facts(str(out), [("models", f"{model.n_models:,}"), ("written", size)])

@@ -1,0 +1,93 @@
+"""What notebooks show: well-formed, escaped, small, and the actions that the policy takes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp import notebook
+
+EVIL = '<script>alert("x")</script> & co'
+
+
+def labelled(**fields: Any) -> mmdp.MMDP:
+    rng = np.random.default_rng(0)
+    names = {"states": ["low", EVIL, "high"], "actions": ["wait", "<b>act</b>"], "name": EVIL}
+    return mmdp.MMDP(
+        rng.dirichlet(np.ones(3), size=(4, 3, 2)), rng.normal(size=(4, 3, 2)), initial=[1, 0, 0],
+        **names | fields,
+    )  # fmt: skip
+
+
+def shown(thing: Any) -> tuple[str, ElementTree.Element]:
+    """The HTML, and the same parsed as XML."""
+    html = thing._repr_html_()
+    return html, ElementTree.fromstring(f"<div>{html}</div>")
+
+
+def every() -> list[Any]:
+    model = labelled()
+    solution = mmdp.solve(model, 5)
+    return [
+        model, solution, solution.policy, solution.evaluation, mmdp.evaluate(solution, model),
+        mmdp.solve(model, 5, "oracle"), mmdp.solve(model, 4, policy=mmdp.Memory(nodes=2)),
+        mmdp.solve(model, 4, policy=mmdp.Memory(nodes=2)).policy,
+        mmdp.solve(model.replace(discount=0.9), np.inf).policy,
+        mmdp.MarkovPolicy.uniform(model, 3), mmdp.solve(model, 3, "qmdp"),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def things() -> list[Any]:
+    return every()
+
+
+def test_it_is_well_formed_escaped_and_small(things: list[Any]) -> None:
+    for thing in things:
+        html, _ = shown(thing)
+        assert "<script" not in html
+        assert "<b>act" not in html
+        assert len(html) < 20_000
+        assert "http" not in html.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_the_map_has_the_actions_of_the_policy() -> None:
+    model = labelled()
+    policy = mmdp.solve(model, 6).policy
+    html, root = shown(policy)
+    seen = np.full(policy.actions.shape, -1)
+    for title in re.findall(r"<title>(.*?)</title>", html):
+        state, when, action = re.fullmatch(r"(.*), times? ([\d to]+): (.*)", title).groups()  # type: ignore[union-attr]
+        first, *last = map(int, when.split(" to "))
+        s = [notebook.escape(x) for x in model.state_labels].index(state)
+        a = [notebook.escape(x) for x in model.action_labels].index(action)
+        seen[first : (last or [first])[0] + 1, s] = a
+    np.testing.assert_array_equal(seen, policy.actions)
+    bars = [x for x in root.iter() if x.tag.endswith("rect")]
+    wide = sum(float(x.get("width", "0")) for x in bars)
+    assert wide == pytest.approx(3 * notebook.WIDTH, abs=1)
+    colours = {x.get("fill") for x in bars}
+    assert len(colours) == len(np.unique(policy.actions))
+
+
+def test_a_large_policy_is_cut_and_says_so() -> None:
+    rng = np.random.default_rng(1)
+    policy = mmdp.MarkovPolicy(rng.integers(0, 30, size=(2000, 300)))
+    html, _ = shown(policy)
+    assert "and 260 more states, 1,900 more times" in html
+    assert len(html) < 1_000_000
+
+
+def test_the_figures_are_those_of_the_solution(things: list[Any]) -> None:
+    solution = things[1]
+    html, _ = shown(solution)
+    assert mmdp.words.figures([solution.value])[0] in html
+    assert solution.status.name in html
+    html, _ = shown(things[0])
+    assert "<td" in html
+    assert "3: low" in html
