@@ -29,13 +29,16 @@ model = population({models}, {states}, horizon={horizon}).model
 """
 _CALLS = {
     "default solve": ("mmdp.solve(model, {horizon})", Goal(6.0, 4.0, "most")),
-    "bound": (f"mmdp.bound(model, {{horizon}}, time_limit={LIMIT})", Goal(6.0 + LIMIT, 0, "most")),
+    "bound": (
+        f"mmdp.bound(model, {{horizon}}, time_limit={LIMIT})",
+        Goal(6.0 + LIMIT, 4.0 + LIMIT, "most"),
+    ),
     "planner simulation": (
-        'mmdp.solve(model, {horizon}, mmdp.QMDP(episodes=20))', Goal(6.0, 0, "most")
+        'mmdp.solve(model, {horizon}, mmdp.QMDP(episodes=20))', Goal(6.0, 4.0, "most")
     ),
     "solve by numba": ('mmdp.solve(model, {horizon}, backend="numba")', None),
 }  # fmt: skip
-COMMAND_GOAL = Goal(2.0, 0, "most")
+COMMAND_GOAL = Goal(2.0, 1.0, "most")
 GOALS = [*(goal for _, goal in _CALLS.values() if goal is not None), COMMAND_GOAL]
 
 
