@@ -142,9 +142,9 @@ def projected(sizes: Sizes, one: Mapping[str, Any], devices: int) -> dict[str, A
     """As many times the models on so many devices: the measured sweep and the exchange, added."""
     S, A, T = sizes.states, sizes.actions, sizes.horizon
     link = "within" if devices <= NODE else "between"
-    exchanged = 8 * T * S * (A + 1) if devices > 1 else 0
+    exchanged = 8 * (T * S * (A + 1) + 1) if devices > 1 else 0
     on_the_wire = 2 * (devices - 1) / devices * exchanged  # a ring's share of each device
-    waiting = T * LATENCY[link] * (devices > 1) + on_the_wire / RATE[link]
+    waiting = (T + 2) * LATENCY[link] * (devices > 1) + on_the_wire / RATE[link]
     alone = one["ms_per_sweep"] / 1e3
     return {
         "row": "projected", "devices": devices, "models": devices * one["models"],
@@ -152,7 +152,7 @@ def projected(sizes: Sizes, one: Mapping[str, Any], devices: int) -> dict[str, A
         "assumed_latency_s": LATENCY[link], "assumed_bytes_per_s": RATE[link],
         "compute_ms": 1e3 * alone, "exchange_ms": 1e3 * waiting,
         "ms_per_sweep": 1e3 * (alone + waiting), "efficiency": alone / (alone + waiting),
-        "arithmetic": f"{1e3 * alone:.4g} ms + {T} x {1e6 * LATENCY[link]:.0f} us + "
+        "arithmetic": f"{1e3 * alone:.4g} ms + {T + 2} x {1e6 * LATENCY[link]:.0f} us + "
         f"{on_the_wire:.0f} B / {RATE[link] / 1e9:.0f} GB/s",
     }  # fmt: skip
 

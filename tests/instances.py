@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -46,3 +47,25 @@ def tiny(seed: int, most: int = 1500) -> tuple[mmdp.MMDP, int]:
     if rng.random() < 0.3:
         changes["initial"] = np.eye(model.n_states)[rng.integers(model.n_states)]
     return (model.replace(**changes) if changes else model), T
+
+
+def by_histories(policy: mmdp.MemoryPolicy, model: mmdp.MMDP) -> np.ndarray[Any, Any]:
+    """(M,) returns by walking every history with ``start``, ``act`` and ``update``."""
+    P, r = model.transitions, model.rewards
+    steady = model.horizon is None
+
+    def walk(m: int, t: int, s: int, memory: Any) -> float:
+        if t == policy.horizon:
+            return float(model.terminal[m, s])
+        a = policy.act(memory, t, s)
+        p, reward = (P[m, s, a], r[m, s, a]) if steady else (P[t, m, s, a], r[t, m, s, a])
+        after = [
+            p[z] * walk(m, t + 1, z, policy.update(memory, t, s, a, z)) for z in np.flatnonzero(p)
+        ]
+        return float(reward + model.discount * sum(after))
+
+    starts = np.flatnonzero(model.initial)
+    return np.array([
+        sum(model.initial[s] * walk(m, 0, int(s), policy.start()) for s in starts)
+        for m in range(model.n_models)
+    ])  # fmt: skip

@@ -473,3 +473,18 @@ def test_writer_that_fails_for_any_reason(tmp_path: Path) -> None:
 def test_messages_never_show_temporary_names(tmp_path: Path) -> None:
     for call in targets(tmp_path / "none"):
         assert not re.search(r"-[0-9a-f]{12}", refusal(call).replace(str(tmp_path), ""))
+
+
+@pytest.mark.parametrize("name", ["rewards", "weights", "initial", "terminal", "parameters"])
+def test_complex_numbers_are_not_cut(name):
+    """Numpy drops the imaginary part with a warning."""
+    parts = {"rewards": np.ones((2, 2, 1)), "weights": np.ones(2) / 2, "initial": np.ones(2) / 2}
+    parts |= {"terminal": np.ones((2, 2)), "parameters": np.ones(2)}
+    values = parts[name] + 1j
+    fields = {"rewards": parts["rewards"], name: values}
+    if name == "parameters":
+        fields[name] = {"rate": values}
+    with pytest.raises(mmdp.InputError, match="must be real numbers, not complex ones"):
+        mmdp.MMDP(np.full((2, 2, 1, 2), 0.5), **fields)
+    with pytest.raises(mmdp.InputError, match="must be real numbers"):
+        mmdp.MMDP(np.full((2, 2, 1, 2), 0.5 + 0j), parts["rewards"])

@@ -91,7 +91,9 @@ tell(policy=found.policy.actions, value=found.value, returns=found.returns)
 tested = mmdp.evaluate(mmdp.MarkovPolicy.uniform(model, T), model)
 tell(returns=tested.returns, mean=tested.mean, regret=tested.regret)
 tell(bound=mmdp.bound(model, T, "oracle").value)
-tell(mean=mmdp.solve(model, T, "mvp").value, some=model.subset([4, 1]).transitions)
+climb = mmdp.Gradient(max_iterations=4)
+tell(mean=mmdp.solve(model, T, "mvp").value, climb=mmdp.solve(model, T, climb).value,
+     some=model.subset([4, 1]).transitions)
 late = mmdp.solve(model, T, mmdp.CADP(starts=40), time_limit=0.5,
                   callback=lambda progress: time.sleep(0.1 + 0.1 * part[0]))
 tell(status=late.status.name, policy=late.policy.actions, value=late.value)
@@ -108,6 +110,8 @@ def test_two_processes_find_what_one_finds():
     close(next(found)["bound"], mmdp.bound(model, T, "oracle", backend="numpy").value)
     others = next(found)
     close(others["mean"], mmdp.solve(model, T, "mvp", backend="numpy").value)
+    climb = mmdp.solve(model, T, mmdp.Gradient(max_iterations=4), backend="numpy")
+    close(others["climb"], climb.value)
     close(others["some"], model.subset([4, 1]).transitions)
     late = next(found)  # both stop together though one is slower
     assert late["status"] == "TIME_LIMIT"
@@ -296,9 +300,9 @@ def test_launchers_number_the_processes(monkeypatch):
 @pytest.mark.slow
 def test_the_example_in_two_terminals(tmp_path: Path):
     mmdp.io.save_parts(random_model(3, "padded"), tmp_path / "models", 3)
-    line = [sys.executable, "examples/many_hosts.py", "--models", str(tmp_path / "models"),
-            "--horizon", str(T), "--processes", "2", "--address", "localhost:41733",
-            "--out", str(tmp_path / "policy.csv")]  # fmt: skip
+    line = [sys.executable, "examples/many_hosts.py", str(tmp_path), "--horizon", str(T),
+            "--models", str(tmp_path / "models"), "--processes", "2",
+            "--address", "localhost:41733"]  # fmt: skip
     env = {**os.environ, "JAX_PLATFORMS": "cpu"}
     runs = [
         subprocess.Popen([*line, "--process", str(i)], env=env, cwd=ROOT, text=True,

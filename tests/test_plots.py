@@ -194,5 +194,5 @@ def test_labels_of_a_frontier_cover_neither_points_nor_each_other() -> None:
             assert not box.contains(*point)
     rows["mean"][4:], rows["tail"][4:] = [42463] * 2, [19792.0] * 2
     assert [text.get_text() for text in plots.frontier(pd.DataFrame(rows)).texts] == [
-        "mean", "CVaR 50%", "CVaR 20%", "CVaR 10% to CVaR 1%"
+        "mean", "CVaR 50%", "CVaR 20%", "CVaR 10% to 1%"
     ]  # fmt: skip

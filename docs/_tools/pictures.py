@@ -2,8 +2,9 @@
 
 ``bounds.svg``: incumbent and bound against time, from the table "case | value | oracle | ..." of
 how-good.md. ``weeds-chart.svg`` and ``weeds-memory.svg``: what examples/weeds.py draws.
-``acceptability.svg``: what the cell "frontier" of examples/cost_effectiveness.py draws. A page
-shows one by the line ``<!-- picture NAME: alternative text -->``.
+``acceptability.svg``: what the cell "frontier" of examples/cost_effectiveness.py draws.
+``frontiers.svg``: mean against tail on four domains, solved here. A page shows one by the line
+``<!-- picture NAME: alternative text -->``.
 """
 
 from __future__ import annotations
@@ -80,6 +81,32 @@ def drawn(script: Path, last: str) -> bytes:
     return plots.svg(names["picture"]).encode()
 
 
+def frontiers() -> bytes:
+    """What safety costs on four domains; shorter horizons and fewer models, to draw in seconds."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    import mmdp
+
+    domains = mmdp.domains
+    cases = {
+        "riverswim, 50 decisions": (domains.published("riverswim"), 50),
+        "HIV, 15 decisions": (domains.published("hiv"), 15),
+        "inventory, 20 decisions": (domains.inventory(), 20),
+        "population, 20 decisions": (domains.population_small(n_train=50, n_test=50), 20),
+    }
+    figure = Figure(figsize=(10, 8), layout="constrained")
+    FigureCanvasSVG(figure)
+    for axis, (title, ((train, test), horizon)) in zip(
+        figure.subplots(2, 2).flat, cases.items(), strict=True
+    ):
+        axis.set_title(title, fontsize=10)
+        mmdp.frontier(train, horizon, test=test).plot(axis)
+    data = io.BytesIO()
+    figure.savefig(data, format="svg", metadata={"Date": None})
+    return data.getvalue()
+
+
 def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
@@ -90,6 +117,7 @@ def on_files(files: Any, config: Any) -> Any:
     example = Path(config["docs_dir"]).parent / "examples" / "cost_effectiveness.py"
     picture = drawn(example, "frontier")
     files.append(File.generated(config, "acceptability.svg", content=picture))
+    files.append(File.generated(config, "frontiers.svg", content=frontiers()))
     return files
 
 

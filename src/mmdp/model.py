@@ -12,6 +12,7 @@ mu(s)                   ``initial``                (S,)
 lambda_m                ``weights``                (M,)
 gamma                   ``discount``               scalar in [0, 1]
 v_{T+1, m}(s)           ``terminal``               (S,) or (M, S)
+(none)                  ``model_transitions``      (M, M')
 ======================  =========================  ==================================
 
 Storage. All models share one support: the union of their non-zero transitions, held as a
@@ -56,6 +57,7 @@ from mmdp.validate import (
     read_discount,
     read_distribution,
     read_labels,
+    read_model_transitions,
     read_parameters,
     read_rewards,
     read_terminal,
@@ -91,6 +93,11 @@ class MMDP:
     allowed
         ``(S, A)`` booleans. By default an action is allowed if any model has a transition
         for it.
+    model_transitions
+        ``(M, M)`` chain K by which the hidden model changes: K[m, m'] is the probability that
+        m' holds at the next decision if m holds at this one. The change comes after the
+        transition and its reward, whatever the action and the state. By default a model never
+        changes.
     states, actions, models
         Labels.
     storage
@@ -144,6 +151,7 @@ class MMDP:
         discount: float = 1.0,
         terminal: npt.ArrayLike | None = None,
         allowed: npt.ArrayLike | None = None,
+        model_transitions: npt.ArrayLike | None = None,
         states: Iterable[object] | None = None,
         actions: Iterable[object] | None = None,
         models: Iterable[object] | None = None,
@@ -161,8 +169,9 @@ class MMDP:
         expected, per_next = read_rewards(rewards, next_rewards, support)
         self._build(
             support, expected, per_next, initial=initial, weights=weights, discount=discount,
-            terminal=terminal, allowed=allowed, states=states, actions=actions, models=models,
-            allow_missing=allow_missing, parameters=parameters, name=name, citation=citation,
+            terminal=terminal, allowed=allowed, model_transitions=model_transitions,
+            states=states, actions=actions, models=models, allow_missing=allow_missing,
+            parameters=parameters, name=name, citation=citation,
         )  # fmt: skip
 
     @classmethod
@@ -249,6 +258,7 @@ class MMDP:
         discount: float = 1.0,
         terminal: npt.ArrayLike | None = None,
         allowed: npt.ArrayLike | None = None,
+        model_transitions: npt.ArrayLike | None = None,
         states: Iterable[object] | None = None,
         actions: Iterable[object] | None = None,
         models: Iterable[object] | None = None,
@@ -290,6 +300,9 @@ class MMDP:
                 "give both the same leading time axis"
             )
         horizon = times.pop() if times else support.horizon
+        drift = read_model_transitions(model_transitions, n_models, self._labels.models)
+        if drift is not None and part is not None:
+            raise InputError("models that change cannot be divided into parts")
         problem = Problem(
             indptr=support.indptr,
             indices=support.indices,
@@ -301,6 +314,7 @@ class MMDP:
             discount=read_discount(discount),
             terminal=read_terminal(terminal, here, n_states),
             dense=support.dense,
+            drift=drift,
             part=part,
         )
         for array in (*problem, per_next):
@@ -393,6 +407,17 @@ class MMDP:
     def terminal(self) -> Array:
         """(M, S) value of ending in each state."""
         return self._problem.terminal.T
+
+    @property
+    def drifts(self) -> bool:
+        """Whether the hidden model changes (``model_transitions``)."""
+        return self._problem.drift is not None
+
+    @property
+    def model_transitions(self) -> Array:
+        """(M, M) probability that a model follows another; the identity if models stay."""
+        K = self._problem.drift
+        return np.eye(self.n_models) if K is None else K
 
     @property
     def rewards(self) -> Array:
@@ -523,9 +548,9 @@ class MMDP:
     def replace(self, **changes: Any) -> MMDP:
         """A copy with some fields changed; transitions are shared, not copied.
 
-        Takes ``initial, weights, discount, terminal, rewards, next_rewards, allowed, states,
-        actions, models, parameters, name, citation``, and ``part`` with the weights of all models
-        (see :class:`mmdp.kernels.problem.Part`).
+        Takes ``initial, weights, discount, terminal, rewards, next_rewards, allowed,
+        model_transitions, states, actions, models, parameters, name, citation``, and ``part``
+        with the weights of all models (see :class:`mmdp.kernels.problem.Part`).
 
         >>> import mmdp
         >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]], discount=0.9)
@@ -556,6 +581,8 @@ class MMDP:
     def subset(self, models: Sequence[int] | Sequence[str] | npt.NDArray[Any] | slice) -> MMDP:
         """The same problem over some of the models, their weights scaled to sum to 1.
 
+        If models change, none of those chosen may turn into one that is not.
+
         >>> import mmdp
         >>> two = mmdp.MMDP([[[[1.0]]], [[[1.0]]]], [[[1.0]], [[3.0]]])
         >>> two.subset([1]).rewards.tolist()
@@ -566,6 +593,11 @@ class MMDP:
         total = x.weights[chosen].sum()
         if total <= 0:
             raise InputError("the chosen models have weight 0 together; choose others")
+        if x.drift is not None and np.delete(x.drift[chosen], chosen, axis=1).any():
+            raise InputError(
+                "the chosen models turn into others; choose those too, or hold the models still "
+                "with replace(model_transitions=None)"
+            )
         support = Support(
             (len(chosen), self.n_states, self.n_actions),
             x.indptr, x.indices, x.chosen(x.p, chosen), x.dense, None, self._horizon,
@@ -574,6 +606,7 @@ class MMDP:
         fields.update(
             weights=x.weights[chosen] / total,
             terminal=x.chosen(x.terminal, chosen).T,
+            model_transitions=None if x.drift is None else x.drift[np.ix_(chosen, chosen)],
             models=None
             if self._labels.models is None
             else [self._labels.models[i] for i in chosen],
@@ -594,7 +627,7 @@ class MMDP:
 
         >>> import mmdp
         >>> mmdp.MMDP([[[[1.0]]]] * 5, [[2.0]]).take_part(0, 2)
-        MMDP(5 models, 1 state, 1 action, discount 1; part 0 of 2; dense, 125 B)
+        MMDP(5 models, 1 state, 1 action, discount 1; part 0 of 2; dense, 117 B)
         """
         part, x = Part.read((index, count), self.n_models), self._problem
         if part is None:
@@ -614,12 +647,13 @@ class MMDP:
         """The one-model problem with averaged transitions and rewards (the paper's MVP).
 
         If rewards per next state are kept, p(s'|s,a) and r(s,a,s') are averaged
-        separately, as in the published experiments; otherwise r(s,a) is averaged.
+        separately, as in the published experiments; otherwise r(s,a) is averaged. The weights
+        are those at the start, also if models change.
         """
         x = self._problem
         fields = self.fields()
         fields.update(
-            weights=None, models=None, parameters=None,
+            weights=None, models=None, parameters=None, model_transitions=None,
             terminal=x.mean(x.terminal)[None, :],
             allow_missing="partial" if self._missing else False,
         )  # fmt: skip
@@ -645,7 +679,8 @@ class MMDP:
         return {
             "initial": x.initial if self._initial_given else None,
             "weights": x.weights, "discount": x.discount, "terminal": x.terminal.T,
-            "allowed": x.allowed[0], "states": self._labels.states, "actions": self._labels.actions,
+            "allowed": x.allowed[0], "model_transitions": x.drift,
+            "states": self._labels.states, "actions": self._labels.actions,
             "models": self._labels.models, "allow_missing": self._missing,
             "parameters": self._parameters, "name": self.name, "citation": self.citation,
         }  # fmt: skip
@@ -668,6 +703,8 @@ class MMDP:
         digest = hashlib.sha256(repr((x.p.shape[::2], x.discount)).encode())
         for part in (x.allowed, x.initial, x.weights, x.terminal, rewards, places):
             digest.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
+        if x.drift is not None:
+            digest.update(x.drift.tobytes())
         for p in x.p:
             for i in range(0, len(p), 4096):  # a copy of all would be large
                 digest.update(p[i : i + 4096][found[i : i + 4096]].tobytes())
@@ -726,6 +763,8 @@ class MMDP:
             parts.append(f"varies over {counted(self._horizon, 'time step')}")
         if not self._initial_given and self.n_states > 1:
             parts.append("initial uniform (not given)")
+        if self.drifts:
+            parts.append("models change")
         if not np.allclose(self.weights, 1 / self.n_models):
             parts.append("weighted models")
         if not self.allowed.all():

@@ -18,6 +18,8 @@ from mmdp.words import shortened
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.text import Annotation
+    from matplotlib.transforms import Bbox
 
     from mmdp.policy import MarkovPolicy
 
@@ -316,7 +318,7 @@ def frontier(frame: pd.DataFrame, axis: Axes | None = None, *, tail: float = 0.1
 
 
 def _label(axis: Axes, named: list[tuple[str, tuple[float, float]]]) -> None:
-    """Write each name beside its point, on the first side that is free."""
+    """Write each name beside its point, on the first side that is free, or the freest."""
     from matplotlib.transforms import Bbox
 
     axis.figure.canvas.figure.draw_without_rendering()  # only then has the axis its size
@@ -324,13 +326,16 @@ def _label(axis: Axes, named: list[tuple[str, tuple[float, float]]]) -> None:
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in marks]
     for name, point in named:
         text = axis.annotate(name, point, (0, 0), textcoords="offset points", fontsize=9)
-        for x, y in SIDES:
-            text.set_position((x, y))
-            text.set_horizontalalignment("left" if x > 0 else "right")
-            text.set_verticalalignment("bottom" if y > 0 else "top")
-            if not text.get_window_extent().count_overlaps(taken):
-                break
-        taken.append(text.get_window_extent())
+        crowded = [_beside(text, *side).count_overlaps(taken) for side in SIDES]
+        taken.append(_beside(text, *SIDES[int(np.argmin(crowded))]))
+
+
+def _beside(text: Annotation, x: int, y: int) -> Bbox:
+    """Move a label to that side of its point, and say what it covers."""
+    text.set_position((x, y))
+    text.set_horizontalalignment("left" if x > 0 else "right")
+    text.set_verticalalignment("bottom" if y > 0 else "top")
+    return text.get_window_extent()
 
 
 def _named(frame: pd.DataFrame) -> list[tuple[str, tuple[float, float]]]:
@@ -341,11 +346,13 @@ def _named(frame: pd.DataFrame) -> list[tuple[str, tuple[float, float]]]:
         shown = np.concatenate([points, frame[["test_mean", "test_tail"]].to_numpy(dtype=float)])
     apart = np.abs(np.diff(points, axis=0)) > CLOSE * np.ptp(shown, axis=0)
     groups = np.split(np.arange(len(points)), 1 + np.flatnonzero(apart.any(axis=1)))
-    names = frame["objective"].tolist()
-    return [
-        (" to ".join(dict.fromkeys([names[group[0]], names[group[-1]]])), tuple(points[group[0]]))
-        for group in groups
-    ]
+    return [(_range(frame["objective"].iloc[group]), tuple(points[group[0]])) for group in groups]
+
+
+def _range(names: pd.Series[str]) -> str:
+    """'CVaR 10% to 1%' for the names from 'CVaR 10%' to 'CVaR 1%'."""
+    first, last = names.iloc[0], names.iloc[-1]
+    return first if first == last else f"{first} to {last.removeprefix(first.split()[0] + ' ')}"
 
 
 def _shares(weights: npt.ArrayLike | None, count: int) -> Array:

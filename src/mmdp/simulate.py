@@ -73,7 +73,8 @@ def simulate(
     if threads is not None:
         check_whole(threads, "threads")
     passes = math.inf if made.queries else passes_of(made.problem, count, carry=made.carry)
-    kernel = kernels.get(backend, model.problem, horizon, passes=passes, threads=threads)
+    drifting = made.problem if made.problem.drift is not None else model.problem
+    kernel = kernels.get(backend, drifting, horizon, passes=passes, threads=threads)
     run = _Episodes(kernel, made, model, horizon, number)
     stopped = run.simulate(count, check_time)
     returns, wanted, count = run.returns, count, run.done
@@ -144,6 +145,8 @@ def _one_episode(planner: Planner, model: MMDP, m: int, seed: int, episode: int)
         after = int(rng.choice(x.indices[row], p=chances / chances.sum()))
         memory = planner.update(memory, t, s, a, after, reward)
         s, factor = after, factor * model.discount
+        if x.drift is not None:
+            m = int(rng.choice(model.n_models, p=x.drift[m] / x.drift[m].sum()))
     return total + factor * float(x.terminal[s, m])
 
 

@@ -27,6 +27,7 @@ from mmdp.methods.table import (
     check_finds,
     check_gives_table,
     check_maximises,
+    check_plans_for,
     check_spreads,
     markov_policy,
 )
@@ -129,6 +130,7 @@ def solve(
         )
     chosen, maximised = read_method(method), as_objective(objective)
     check_maximises(chosen, maximised)
+    check_plans_for(chosen, maximised, model)
     kind = _read_kind(policy, horizon, chosen)
     check_spreads(chosen, maximised, kind, model.problem)
     steps = kind.steps(model, horizon)
@@ -377,8 +379,10 @@ def _certified(
     try:
         # the bounds on Markov policies do not hold for those that remember
         remembers = isinstance(solution.policy, MemoryPolicy)
+        every = "pairs" if solution.objective.concave else "oracle"
         found = bound(
-            model, solution.provenance.horizon, "pairs" if remembers else "best",
+            model, solution.provenance.horizon,
+            every if remembers and not model.drifts else "best",
             time_limit=limit, incumbent=solution.value if remembers else solution,
             backend=backend, objective=solution.objective,
             callback=None if callback is None else _proving(solution, callback),

@@ -29,6 +29,8 @@ MATERIALISE_LIMIT = 2 * 1024**3  # bytes that an array larger than its input may
 
 
 def float_array(values: Any, what: str) -> Array:
+    if getattr(getattr(values, "dtype", None), "kind", "") == "c":  # numpy would cut them
+        raise InputError(f"{what} must be real numbers, not complex ones")
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):

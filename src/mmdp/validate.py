@@ -277,6 +277,34 @@ def read_distribution(
     return array.copy()
 
 
+def read_model_transitions(
+    values: npt.ArrayLike | None, n_models: int, labels: tuple[str, ...] | None
+) -> Array | None:
+    """K (M, M), whose rows are distributions; None if every model stays as it is."""
+    if values is None:
+        return None
+    K = float_array(values, "model_transitions")
+    if K.shape != (n_models, n_models):
+        raise InputError(
+            f"model_transitions has shape {K.shape}; expected (models, models) = "
+            f"{n_models, n_models}"
+        )
+    if not (K >= 0).all() or not np.isfinite(K).all():
+        m, n = _first(~(K >= 0) | ~np.isfinite(K))
+        raise InputError(
+            f"model_transitions is {K[m, n]} from model {_label(labels, m)} to model "
+            f"{_label(labels, n)}; it must be a probability"
+        )
+    wrong = np.abs(K.sum(axis=1) - 1.0) > ROW_SUM_TOLERANCE
+    if wrong.any():
+        (m,) = _first(wrong)
+        raise InputError(
+            f"model_transitions sum to {K[m].sum():.10g}, not 1, from model {_label(labels, m)}; "
+            "divide each row by its sum"
+        )
+    return None if np.array_equal(K, np.eye(n_models)) else np.array(K, order="C")
+
+
 def check_seed(seed: Any) -> None:
     """A seed is None or a whole number of at least 0."""
     if seed is None:

@@ -118,6 +118,15 @@ def at_most(value: float, digits: int = 4) -> str:
     return number(_up(value, decimals if abs(value) >= 1e12 else max(0, decimals)), digits)
 
 
+def change(value: float, digits: int = 3) -> str:
+    """A difference with its sign.
+
+    >>> change(3.14159), change(-20.0), change(0.0)
+    ('+3.14', '−20', '0')
+    """
+    return "+" * (value > 0) + number(value, digits)
+
+
 def percent(share: float) -> str:
     """A share in percent, two digits.
 

@@ -33,6 +33,7 @@ COMMANDS: dict[str, list[str]] = {
         "compare", "data", "-T", "30", "-m", "wsu,cadp,pomcp", "--episodes", "2000",
         "--out", "table.csv",
     ],
+    "frontier": ["frontier", "data", "-T", "30", "--certify", "600", "--out", "table.csv"],
     "report": ["report", "data", "-T", "30", "--certify", "600", "--out", "page.html"],
     "enough": ["report", "data", "-T", "30", "--enough", "--methods", "exact", "-o", "page.html"],
     "paper": ["paper", "--full", "--fresh", "--out", "out"],

@@ -143,6 +143,77 @@ def test_a_start_that_is_not_seen_becomes_a_state(tmp_path: Path) -> None:
     assert found == pytest.approx(total, rel=1e-12)
 
 
+# ---------------------------------------------------------------------- models that change
+DRIFT = """discount: 0.9
+values: reward
+states: wet-low dry-low wet-high dry-high
+actions: wait
+observations: low high
+start: 0.25 0.75 0 0
+T: wait
+0.45 0.05 0.45 0.05
+0.16 0.64 0.04 0.16
+0.09 0.01 0.81 0.09
+0.1  0.4  0.1  0.4
+O: wait
+1 0  1 0  0 1  0 1
+R: wait : wet-low : dry-low : * 10
+R: wait : wet-low : wet-low : * 1
+"""
+
+
+def test_hidden_states_seen_alike_are_a_model_that_changes(tmp_path: Path) -> None:
+    read = mmdp.load(written(tmp_path, DRIFT))
+    np.testing.assert_allclose(read.model_transitions, [[0.9, 0.1], [0.2, 0.8]], atol=1e-12)
+    expected = [[[0.5, 0.5], [0.1, 0.9]], [[0.8, 0.2], [0.5, 0.5]]]
+    np.testing.assert_allclose(read.transitions[:, :, 0], expected, atol=1e-12)
+    np.testing.assert_allclose(read.rewards[..., 0], [[0.45 + 0.5, 0], [0, 0]], atol=1e-12)
+    assert read.weights.tolist() == [0.25, 0.75]
+    assert read.initial.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("start", ["0 0.25 0 0.75", "0.2 0.3 0.1 0.4"])
+def test_the_value_is_that_of_the_hidden_process(tmp_path: Path, start: str) -> None:
+    text = DRIFT.replace("0.25 0.75 0 0", start)
+    read = mmdp.load(written(tmp_path, text))
+    p = np.array([line.split() for line in DRIFT.splitlines()[7:11]], dtype=float)
+    r = 10 * p[:, 1] * [1, 0, 0, 0] + p[:, 0] * [1, 0, 0, 0]
+    belief, total = np.array(start.split(), dtype=float), 0.0
+    for t in range(6):
+        total, belief = total + 0.9**t * float(belief @ r), belief @ p
+    assert mmdp.solve(read, 6).value == pytest.approx(total, rel=1e-12)
+
+
+def test_a_drifting_model_is_written_as_it_is_read(tmp_path: Path) -> None:
+    read = mmdp.load(written(tmp_path, DRIFT))
+    ecosystem.save_pomdp(read, tmp_path / "again.pomdp")
+    again = mmdp.load(tmp_path / "again.pomdp")
+    for name in ("transitions", "rewards", "model_transitions", "weights", "initial"):
+        np.testing.assert_allclose(getattr(again, name), getattr(read, name), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("0.45 0.05 0.45 0.05", "0.35 0.15 0.45 0.05", "'wet-low' and 'dry-low' are both seen as "
+         "'low' and belong together, so something hidden changes; in an MMDP the model alone is "
+         "hidden, and it changes by a chain of its own, whatever the action and the state"),
+        ("1 0  1 0  0 1  0 1", "1 0  1 0  0 1  1 0", "so something hidden changes"),
+    ],
+)  # fmt: skip
+def test_what_changes_otherwise_is_refused(tmp_path: Path, old: str, new: str, told: str) -> None:
+    with pytest.raises(mmdp.InputError) as caught:
+        mmdp.load(written(tmp_path, DRIFT.replace(old, new)))
+    assert told in str(caught.value)
+
+
+def test_a_first_step_that_draws_a_model_that_changes_is_refused(tmp_path: Path) -> None:
+    model = mmdp.load(written(tmp_path, DRIFT)).replace(initial=[0.5, 0.5])
+    ecosystem.save_pomdp(model, tmp_path / "spread.pomdp")
+    with pytest.raises(mmdp.InputError, match="draws a model that changes later; start with a"):
+        mmdp.load(tmp_path / "spread.pomdp")
+
+
 # ---------------------------------------------------------------------- not an MMDP, bad files
 TIGER = """discount: 0.95
 values: reward

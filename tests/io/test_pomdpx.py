@@ -204,6 +204,43 @@ def test_several_variables_become_their_product(tmp_path: Path) -> None:
     assert read.model_labels == ("p/i", "p/j", "q/i", "q/j")
 
 
+def test_hidden_variables_that_change_make_a_chain(tmp_path: Path) -> None:
+    """m stays, k changes as m says, h is drawn anew at every step; a reward comes after it."""
+    rng = np.random.default_rng(3)
+    k = rng.dirichlet(np.ones(3), size=(2, 3))  # (m, k, k')
+    h = rng.dirichlet(np.ones(2), size=3)  # (k', h')
+    x = rng.dirichlet(np.ones(2), size=(2, 3, 2))  # (a, k, x, x')
+    r = rng.normal(size=(3, 2, 2))  # (k', h, x')
+    text = factored(
+        table("mn", "m", ("- -", "identity")) + table("kn", "a mn k", ("* - - -", listed(k)))
+        + table("hn", "kn", ("- -", listed(h)))
+        + table("xn", "a k kn x", *((f"- - {i} - -", listed(x)) for i in "123")),
+        state("m", False) + state("x") + state("k", False, "1 2 3") + state("h", False),
+        table("m", "null", ("-", "uniform")) + table("x", "null", ("1", "1"))
+        + table("k", "m", ("* -", "0.5 0.5 0")) + table("h", "null", ("0", "1")),
+        reward=table("r", "kn h xn", ("- - -", listed(r)), tag="Func"),
+    )  # fmt: skip
+    read = mmdp.load(written(tmp_path, text))
+    chain = np.einsum("mn,mkl,lj,h->mkhnlj", np.eye(2), k, h, np.ones(2)).reshape(12, 12)
+    np.testing.assert_allclose(read.model_transitions, chain, atol=1e-15)
+    each = np.broadcast_to(x.transpose(1, 2, 0, 3)[None, :, None], (2, 3, 2, 2, 2, 2))
+    np.testing.assert_allclose(read.transitions, each.reshape(12, 2, 2, 2), atol=1e-15)
+    earned = np.einsum("mkl,lhz,akxz->mkhxa", k, r, x).reshape(12, 2, 2)
+    np.testing.assert_allclose(read.rewards, earned, atol=1e-12)
+
+
+def test_a_drifting_model_reads_back_the_same(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    model = mmdp.MMDP(
+        rng.dirichlet(np.ones(3), (3, 3, 2)), rng.normal(size=(3, 3, 2)), discount=0.9,
+        initial=[0.5, 0.5, 0], weights=[0, 0.4, 0.6],
+        model_transitions=rng.dirichlet(np.ones(3), 3),
+    )  # fmt: skip
+    ecosystem.save_pomdp(model, tmp_path / "m.pomdpx")
+    read = mmdp.load(tmp_path / "m.pomdpx")
+    assert read.fingerprint() == model.fingerprint()
+
+
 def test_an_observation_may_show_the_state_and_be_rewarded(tmp_path: Path) -> None:
     """The state is not marked as seen, but an observation always tells it; another is a coin."""
     p = np.random.default_rng(2).dirichlet(np.ones(2), size=(2, 2, 2))  # (a, m, x, x')
@@ -241,10 +278,16 @@ LOOK = "<ObsVar vname='z'><ValueEnum>k l</ValueEnum></ObsVar>"
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (factored(table("mn", "m", ("- -", ".9 .1 0 1")) + MOVE, M + X, START),
-         "variable 'm' is hidden and changes"),
-        (factored(table("mn", "null", ("-", "uniform")) + MOVE, M + X, START),
-         "variable 'm' is hidden and changes"),
+        (factored(table("mn", "a m", ("* - -", "identity"), ("u - -", ".9 .1 0 1")) + MOVE, M + X,
+                  START), "variable 'm' is hidden and changes with 'a'; in an MMDP the model"),
+        (factored(table("mn", "x m", ("* - -", "identity"), ("0 - -", ".9 .1 0 1")) + MOVE, M + X,
+                  START), "variable 'm' is hidden and changes with 'x'"),
+        (factored(table("mn", "m", ("- -", ".9 .1 0 1")) + table("xn", "mn x", ("* * -", "uniform"),
+                  ("0 0 -", "1 0")), M + X, START),
+         "state 'x' depends on the hidden 'm' after its change ('mn')"),
+        (factored(table("mn", "m", ("- -", ".9 .1 0 1")) + MOVE, M + X + LOOK, START,
+                  table("z", "mn", ("- -", ".8 .2 .2 .8"))),
+         "state 'm' changes and is observed with errors (by 'z')"),
         (factored(KEEP + MOVE, M + X + LOOK, START, table("z", "mn", ("- -", ".8 .2 .2 .8"))),
          "the observation 'z' depends on the hidden 'm'"),
         (factored(KEEP + MOVE, M + state("x", False) + LOOK, START,

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp.testing import best_with_memory, random_model
+from mmdp.objective import as_objective
+from mmdp.testing import all_policies, best_with_memory, random_model, returns_of
+from tests.instances import by_histories
 
 
 def test_the_trace_never_falls_and_ends_in_the_value() -> None:
@@ -63,6 +65,84 @@ def test_two_nodes_have_bounded_regret_and_markov_policies_have_not(horizon: int
     two = mmdp.solve(model, horizon, policy=mmdp.Memory(nodes=2))
     assert two.evaluation.bayes_regret == pytest.approx(1.0)
     assert mmdp.solve(model, horizon).evaluation.bayes_regret == pytest.approx(0.5 * visits)
+
+
+# ---------------------------------------------------------------------- other objectives
+def lowest(returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """A function of a user: nothing is known of it."""
+    return np.sort(returns, axis=-1)[..., :2].sum(axis=-1)
+
+
+OBJECTIVES = ("cvar:0.4", "var:0.4", "evar:0.3", "worst", "mean-cvar:0.4:0.5", "regret:worst")
+
+
+@pytest.mark.parametrize(
+    "objective", [*OBJECTIVES, "entropic:0.5", lowest], ids=lambda x: getattr(x, "__name__", x)
+)
+def test_memory_never_harms_an_objective(objective: str) -> None:
+    goal = as_objective(objective)
+    for seed in range(4):
+        model, horizon = random_model(seed, n_models=4, n_states=2, n_actions=2, horizon=0), 3
+        markov, found = (
+            mmdp.solve(
+                model, horizon, mmdp.CADP(starts=1), objective=goal, policy=policy, backend="numba"
+            )
+            for policy in ("markov", mmdp.Memory(2 + seed % 2))
+        )
+        slack = 1e-9 * (1 + float(np.abs(found.returns).max()))
+        assert found.value >= markov.value
+        assert (np.diff(found.trace) >= 0).all()
+        assert found.trace[-1] == pytest.approx(found.value, abs=slack)
+        rho = by_histories(found.policy, model)
+        assert found.returns == pytest.approx(rho, abs=slack)
+        own = [mmdp.solve(model.subset([m]), horizon).value for m in range(4)]
+        value = goal.value(rho - own if goal.regret else rho, model.weights)
+        assert found.value == pytest.approx(float(value), abs=10 * slack)
+
+
+def remembering_the_first(model: mmdp.MMDP) -> mmdp.MMDP:
+    """A model whose state has the first state too: over two decisions that is all history."""
+    S, eye = model.n_states, np.eye(model.n_states)
+    P = np.einsum("ij,msan->misajn", eye, model.transitions)
+    return mmdp.MMDP(
+        P.reshape(model.n_models, S * S, model.n_actions, S * S), np.tile(model.rewards, (1, S, 1)),
+        initial=np.diag(model.initial).ravel(), weights=model.weights, discount=model.discount,
+        terminal=np.tile(model.terminal, (1, S)), allowed=np.tile(model.allowed, (S, 1)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_memory_for_an_objective_against_every_policy_that_remembers(objective: str) -> None:
+    goal, best = as_objective(objective), []
+    for seed in range(8):
+        model = random_model(seed, n_models=4, n_states=2, n_actions=2, horizon=0)
+        wider = remembering_the_first(model)
+        rho = returns_of(all_policies(wider, 2), wider)
+        slack = 1e-8 * (1 + float(np.abs(rho).max()))
+        most = goal.value(goal.counted(rho, lambda rho=rho: rho.max(axis=0)), model.weights).max()
+        found = mmdp.solve(
+            model, 2, policy=mmdp.Memory(2), objective=goal, certify=0.05, backend="numba"
+        )
+        assert found.bound is not None
+        assert found.value <= most + slack
+        assert found.bound >= most - slack
+        best.append(found.value >= most - slack)
+    assert np.mean(best) >= 0.6  # in most, no memory is needed
+
+
+def test_two_nodes_bound_the_worst_regret() -> None:
+    """The third theorem's example: trying action 2 once costs 2 in one model, 0 in the other."""
+    model = mmdp.domains.two_models().train
+    goal = mmdp.WorstCase().of_regret()
+    assert mmdp.solve(model, 21, objective=goal).value == pytest.approx(-8)
+    two = mmdp.solve(model, 21, objective=goal, policy=mmdp.Memory(2), certify=0.1)
+    assert two.value == pytest.approx(-2)
+    assert two.status is mmdp.Status.COMPLETED
+    assert two.certificate is not None
+    assert two.certificate.bounds == "history"
+    assert -2 <= two.certificate.value <= 0
+    with pytest.raises(mmdp.InputError, match="not monotone"):
+        mmdp.solve(model, 5, objective=mmdp.Custom(lowest, monotone=False), certify=1)
 
 
 def test_limits_and_seeds_are_respected() -> None:

@@ -14,28 +14,7 @@ from mmdp.kernels import get
 from mmdp.kernels.controller import Controller
 from mmdp.policy.memory import moves_from_words, moves_in_words
 from mmdp.testing import random_controller, random_model
-
-
-def by_histories(policy: mmdp.MemoryPolicy, model: mmdp.MMDP) -> np.ndarray[Any, Any]:
-    """(M,) returns by walking every history with ``start``, ``act`` and ``update``."""
-    P, r = model.transitions, model.rewards
-    steady = model.horizon is None
-
-    def walk(m: int, t: int, s: int, memory: Any) -> float:
-        if t == policy.horizon:
-            return float(model.terminal[m, s])
-        a = policy.act(memory, t, s)
-        p, reward = (P[m, s, a], r[m, s, a]) if steady else (P[t, m, s, a], r[t, m, s, a])
-        after = [
-            p[z] * walk(m, t + 1, z, policy.update(memory, t, s, a, z)) for z in np.flatnonzero(p)
-        ]
-        return float(reward + model.discount * sum(after))
-
-    starts = np.flatnonzero(model.initial)
-    return np.array([
-        sum(model.initial[s] * walk(m, 0, int(s), policy.start()) for s in starts)
-        for m in range(model.n_models)
-    ])  # fmt: skip
+from tests.instances import by_histories
 
 
 def random_policy(model: mmdp.MMDP, horizon: int, nodes: int, seed: int = 0) -> mmdp.MemoryPolicy:

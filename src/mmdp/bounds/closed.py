@@ -14,7 +14,7 @@ def own_optimum(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, 
     x = problem
     values = kernel.backward(x, horizon, "own", keep=("values",)).values
     assert values is not None
-    after = x.p[0] * values[1][x.indices]
+    after = x.p[0] * x.ahead(values[1])[x.indices]
     expected = np.zeros((len(x.indptr) - 1, x.p.shape[2]))
     filled = np.flatnonzero(np.diff(x.indptr))
     expected[filled] = np.add.reduceat(after, x.indptr[filled], axis=0)
@@ -39,7 +39,7 @@ def scale_of(value: float, problem: Problem, horizon: int) -> float:
 def rounding(problem: Problem, horizon: int) -> float:
     """The most by which floating-point error can have lowered either bound."""
     x, total = problem, magnitude(problem, horizon)
-    row = int(np.diff(x.indptr).max(initial=1))
+    row = int(np.diff(x.indptr).max(initial=1)) + (0 if x.drift is None else x.n_models)
     return 4 * EPS * total * ((horizon + 1) * (row + 4) + x.n_models + x.n_states)
 
 

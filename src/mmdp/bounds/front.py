@@ -120,6 +120,9 @@ def bound(
         )  # fmt: skip
     steps = check_horizon(model.horizon, horizon)
     check_time_limit(time_limit)
+    chosen = as_objective(objective)
+    if model.drifts:
+        _check_drifting(method, chosen)
     x = model.problem
     if method != "oracle":
         check_whole_model(x, f"bound {method}", [Remedy("method", "oracle", do="use")])
@@ -127,7 +130,6 @@ def bound(
     if method == "lp":
         check_program(x, steps)
     started = time.perf_counter()
-    chosen = as_objective(objective)
     if chosen != Mean():
         found = _of_objective(
             model, steps, chosen, method, SECONDS if time_limit is None else time_limit, incumbent,
@@ -148,6 +150,20 @@ def bound(
         answer(stop)
         search.details["interrupted"] = True
     return search.result(time.perf_counter() - started)
+
+
+def _check_drifting(method: str, objective: Objective) -> None:
+    """Refuse bounds that do not hold for models that change."""
+    if method not in ("best", *CLOSED):
+        raise InputError(
+            f"{method} holds for models that never change, and these do",
+            [Remedy("method", "best", *CLOSED, do="choose")],
+        )
+    if objective != Mean():
+        raise InputError(
+            f"for models that change only the mean can be bounded, not {objective}",
+            [Remedy("objective", "mean")],
+        )
 
 
 def _of_objective(
@@ -339,6 +355,8 @@ class Search:
 
     def run_best(self) -> None:
         """The closed forms if they are exact; else pairs, then the dual that fits the time."""
+        if self.model.drifts:  # no search holds for models that change
+            return
         alone = int((self.problem.weights > 0).sum()) == 1
         if alone or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
             return

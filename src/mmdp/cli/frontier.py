@@ -12,10 +12,12 @@ from mmdp.cli.console import Working, introduce, show_json, show_table
 from mmdp.cli.options import INTERRUPTED, Loading, check_out, command, option, takes, write_csv
 from mmdp.cli.types import Numbers, OutFile, Seconds
 from mmdp.interrupts import Interrupts
+from mmdp.solution import Status
 from mmdp.words import at_most_percent, figures
 
 if TYPE_CHECKING:
     from mmdp.measures import Frontier
+    from mmdp.solution import Solution
 
 
 @command(
@@ -26,11 +28,11 @@ if TYPE_CHECKING:
 @options.horizon
 @option(
     "--alphas", type=Numbers(), default="0.5,0.2,0.1,0.05,0.01", show_default=True,
-    help="Shares of worst models to find a policy for.",
+    help="Find a policy for each of these shares of worst models.",
 )  # fmt: skip
 @option(
     "--tail", type=float, metavar="SHARE", default=0.1, show_default=True,
-    help="Share of worst models by which the policies are compared.",
+    help="Compare the policies by the mean over this share of worst models.",
 )  # fmt: skip
 @option("--certify", type=Seconds(), help="Spend S seconds on a proof for each policy.")
 @option(
@@ -47,8 +49,9 @@ def frontier(
 ) -> int:  # fmt: skip
     """Show what safety costs: mean return against the worst models.
 
-    The first policy is best on average. Each of the others is best for the worst share alpha of
-    the models. tail is the mean over the worst models, 10% of them by default.
+    The first policy is the best on average. Each of the others is the best for the worst share
+    alpha of the models, by weight. The columns are what it is best at, the mean over all models,
+    the mean over the worst models (tail) and the worst model.
 
     Ctrl-C keeps the policies so far; the exit status is then 130.
     """
@@ -83,6 +86,12 @@ def _write(found: Frontier, out: Path) -> None:
         plots.save(found.plot(), out)
 
 
+def _gap(point: Solution) -> str:
+    if point.status is Status.OPTIMAL:
+        return "optimal"
+    return "–" if point.gap is None else at_most_percent(point.gap)
+
+
 def _show(found: Frontier) -> None:
     frame = found.to_frame()
     titles = {"value": "value", "mean": "mean", "tail": "tail", "worst": "worst"}
@@ -91,7 +100,7 @@ def _show(found: Frontier) -> None:
     columns = [("best for", frame["objective"].tolist())]
     columns += [(title, figures(frame[key].tolist())) for key, title in titles.items()]
     if frame["gap"].notna().any():
-        columns.append(("gap at most", [at_most_percent(gap) for gap in frame["gap"]]))
+        columns.append(("gap", [_gap(point) for point in found.points]))
     names, cells = zip(*columns, strict=True)
     horizon = found.points[0].provenance.horizon
     print(f"horizon {horizon}, tail: mean of the worst {100 * found.tail:g}%")

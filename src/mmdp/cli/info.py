@@ -46,6 +46,7 @@ def _description(model: MMDP) -> dict[str, Any]:
         "weights_range": [weights.min(), weights.max()],
         "not_allowed": int((~model.allowed).sum()), "pairs": model.allowed.size,
         "reward_range": [rewards.min(), rewards.max()], "next_rewards": model.has_next_rewards,
+        "models_change": model.drifts,
         "terminal": bool(model.terminal.any()), "storage": model.storage,
         "density": model.density, "memory": model.memory,
         "labels": {
@@ -78,8 +79,10 @@ def _facts(model: MMDP) -> list[tuple[str, str]]:
         ("storage",
          f"{model.storage}, density {model.density:.3g}, {readable_bytes(model.memory)}"),
     ]  # fmt: skip
+    if facts["models_change"]:
+        rows.insert(1, ("change", "the model changes by a chain of its own"))
     if facts["terminal"]:
-        rows.insert(9, ("terminal", "values of ending in a state are given"))
+        rows.insert(-1, ("terminal", "values of ending in a state are given"))
     if facts["parameters"]:
         rows.append(("parameters", ", ".join(facts["parameters"])))
     if model.citation:

@@ -39,8 +39,8 @@ def plot(
 ) -> None:  # fmt: skip
     """Draw one of the report's pictures as PNG or SVG.
 
-    KIND is policy, methods, returns, regret, weights, trace, information, memory, enough,
-    willingness or loss.
+    KIND is policy, methods, returns, regret, weights, trace, information, memory, frontier,
+    enough, willingness or loss.
     """
     import mmdp
 

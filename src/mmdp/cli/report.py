@@ -33,16 +33,17 @@ from mmdp.methods.table import markov_policy
 @option("--information", is_flag=True, help="Add the value of knowing each parameter.")
 @option("--enough", is_flag=True, help="Check whether there are enough models (solves many times).")
 @option(
-    "--memory", type=int, metavar="N", default=0,
+    "--memory", type=int, metavar="N",
     help="Add what a policy with up to N nodes of memory gains, and its flow chart.",
 )  # fmt: skip
+@option("--frontier", is_flag=True, help="Add safer policies and what they cost (several solves).")
 @takes(Willingness)
 @options.seed()
 @takes(Loading)
 def report(
     data: Path, horizon: int | None, policy: Path | None, out: Path, methods: Sequence[str],
-    certify: float | None, information: bool, enough: bool, memory: int,
-    willingness: Willingness, seed: int, loading: Loading,
+    certify: float | None, information: bool, enough: bool, memory: int | None,
+    frontier: bool, willingness: Willingness, seed: int, loading: Loading,
 ) -> None:  # fmt: skip
     """Write a page that explains a policy, its risks and rivals.
 
@@ -75,7 +76,8 @@ def report(
             model, out, horizon=steps, policy=given, test=test, methods=methods, bound=proof,
             seed=seed, unseen=mmdp.report.read_unseen(data), notes=notes,
             information=True if information else None, say=working.say,
-            memory=memory, enough=True if enough else None, resamples=20 if enough else None,
+            memory=memory, frontier=True if frontier else None,
+            enough=True if enough else None, resamples=20 if enough else None,
             **willingness.options(model),
         )  # fmt: skip
     print(f"report written to {out}")

@@ -29,7 +29,7 @@ class ModelEnv(Env):  # type: ignore[misc]
         self.observation_space = gymnasium.spaces.Discrete(model.n_states)
         self.action_space = gymnasium.spaces.Discrete(model.n_actions)
         self.render_mode = None
-        self._seed, self._time, self._state = seed, 0, 0
+        self._seed, self._time, self._state, self._now = seed, 0, 0, m
         self._stand_in = stand_in(model)
 
     def reset(
@@ -39,7 +39,7 @@ class ModelEnv(Env):  # type: ignore[misc]
         if seed is None and self._seed is not None:
             seed, self._seed = self._seed, None  # the first reset only
         super().reset(seed=seed)
-        self._time = 0
+        self._time, self._now = 0, self.m
         self._state = self._drawn(self.model.initial)
         return np.int64(self._state), self._info()
 
@@ -48,9 +48,11 @@ class ModelEnv(Env):  # type: ignore[misc]
         taken = int(self._stand_in[self._state, int(action)])
         next_state, reward, ended = self._transition(taken)
         self._time += 1
+        if self.model.drifts:
+            self._now = self._drawn(self.model.model_transitions[self._now])
         truncated = not ended and self.horizon is not None and self._time >= self.horizon
         if truncated:
-            terminal = self.model.problem.terminal[next_state, self.m]
+            terminal = self.model.problem.terminal[next_state, self._now]
             reward += self.model.discount * float(terminal)
         self._state = next_state
         return np.int64(next_state), reward, ended, truncated, self._info() | {"taken": taken}
@@ -61,14 +63,14 @@ class ModelEnv(Env):  # type: ignore[misc]
         row = self._state * self.model.n_actions + action
         own = slice(int(x.indptr[row]), int(x.indptr[row + 1]))
         t = self._time
-        p = x.p[t if len(x.p) > 1 else 0, own, self.m]
-        expected = float(x.r[t if len(x.r) > 1 else 0, self._state, action, self.m])
+        p = x.p[t if len(x.p) > 1 else 0, own, self._now]
+        expected = float(x.r[t if len(x.r) > 1 else 0, self._state, action, self._now])
         if not p.any():
             return self._state, expected, True
         k = self._drawn(p)
         reward = expected
         if per_next is not None:
-            reward = float(per_next[t if len(per_next) > 1 else 0, own, self.m][k])
+            reward = float(per_next[t if len(per_next) > 1 else 0, own, self._now][k])
         return int(x.indices[own][k]), reward, False
 
     def _drawn(self, p: Any) -> int:
@@ -119,6 +121,8 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
         taken = self._stand_in[was, np.asarray(actions)]
         after, rewards, ended = self._transitions(taken)
         self._times += 1
+        if self.model.drifts:
+            self._models = self._drawn(self.model.model_transitions[self._models])
         truncated = np.zeros(self.num_envs, bool)
         if self.horizon is not None:
             truncated = ~ended & (self._times >= self.horizon) & ~begins
@@ -135,6 +139,8 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
         count = int(which.sum())
         if self._draws_models:
             self._models[which] = self._drawn(np.tile(self.model.weights, (count, 1)))
+        else:
+            self._models[which] = np.flatnonzero(which) % self.model.n_models
         self._states[which] = self._drawn(np.tile(self.model.initial, (count, 1)))
         self._times[which] = 0
         self._ended = self._ended & ~which

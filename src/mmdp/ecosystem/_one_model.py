@@ -42,6 +42,14 @@ def check_stationary(model: MMDP, what: str) -> None:
         )
 
 
+def check_still(model: MMDP, what: str) -> None:
+    if model.drifts:
+        raise InputError(
+            f"{what} cannot hold a model that changes; hold it still with "
+            "replace(model_transitions=None)"
+        )
+
+
 def stand_in(model: MMDP) -> Ints:
     """(S, A) the action itself if allowed, else the lowest allowed one of the state.
 

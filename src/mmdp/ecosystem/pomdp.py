@@ -1,6 +1,7 @@
 """The equivalent POMDP as a file for other solvers.
 
-The hidden state is (model, state), the model never changes, and the observation is the state.
+The hidden state is (model, state), the model changes by its chain or never, and the observation
+is the state.
 A solver of that POMDP finds the best policy with memory; no Markov policy is better.
 
 - ``.pomdp``: Cassandra's format. Its first decision is taken before any observation, while
@@ -45,7 +46,7 @@ def save_pomdp(model: MMDP, path: PathLike) -> None:
     ``_`` and ``-``), otherwise they are ``s0``, ``a0``, ``m0`` and so on and the labels are in
     comments. :func:`mmdp.load` reads both formats; from ``.pomdpx`` it gives the model back. An
     action that is not allowed repeats the lowest allowed one of its state. Models
-    of weight 0 are left out.
+    of weight 0 are left out, unless models change.
 
     >>> import tempfile, pathlib, mmdp, mmdp.ecosystem
     >>> one = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[1.0], [0.0]], initial=[1, 0])
@@ -61,7 +62,8 @@ def save_pomdp(model: MMDP, path: PathLike) -> None:
     check_stationary(model, "the POMDP formats")
     if model.terminal.any():
         raise InputError("the POMDP formats have no terminal values; use replace(terminal=None)")
-    size = 2 * BYTES_A_LINE * int(np.count_nonzero(model.problem.p))
+    changes = int(np.count_nonzero(model.model_transitions)) if model.drifts else model.n_models
+    size = 2 * BYTES_A_LINE * int(np.count_nonzero(model.problem.p)) * changes // model.n_models
     if size > MATERIALISE_LIMIT:
         raise MemoryLimitError(
             f"{target}: the file would take about {readable_bytes(size)}; use fewer models "
@@ -81,7 +83,15 @@ def _number(value: float) -> str:
 
 
 def _kept(model: MMDP) -> list[int]:
-    return np.flatnonzero(model.weights > 0).tolist()
+    return np.flatnonzero((model.weights > 0) | model.drifts).tolist()
+
+
+def _after(model: MMDP, m: int) -> list[tuple[int, float]]:
+    """The models that may hold after model m, with their probabilities."""
+    if model.problem.drift is None:
+        return [(m, 1.0)]
+    row = model.problem.drift[m]
+    return [(n, float(row[n])) for n in np.flatnonzero(row).tolist()]
 
 
 def _names(model: MMDP, kind: str) -> list[str]:
@@ -131,13 +141,15 @@ def _pomdp_lines(model: MMDP) -> Iterator[str]:
 def _pomdp_model(model: MMDP, m: int) -> Iterator[str]:
     e = entries_of(model, m, fill=True)
     act, seen = _names(model, "action"), _names(model, "state")
+    after = _after(model, m)
     for s, a, n, p in zip(e.state, e.action, e.next_state, e.probability, strict=True):
-        yield f"T: {act[a]} : m{m}_s{s} : m{m}_s{n} {_number(p)}"
+        for k, chance in after:
+            yield f"T: {act[a]} : m{m}_s{s} : m{k}_s{n} {_number(p * chance)}"
     for s in range(model.n_states):
         yield f"O: * : m{m}_s{s} : {seen[s]} 1.0"
     for s, a, n, r in zip(e.state, e.action, e.next_state, e.reward, strict=True):
-        if r != 0:
-            yield f"R: {act[a]} : m{m}_s{s} : m{m}_s{n} : * {_number(r)}"
+        for k, _ in after if r != 0 else []:
+            yield f"R: {act[a]} : m{m}_s{s} : m{k}_s{n} : * {_number(r)}"
 
 
 # ---------------------------------------------------------------------- .pomdpx
@@ -174,7 +186,10 @@ def _pomdpx_dynamics(model: MMDP, kept: list[int]) -> Iterator[str]:
         for s, a, n, p, r in zip(*e, strict=True)
     ]
     yield "<StateTransitionFunction>"
-    yield from _conditional("model_1", "action model_0", [("* - -", "identity")])
+    chain = "identity"
+    if model.problem.drift is not None:
+        chain = " ".join(map(_number, model.problem.drift.ravel()))
+    yield from _conditional("model_1", "action model_0", [("* - -", chain)])
     yield from _conditional(
         "state_1", "action model_0 state_0", [(place, _number(p)) for place, p, _ in names]
     )

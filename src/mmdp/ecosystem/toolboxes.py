@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.ecosystem._one_model import check_model, check_stationary, entries_of
+from mmdp.ecosystem._one_model import check_model, check_stationary, check_still, entries_of
 from mmdp.errors import InputError
 from mmdp.model import MMDP
 from mmdp.support import MATERIALISE_LIMIT
@@ -32,6 +32,7 @@ def to_mdptoolbox(model: MMDP, m: int = 0, *, sparse: bool | None = None) -> tup
     """
     number = check_model(model, m)
     check_stationary(model, "pymdptoolbox")
+    check_still(model, "pymdptoolbox")
     e = entries_of(model, number, fill=True)
     n_states, n_actions = model.n_states, model.n_actions
     rewards = np.zeros((n_states, n_actions))
@@ -117,6 +118,7 @@ def to_quantecon(model: MMDP, m: int = 0) -> Any:
         raise InputError("this needs quantecon; install it with: pip install quantecon") from None
     number = check_model(model, m)
     check_stationary(model, "quantecon")
+    check_still(model, "quantecon")
     e = entries_of(model, number, fill=False)
     s, a = np.nonzero(model.allowed)
     place = np.full(model.allowed.shape, -1)

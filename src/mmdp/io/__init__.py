@@ -34,15 +34,16 @@ header says "not given". Parquet files that :func:`save` wrote hold all this the
 
 Files of other tools:
 
-- ``.pomdpx`` (APPL): hidden variables that never change are the model, observed ones the state;
-  several make a product, with labels like ``low/dry``.
+- ``.pomdpx`` (APPL): hidden variables are the model, observed ones the state; several make a
+  product, with labels like ``low/dry``. If hidden variables change, so does the model.
 - ``.pomdp`` (Cassandra): every state is seen as one observation. The first decision is taken
   before anything is seen: a start that is spread over several observations becomes one state,
   ``start``.
 - ``.transitions`` (multiple-environment MDPs): lines ``s a s' p``, a blank line between
   environments, with ``.rewards`` of the same name beside it: ``s a s' r``, ``s a r`` or ``s r``.
 
-Whatever is not an MMDP (a hidden state that changes, a state observed with errors) is refused.
+Whatever is not an MMDP (a hidden part that changes with the action or the state, a state observed
+with errors) is refused.
 
 Ids come in the order of the numbers; labels in the order of first appearance (a categorical
 column: in the order of its categories), in the ``state`` column before ``next_state``.

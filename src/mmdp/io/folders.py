@@ -209,6 +209,10 @@ def is_read_with(file: Path, data: Path) -> bool:
 
 def save_csv(model: MMDP, file: Path) -> None:
     """The table and, beside it, what it does not say."""
+    if model.drifts:
+        raise InputError(
+            f"{file}: tables have no place for models that change; save as .npz or .parquet"
+        )
     table = entries(model)
     names = {role: name for name, role in PAPER.items()}
     order = ("state", "action", "next_state", "model", "time", "probability", "reward")

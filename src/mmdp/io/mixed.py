@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from mmdp.words import readable_bytes
 
 @dataclass(frozen=True)
 class Mixed:
-    """p, r (M, S, A, S'), the weights (M,) of the models, the first state (S,), and labels."""
+    """p, r (M, S, A, S'), the weights (M,) of the models, the first state (S,), and labels.
+
+    ``drift`` (M, M) is the chain by which the model changes, None if it never does.
+    """
 
     p: Array
     r: Array
@@ -29,6 +32,7 @@ class Mixed:
     initial: Array
     discount: float
     labels: Mapping[str, Sequence[str]]
+    drift: Array | None = None
 
     def model(self, given: Mapping[str, Any], source: Source, rules: Rules) -> MMDP:
         """The checked model; ``given`` replaces what the file says."""
@@ -39,7 +43,10 @@ class Mixed:
         }  # fmt: skip
         sizes = dict(zip(("model", "state", "action"), self.p.shape, strict=False))
         names = {kind: tuple(x) for kind, x in self.labels.items() if not _numbered(kind, x)}
-        fields = {"weights": self.weights, "initial": self.initial, "discount": self.discount}
+        fields = {
+            "weights": self.weights, "initial": self.initial, "discount": self.discount,
+            "model_transitions": self.drift,
+        }  # fmt: skip
         return assemble(Ids(columns, sizes, names), {**fields, **given}, source, rules)
 
 
@@ -48,13 +55,12 @@ def _numbered(kind: str, labels: Sequence[str]) -> bool:
     return all(label in (str(i), f"{kind[0]}{i}", f"s{i}") for i, label in enumerate(labels))
 
 
-def refuse_change(chain: Array, what: str) -> None:
-    """Refuse a hidden part that changes: ``chain`` (..., M, M') must keep every model."""
-    if not np.allclose(chain, np.eye(chain.shape[-1]), rtol=0, atol=ROW_SUM_TOLERANCE):
-        raise InputError(
-            f"{what} is hidden and changes; in an MMDP the model alone is hidden, and it never "
-            "changes"
-        )
+def refuse_change(what: str) -> NoReturn:
+    """Refuse a hidden part that changes in another way than a model may."""
+    raise InputError(
+        f"{what}; in an MMDP the model alone is hidden, and it changes by a chain of its own, "
+        "whatever the action and the state"
+    )
 
 
 def split_belief(belief: Array) -> tuple[Array, Array]:

@@ -36,6 +36,8 @@ def arrays_of(model: MMDP) -> dict[str, Any]:
     fields = model.fields()
     arrays: dict[str, Any] = {"format": np.array(FORMAT), **model.problem._asdict()}
     del arrays["part"]
+    if not model.drifts:
+        del arrays["drift"]
     arrays["allowed"], arrays["initial_given"] = model.allowed, model.initial_given
     arrays["allow_missing"] = fields["allow_missing"]
     arrays["horizon"] = -1 if model.horizon is None else model.horizon
@@ -102,7 +104,8 @@ def from_arrays(arrays: Mapping[str, Any], part: Part | None = None) -> MMDP:
         arrays["r"],
         arrays.get("next_rewards"),
     )
-    numbers = (p, r, per_next, arrays["initial"], arrays["weights"], arrays["terminal"])
+    drift = arrays.get("drift")
+    numbers = (p, r, per_next, drift, *(arrays[x] for x in ("initial", "weights", "terminal")))
     floats = all(x.dtype == np.float64 for x in numbers if x is not None)
     whole = all(arrays[name].dtype.kind == "i" for name in ("indptr", "indices", "horizon"))
     if not (floats and whole and allowed.dtype == bool):
@@ -115,7 +118,8 @@ def from_arrays(arrays: Mapping[str, Any], part: Part | None = None) -> MMDP:
     )  # fmt: skip
     return MMDP.from_support(
         support, np.ascontiguousarray(r), next_rewards=per_next, weights=arrays["weights"],
-        terminal=arrays["terminal"].T, allowed=allowed, **fields_of(arrays), part=part,
+        terminal=arrays["terminal"].T, allowed=allowed, model_transitions=drift,
+        **fields_of(arrays), part=part,
     )  # fmt: skip
 
 

@@ -58,6 +58,8 @@ def save_parts(model: MMDP, folder: PathLike, parts: int, *, suffix: str = ".npz
     """
     check_whole(parts, "parts")
     check_whole_model(model.problem, "a folder of parts")
+    if model.drifts:
+        raise InputError("models that change cannot be divided into parts; save them as one .npz")
     if suffix not in (".npz", ".parquet"):
         raise InputError(f"parts are written as .npz or .parquet, not {suffix!r}")
     target = Path(folder)
@@ -82,6 +84,8 @@ def load_parts(files: Sequence[Path], part: Any, read_table: ReadTable) -> MMDP:
     for file in files:
         heads.append(_head(file, read_table, heads[0] if heads else {}))
     _check_same(files, heads)
+    if any("drift" in head for head in heads):
+        raise InputError(f"{files[0].parent}: models that change cannot be divided into parts")
     weights = np.concatenate([head["weights"] * head["share"] for head in heads])
     chosen = None if part is None else Part.read(part, len(weights))
     here = slice(0, len(weights)) if chosen is None else chosen.models_here

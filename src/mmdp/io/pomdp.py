@@ -2,8 +2,11 @@
 
 A file lists hidden states x, and an MMDP is behind it if every x is seen as one observation and
 no two x of a closed part of the process are seen alike: the observation is the state, a closed
-part is a model. The first decision is taken before anything is seen. So if the start is spread
-over several observations, the model gets a state ``start`` that stands for them.
+part is a model. If x that are seen alike belong together, the model changes: the first of those
+seen alike is the first model in every state, and so on, and the process must be the product of
+a step by the model and of a chain. The first decision is taken before anything is seen. So if
+the start is spread over several observations, the model gets a state ``start`` that stands for
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.io.mixed import Mixed, check_cells, read_number, read_numbers, summing_to_one
+from mmdp.io.mixed import (
+    Mixed,
+    check_cells,
+    read_number,
+    read_numbers,
+    refuse_change,
+    summing_to_one,
+)
 from mmdp.io.reading import must_be
 from mmdp.io.rules import Rules
 from mmdp.support import Array
@@ -308,18 +318,22 @@ def _observed(told: Array, file: _File) -> Ints:
 def _mixed(hidden: _Hidden, file: _File) -> Mixed:
     first = _fork(hidden)
     after = hidden.belief if first is None else hidden.p[0, first]
-    members = _members(hidden, first, after, file)
+    members, changes = _members(hidden, first, after, file)
     states = np.flatnonzero((members >= 0).any(axis=0))
     members = members[:, states]
     check_cells(len(members), len(states) + 1, len(file.actions), len(states) + 1)
-    p, r = _by_model(hidden.p, members), _by_model(hidden.r, members)
-    _stay(p, members)
+    drift = None
+    if changes is None:
+        p, r = _by_model(hidden.p, members), _by_model(hidden.r, members)
+        _stay(p, members)
+    else:
+        p, r, drift = _changing(hidden, members, changes)
     start = np.where(members >= 0, after[members], 0.0)  # (M, S)
     weights, initial = start.sum(axis=1), start.sum(axis=0)
     labels = [file.observations[s] for s in states]
     if first is not None or np.count_nonzero(initial) > 1:
         if first is None:
-            leads, earned = _first_step(start / weights[:, None], p, r)
+            leads, earned = _first_step(_shares(start, weights), p, r)
             labels.append("start" if "start" not in labels else "the start")
         else:
             leads = _from_fork(hidden.p[:, first], members) / weights[:, None, None]
@@ -328,7 +342,24 @@ def _mixed(hidden: _Hidden, file: _File) -> Mixed:
         p, r = _with_start(p, leads), _with_start(r, earned)
         initial = np.append(np.zeros(len(states)), 1.0)
     names = {"state": labels, "action": file.actions}
-    return Mixed(p, r, weights, initial, file.discount, names)
+    return Mixed(p, r, weights, initial, file.discount, names, drift)
+
+
+def _changing(hidden: _Hidden, members: Ints, told: str) -> tuple[Array, Array, Array]:
+    """p, r (M, S, A, S') and the chain (M, M') whose product the process is."""
+    joint = hidden.p[:, members[:, :, None, None], members].transpose(1, 2, 0, 3, 4)
+    earned = hidden.r[:, members[:, :, None, None], members].transpose(1, 2, 0, 3, 4)
+    p, chain = joint.sum(axis=3), joint.sum(axis=4).mean(axis=(1, 2))
+    both = p[:, :, :, None] * chain[:, None, None, :, None]
+    if not np.allclose(joint, both, rtol=0, atol=EXACT):
+        refuse_change(told)
+    return p, np.einsum("mn,msanz->msaz", chain, earned), chain
+
+
+def _shares(start: Array, weights: Array) -> Array:
+    """(M, S) the first state in each model; anything in a model that does not hold at first."""
+    nowhere = np.full_like(start, 1.0 / start.shape[1])
+    return np.divide(start, weights[:, None], out=nowhere, where=weights[:, None] > 0)
 
 
 def _first_step(start: Array, p: Array, r: Array) -> tuple[Array, Array]:
@@ -350,11 +381,14 @@ def _fork(hidden: _Hidden) -> int | None:
     return x if alone and not hidden.p[:, :, x].any() else None
 
 
-def _members(hidden: _Hidden, first: int | None, after: Array, file: _File) -> Ints:
+def _members(
+    hidden: _Hidden, first: int | None, after: Array, file: _File
+) -> tuple[Ints, str | None]:
     """(M, Z) the hidden state that is seen as z in model m; -1 if there is none.
 
     Parts of the process that lead nowhere else are put together into models: those that the
-    start leads to first, then the others as long as they fit.
+    start leads to first, then the others as long as they fit. If the model changes, a sentence
+    says where that shows.
     """
     from scipy.sparse import csr_array  # slow to import
     from scipy.sparse.csgraph import connected_components
@@ -373,11 +407,11 @@ def _members(hidden: _Hidden, first: int | None, after: Array, file: _File) -> I
         twice = next((z for z in seen if (seen == z).sum() > 1), None)
         if twice is not None and reached[k]:
             x, y = own[seen == twice][:2]
-            raise InputError(
+            told = (
                 f"states {file.states[x]!r} and {file.states[y]!r} are both seen as "
-                f"{file.observations[twice]!r} and belong together, so something hidden changes; "
-                "in an MMDP the model alone is hidden, and it never changes"
+                f"{file.observations[twice]!r} and belong together, so something hidden changes"
             )
+            return _in_order(hidden, first, told), told
         fits = next((model for model in models if (model[seen] < 0).all()), None)
         if fits is None and reached[k]:
             models.append(fits := np.full(len(file.observations), -1))
@@ -386,7 +420,22 @@ def _members(hidden: _Hidden, first: int | None, after: Array, file: _File) -> I
     found = np.array(models)
     if first is not None:
         _check_drawn(hidden.p[:, first], found, file, first)
-    return found
+    return found, None
+
+
+def _in_order(hidden: _Hidden, first: int | None, told: str) -> Ints:
+    """(M, Z) the m-th of the hidden states that are seen as z, as many for every z."""
+    if first is not None:
+        raise InputError(
+            "the first step draws a model that changes later; start with a belief instead"
+        )
+    counts = np.bincount(hidden.seen)
+    if len({*counts.tolist()} - {0}) > 1:
+        refuse_change(told)
+    members = np.full((counts.max(), len(counts)), -1)
+    for z in np.flatnonzero(counts):
+        members[:, z] = np.flatnonzero(hidden.seen == z)
+    return members
 
 
 def _check_drawn(leads: Array, members: Ints, file: _File, first: int) -> None:

@@ -1,14 +1,14 @@
 """POMDPX: the XML format of APPL for mixed-observability problems, read as an MMDP.
 
-The hidden variables that never change are the model, the observed ones are the state; several
-make a product. Every function of the file is a table over the variables it names, and one
-``einsum`` multiplies them.
+The hidden variables are the model, which changes if they do, and the observed ones are the state;
+several make a product. Every function of the file is a table over the variables it names, and
+one ``einsum`` multiplies them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -33,6 +33,7 @@ from mmdp.io.mixed import (
 from mmdp.io.rules import Rules
 from mmdp.io.writing import reason
 from mmdp.support import Array
+from mmdp.validate import ROW_SUM_TOLERANCE
 from mmdp.words import counted, suggested
 
 Node = ElementTree.Element
@@ -74,6 +75,12 @@ class Table:
             return False
         first = self.array.take([0], axis=self.names.index(name))
         return not np.allclose(self.array, first, rtol=0, atol=1e-12)
+
+    def without(self, names: Iterable[str]) -> Table:
+        """The same function without variables that it does not depend on."""
+        kept = [i for i, name in enumerate(self.names) if name not in names]
+        place = tuple(slice(None) if i in kept else 0 for i in range(len(self.names)))
+        return Table(tuple(self.names[i] for i in kept), self.array[place])
 
 
 def load_pomdpx(path: Path, rules: Rules) -> Mixed:
@@ -362,40 +369,51 @@ def _mixed(
     states = [x for x in variables if x.kind == "state"]
     hidden, seen = [x for x in states if not x.seen], [x for x in states if x.seen]
     actions = [x for x in variables if x.kind == "action"]
+    changing = [x for x in hidden if not _keeps(x, moves[x.after])]
     for x in hidden:
-        _check_hidden(x, moves[x.after], tells)
+        _check_unheard(x, x in changing, tells)
     if not seen:
         raise InputError("no state is seen; an MMDP has a state that is observed at every step")
-    axes = _Axes.of(hidden, seen, actions, [x for x in variables if x.kind == "observation"])
+    told = [x for x in variables if x.kind == "observation"]
+    axes = _Axes.of(hidden, seen, actions, told, changing)
     models, before, act, after = (
         [axes.index[x.name] for x in hidden], [axes.index[x.name] for x in seen],
         [axes.index[x.name] for x in actions], [axes.index[x.after] for x in seen],
     )  # fmt: skip
     out, shape = [*models, *before, *act, *after], (_size(hidden), _size(seen), _size(actions))
     check_cells(*shape, shape[1])
-    p = axes.multiplied([moves[x.after] for x in seen], out).reshape(*shape, shape[1])
+    p = axes.multiplied([_before(moves[x.after], x, changing) for x in seen], out)
+    p = p.reshape(*shape, shape[1])
+    chain = [_of_models(moves[x.after], x, hidden) for x in changing]
+    afterwards = {x.after for x in changing}
     r = np.zeros(p.shape)
     for table in rewards.values():
         noisy = [tells[name] for name in table.names if name in tells]
-        r += axes.multiplied([table, *noisy], out).reshape(p.shape)
+        drawn = [] if afterwards.isdisjoint(table.names) else chain
+        r += axes.multiplied([table, *noisy, *drawn], out).reshape(p.shape)
     weights, initial = _start(axes, start, hidden, seen)
     names = {"model": hidden, "state": seen, "action": actions}
     labels = {kind: _labels(x) for kind, x in names.items() if x}
-    return Mixed(p, r, weights, initial, discount, labels)
+    drift = axes.chain(hidden, chain) if changing else None
+    return Mixed(p, r, weights, initial, discount, labels, drift)
 
 
-def _check_hidden(x: Variable, moves: Table, tells: Mapping[str, Table]) -> None:
-    """A hidden variable never changes, and no observation says anything about it."""
+def _keeps(x: Variable, moves: Table) -> bool:
+    """Whether a hidden variable never changes."""
+    if x.name not in moves.names:
+        return x.size == 1
+    table = np.moveaxis(moves.array, moves.names.index(x.name), -2)
+    return np.allclose(table, np.eye(x.size), rtol=0, atol=ROW_SUM_TOLERANCE)
+
+
+def _check_unheard(x: Variable, changes: bool, tells: Mapping[str, Table]) -> None:
+    """No observation says anything about a hidden variable."""
     noisy = next((name for name, table in tells.items() if table.depends_on(x.after)), None)
-    kept = x.name in moves.names
-    table = moves.array if kept else np.expand_dims(moves.array, 0).repeat(x.size, axis=0)
-    axis = moves.names.index(x.name) if kept else 0
-    if noisy is not None and not _keeps(np.moveaxis(table, axis, -2)):
+    if noisy is not None and changes:
         raise InputError(
             f"state {x.name!r} changes and is observed with errors (by {noisy!r}); in an MMDP "
             "the state is seen as it is"
         )
-    refuse_change(np.moveaxis(table, axis, -2), f"variable {x.name!r}")
     if noisy is not None:
         raise InputError(
             f"the observation {noisy!r} depends on the hidden {x.name!r}; in an MMDP only what "
@@ -403,12 +421,25 @@ def _check_hidden(x: Variable, moves: Table, tells: Mapping[str, Table]) -> None
         )
 
 
-def _keeps(chain: Array) -> bool:
-    try:
-        refuse_change(chain, "")
-    except InputError:
-        return False
-    return True
+def _of_models(moves: Table, x: Variable, hidden: Sequence[Variable]) -> Table:
+    """How a hidden variable changes, as a function of hidden ones alone."""
+    own = {name for y in hidden for name in (y.name, y.after)}
+    others = [name for name in moves.names if name not in own]
+    for name in others:
+        if moves.depends_on(name):
+            refuse_change(f"variable {x.name!r} is hidden and changes with {name!r}")
+    return moves.without(others)
+
+
+def _before(moves: Table, x: Variable, changing: Sequence[Variable]) -> Table:
+    """How a state moves, as a function of the model that holds before the step."""
+    for y in changing:
+        if moves.depends_on(y.after):
+            raise InputError(
+                f"state {x.name!r} depends on the hidden {y.name!r} after its change "
+                f"({y.after!r}); in an MMDP a step goes by the model before it"
+            )
+    return moves.without([y.after for y in changing])
 
 
 def _start(
@@ -431,7 +462,7 @@ def _start(
 
 @dataclass(frozen=True)
 class _Axes:
-    """A number for every name of a variable; a hidden one has the same before and after."""
+    """A number for every name of a variable; the same before and after if it never changes."""
 
     index: Mapping[str, int]
     sizes: Sequence[int]
@@ -439,15 +470,24 @@ class _Axes:
     @classmethod
     def of(
         cls, hidden: Sequence[Variable], seen: Sequence[Variable], actions: Sequence[Variable],
-        told: Sequence[Variable],
+        told: Sequence[Variable], changing: Sequence[Variable],
     ) -> _Axes:  # fmt: skip
-        before = [*hidden, *seen, *actions, *told]
+        before, after = [*hidden, *seen, *actions, *told], [*seen, *(hidden if changing else [])]
         index = {x.name: i for i, x in enumerate(before)}
-        index |= {x.after: index[x.name] for x in hidden}
-        index |= {x.after: len(before) + i for i, x in enumerate(seen)}
-        if len(before) + len(seen) > MOST_AXES:
+        place = {x: len(before) + i for i, x in enumerate(after)}
+        index |= {x.after: place[x] for x in (*seen, *changing)}
+        index |= {x.after: index[x.name] for x in hidden if x not in changing}
+        index |= {_next(x): place[x] for x in hidden if changing}
+        if len(before) + len(after) > MOST_AXES:
             raise InputError(f"{len(before)} variables are too many; merge some")
-        return cls(index, [x.size for x in (*before, *seen)])
+        return cls(index, [x.size for x in (*before, *after)])
+
+    def chain(self, hidden: Sequence[Variable], moves: Sequence[Table]) -> Array:
+        """(M, M') the product of how the hidden variables change; those without a table stay."""
+        there = {name for table in moves for name in table.names[-1:]}
+        stay = [Table((x.name, _next(x)), np.eye(x.size)) for x in hidden if x.after not in there]
+        out = [*(self.index[x.name] for x in hidden), *(self.index[_next(x)] for x in hidden)]
+        return self.multiplied([*moves, *stay], out).reshape(_size(hidden), -1)
 
     def multiplied(self, tables: Sequence[Table], out: Sequence[int]) -> Array:
         """The product of tables, summed over the variables that are not in ``out``."""
@@ -459,6 +499,11 @@ class _Axes:
             if i not in there:
                 operands += [np.ones(self.sizes[i]), [i]]
         return np.asarray(np.einsum(*operands, list(out))) if operands else np.ones(1)
+
+
+def _next(x: Variable) -> str:
+    """The axis of a hidden variable after a step; no variable of a file has such a name."""
+    return f"{x.name} next"
 
 
 def _size(variables: Sequence[Variable]) -> int:

@@ -39,19 +39,23 @@ def get(
     ``"auto"`` is numba, with two exceptions. Small work (``passes`` over this problem) goes to
     numpy as long as numba is not loaded, because loading takes longer than the work. Large
     problems go to jax if it is installed and sees a GPU or TPU that can hold them. All kernels
-    agree up to rounding. ``threads`` is for numba only.
+    agree up to rounding. ``threads`` is for numba only. If models change (``problem.drift``), the
+    kernel is numpy's, whatever was asked for: no other knows how.
 
     >>> get("numpy").name
     'numpy'
     """
+    drifts = problem is not None and problem.drift is not None
     if not isinstance(backend, str):
         if not callable(getattr(backend, "backward", None)):
             raise InputError(f"backend must be a name or a kernel, not {backend!r}")
         _check_part(backend.name, problem)
-        return backend
+        return get("numpy") if drifts else backend
     if problem is not None and problem.part is not None:
         backend = "jax" if backend == "auto" else backend
         _check_part(backend, problem)
+    if drifts and backend in ("auto", *BACKENDS):
+        backend = "numpy"
     if backend == "auto":
         backend = "numpy" if _numba_is_off() else "numba"
         if problem is not None and _left_to_numpy(problem, horizon, passes):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 COMMON = ("states and actions", "transitions that are possible", "allowed", "initial", "weights",
           "discount")  # fmt: skip
 
+BROKEN = ("gloo", "nccl", "unavailable", "connection", "socket", "deadline")  # in jax's messages
+
 
 def exchange(values: Any) -> npt.NDArray[Any]:
     """(n, ...) these values of every process, which all must call this at the same point."""
@@ -36,8 +38,9 @@ def together() -> Iterator[None]:
     """Inside, a connection that breaks is a process that has ended."""
     try:
         yield
-    except jax.errors.JaxRuntimeError as error:
-        if jax.process_count() == 1 or "RESOURCE_EXHAUSTED" in str(error):
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        broken = any(word in str(error).lower() for word in BROKEN)
+        if jax.process_count() == 1 or isinstance(error, InputError) or not broken:
             raise
         raise LostProcess(
             "another process of this solve has ended, so this one ends too; its own message says "

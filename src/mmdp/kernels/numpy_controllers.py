@@ -20,9 +20,10 @@ class NumpyControllers:
         b = begun(problem, horizon, controller)
         for t in range(horizon):
             if values is not None:
-                walk.improve(b[t], values[t + 1], controller, t)
+                walk.improve(b[t], problem.ahead(values[t + 1]), controller, t)
             if t + 1 < horizon:
                 walk.push(b[t], controller, t, out=b[t + 1])
+                b[t + 1] = problem.moved(b[t + 1])
         return controller, b
 
     def node_values(
@@ -34,9 +35,10 @@ class NumpyControllers:
         v = np.repeat(problem.terminal[:, None], controller.n_nodes, axis=1)
         values = [v]
         for t in reversed(range(horizon)):
+            after = problem.ahead(v)
             if weights is not None:
-                walk.improve(weights[t], v, controller, t)
-            v = walk.value(v, controller, t)
+                walk.improve(weights[t], after, controller, t)
+            v = walk.value(after, controller, t)
             values.append(v)
         kept = np.array(values[::-1]) if keep else None
         return ended(problem, controller, v, kept, improve=weights is not None)

@@ -2,7 +2,8 @@
 
 Random numbers are a hash of (seed, model, episode, counter), not a stream. The same step of the
 same episode draws the same number under every policy, so policies are compared on common random
-numbers. The world's counters begin at 0, the planner's at ``STREAM``.
+numbers. The world's counters begin at 0, those by which its models change at ``CHANGES``, the
+planner's at ``STREAM``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
 STREAM = 1 << 32
+CHANGES = 1 << 31
 AT_ONCE = 2**18  # numbers that the beliefs of episodes run side by side may take
 GOLDEN = (5**0.5 - 1) / 2
 _WORD = (1 << 64) - 1
@@ -128,7 +130,8 @@ class Tree(Protocol):
 class _Episodes:
     """Episodes that run side by side, each in a model; arrays of length n."""
 
-    models: Ints
+    models: Ints  # at the start
+    now: Ints  # the models that hold now
     episodes: Ints
     keys: Keys
     counters: Keys
@@ -171,7 +174,7 @@ class _Setting:
         keys, n = keys_of(self.seed, models, episodes), len(models)
         nothing = np.zeros(n, dtype=np.int64)
         counters = np.full(n, STREAM, dtype=np.uint64)
-        return _Episodes(models, episodes, keys, counters, beliefs, nothing, nothing.copy())
+        return _Episodes(models, models, episodes, keys, counters, beliefs, nothing, nothing.copy())
 
     def run(self, x: _Episodes) -> Array:
         """(n,) returns."""
@@ -186,23 +189,25 @@ class _Setting:
             # an action that this model lacks ends the episode with nothing
             live, rows, entries = (part[entries >= 0] for part in (live, rows, entries))
             # the mean reward of (s, a) has less noise than that of the drawn next state
-            rewards = _by_row(at(world.r, t))[rows, x.models[live]]
+            rewards = _by_row(at(world.r, t))[rows, x.now[live]]
             totals[live] += factor * rewards
             if self.learns:
                 if self.next_rewards is not None:
-                    rewards = at(self.next_rewards, t)[entries, x.models[live]]
+                    rewards = at(self.next_rewards, t)[entries, x.now[live]]
                 self._observe(x, live, rows, entries, rewards, t)
             if self.planner.controller is not None:
                 nodes = self.planner.controller.moves[t, states[live], x.sampled[live]]
                 x.sampled[live] = nodes[np.arange(len(live)), world.indices[entries]]
             states[live] = world.indices[entries]
+            if world.drift is not None:
+                x.now = _draw(world.drift[x.now], uniform(x.keys, CHANGES + t))
             factor *= world.discount
-        totals[live] += factor * world.terminal[states[live], x.models[live]]
+        totals[live] += factor * world.terminal[states[live], x.now[live]]
         return totals
 
     def _next(self, x: _Episodes, live: Ints, rows: Ints, t: int) -> Ints:
         """The entry of the pattern that each episode draws, -1 if its model lacks the action."""
-        total, models = at(self.cumulative, t), x.models[live]
+        total, models = at(self.cumulative, t), x.now[live]
         start, stop = self.world.indptr[rows], self.world.indptr[rows + 1]
         here = stop > start
         here[here] &= total[models[here], stop[here] - 1] > 0.0
@@ -257,6 +262,8 @@ class _Setting:
         explained = mass > 0.0
         x.impossible[live] += ~explained
         x.beliefs[live[explained]] = new[explained] / mass[explained, None]
+        if plan.problem.drift is not None:
+            x.beliefs[live] = plan.problem.moved(x.beliefs[live])
 
 
 def _by_row(x: Array) -> Array:

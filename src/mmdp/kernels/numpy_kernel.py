@@ -88,7 +88,7 @@ class _Passes:
             if q is not None:
                 taken[t] = self.choose(_weighed(b[t], q[t], at(x.allowed, t)), b[t], policy[t])
             if t + 1 < T:
-                b[t + 1] = self.transitions.push(b[t], taken[t], t)
+                b[t + 1] = x.moved(self.transitions.push(b[t], taken[t], t))
         return taken, b
 
     def backward(
@@ -110,7 +110,7 @@ class _Passes:
             values[T] = v
         for t in reversed(range(T)):
             allowed = at(x.allowed, t)
-            q = at(x.r, t) + x.discount * self.transitions.expect(v, t)
+            q = at(x.r, t) + x.discount * self.transitions.expect(x.ahead(v), t)
             if weights is not None:
                 b = np.broadcast_to(at(weights, t), (S, M))
                 G = _weighed(b, q, allowed)
@@ -151,7 +151,7 @@ class Sweeper(_Passes):
         self.q = None
         if start is not None:
             return start, self.problem.returns(self.backward("given", policy=start).first)
-        wsu = self.backward("weighted", self.problem.prior_weights())
+        wsu = self.backward("weighted", self.problem.prior_weights(self.horizon))
         assert wsu.actions is not None
         return wsu.actions, self.problem.returns(wsu.first)
 

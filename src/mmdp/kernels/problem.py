@@ -8,11 +8,15 @@ symbol     meaning                                                 shape
 p          p_t^m(s' | s, a) on the shared pattern                  (T or 1, nnz, M)
 r          r_t^m(s, a)                                             (T or 1, S, A, M)
 allowed    whether a may be taken in s at t                        (T or 1, S, A)
+K          drift: P[model m' holds next | model m]                 (M, M), or None
 v          v_{t,m}(s), eq. (backup)                                (S, M) at each t
 q          q_{t,m}(s, a), eq. (value of state-action)              (S, A, M) at each t
 b          b_{t,m}(s) = P[model m, state s at t], eq. (belief)     (T, S, M)
 G          sum_m b q = d rho / d pi_t(s, a), up to gamma^t         (T, S, A)
 =========  ======================================================  ==================
+
+If models change, they do so after the transition and before the next decision:
+v_m(s) = r_m + gamma sum_s' p_m(s') sum_m' K[m, m'] v_m'(s'), and b moves on by b K.
 
 Row ``s * A + a`` of the pattern owns entries ``indptr[row]:indptr[row + 1]``, whose next
 states are ``indices``.
@@ -109,6 +113,7 @@ class Problem(NamedTuple):
     discount: float
     terminal: Array
     dense: bool
+    drift: Array | None = None  # K; None: models never change
     part: Part | None = None
 
     @property
@@ -144,9 +149,20 @@ class Problem(NamedTuple):
         """(nnz,) row s * A + a of every entry of the pattern."""
         return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
 
-    def prior_weights(self) -> Array:
-        """(1, 1, M): the initial model weights as constant b, for WSU."""
-        return self.weights[self.models_here].reshape(1, 1, -1).copy()
+    def prior_weights(self, horizon: int = 1) -> Array:
+        """(1, 1, M) the initial model weights as b for WSU; (T, 1, M) if models change."""
+        weights = [self.weights[self.models_here]]
+        for _ in range(horizon - 1 if self.drift is not None else 0):
+            weights.append(self.moved(weights[-1]))
+        return np.array(weights)[:, None]
+
+    def ahead(self, v: Array) -> Array:
+        """(..., M) sum_m' K[m, m'] v_m': what v is worth before the model changes."""
+        return v if self.drift is None else v @ self.drift.T
+
+    def moved(self, b: Array) -> Array:
+        """(..., M) sum_m b_m K[m, m']: b after the model has changed."""
+        return b if self.drift is None else b @ self.drift
 
     def start(self) -> Array:
         """(S, M): b at the first step, mu(s) lambda_m."""

@@ -216,12 +216,21 @@ def _solve_groups(
         if weight <= 0:
             continue
         own = float(best.returns[members] @ model.weights[members]) / weight
-        found = _solve_group(model.subset(members), best, method)
+        found = _solve_group(_group(model, members), best, method)
         # never worse than the policy that ignores the parameter
         better = found.value > own
         solved.append(_Solved(found.policy if better else best.policy,
                               weight * max(found.value - own, 0.0)))  # fmt: skip
     return solved
+
+
+def _group(model: MMDP, members: npt.NDArray[np.int64]) -> MMDP:
+    """The problem if one of these models holds; if models change, if it holds at the start."""
+    if not model.drifts:
+        return model.subset(members)
+    weights = np.zeros(model.n_models)
+    weights[members] = model.weights[members] / model.weights[members].sum()
+    return model.replace(weights=weights)
 
 
 def _solve_group(part: MMDP, best: Solution, method: Any) -> Solution:

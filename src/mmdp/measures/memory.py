@@ -72,11 +72,12 @@ def value_and_policy(
     by_nodes = grown.details.get("value_by_nodes", [grown.value])
     steps = int(grown.provenance.horizon)
     belief = solve(model, steps, Rollout(episodes=episodes), seed=seed)
-    most = bound(model, steps, "pairs", time_limit=time_limit, incumbent=by_nodes[0])
+    name = "best" if model.drifts else "pairs"
+    most = bound(model, steps, name, time_limit=time_limit, incumbent=by_nodes[0])
     rows = [("Markov" if n == 1 else f"{n} nodes", float(n), by_nodes[n - 1], 0.0) for n in counts]
     rows += [
         ("belief rollout", np.nan, belief.value, belief.evaluation.stderr),
-        ("at most (pairs)", np.nan, most.value, 0.0),
+        (f"at most ({name})", np.nan, most.value, 0.0),
         ("Oracle", np.nan, solve(model, steps, "oracle").value, 0.0),
     ]
     frame = pd.DataFrame(rows, columns=["policy", "nodes", "value", "stderr"])

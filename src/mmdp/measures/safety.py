@@ -134,10 +134,10 @@ def frontier(
         points.append(found)
         if found.status is Status.INTERRUPTED:
             break
-    final = list[Solution]()
+    final, complete = list[Solution](), points[-1].status is not Status.INTERRUPTED
     for point in points:
         best = max(points, key=lambda other, point=point: _worth(other, point))  # type: ignore[misc]
-        if best is not point or certify:
+        if complete and (best is not point or certify):
             point = _better(
                 point,
                 solve(

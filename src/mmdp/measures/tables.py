@@ -104,7 +104,7 @@ def _agreement(model: MMDP, actions: npt.NDArray[np.int64]) -> Array:
     agree = np.empty(actions.shape)
     states = np.arange(model.n_states)
     for t in range(horizon):
-        q = _action_values(problem, t, values[t + 1])
+        q = _action_values(problem, t, problem.ahead(values[t + 1]))
         best = q.max(axis=1)
         slack = TIE * np.maximum(1.0, np.abs(best))
         agree[t] = (q[states, actions[t]] >= best - slack) @ problem.weights

@@ -197,7 +197,7 @@ class Context:
 
     def wsu(self) -> tuple[Table, Array]:
         """WSU's policy and its returns (M,)."""
-        return self.weighted(self.problem.prior_weights())
+        return self.weighted(self.problem.prior_weights(self.horizon))
 
 
 class Method:
@@ -213,6 +213,7 @@ class Method:
     proves: ClassVar[Status | None] = None  # the most that it can prove about its policy
     objectives: ClassVar[tuple[str, ...]] = ("mean",)  # what it can maximise over the models
     policies: ClassVar[tuple[str, ...]] = ("markov",)  # kinds of policy it can find; first: default
+    drifts: ClassVar[bool] = False  # whether it can plan for models that change
     resumes: ClassVar[bool] = False  # whether it can go on from a policy that it found before
     spreads: ClassVar[bool] = False  # whether it can work on models spread over processes
     least_passes: ClassVar[float] = PASSES  # over the problem; infinite: too many for plain numpy

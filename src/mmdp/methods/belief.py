@@ -3,6 +3,7 @@
 The state is seen, the model is latent. The belief beta_m is proportional to lambda_m times
 the likelihood of what was seen; with M models it is exact and costs O(M) per step, without
 particles. A transition that no model explains leaves the belief unchanged and is counted.
+If models change, the belief is that over the model that holds now: it moves on by K.
 """
 
 from __future__ import annotations
@@ -90,8 +91,9 @@ class BeliefPlanner:
         belief = memory.belief * likelihood
         total = belief.sum()
         if not total > 0:
-            return replace(memory, impossible=memory.impossible + 1)
-        belief /= total
+            held = x.problem.moved(memory.belief)
+            return replace(memory, belief=held, impossible=memory.impossible + 1)
+        belief = x.problem.moved(belief / total)
         sampled = self._sample(belief, memory.rng) if x.each_step else memory.sampled
         return replace(memory, belief=belief, sampled=sampled)
 

@@ -84,6 +84,7 @@ class CADP(Method):
 
     name: ClassVar[str] = "cadp"
     title: ClassVar[str] = "coordinate ascent and dynamic programming"
+    drifts: ClassVar[bool] = True
     spreads: ClassVar[bool] = True
     proves: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
     objectives: ClassVar[tuple[str, ...]] = EVERY
@@ -111,10 +112,7 @@ class CADP(Method):
         return start.passes(self.n_starts(problem, horizon))
 
     def run(self, context: Context) -> Outcome:
-        name = context.kind.name
-        if name == "memory" and context.objective != Mean():
-            raise InputError(f"a {name} policy is found for the mean only")
-        other = ASCENTS.get(name)
+        other = ASCENTS.get(context.kind.name)
         return self.climb(context) if other is None else other(context, self)
 
     def climb(self, context: Context) -> Outcome:

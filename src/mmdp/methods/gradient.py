@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from mmdp.errors import InputError
-from mmdp.kernels.problem import Table
+from mmdp.kernels.problem import Problem, Table
 from mmdp.methods.base import Array, Context, Method, Outcome, Stop
 from mmdp.methods.initial import start_policy
 from mmdp.policy import MarkovPolicy
@@ -43,6 +43,7 @@ class _Ascent(Method):
     tol: float = 1e-6
     round: bool = True
 
+    drifts: ClassVar[bool] = True
     resumes: ClassVar[bool] = True
     spreads: ClassVar[bool] = True
     least_passes: ClassVar[float] = 600  # about three for each step of its line search
@@ -109,7 +110,7 @@ class Gradient(_Ascent):
     title: ClassVar[str] = "natural policy gradient, exact line search"
 
     def direction(self, point: _Point, discounts: Array) -> Array:
-        mass = point.b.sum(axis=2)[:, :, None]
+        mass = point.mass()[:, :, None]
         return np.divide(point.advantage, mass, out=np.zeros_like(point.advantage), where=mass > 0)
 
 
@@ -146,6 +147,7 @@ class _Point:
     value: float
     b: Array
     advantage: Array
+    problem: Problem
 
     @classmethod
     def at(cls, context: Context, logits: Array) -> _Point:
@@ -157,8 +159,14 @@ class _Point:
         assert found.gradient is not None
         G = np.where(context.problem.allowed, found.gradient, 0.0)
         advantage = G - (policy * G).sum(axis=2, keepdims=True)
-        advantage = np.where(context.problem.allowed, advantage, 0.0)
-        return cls(logits, policy, context.mean(context.problem.returns(found.first)), b, advantage)
+        x = context.problem
+        advantage = np.where(x.allowed, advantage, 0.0)
+        return cls(logits, policy, context.mean(x.returns(found.first)), b, advantage, x)
+
+    def mass(self) -> Array:
+        """(T, S) sum_m b, over the models of all parts."""
+        total: Array = self.problem.everywhere(self.b.sum(axis=2)).sum(axis=0)
+        return total
 
     def stationarity(self, discounts: Array) -> float:
         """sum_{t,s} gamma^t max_a advantage: 0 exactly at a stationary policy."""

@@ -32,6 +32,7 @@ class Oracle(Method):
 
     name: ClassVar[str] = "oracle"
     title: ClassVar[str] = "each model solved on its own, as a bound"
+    drifts: ClassVar[bool] = True
     spreads: ClassVar[bool] = True
     proves: ClassVar[Status | None] = Status.OPTIMAL
     policies: ClassVar[tuple[str, ...]] = ()  # not one policy but one per model

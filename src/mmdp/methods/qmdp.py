@@ -25,6 +25,7 @@ class QMDP(Planning):
 
     name: ClassVar[str] = "qmdp"
     title: ClassVar[str] = "as if the model were known after one step"
+    drifts: ClassVar[bool] = True
 
     def run(self, context: Context) -> Outcome:
         q = context.kernel.backward(context.problem, context.horizon, "own", keep=("q",)).q

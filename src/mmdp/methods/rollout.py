@@ -26,6 +26,7 @@ class Rollout(Planning):
 
     name: ClassVar[str] = "rollout"
     title: ClassVar[str] = "one improvement of CADP by the exact belief"
+    drifts: ClassVar[bool] = True
 
     def run(self, context: Context) -> Outcome:
         actions = self.baseline_actions(context)

@@ -118,13 +118,15 @@ def _rounded_end(context: Context, method: Mirror | Gradient) -> Table:
 def _optima(context: Context, most: int) -> Iterator[Start]:
     """The optimal policies of single models, drawn by weight, each once."""
     rng = np.random.default_rng(context.seed)
-    x = context.problem
+    x, model = context.problem, context.model
+    if model.drifts:  # a single model stays as it is
+        model = model.replace(model_transitions=None)
     possible = int(np.count_nonzero(x.weights))
     share = x.weights / x.weights.sum()
     chosen = rng.choice(x.n_models, min(possible, -(-most // 2)), replace=False, p=share)
     for first in range(0, len(chosen), 8):  # their policies are T * S numbers per model
         some = chosen[first : first + 8]
-        part = context.model.subset(some).problem
+        part = model.subset(some).problem
         own = context.kernel.backward(part, context.horizon, "own", keep=("actions",)).actions
         assert own is not None
         for i, m in enumerate(some):

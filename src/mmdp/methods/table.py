@@ -25,7 +25,8 @@ from mmdp.methods.pomcp import POMCP
 from mmdp.methods.qmdp import QMDP
 from mmdp.methods.rollout import Rollout
 from mmdp.methods.wsu import WSU
-from mmdp.objective import Objective
+from mmdp.model import MMDP
+from mmdp.objective import Mean, Objective
 from mmdp.policy import MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
 from mmdp.solution import Solution, Status
 from mmdp.validate import check_whole_model
@@ -150,6 +151,23 @@ def check_maximises(method: Method | type[Method], objective: Objective) -> None
     raise InputError(
         f"{method.name} cannot maximise {objective}", [Remedy("method", *others, do="choose")]
     )
+
+
+def check_plans_for(method: Method | type[Method], objective: Objective, model: MMDP) -> None:
+    """Refuse what cannot be asked about models that change."""
+    if not model.drifts:
+        return
+    if not method.drifts:
+        others = [name for name, other in METHODS.items() if other.drifts]
+        raise InputError(
+            f"{method.name} plans for models that never change, and these do",
+            [Remedy("method", *others, do="choose")],
+        )
+    if objective != Mean():
+        raise InputError(
+            f"for models that change only the mean can be maximised, not {objective}",
+            [Remedy("objective", "mean")],
+        )
 
 
 def markov_policy(given: Any, purpose: str, **told: str) -> MarkovPolicy:

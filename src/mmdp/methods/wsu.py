@@ -22,12 +22,13 @@ class WSU(Method):
 
     name: ClassVar[str] = "wsu"
     title: ClassVar[str] = "one backward pass with the initial weights"
+    drifts: ClassVar[bool] = True
     spreads: ClassVar[bool] = True
 
     def bytes_held(self, problem: Problem, horizon: int) -> int:
         return 4 * horizon * problem.n_states
 
     def run(self, context: Context) -> Outcome:
-        actions, returns = context.weighted(context.problem.prior_weights())
+        actions, returns = context.wsu()
         context.record(actions, context.mean(returns), last=True)
         return Outcome(actions, Status.COMPLETED, 1, returns=returns)

@@ -44,7 +44,8 @@ def write(
     resamples: int | None = None,
     information: bool | None = None,
     enough: bool | None = None,
-    memory: int = 0,
+    memory: int | None = None,
+    frontier: bool | None = None,
     effects: npt.ArrayLike | None = None,
     costs: npt.ArrayLike | None = None,
     thresholds: Sequence[float] = (),
@@ -87,7 +88,11 @@ def write(
         problem is small.
     memory
         Nodes to try for policies that remember (see :func:`mmdp.value_of_memory`); the page then
-        shows what memory is worth, and the flow chart. 0: leave it out.
+        shows what memory is worth, and the flow chart. 0: leave it out. By default 3 if the
+        problem is tiny.
+    frontier
+        Whether to look for safer policies too (see :func:`mmdp.frontier`); by default if the
+        problem is small.
     effects, costs, thresholds
         Effect and cost of each action, shaped like rewards, and possible values of one unit of
         effect. The page then has a willingness-to-pay sweep. See :func:`read_effects`.
@@ -118,8 +123,8 @@ def write(
     facts = Facts(
         model, horizon=horizon, policy=policy, test=test, methods=methods, bound=bound,
         resamples=resamples, information=information, enough=enough, memory=memory,
-        effects=effects, costs=costs, thresholds=thresholds, comparators=comparators,
-        counting=counting, unseen=unseen, seed=seed, say=say,
+        frontier=frontier, effects=effects, costs=costs, thresholds=thresholds,
+        comparators=comparators, counting=counting, unseen=unseen, seed=seed, say=say,
     )  # fmt: skip
     write_whole(target, page(facts, title, tuple(notes)))
     return target
@@ -130,9 +135,9 @@ def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
     """Write one picture of the report as ``.png`` or ``.svg``.
 
     ``kind`` is a key of ``PICTURES``: policy, methods, returns, regret, weights, trace,
-    information, memory, enough, willingness or loss. ``options`` are those of :func:`write` that
-    say what is drawn: ``horizon, policy, test, methods, memory, effects, costs, thresholds,
-    comparators, counting, seed, say``.
+    information, memory, frontier, enough, willingness or loss. ``options`` are those of
+    :func:`write` that say what is drawn: ``horizon, policy, test, methods, memory, effects, costs,
+    thresholds, comparators, counting, seed, say``.
 
     >>> import tempfile, mmdp
     >>> from mmdp import report
@@ -145,7 +150,9 @@ def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
     plots.check_ending(Path(out))
     _check_folder(Path(out))
     options = {"memory": 4, **options}
-    axis = PICTURES[kind].draw(Facts(model, information=True, enough=True, **options))
+    axis = PICTURES[kind].draw(
+        Facts(model, information=True, enough=True, frontier=True, **options)
+    )
     if axis is None:
         raise InputError(f"there is nothing to draw for {kind!r}: {_MISSING[kind]}")
     return plots.save(axis, Path(out))
@@ -162,6 +169,7 @@ _MISSING = {
     "weights": "it needs two models or more, and (T, M, S) weights that fit into memory",
     "trace": "no method is cadp; add it to the methods",
     "memory": "it needs two models or more",
+    "frontier": "it needs two models or more",
     "enough": "it needs ten models or more, and a method to solve with",
     "willingness": "it needs effects, costs and thresholds",
     "loss": "it needs effects, costs and thresholds",

@@ -15,15 +15,18 @@ from mmdp.bounds import Bound
 from mmdp.errors import InputError
 from mmdp.measures import (
     Counting,
+    Frontier,
     Stability,
     WillingnessToPay,
     enough_models,
+    frontier,
     information_table,
     stability,
     willingness_to_pay,
 )
 from mmdp.measures.comparators import named_policies
 from mmdp.measures.memory import value_and_policy
+from mmdp.measures.simplicity import Rule, one_action, one_rule, short_rule
 from mmdp.measures.tables import Cells, policy_cells
 from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED, markov_policy, title_of
@@ -45,7 +48,11 @@ LARGEST_WEIGHTS = 50_000_000  # numbers in (T, M, S) model weights that are stil
 QUICK_RESAMPLES = 30_000_000
 QUICK_INFORMATION = 40_000_000  # for each parameter
 QUICK_SIZES = 80_000_000
+QUICK_SIMPLER = 300_000_000
+QUICK_FRONTIER = 1_000_000
+QUICK_MEMORY = 50_000
 RESAMPLES = 20
+NODES = 3  # of memory, if nobody says how many
 FEWEST = 5  # models in a subset
 
 
@@ -58,6 +65,21 @@ class Row:
     held_out: Evaluation | None
     seconds: float | None
     status: str
+    policy: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Rival:
+    """Another policy of time and state to put beside this one."""
+
+    name: str
+    policy: MarkovPolicy
+    found: Evaluation
+    held_out: Evaluation | None = None
+
+    def price(self, mean: float) -> float:
+        """What it returns less than ``mean``, as a share of it."""
+        return (mean - self.found.mean) / max(abs(mean), 1e-300)
 
 
 class SizeChange(NamedTuple):
@@ -84,7 +106,8 @@ class Facts:
         resamples: int | None = None,
         information: bool | None = None,
         enough: bool | None = None,
-        memory: int = 0,
+        memory: int | None = None,
+        frontier: bool | None = None,
         effects: npt.ArrayLike | None = None,
         costs: npt.ArrayLike | None = None,
         thresholds: Sequence[float] = (),
@@ -107,7 +130,7 @@ class Facts:
         self.methods = tuple(methods)
         self._bound = bound
         self._resamples, self._information, self._enough = resamples, information, enough
-        self._memory = memory
+        self._memory, self._frontier = memory, frontier
         self._effects, self._costs, self._thresholds = effects, costs, tuple(thresholds)
         self._comparators = named_policies(comparators or {}, model, self.horizon)
         self._counting = counting or Counting()
@@ -117,7 +140,8 @@ class Facts:
         self._check(table)
 
     def _check(self, table: MarkovPolicy | None) -> None:
-        check_whole(self._memory, "memory", least=0)
+        if self._memory is not None:
+            check_whole(self._memory, "memory", least=0)
         if table is not None:
             table.check(self.model, self.horizon)
         if self.test is not None and (
@@ -270,7 +294,7 @@ class Facts:
     ) -> Row:
         if solution is None:
             return Row(name, found, tested, None, "")
-        return Row(name, found, tested, solution.seconds, solution.outcome)
+        return Row(name, found, tested, solution.seconds, solution.outcome, solution.policy)
 
     def _oracle_row(self) -> Row:
         own = Evaluation(self.oracle, self.model.weights, _oracle=lambda: self.oracle)
@@ -388,12 +412,22 @@ class Facts:
         self._say("value of information")
         return information_table(self.model, self.horizon, method=self.best)
 
+    @property
+    def most_worth(self) -> tuple[str, float] | None:
+        """The parameter that is worth most to know, and its value; None if not computed."""
+        table = self.information
+        if table is None or len(table) < 2:
+            return None
+        best = table.iloc[1:].sort_values("value", kind="stable").iloc[-1]
+        return str(best["parameter"]), float(best["value"])
+
     @cached_property
     def stability(self) -> Stability | None:
         """What changes when the models are drawn again; None if not computed."""
         count = self._resamples
         if count is None:
-            count = RESAMPLES if self.work <= QUICK_RESAMPLES and self.model.n_models > 1 else 0
+            many = self.model.n_models > 1 and not self.model.drifts  # drawn apart
+            count = RESAMPLES if self.work <= QUICK_RESAMPLES and many else 0
         if not count or self.given is not None:
             return None
         self._say("resampling the models")
@@ -410,7 +444,8 @@ class Facts:
     def sizes(self) -> pd.DataFrame | None:
         """Return on held-out models by the number of models solved; None if not computed."""
         available = self.model.n_models if self.test is not None else -(-self.model.n_models // 2)
-        wanted = self.work <= QUICK_SIZES if self._enough is None else self._enough
+        quick = self.work <= QUICK_SIZES and not self.model.drifts
+        wanted = quick if self._enough is None else self._enough
         if not wanted or available <= FEWEST or not self.methods:
             return None
         self._say("solving with fewer models")
@@ -440,12 +475,68 @@ class Facts:
     # -------------------------------------------------------------- memory
     @cached_property
     def memory(self) -> tuple[pd.DataFrame, MemoryPolicy] | None:
-        """What memory is worth by nodes, and the policy with the most; None if not asked for."""
-        if not self._memory or self.model.n_models == 1:
+        """What memory is worth by nodes, and the policy with the most; None if not computed."""
+        most = self._memory
+        if most is None:
+            most = NODES if self.work <= QUICK_MEMORY else 0
+        if not most or self.model.n_models == 1:
             return None
         self._say("policies with memory")
-        nodes = range(1, self._memory + 1)
+        nodes = range(1, most + 1)
         return value_and_policy(self.model, self.horizon, nodes, seed=self.seed, time_limit=5)
+
+    @property
+    def learning(self) -> tuple[float, float]:
+        """The most that a policy that learns could gain: by the bound, otherwise by Oracle.
+
+        The gain, and its share of the mean.
+        """
+        mean, most = self.evaluation.mean, self.oracle_mean
+        if self.bound is not None and self.bound.bounds == "history":
+            most = min(most, self.bound.value)
+        gain = max(most - mean, 0.0)
+        return gain, gain / max(abs(mean), 1e-300)
+
+    # -------------------------------------------------------------- simpler and safer
+    @cached_property
+    def rule(self) -> Rule:
+        """The policy in a few phases."""
+        return short_rule(self.policy, self.model, self.cells.visited)
+
+    @cached_property
+    def simpler(self) -> tuple[Rival, ...]:
+        """Simpler policies, the least simple first: the short rule, one rule, one action."""
+        given = (self.policy, self.model, self.cells.visited)
+        found: dict[str, MarkovPolicy | None] = {"the short rule": self.rule.policy}
+        if self.work <= QUICK_SIMPLER:
+            self._say("simpler policies")
+            found["one rule for all steps"] = one_rule(*given)
+            found["one action everywhere"] = one_action(*given)
+        if found.get("one rule for all steps") == self.rule.policy:
+            del found["one rule for all steps"]
+        return tuple(self._rival(name, x) for name, x in found.items() if x is not None)
+
+    def _rival(self, name: str, policy: MarkovPolicy) -> Rival:
+        tested = None if self.test is None else evaluate(policy, self.test)
+        return Rival(name, policy, evaluate(policy, self.model), tested)
+
+    @cached_property
+    def frontier(self) -> Frontier | None:
+        """From the best on average to the safest policy; None if not computed."""
+        wanted = self._frontier
+        if wanted is None:
+            wanted = self.work <= QUICK_FRONTIER and not self.model.drifts
+        if not wanted or self.model.n_models == 1:
+            return None
+        self._say("safer policies")
+        return frontier(self.model, self.horizon, test=self.test, seed=self.seed)
+
+    @property
+    def safest(self) -> Evaluation | None:
+        """The point of the frontier whose worst tenth is best."""
+        if self.frontier is None:
+            return None
+        return self.frontier.points[int(self.frontier.tails.argmax())].evaluation
 
     # -------------------------------------------------------------- cost and effect
     @cached_property

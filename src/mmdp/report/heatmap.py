@@ -18,10 +18,10 @@ MANY_STATES = 80  # the heat map begins with the most visited ones
 
 
 class HeatMap:
-    """Which states are shown, and what each cell says."""
+    """Which states are shown, and what each cell says; ``used`` actions have a colour."""
 
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
+    def __init__(self, facts: Facts, used: npt.NDArray[np.int64]) -> None:
+        self.facts, self.used = facts, used
         self.looks = {
             "action": "action", "margin": "margin over the runner-up",
             "probability": "probability of being there", "agree": "models that agree",
@@ -71,7 +71,7 @@ class HeatMap:
         """What the script draws; arrays as base64 of their bytes, times first."""
         facts, states = self.facts, self.states
         cells, actions = facts.cells, facts.policy.actions
-        used, place = np.unique(actions, return_inverse=True)
+        used, place = self.used, np.searchsorted(self.used, actions)
         colours = plots.action_colours(len(used))
         order = {s: i for i, s in enumerate(states)}
         numbers = {"margin": cells.margin, "probability": cells.visited, "agree": cells.agree}
@@ -85,12 +85,13 @@ class HeatMap:
             "marks": plots.letters(len(used)),
             "colours": colours,
             "inks": [plots.ink_on(colour) for colour in colours],
-            "place": _packed(place.reshape(actions.shape)[:, states], "<u2"),
-            "runner": _packed(cells.runner_up[:, states], "<i4"),
-            "numbers": {name: _packed(x[:, states], "<f4") for name, x in numbers.items()},
+            "place": packed(place[:, states], "<u2"),
+            "runner": packed(cells.runner_up[:, states], "<i4"),
+            "numbers": {name: packed(x[:, states], "<f4") for name, x in numbers.items()},
             "most_visited": [order[s] for s in facts.most_visited[:MOST_ROWS].tolist()],
         }
 
 
-def _packed(array: npt.NDArray[np.generic], kind: str) -> str:
+def packed(array: npt.NDArray[np.generic], kind: str) -> str:
+    """The bytes of an array as text, which ``unpack`` of ``maps.js`` reads."""
     return base64.b64encode(np.ascontiguousarray(array, dtype=kind).tobytes()).decode()

@@ -100,6 +100,10 @@ def _memory(facts: Facts) -> Axes | None:
     return None if facts.memory is None else plots.value_of_memory(facts.memory[0])
 
 
+def _frontier(facts: Facts) -> Axes | None:
+    return None if facts.frontier is None else facts.frontier.plot()
+
+
 def _enough(facts: Facts) -> Axes | None:
     table = facts.sizes
     if table is None:
@@ -145,6 +149,7 @@ PICTURES = {
     "trace": Picture("Value of the policy by iteration of CADP", _trace),
     "information": Picture("Value of knowing each parameter", _information),
     "memory": Picture("Value by nodes of memory", _memory),
+    "frontier": Picture("Mean return against the mean of the worst tenth", _frontier),
     "enough": Picture("Return on held-out models by the number of models", _enough),
     "willingness": Picture("Acceptability of the policies by willingness to pay", _willingness),
     "loss": Picture("Expected loss of the policies by willingness to pay", _loss),

@@ -98,6 +98,8 @@ class Cautions:
 
     @property
     def weightless(self) -> int:
+        if self.model.drifts:  # another model may turn into it
+            return 0
         return int((self.model.weights == 0).sum())
 
     @property

@@ -40,6 +40,7 @@ class Ground(NamedTuple):
     def of(cls, problem: Problem) -> Ground:
         """Read-only views: numba would compile once more for writable arrays."""
         x = problem
+        assert x.drift is None  # kernels.get gives numpy's kernel for models that change
         ground = cls(
             x.indptr.view(), x.indices.view(), x.p.view(), x.r.view(), x.allowed.view(), x.discount
         )

@@ -181,6 +181,7 @@ class Place(NamedTuple):
     def arrays(self, problem: Problem, wide: bool = False, store: Any = np.float64) -> Arrays:
         """The problem on the device with p in ``store``, reused if nothing has changed."""
         x = problem
+        assert x.drift is None  # kernels.get gives numpy's kernel for models that change
 
         def kept(name: str, sources: Sequence[Any], make: Callable[[], Any], *how: Any) -> Any:
             return CACHE.get((name, self, *how), sources, make)

@@ -1,0 +1,89 @@
+"""The policy in a few sentences: when, which action, in which states."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.measures.simplicity import Phase, Rule
+from mmdp.report.facts import Facts
+from mmdp.words import counted, either, shortened
+
+SELDOM = 1e-3  # share of the visits of a phase; states that come up less are not named
+MOST_PLACES = 3  # states or ranges of states named for an action
+MOST_PARTS = 8  # pairs of an action and where it is taken, in all phases together
+LONGEST = 28  # characters of a label
+
+
+class Part(NamedTuple):
+    """An action, and where it is taken: ``in states 0–5``."""
+
+    action: str
+    where: str
+
+
+class Sentence(NamedTuple):
+    """One phase of the rule."""
+
+    when: str
+    parts: list[Part]
+
+
+def in_words(facts: Facts) -> list[Sentence]:
+    """A sentence for each phase of the short rule; empty if it takes too many words."""
+    rule, told = facts.rule, list[Sentence]()
+    for when, phase in zip(_times(rule), rule.phases, strict=True):
+        parts = _parts(facts, phase)
+        if parts is None:
+            return []
+        told.append(Sentence(when, parts))
+    return told if sum(len(x.parts) for x in told) <= MOST_PARTS else []
+
+
+def usual_actions(facts: Facts, most: int = 3) -> list[tuple[str, float]]:
+    """The actions that are taken most, and the share of the decisions that come up."""
+    visited = facts.cells.visited
+    taken = np.bincount(facts.policy.actions.ravel(), visited.ravel()) / visited.sum()
+    order = np.argsort(-taken, kind="stable")[:most].tolist()
+    return [(facts.action_names[a], float(taken[a])) for a in order if taken[a] > 0]
+
+
+def _times(rule: Rule) -> list[str]:
+    lengths = [phase.stop - phase.start for phase in rule.phases]
+    if len(lengths) == 1:
+        return ["At every step" if lengths[0] > 1 else "At the only step"]
+    steps = [counted(n, "step") for n in lengths]
+    first = "At the first step" if lengths[0] == 1 else f"For the first {steps[0]}"
+    last = "at the last step" if lengths[-1] == 1 else f"for the last {steps[-1]}"
+    return [first, *(f"then for {x}" for x in steps[1:-1]), last]
+
+
+def _parts(facts: Facts, phase: Phase) -> list[Part] | None:
+    """The actions of a phase, the most frequent first, and their states; None if too many."""
+    named = phase.visits >= SELDOM * phase.visits.sum()
+    names, row = facts.action_names, phase.row
+    weight = np.bincount(row[named], phase.visits[named], minlength=len(names))
+    order = [int(a) for a in np.argsort(-weight, kind="stable") if weight[a] > 0]
+    if len(order) == 1:
+        every = "in every state" if named.all() else "in every state that comes up"
+        return [Part(names[order[0]], every if len(row) > 1 else "")]
+    places = {a: _places(facts, np.flatnonzero(named & (row == a))) for a in order}
+    if max(map(len, places.values())) > MOST_PLACES:
+        return None
+    one = {a: (named & (row == a)).sum() == 1 for a in order}
+    return [
+        Part(names[a], f"in {'state' if one[a] else 'states'} {either(places[a], ' and ')}")
+        for a in order
+    ]
+
+
+def _places(facts: Facts, states: npt.NDArray[np.int64]) -> list[str]:
+    """Some states in words: by label, or as ranges if they are numbered."""
+    labels = facts.model.state_labels
+    if not all(x.isdigit() for x in labels):
+        return [shortened(labels[s], LONGEST) for s in states]
+    runs = np.split(states, np.flatnonzero(np.diff(states) > 1) + 1)
+    ends = [dict.fromkeys((labels[run[0]], labels[run[-1]])) for run in runs]
+    return ["–".join(pair) for pair in ends]

@@ -1,0 +1,72 @@
+"""What tests of pages share: a page taken apart, and labels that try to be code."""
+
+from __future__ import annotations
+
+import base64
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import mmdp
+from mmdp import report
+
+SCRIPT = "</script><script>window.ran=1;console.log('ran')</script>"
+IMAGE = "<img src=x onerror=\"window.ran=1;console.log('ran')\">"
+QUOTES = "\"double\" & 'single' `back` ${window.ran=1}"
+LONG = "a label of eighty characters, no more and no less, that has to be cut somewhere."
+
+
+class Page(HTMLParser):
+    """Elements, attributes and visible text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.scripts: list[str] = []
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts.append(data)
+        elif self._inside != "style":
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def written(path: Path, model: mmdp.MMDP, **options: Any) -> Page:
+    """The page, without what takes many solves unless it is asked for."""
+    unasked = {
+        "resamples": 0,
+        "information": False,
+        "enough": False,
+        "frontier": False,
+        "memory": 0,
+    }
+    options = {**unasked, **options}
+    return Page(report.write(model, path / "report.html", **options).read_text(encoding="utf-8"))
+
+
+def drawn_data(page: Page) -> Any:
+    return json.loads(page.scripts[0])
+
+
+def unpack(text: str, kind: str, shape: tuple[int, int]) -> Any:
+    return np.frombuffer(base64.b64decode(text), dtype=kind).reshape(shape)
+
+
+READY = "document.getElementById('map').dataset.ready === 'yes'"
