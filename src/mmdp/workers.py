@@ -1,8 +1,9 @@
 """Spread calls over local processes or any executor; a large object travels once to each worker.
 
 A call is ``function(task, *things)``. The task is small and is sent every time. Things are large
-and are shared by many calls, so they are sent by name. Dask scatters them. For any other executor
-a thing is a file that workers map into memory: on one machine they all read the same copy.
+and are shared by many calls, so they are sent by name. Dask holds them, and a worker fetches them
+once. For any other executor a thing is a file that workers map into memory: on one machine they
+all read the same copy.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from mmdp.kernels.cpu.threads import default_threads, sharing
 ALIGNED = 64  # bytes: arrays in a file begin at multiples of it
 KEPT = 6  # things that a worker keeps
 WATCH = 10.0  # seconds between two looks at the size of a cluster
+FETCH = 600.0  # seconds that a worker waits for a thing
 POLL = 1.0  # seconds between two looks at whether it is still there
 
 Task = tuple[Any, Sequence[str]]  # what to do, and the names of the things it is done to
@@ -168,7 +170,7 @@ def _answer(future: Future[Any]) -> Any:
 
 def _called(function: Call, task: Any, threads: int, *sent: Any) -> Any:
     """In the worker: the call, with the things that were sent for it."""
-    things = [kept(x.path, x.open) if isinstance(x, Stored) else x for x in sent]
+    things = [kept(x[0], x.open) for x in sent]
     with sharing(threads):
         return function(task, *things)
 
@@ -285,11 +287,32 @@ def dask_client(executor: Any) -> Any:
     return executor._client if isinstance(executor, ClientExecutor) else None
 
 
+class Scattered(NamedTuple):
+    """A thing that Dask holds.
+
+    It is no argument of the call. Dask drops copies of arguments that it finds too many and sends
+    them again; a worker that keeps what it fetched does not mind.
+    """
+
+    key: str
+
+    def open(self) -> Any:
+        from distributed import Future, get_client, get_worker
+
+        here = get_worker().data  # type: ignore[no-untyped-call]
+        if self.key in here:
+            return here[self.key]
+        memory: Any = "memory"  # as Dask's own Variable makes a future of what is there
+        held: Any = Future(self.key, get_client(), memory)  # type: ignore[no-untyped-call]
+        return held.result(timeout=FETCH)
+
+
 class _Cluster:
     """Things that Dask holds until they are dropped."""
 
     def __init__(self, client: Any) -> None:
         self._client, self._room, self._looked = client, 64, -math.inf
+        self._held: dict[str, Any] = {}  # Dask holds what a future is held of
 
     @property
     def room(self) -> int:
@@ -308,13 +331,16 @@ class _Cluster:
         if not self.alive:
             raise ConnectionError("the connection to Dask's scheduler is lost")
         self._client.wait_for_workers(1)
-        return self._client.scatter(thing, broadcast=True, hash=False)
+        held = self._client.scatter(thing, hash=False)
+        self._held[held.key] = held
+        return Scattered(held.key)
 
-    def drop(self, sent: Any) -> None:
+    def drop(self, sent: Scattered | None) -> None:
         if sent is not None:
-            sent.release()
+            del self._held[sent.key]
 
     def close(self) -> None:
+        self._held.clear()
         if self.alive:
             with suppress(Exception):  # workers come and go
                 self._client.run(forget)
