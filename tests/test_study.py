@@ -113,6 +113,21 @@ def test_names_of_the_axes() -> None:
     assert mmdp.study(small(1).replace(name="river"), 2)["model"].item() == "river"
 
 
+def test_values_of_the_same_name_are_numbered() -> None:
+    ends = [lambda x, w: x.min(axis=-1), lambda x, w: x.max(axis=-1)]
+    table = mmdp.study(small(1), 3, objectives=ends)
+    assert table["value"][0] < mmdp.solve(small(1), 3).value < table["value"][1]
+    assert table["objective"][1] == f"{table['objective'][0]} (2)"
+    groups = [[0] * 50 + [1] * 50, [0] * 51 + [1] * 49]
+    long = random_model(1, n_models=2, n_states=100, n_actions=2, horizon=0)
+    table = mmdp.study(long, 3, policies=[mmdp.Tied(x) for x in groups])
+    known = [mmdp.solve(long, 3, policy=mmdp.Tied(x)).value for x in groups]
+    assert table["value"].tolist() == pytest.approx(known)
+    starts = [mmdp.solve(long, 3, x).policy for x in ("mvp", "wsu")]
+    assert len(mmdp.study(long, 3, [mmdp.CADP(init=x) for x in starts])) == 2
+    assert len(mmdp.study(small(1), [2, 2], ["cadp", mmdp.CADP()])) == 1
+
+
 # ---------------------------------------------------------------------- what is kept
 class Counting:
     """Counts the cells that are computed here."""
@@ -155,6 +170,8 @@ def test_a_second_run_computes_what_is_missing(
     ):
         assert counting.of(other) == 1
         assert counting.of(other) == 0
+    monkeypatch.setattr(sys.modules["mmdp.study"], "__version__", "0.0.0")
+    assert counting.of(lambda: ask(2, "wsu")) == 1
 
 
 @pytest.mark.parametrize("content", ["", '{"question": {}', "[]", '{"question": {}}', "\x00"])

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import dis
+import enum
 import functools
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -20,7 +22,6 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -121,7 +122,7 @@ def study(
 
     A result is known by what determines it: the numbers in the models, or the function that makes
     them with its arguments (and its code and the global values that it reads, but not files), and
-    all that :func:`mmdp.solve` is asked for. Names do not count.
+    all that :func:`mmdp.solve` is asked for, and the version of mmdp. Names do not count.
 
     >>> import mmdp
     >>> table = mmdp.study(mmdp.domains.two_models(), horizons=[2, 4], methods=["cadp", "mvp"])
@@ -192,8 +193,8 @@ class Cell:
         """All that the figures depend on, in JSON's types."""
         plain = {x.name: facts(getattr(self, x.name)) for x in dataclasses.fields(self)[3:]}
         test = None if self.test is None else self.test.key
-        known = {"format": FORMAT, "cell": type(self).__name__, "models": self.source.key}
-        return {**known, "test": test, **plain}
+        known = {"format": FORMAT, "version": __version__, "cell": type(self).__name__}
+        return {**known, "models": self.source.key, "test": test, **plain}
 
     @functools.cached_property
     def key(self) -> str:
@@ -262,7 +263,7 @@ def cells_of(
     _check_sources([*sources.values(), *tested.values()])
     axes = (
         _axis("horizons", horizons, str),
-        {told: read_method(x) for told, x in _axis("methods", methods, _told).items()},
+        _axis("methods", methods, _told, read_method),
         _axis("objectives", objectives, lambda x: str(as_objective(x))),
         _axis("policies", policies, _kind_name),
         _axis("seeds", seeds, str),
@@ -276,20 +277,31 @@ def cells_of(
         )
         for name in named
         for (_, horizon), (told, method), (aim, objective), (kind, policy), (_, seed)
-        in product(*(axis.items() for axis in axes))
+        in itertools.product(*(axis.items() for axis in axes))
     ]  # fmt: skip
 
 
-def _axis(what: str, given: Any, name: Callable[[Any], str]) -> dict[str, Any]:
-    """Name to value, of one value or several."""
+def _same(given: Any) -> Any:
+    return given
+
+
+def _axis(
+    what: str, given: Any, name: Callable[[Any], str], read: Callable[[Any], Any] = _same
+) -> dict[str, Any]:
+    """Name to value, of one value or several. Other values of the same name are numbered."""
     if isinstance(given, Mapping):
-        found = {str(key): value for key, value in given.items()}
+        pairs = [(str(key), read(x)) for key, x in given.items()]
     else:
         one = isinstance(given, str) or not isinstance(given, Iterable)
-        found = {name(x): x for x in ([given] if one else given)}
-    if not found:
+        pairs = [(name(x), read(x)) for x in ([given] if one else given)]
+    if not pairs:
         raise InputError(f"{what} must hold at least one value")
-    return {k: x.item() if isinstance(x, np.generic) else x for k, x in found.items()}
+    found: dict[str, Any] = {}
+    for told, x in pairs:
+        numbered = (told if i == 1 else f"{told} ({i})" for i in itertools.count(1))
+        free = next(n for n in numbered if n not in found or facts(found[n]) == facts(x))
+        found[free] = x.item() if isinstance(x, np.generic) else x
+    return found
 
 
 def _check_sources(sources: Sequence[Source]) -> None:
@@ -376,8 +388,12 @@ def facts(given: Any, inside: tuple[Any, ...] = ()) -> Any:
         return sorted(map(inner, given), key=json.dumps)
     if isinstance(given, (list, tuple, range)):
         return [inner(x) for x in given]
-    if isinstance(given, (Path, slice)):
+    if isinstance(given, (Path, slice, np.dtype)):
         return str(given)
+    if isinstance(given, enum.Enum):
+        return [type(given).__qualname__, given.name, inner(given.value)]
+    if isinstance(given, enum.EnumType):
+        return ["enum", *map(inner, given)]
     if isinstance(given, (bytes, complex, types.EllipsisType, types.GenericAlias)):
         return [type(given).__name__, repr(given)]
     if isinstance(given, functools.partial):
