@@ -263,6 +263,7 @@ def test_classes_are_told_apart_by_what_is_written_in_them() -> None:
 def test_what_cannot_be_told_apart_is_refused() -> None:
     with pytest.raises(mmdp.InputError, match="two functions make the same models"):
         mmdp.study({"a": lambda: small(1), "b": lambda: small(1)}, 2)
+    assert len(mmdp.study({"a": partial(pair, 1), "b": partial(pair, 1)}, 2)) == 2
     with pytest.raises(mmdp.InputError, match="give a model, or a function that uses plain"):
         mmdp.study(partial(pair, iter([1])), 2)
 

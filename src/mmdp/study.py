@@ -308,11 +308,12 @@ def _check_sources(sources: Sequence[Source]) -> None:
     """Refuse two functions that cannot be told apart: one would stand for both."""
     known: dict[str, Any] = {}
     for source in sources:
-        other = known.setdefault(source.key, source.given)
-        if callable(source.given) and other is not source.given:
+        made_by = getattr(source.given, "func", source.given)  # of a partial
+        other = known.setdefault(source.key, made_by)
+        if callable(made_by) and other is not made_by:
             raise InputError(
-                f"two functions make the same models: {shortened(source.given)} and "
-                f"{shortened(other)}; give one of them, or other arguments"
+                f"two functions make the same models: {shortened(made_by)} and "
+                f"{shortened(other)}; give the same function to both names, or other arguments"
             )
 
 
@@ -604,6 +605,8 @@ class Run:
         import pandas as pd
 
         table = pd.DataFrame(self.rows).reindex(columns=[*AXES, *FIGURES])
+        if (horizons := [row["horizon"] for row in self.rows]).count(math.inf):
+            table["horizon"] = pd.Series(horizons, dtype=object)  # 3 beside inf, not 3.0
         return table.astype({"bound": float, "gap": float, "iterations": "Int64", "error": object})
 
     def _compute(self, missing: Sequence[Cell]) -> None:
