@@ -113,6 +113,21 @@ def test_names_of_the_axes() -> None:
     assert mmdp.study(small(1).replace(name="river"), 2)["model"].item() == "river"
 
 
+def test_values_of_the_same_name_are_numbered() -> None:
+    ends = [lambda x, w: x.min(axis=-1), lambda x, w: x.max(axis=-1)]
+    table = mmdp.study(small(1), 3, objectives=ends)
+    assert table["value"][0] < mmdp.solve(small(1), 3).value < table["value"][1]
+    assert table["objective"][1] == f"{table['objective'][0]} (2)"
+    groups = [[0] * 50 + [1] * 50, [0] * 51 + [1] * 49]
+    long = random_model(1, n_models=2, n_states=100, n_actions=2, horizon=0)
+    table = mmdp.study(long, 3, policies=[mmdp.Tied(x) for x in groups])
+    known = [mmdp.solve(long, 3, policy=mmdp.Tied(x)).value for x in groups]
+    assert table["value"].tolist() == pytest.approx(known)
+    starts = [mmdp.solve(long, 3, x).policy for x in ("mvp", "wsu")]
+    assert len(mmdp.study(long, 3, [mmdp.CADP(init=x) for x in starts])) == 2
+    assert len(mmdp.study(small(1), [2, 2], ["cadp", mmdp.CADP()])) == 1
+
+
 # ---------------------------------------------------------------------- what is kept
 class Counting:
     """Counts the cells that are computed here."""
@@ -155,6 +170,8 @@ def test_a_second_run_computes_what_is_missing(
     ):
         assert counting.of(other) == 1
         assert counting.of(other) == 0
+    monkeypatch.setattr(sys.modules["mmdp.study"], "__version__", "0.0.0")
+    assert counting.of(lambda: ask(2, "wsu")) == 1
 
 
 @pytest.mark.parametrize("content", ["", '{"question": {}', "[]", '{"question": {}}', "\x00"])
@@ -194,6 +211,61 @@ def test_a_result_is_known_by_what_determines_it() -> None:
     seed = 3
     with pytest.raises(mmdp.InputError, match="uses variables around it"):
         mmdp.study(lambda: small(seed), 2)
+
+
+SHIFT = 1
+
+
+def shifted(seed: int) -> mmdp.MMDP:
+    return small(seed + SHIFT)
+
+
+def values(models: Any, **settings: Any) -> list[float]:
+    return list(mmdp.study(models, 3, **settings)["value"])
+
+
+def test_functions_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    each = [mmdp.solve(small(i), 3).value for i in range(3)]
+    assert len(set(each)) == 3
+    defaults = {f"seed {i}": (lambda i=i: small(i)) for i in range(3)}
+    assert values(defaults, out=tmp_path) == pytest.approx(each)
+    line = {"a": lambda: small(0), "b": lambda: small(1)}
+    assert values(line, out=tmp_path) == pytest.approx(each[:2])
+    assert values(lambda: shifted(1), out=tmp_path) == pytest.approx(each[2:])
+    monkeypatch.setitem(globals(), "SHIFT", -1)  # read by a function that a function calls
+    assert values(lambda: shifted(1), out=tmp_path) == pytest.approx(each[:1])
+    for i in (0, 1):  # as typed at a prompt, without a source
+        typed: dict[str, Any] = {"small": small, "__name__": "__main__"}
+        exec(f"def made(): return small({i})", typed)
+        assert values(typed["made"], out=tmp_path) == pytest.approx(each[i : i + 1])
+
+
+def test_objectives_that_are_functions_are_told_apart(tmp_path: Path) -> None:
+    for _ in range(2):
+        ends = {"min": lambda x, w: x.min(axis=-1), "max": lambda x, w: x.max(axis=-1)}
+        low, high = values(small(1), objectives=ends, out=tmp_path)
+        assert low < mmdp.solve(small(1), 3).value < high
+
+
+def test_classes_are_told_apart_by_what_is_written_in_them() -> None:
+    """Also if there is no source; what a dataclass adds by itself does not count."""
+    told = []
+    for factor in (1, 1, 2):
+        typed: dict[str, Any] = {"Noted": Noted, "__name__": "__main__"}
+        body = f"class Own(Noted):\n  def run(self, x): return {factor}, super().run(x)"
+        exec(body, typed)
+        told.append(facts(typed["Own"](file="a")))
+    assert told[0] == told[1] != told[2]
+    json.dumps(told)
+    assert facts(Noted("a")) != facts(Noted("b"))
+
+
+def test_what_cannot_be_told_apart_is_refused() -> None:
+    with pytest.raises(mmdp.InputError, match="two functions make the same models"):
+        mmdp.study({"a": lambda: small(1), "b": lambda: small(1)}, 2)
+    assert len(mmdp.study({"a": partial(pair, 1), "b": partial(pair, 1)}, 2)) == 2
+    with pytest.raises(mmdp.InputError, match="give a model, or a function that uses plain"):
+        mmdp.study(partial(pair, iter([1])), 2)
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,20 @@ is run again computes what is missing.
 from __future__ import annotations
 
 import dataclasses
+import dis
+import enum
 import functools
 import hashlib
-import inspect
+import itertools
 import json
 import math
 import re
+import sys
 import time
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,6 +51,8 @@ FIGURES = (
     "test_worst", "bound", "gap", "status", "iterations", "seconds", "test_seconds", "error",
 )  # fmt: skip
 FAILED, INTERRUPTED = "FAILED", "INTERRUPTED"
+INSTALLED = {"site-packages", "dist-packages"}  # folders of packages, known by their names
+WRAPPED = ("__func__", "fget", "func")  # the function in a static method, a property and so on
 
 Row = dict[str, Any]
 
@@ -117,8 +121,8 @@ def study(
     cells without a result have status INTERRUPTED.
 
     A result is known by what determines it: the numbers in the models, or the function that makes
-    them with its arguments (and its source, but not the files that it reads), and all that
-    :func:`mmdp.solve` is asked for. Names do not count.
+    them with its arguments (and its code and the global values that it reads, but not files), and
+    all that :func:`mmdp.solve` is asked for, and the version of mmdp. Names do not count.
 
     >>> import mmdp
     >>> table = mmdp.study(mmdp.domains.two_models(), horizons=[2, 4], methods=["cadp", "mvp"])
@@ -189,8 +193,8 @@ class Cell:
         """All that the figures depend on, in JSON's types."""
         plain = {x.name: facts(getattr(self, x.name)) for x in dataclasses.fields(self)[3:]}
         test = None if self.test is None else self.test.key
-        known = {"format": FORMAT, "cell": type(self).__name__, "models": self.source.key}
-        return {**known, "test": test, **plain}
+        known = {"format": FORMAT, "version": __version__, "cell": type(self).__name__}
+        return {**known, "models": self.source.key, "test": test, **plain}
 
     @functools.cached_property
     def key(self) -> str:
@@ -256,9 +260,10 @@ def cells_of(
     tests = test if isinstance(test, Mapping) else dict.fromkeys(named, test)
     sources = {name: Source.of(given) for name, given in named.items()}
     tested = {id(x): Source.of(x) for x in tests.values() if x is not None}
+    _check_sources([*sources.values(), *tested.values()])
     axes = (
         _axis("horizons", horizons, str),
-        {told: read_method(x) for told, x in _axis("methods", methods, _told).items()},
+        _axis("methods", methods, _told, read_method),
         _axis("objectives", objectives, lambda x: str(as_objective(x))),
         _axis("policies", policies, _kind_name),
         _axis("seeds", seeds, str),
@@ -272,20 +277,44 @@ def cells_of(
         )
         for name in named
         for (_, horizon), (told, method), (aim, objective), (kind, policy), (_, seed)
-        in product(*(axis.items() for axis in axes))
+        in itertools.product(*(axis.items() for axis in axes))
     ]  # fmt: skip
 
 
-def _axis(what: str, given: Any, name: Callable[[Any], str]) -> dict[str, Any]:
-    """Name to value, of one value or several."""
+def _same(given: Any) -> Any:
+    return given
+
+
+def _axis(
+    what: str, given: Any, name: Callable[[Any], str], read: Callable[[Any], Any] = _same
+) -> dict[str, Any]:
+    """Name to value, of one value or several. Other values of the same name are numbered."""
     if isinstance(given, Mapping):
-        found = {str(key): value for key, value in given.items()}
+        pairs = [(str(key), read(x)) for key, x in given.items()]
     else:
         one = isinstance(given, str) or not isinstance(given, Iterable)
-        found = {name(x): x for x in ([given] if one else given)}
-    if not found:
+        pairs = [(name(x), read(x)) for x in ([given] if one else given)]
+    if not pairs:
         raise InputError(f"{what} must hold at least one value")
-    return {k: x.item() if isinstance(x, np.generic) else x for k, x in found.items()}
+    found: dict[str, Any] = {}
+    for told, x in pairs:
+        numbered = (told if i == 1 else f"{told} ({i})" for i in itertools.count(1))
+        free = next(n for n in numbered if n not in found or facts(found[n]) == facts(x))
+        found[free] = x.item() if isinstance(x, np.generic) else x
+    return found
+
+
+def _check_sources(sources: Sequence[Source]) -> None:
+    """Refuse two functions that cannot be told apart: one would stand for both."""
+    known: dict[str, Any] = {}
+    for source in sources:
+        made_by = getattr(source.given, "func", source.given)  # of a partial
+        other = known.setdefault(source.key, made_by)
+        if callable(made_by) and other is not made_by:
+            raise InputError(
+                f"two functions make the same models: {shortened(made_by)} and "
+                f"{shortened(other)}; give the same function to both names, or other arguments"
+            )
 
 
 def _check(settings: Mapping[str, Any], objectives: Mapping[str, Any], seeds: Any) -> None:
@@ -335,51 +364,151 @@ def _first(method: Method) -> str:
 
 
 # ---------------------------------------------------------------------- what determines a cell
-def facts(given: Any) -> Any:
+def facts(given: Any, inside: tuple[Any, ...] = ()) -> Any:
     """What tells an object from others, in JSON's types: the same in every process.
+
+    ``inside`` are the functions and classes that are being described.
 
     >>> import mmdp
     >>> facts({"x": (1, 2.5)}), facts(functools.partial(mmdp.domains.hiv, seed=3))
     ([['x', [1, 2.5]]], ['partial', 'mmdp.domains._hiv.hiv', [], [['seed', 3]]])
     """
+    inner = functools.partial(facts, inside=inside)
     if given is None or isinstance(given, (bool, int, float, str)):
         return given
     if isinstance(given, np.generic):
         return given.item()
     if isinstance(given, MMDP):
         return ["MMDP", given.fingerprint()]
-    if isinstance(given, np.ndarray):
+    if isinstance(given, np.ndarray) and not given.dtype.hasobject:
         content = hashlib.sha256(np.ascontiguousarray(given).tobytes()).hexdigest()
         return ["array", str(given.dtype), list(given.shape), content]
     if isinstance(given, Mapping):
-        return [[facts(key), facts(value)] for key, value in given.items()]
-    if isinstance(given, (list, tuple, set, frozenset, range)):
-        return [facts(x) for x in (sorted(given) if isinstance(given, (set, frozenset)) else given)]
-    if isinstance(given, (Path, slice)):
+        return [[inner(key), inner(value)] for key, value in given.items()]
+    if isinstance(given, (set, frozenset)):
+        return sorted(map(inner, given), key=json.dumps)
+    if isinstance(given, (list, tuple, range)):
+        return [inner(x) for x in given]
+    if isinstance(given, (Path, slice, np.dtype)):
         return str(given)
+    if isinstance(given, enum.Enum):
+        return [type(given).__qualname__, given.name, inner(given.value)]
+    if isinstance(given, enum.EnumType):
+        return ["enum", *map(inner, given)]
+    if isinstance(given, (bytes, complex, types.EllipsisType, types.GenericAlias)):
+        return [type(given).__name__, repr(given)]
     if isinstance(given, functools.partial):
-        return ["partial", facts(given.func), facts(given.args), facts(given.keywords)]
+        return ["partial", inner(given.func), inner(given.args), inner(given.keywords)]
     if isinstance(given, types.MethodType):
-        return ["method", facts(given.__func__), facts(given.__self__)]
-    if isinstance(given, type) or hasattr(given, "__qualname__"):
-        return _function(given)
-    return [_function(type(given)), facts(given.__getstate__())]
+        return ["method", inner(given.__func__), inner(given.__self__)]
+    if isinstance(given, types.CodeType):
+        return _code(given, inside)
+    if isinstance(given, types.ModuleType):
+        return ["module", given.__name__]
+    if _of_a_library(given):
+        return f"{given.__module__}.{given.__qualname__}"
+    if any(given is x for x in inside):
+        return ["again", given.__qualname__]
+    if isinstance(given, types.FunctionType):
+        return _function(given, (*inside, given))
+    if isinstance(given, type):
+        return _class(given, (*inside, given))
+    if hasattr(given, "__wrapped__"):  # as functools.cache and numba make
+        return [inner(type(given)), inner(given.__wrapped__)]
+    return [inner(type(given)), _state(given, inside)]
 
 
-def _function(given: Any) -> Any:
-    """The name of a function or class; for one of the user's own its source too."""
-    name = f"{given.__module__}.{given.__qualname__}"
-    if getattr(given, "__closure__", None):
+def _of_a_library(given: Any) -> bool:
+    """Whether a function or class has its name from mmdp or an installed package."""
+    module, name = getattr(given, "__module__", None), getattr(given, "__qualname__", "<>")
+    if module == "__main__" or module not in sys.modules or "<" in name:
+        return False
+    root = module.partition(".")[0]
+    if root == "mmdp" or root in sys.stdlib_module_names:
+        return True
+    file = getattr(sys.modules[module], "__file__", None)
+    return file is not None and bool(INSTALLED.intersection(Path(file).parts))
+
+
+def _function(given: types.FunctionType, inside: tuple[Any, ...]) -> Any:
+    """What a function does: its code, its defaults and the global values that it reads."""
+    if set(given.__code__.co_freevars) - {"__class__"}:
         raise InputError(
-            f"{name} uses variables around it, so a study cannot tell it from others; write "
-            "functools.partial of a function with arguments"
+            f"{given.__module__}.{given.__qualname__} uses variables around it, so a study cannot "
+            "tell it from others; write functools.partial of a function with arguments"
         )
-    if given.__module__.partition(".")[0] == "mmdp":
-        return name
+    about = [given.__code__, given.__defaults__, given.__kwdefaults__, _globals(given)]
+    return ["function", *(facts(x, inside) for x in about)]
+
+
+def _code(code: types.CodeType, inside: tuple[Any, ...]) -> Any:
+    names = code.co_names, code.co_varnames, code.co_freevars
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    text = code.co_code + code.co_exceptiontable
+    return [facts(x, inside) for x in (text, names, counts, code.co_consts)]
+
+
+def _globals(given: types.FunctionType) -> dict[str, Any]:
+    """The global values that a function reads; of a module that it names, what it reads there."""
+    found = {}
+    for name, *path in sorted(_reads(given.__code__)):
+        if name in given.__globals__:
+            value = given.__globals__[name]
+            while path and isinstance(value, types.ModuleType) and hasattr(value, path[0]):
+                name, value = f"{name}.{path[0]}", getattr(value, path.pop(0))
+            found[name] = value
+    return found
+
+
+def _reads(code: types.CodeType) -> set[tuple[str, ...]]:
+    """The global names in a code with the attributes that follow: ``np.random.rand``."""
+    found: list[tuple[str, ...]] = []
+    follows = False
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            found.append((step.argval,))
+            follows = True
+        elif follows and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            found[-1] += (step.argval,)
+        else:
+            follows = False
+    inner = [_reads(x) for x in code.co_consts if isinstance(x, types.CodeType)]
+    return set(found).union(*inner)
+
+
+def _class(given: type, inside: tuple[Any, ...]) -> Any:
+    """What a class does: its name, its bases and all that is written in it."""
+    usual = vars(_Record if dataclasses.is_dataclass(given) else _Plain)
+    written = {
+        name: next((getattr(x, y) for y in WRAPPED if hasattr(x, y)), x)
+        for name, x in vars(given).items()
+        if name not in usual and not name.startswith("_abc_")
+        if not isinstance(x, (types.MemberDescriptorType, types.GetSetDescriptorType))
+    }
+    return ["class", given.__qualname__, facts(given.__bases__, inside), facts(written, inside)]
+
+
+class _Plain:
+    """What every class has, which tells nothing."""
+
+
+@dataclass(frozen=True, order=True)
+class _Record:
+    """What every dataclass has, which tells nothing."""
+
+
+def _state(given: Any, inside: tuple[Any, ...]) -> Any:
+    """What an object holds; refused if it does not say."""
     try:
-        return [name, digest(inspect.getsource(given))]
-    except (OSError, TypeError):  # typed in at a prompt, or not written in Python
-        return name
+        state = given.__getstate__()
+    except Exception:
+        state = None
+    if state is None and not hasattr(given, "__dict__") and not hasattr(given, "__slots__"):
+        raise InputError(
+            f"a study cannot tell {shortened(given)} from other objects of the type "
+            f"{type(given).__name__}; give a model, or a function that uses plain values only"
+        )
+    return facts(state, inside)
 
 
 def digest(given: Any) -> str:
@@ -476,6 +605,8 @@ class Run:
         import pandas as pd
 
         table = pd.DataFrame(self.rows).reindex(columns=[*AXES, *FIGURES])
+        if (horizons := [row["horizon"] for row in self.rows]).count(math.inf):
+            table["horizon"] = pd.Series(horizons, dtype=object)  # 3 beside inf, not 3.0
         return table.astype({"bound": float, "gap": float, "iterations": "Int64", "error": object})
 
     def _compute(self, missing: Sequence[Cell]) -> None:

@@ -60,6 +60,30 @@ def test_a_cell_that_fails_is_told(file: Path, tmp_path: Path) -> None:
     assert "failed" in done.out
 
 
+def test_policies_have_settings_and_horizons_may_be_infinite(file: Path, tmp_path: Path) -> None:
+    two, _ = mmdp.domains.two_models()
+    groups = dict.fromkeys(two.state_labels, "all")
+    rows = "".join(f"{state},{group}\n" for state, group in groups.items())
+    (tmp_path / "groups.csv").write_text("state,group\n" + rows)
+    told = """
+    policies = [{policy = "memory", nodes = 2}, {policy = "tied", groups = "groups.csv"},
+                "monotone", {policy = "monotone", actions = [1, 0]}]
+    horizons = 9
+    [models.two]
+    domain = "two_models"
+    """
+    file.write_text(told)
+    table = run("study", file, "--out", tmp_path / "out", "--json").json["rows"]
+    kinds = [mmdp.Memory(2), mmdp.Tied(groups), mmdp.Monotone(), mmdp.Monotone(actions=[1, 0])]
+    known = [mmdp.solve(two, 9, policy=kind).value for kind in kinds]
+    assert [row["value"] for row in table] == pytest.approx(known)
+    file.write_text(STUDY.replace("[2, 4]", '[3, "inf"]').replace('"wsu", ', ""))
+    done = run("study", file, "--out", tmp_path / "endless")
+    written = (tmp_path / "endless" / "study.csv").read_text().splitlines()[1:]
+    assert done.code in (0, 1)
+    assert {line.split(",")[1] for line in written} == {"3", "inf"}
+
+
 def test_logs_are_fitted(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(LOG)
     file = tmp_path / "study.toml"
@@ -81,6 +105,9 @@ def test_logs_are_fitted(tmp_path: Path) -> None:
         ("[models.x]\nseed = 3", "a model has one of domain, data and log"),
         ("methods = ['cdp']\n[models.x]\ndomain = 'hiv'", "did you mean 'cadp'?"),
         ("methods = [{method = 'wsu', starts = 2}]\n[models.x]\ndomain = 'hiv'", "starts is not"),
+        ("policies = ['markow']\n[models.x]\ndomain = 'hiv'", "did you mean 'markov'?"),
+        ("policies = ['tied']\n[models.x]\ndomain = 'hiv'", "policy tied needs groups"),
+        ("policies = {policy = 'memory', node = 2}\n[models.x]\ndomain = 'hiv'", "'nodes'"),
         ("[models.x]\ndata = 'nowhere'", "nowhere"),
     ],
 )

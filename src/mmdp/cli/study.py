@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from mmdp.cli.options import INTERRUPTED, Loading, build_method, command, option
 from mmdp.cli.types import PATH, refuse_name
 from mmdp.errors import InputError
 from mmdp.methods.table import METHODS
+from mmdp.policy import KINDS
 from mmdp.words import clock, counted, duration, either, figures, suggested
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 AXES = ("horizons", "methods", "objectives", "policies", "seeds")
 SETTINGS = ("certify", "time_limit", "backend")
+NEED_SETTINGS = {"tied": "groups", "fixed": "actions"}
 MOST_ROWS = 40  # of the table that is printed
 FAILED = 1  # exit status if a cell failed
 
@@ -51,6 +53,7 @@ def study(file: Path, out: Path, jobs: int, dask: str | None, as_json: bool) -> 
       horizons = [10, 50]
       methods = ["cadp", {method = "cadp", starts = 16}]
       objectives = ["mean", "cvar:0.1"]
+      policies = ["markov", {policy = "memory", nodes = 2}]
       seeds = [0, 1]
       certify = 10
       [models.river]
@@ -124,8 +127,11 @@ def read_study(file: Path) -> dict[str, Any]:
     if not isinstance(models, dict) or not all(isinstance(x, dict) for x in models.values()):
         raise InputError(f"{file}: no models; give each as a table, for example [models.mine]")
     try:
-        if "methods" in given:
-            given["methods"] = _methods(given["methods"])
+        for name, read in (("horizons", _horizon), ("methods", _method)):
+            if name in given:
+                given[name] = [read(x) for x in _several(given[name])]
+        if "policies" in given:
+            given["policies"] = [_policy(x, file.parent) for x in _several(given["policies"])]
         made = {name: _source(dict(x), file.parent) for name, x in models.items()}
     except InputError as error:
         raise error.at(file) from None
@@ -136,16 +142,39 @@ def _grammar(known: tuple[str, ...]) -> str:
     return f"a study has {either(known, ' and ')}"
 
 
-def _methods(given: Any) -> list[Any]:
-    """Names, and tables such as {method = "cadp", starts = 16}."""
-    found = []
-    for one in given if isinstance(given, list) else [given]:
-        chosen = dict(one) if isinstance(one, dict) else {"method": one}
-        name = str(chosen.pop("method", ""))
-        if name not in METHODS:
-            refuse_name("method", name, METHODS)
-        found.append(build_method(name, chosen))
-    return found
+def _several(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [given]
+
+
+def _horizon(given: Any) -> Any:
+    """A number, or inf with or without quotes."""
+    return math.inf if given in ("inf", "infinite") else given
+
+
+def _method(given: Any) -> Any:
+    """A name, or a table such as {method = "cadp", starts = 16}."""
+    name, settings = _named(given, "method", METHODS)
+    return build_method(name, settings)
+
+
+def _policy(given: Any, folder: Path) -> Any:
+    """A name, or a table such as {policy = "memory", nodes = 2}; groups may be a file."""
+    name, settings = _named(given, "policy", KINDS)
+    if isinstance(settings.get("groups"), str):
+        settings["groups"] = folder / settings["groups"]
+    if not settings and name in NEED_SETTINGS:
+        need = NEED_SETTINGS[name]
+        raise InputError(f'policy {name} needs {need}; write {{policy = "{name}", {need} = ...}}')
+    return KINDS[name](**_fitting(KINDS[name], settings)) if settings else name
+
+
+def _named(given: Any, what: str, known: Collection[str]) -> tuple[str, dict[str, Any]]:
+    """The name of a method or kind of policy, and its settings."""
+    settings = dict(given) if isinstance(given, dict) else {what: given}
+    name = str(settings.pop(what, ""))
+    if name not in known:
+        refuse_name(what, name, known)
+    return name, settings
 
 
 def _source(given: dict[str, Any], folder: Path) -> Any:
