@@ -46,13 +46,13 @@ EXACT, INSIDE = 1e-10, 1e-9  # relative error of its KL, and the share of equal 
 class Objective:
     """What counts over the models: a function F of their returns rho.
 
-    ``monotone``: F never falls if a return rises. ``concave``: F(rho) is the minimum over weights
+    ``monotone``: F never falls if a return rises; None if it is not known. ``concave``: F(rho) is the minimum over weights
     xi of sum_m lambda_m xi_m rho_m + penalty(xi). ``coherent``: concave, and without a penalty.
     ``regret``: rho is the return less that of the model's own optimal policy.
     """
 
     kind: ClassVar[str]
-    monotone: bool = True
+    monotone: bool | None = True
     concave: bool = True
     coherent: bool = True
     regret: bool = False
@@ -407,7 +407,8 @@ class MeanCVaR(Objective):
 class Custom(Objective):
     """A function of your own: returns (..., M) and weights (M,) to values (...).
 
-    Bounds rely on ``monotone``: that no value falls if a return rises. Say False if it is not so.
+    Bounds rely on ``monotone``: that no value falls if a return rises. Say True if it is so. None
+    is "not known", and asking for a bound is refused, as it is for False.
 
     >>> middle = Custom(lambda returns, weights: np.median(returns, axis=-1))
     >>> middle.value(np.array([[1.0, 2.0, 9.0]]), np.full(3, 1 / 3))
@@ -415,7 +416,7 @@ class Custom(Objective):
     """
 
     function: Function
-    monotone: bool = True
+    monotone: bool | None = None
 
     kind: ClassVar[str] = "custom"
     concave = coherent = False

@@ -61,7 +61,7 @@ def test_a_closed_gap_is_optimal() -> None:
 
 def test_a_function_of_a_user_is_bounded_if_it_is_monotone() -> None:
     model, horizon = random_model(2, n_models=4, n_states=3, n_actions=2, horizon=0), 3
-    least = mmdp.Custom(lambda returns, weights: np.sort(returns, axis=-1)[..., 0])
+    least = mmdp.Custom(lambda returns, weights: np.sort(returns, axis=-1)[..., 0], monotone=True)
     worst = mmdp.bound(model, horizon, "oracle", objective="worst")
     found = mmdp.bound(model, horizon, objective=least)
     assert found.value == pytest.approx(worst.value)
@@ -72,6 +72,21 @@ def test_a_function_of_a_user_is_bounded_if_it_is_monotone() -> None:
     ):
         with pytest.raises(mmdp.InputError, match="no bound is known for custom:matmul, which is"):
             prove()
+
+
+def test_a_function_that_is_not_monotone_is_never_proven_optimal() -> None:
+    model = random_model(2, n_models=4, n_states=3, n_actions=2, horizon=0)
+
+    def narrow(returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return -returns.std(axis=-1)
+
+    for unknown in (narrow, mmdp.Custom(narrow), mmdp.Custom(narrow).of_regret()):
+        with pytest.raises(mmdp.InputError, match=r"say mmdp\.Custom\(f, monotone=True\) if no"):
+            mmdp.solve(model, 3, objective=unknown, certify=0.1)
+        with pytest.raises(mmdp.InputError, match="holds only if it is monotone"):
+            mmdp.bound(model, 3, objective=unknown)
+    with pytest.raises(mmdp.InputError, match="above its bound .* so it is not monotone"):
+        mmdp.solve(model, 3, objective=mmdp.Custom(narrow, monotone=True), certify=0.1)
 
 
 def test_a_quantile_has_no_tilted_weights() -> None:

@@ -39,6 +39,11 @@ class _Enough(Exception):
 
 def check_bounded(objective: Objective, method: str = "best") -> None:
     """Refuse an objective that no bound, or not this one, is known for."""
+    if objective.monotone is None:
+        raise InputError(
+            f"a bound on {objective} holds only if it is monotone; say mmdp.Custom(f, "
+            "monotone=True) if no value falls when a return rises"
+        )
     if not objective.monotone:
         raise InputError(
             f"no bound is known for {objective}, which is not monotone; ask for no certificate"
