@@ -52,6 +52,21 @@ def by_definition(objective: str, rho: np.ndarray, lam: np.ndarray) -> float:
     return float(least + max(0.0 if kind == "evar" else -np.inf, ((penalty - log) / beta).max()))
 
 
+@pytest.mark.parametrize("beta", [1e-9, 1e-14, 1e-17])
+@pytest.mark.parametrize("unit", [1.0, 1e-12, 1e3])
+def test_a_small_beta_keeps_its_digits(beta: float, unit: float) -> None:
+    """F = mean - beta variance / 2 + O(beta^2), and so is every tilted mean with its penalty."""
+    rho, lam = np.array([3.0, 1.0, 10.0, 7.0, -90.0]) * unit, np.array([0.1, 0.2, 0.3, 0.4, 0.0])
+    mean = lam @ rho
+    expected = mean - beta * (lam @ (rho - mean) ** 2) / 2
+    F = mmdp.Entropic(beta)
+    assert F.value(rho, lam) == pytest.approx(expected, rel=1e-11)
+    xi = F.tilt(rho, lam)
+    assert (lam * xi) @ rho + F.penalty(xi, lam) == pytest.approx(F.value(rho, lam), rel=1e-13)
+    small = np.abs(rho).max() * np.finfo(float).eps
+    assert F.value(rho, lam) <= mean + 4 * small
+
+
 @pytest.mark.parametrize("text", BUILT_IN)
 @settings(max_examples=at_least(40), **NO_TIME)
 @given(seed=SEEDS)

@@ -46,9 +46,10 @@ EXACT, INSIDE = 1e-10, 1e-9  # relative error of its KL, and the share of equal 
 class Objective:
     """What counts over the models: a function F of their returns rho.
 
-    ``monotone``: F never falls if a return rises; None if it is not known. ``concave``: F(rho) is the minimum over weights
-    xi of sum_m lambda_m xi_m rho_m + penalty(xi). ``coherent``: concave, and without a penalty.
-    ``regret``: rho is the return less that of the model's own optimal policy.
+    ``monotone``: F never falls if a return rises; None if it is not known. ``concave``: F(rho)
+    is the minimum over weights xi of sum_m lambda_m xi_m rho_m + penalty(xi). ``coherent``:
+    concave, and without a penalty. ``regret``: rho is the return less that of the model's own
+    optimal policy.
     """
 
     kind: ClassVar[str]
@@ -555,15 +556,24 @@ def _least(returns: Array, weights: Array) -> Array:
 
 def _gibbs(energy: Array, weights: Array) -> tuple[Array, Array]:
     """(..., M) weights proportional to exp(-energy), energy >= 0, and the log of their mean."""
-    raw = np.exp(-np.where(weights > 0, energy, 0.0)) * (weights > 0)
+    energy = np.where(weights > 0, energy, 0.0)
+    raw, less = np.exp(-energy) * (weights > 0), np.expm1(-energy) @ weights
     total = raw @ weights
-    return raw / total[..., None], np.log(total)
+    # log1p keeps the digits of small energies, log those of a small mean
+    log = np.where(less > -0.5, np.log1p(np.maximum(less, -0.5)), np.log(total))
+    return raw / total[..., None], log
 
 
 def _divergence(xi: Array, weights: Array) -> Array:
-    """(..., 1) KL(xi lambda || lambda) = sum lambda xi log xi."""
+    """(..., 1) KL(xi lambda || lambda) = sum lambda (xi log xi - xi + 1), by terms >= 0.
+
+    So the digits are kept if all xi are near 1.
+    """
     log = np.log(xi, out=np.zeros_like(xi), where=xi > 0)
-    found: Array = ((xi * log) @ weights)[..., None]
+    near = np.abs(xi - 1.0) < 0.5
+    u = np.where(near, xi - 1.0, 0.0)
+    terms = np.where(near, (1.0 + u) * np.log1p(u) - u, xi * log - xi + 1.0)
+    found: Array = (np.maximum(terms, 0.0) @ weights)[..., None]
     return found
 
 

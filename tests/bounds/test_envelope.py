@@ -39,6 +39,34 @@ def test_no_bound_is_below_the_best_policy(text: str, seed: int) -> None:
         assert found.details["bounds"]["oracle"] >= found.value
 
 
+@pytest.mark.parametrize("beta", [1e-9, 1e-14, 1e-17])
+@pytest.mark.parametrize("unit", [1.0, 1e-12])
+def test_a_small_beta_is_bounded_like_the_mean(beta: float, unit: float) -> None:
+    for seed in range(3):
+        model, horizon = tiny(seed)
+        model = model.replace(rewards=model.rewards * unit)
+        best = best_of(mmdp.Mean(), model, horizon)
+        for method in ("oracle", "pairs"):
+            goal = mmdp.Entropic(beta)
+            found = mmdp.bound(
+                model, horizon, method, objective=goal, time_limit=0.1, backend="numpy"
+            )
+            plain = mmdp.bound(model, horizon, method, time_limit=0.1, backend="numpy")
+            assert found.value >= max(best_of(goal, model, horizon), best - 1e-7 * abs(best))
+            if method == "oracle":
+                assert found.value == pytest.approx(plain.value, rel=1e-7)
+
+
+def test_a_policy_without_regret_is_optimal() -> None:
+    for seed in range(4):
+        model = random_model(seed, n_models=1, n_states=3, n_actions=2, horizon=0)
+        for text in ("regret:worst", "regret:mean", "regret:entropic:0.5", "regret:evar:0.2"):
+            found = mmdp.solve(model, 4, objective=text, certify=0.1)
+            assert found.status is mmdp.Status.OPTIMAL
+            assert found.bound == 0
+            assert found.value == pytest.approx(0, abs=1e-12)
+
+
 def test_tilted_weights_tighten_the_bound_of_the_models_own_optima() -> None:
     model = mmdp.domains.published("hiv").train
     solution = mmdp.solve(model, 5, objective="cvar:0.2", certify=2)

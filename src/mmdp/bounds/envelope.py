@@ -107,6 +107,13 @@ class Play:
         return rho
 
 
+def _first(objective: Objective, weights: Array, own: Array, slack: float) -> float:
+    """F(rho*) and what rounding can add. No return is above rho*, so a regret needs none."""
+    if objective.regret:
+        return float(objective.value(np.zeros_like(own), weights))
+    return float(objective.value(own + slack, weights)) + slack
+
+
 Shift = Callable[[float], float]  # a bound on the tilted mean as one on F
 OfMean = Callable[[MMDP, Table | None, Shift], Bound]  # bounds the mean of a model
 
@@ -118,8 +125,8 @@ def prove(
     """The least of F(rho*) and a bound on the mean with tilted weights."""
     x = model.problem
     own = x.returns(kernel.backward(x, horizon, "own").first)
-    slack = closed.rounding(x, horizon)
-    first = float(objective.value(objective.counted(own + slack, lambda: own), x.weights))
+    slack = 2 * closed.rounding(x, horizon)  # the error of the returns, and that of F
+    first = _first(objective, x.weights, own, slack)
     oracle = Bound(first, "oracle", "history", {"bounds": {"oracle": first}}, objective=objective)
     if method == "oracle" or not objective.concave:
         return oracle
