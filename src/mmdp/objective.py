@@ -427,15 +427,18 @@ class Custom(Objective):
             raise InputError(f"an objective is a function, not {self.function!r}")
 
     def value(self, returns: Array, weights: Array) -> Array:
-        found = np.asarray(self.function(returns, weights))
+        # copies, which the function may change
+        found = np.asarray(self.function(np.array(returns), np.array(weights)))
         if found.shape != returns.shape[:-1]:
             raise InputError(
                 f"objective {self.name} returned shape {found.shape} for returns of shape "
                 f"{returns.shape}; it must return {returns.shape[:-1]}, one value for each row of "
                 "models"
             )
-        if found.dtype.kind not in "fiu" or np.isnan(found).any():
-            told = "NaN" if found.dtype.kind == "f" else f"values of type {found.dtype}"
+        if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
+            told = f"values of type {found.dtype}"
+            if found.dtype.kind == "f":
+                told = "NaN" if np.isnan(found).any() else "infinity"
             raise InputError(f"objective {self.name} returned {told}; it must return numbers")
         return found.astype(np.float64)
 
@@ -501,6 +504,7 @@ class Regret(Objective):
 KINDS: dict[str, type[Objective]] = {
     x.kind: x for x in (Mean, CVaR, VaR, EVaR, Entropic, WorstCase, MeanCVaR)
 }
+EXAMPLES = "mean, cvar:0.1, var:0.1, evar:0.1, entropic:0.01, worst, mean-cvar:0.1:0.5"
 EVERY = (*KINDS, Custom.kind, "regret")  # what a method for any objective can maximise
 
 
@@ -512,13 +516,18 @@ def as_objective(given: str | Objective | Function) -> Objective:
     """
     if isinstance(given, Objective):
         return given
+    if isinstance(given, type) and issubclass(given, Objective):
+        wants = ", ".join(field.name for field in fields(given))  # type: ignore[arg-type]
+        raise InputError(f"{given.__name__} is a class; write mmdp.{given.__name__}({wants})")
     if not isinstance(given, str):
-        return Custom(given)
+        return Custom(given)  # type: ignore[arg-type]
     kind, *numbers = given.strip().lower().split(":")
     if kind == "regret" and numbers:
         return Regret(as_objective(":".join(numbers)))
+    if kind == "regret":
+        raise InputError(f"write regret: and one of {EXAMPLES}, e.g. regret:worst")
     if kind not in KINDS:
-        told = suggested(kind, [*KINDS, "regret"])
+        told = suggested(kind, [*KINDS, "regret:worst"])
         raise InputError(f"no objective is called {told}; {_grammar()}")
     wanted = [field.name for field in fields(KINDS[kind])]  # type: ignore[arg-type]
     try:
@@ -532,8 +541,7 @@ def as_objective(given: str | Objective | Function) -> Objective:
 
 
 def _grammar() -> str:
-    examples = "mean, cvar:0.1, var:0.1, evar:0.1, entropic:0.01, worst, mean-cvar:0.1:0.5"
-    return f"write one of {examples}, or regret: before it"
+    return f"write one of {EXAMPLES}, or regret: before it"
 
 
 def quantile(returns: Array, weights: Array, level: float) -> Array:

@@ -11,6 +11,7 @@ and its multipliers mix these xi to the weights for which CADP finds the next po
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,6 +100,8 @@ def mixture(
     chosen = as_objective(objective)
     if not chosen.concave:
         raise InputError(f"{chosen.name} is not concave, so no best lottery can be found for it")
+    if horizon == math.inf:
+        raise InputError("a lottery is over policies with a last decision; give a finite horizon")
     check_time_limit(time_limit)
     seconds = SECONDS if time_limit is None else time_limit
     deadline = clock() + seconds
