@@ -133,3 +133,11 @@ def test_options_of_the_method_are_kept_for_every_start() -> None:
     for point in mmdp.frontier(model, 2, [0.4], method=method, certify=0.05).points:
         assert point.provenance.options["max_iterations"] == 7
         assert point.provenance.options["tol"] == 1e-3
+
+
+@pytest.mark.parametrize("seed", [51, 71, 92])
+def test_a_lottery_takes_more_starts_before_it_gives_up(seed: int) -> None:
+    model = random_model(seed, n_models=5, n_states=3, n_actions=3, horizon=0)
+    best = best_lottery(returns_of(all_policies(model, 2), model), model.weights, 0.2)
+    found = mmdp.mixture(model, 2, "cvar:0.2", backend="numpy", time_limit=1)
+    assert found.value == pytest.approx(best, rel=1e-9)
