@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from scipy.optimize import linprog
 
 import mmdp
 from mmdp.objective import KINDS, Objective, Regret, as_objective
+from mmdp.testing import random_model
 from tests.instances import NO_TIME, SEEDS, at_least
 
 BUILT_IN = ("mean", "cvar:0.3", "var:0.3", "evar:0.3", "entropic:0.2", "worst", "mean-cvar:0.2:0.4")
@@ -50,6 +53,21 @@ def by_definition(objective: str, rho: np.ndarray, lam: np.ndarray) -> float:
     least = rho.min()
     log = np.log(np.exp(-np.outer(beta, rho - least)) @ lam)
     return float(least + max(0.0 if kind == "evar" else -np.inf, ((penalty - log) / beta).max()))
+
+
+@pytest.mark.parametrize("beta", [1e-9, 1e-14, 1e-17])
+@pytest.mark.parametrize("unit", [1.0, 1e-12, 1e3])
+def test_a_small_beta_keeps_its_digits(beta: float, unit: float) -> None:
+    """F = mean - beta variance / 2 + O(beta^2), and so is every tilted mean with its penalty."""
+    rho, lam = np.array([3.0, 1.0, 10.0, 7.0, -90.0]) * unit, np.array([0.1, 0.2, 0.3, 0.4, 0.0])
+    mean = lam @ rho
+    expected = mean - beta * (lam @ (rho - mean) ** 2) / 2
+    F = mmdp.Entropic(beta)
+    assert F.value(rho, lam) == pytest.approx(expected, rel=1e-11)
+    xi = F.tilt(rho, lam)
+    assert (lam * xi) @ rho + F.penalty(xi, lam) == pytest.approx(F.value(rho, lam), rel=1e-13)
+    small = np.abs(rho).max() * np.finfo(float).eps
+    assert F.value(rho, lam) <= mean + 4 * small
 
 
 @pytest.mark.parametrize("text", BUILT_IN)
@@ -152,6 +170,7 @@ def test_alpha_is_a_share(kind: type[Objective], alpha: object) -> None:
         ("cvr:0.1", r"no objective is called 'cvr' \(did you mean 'cvar'\?\)"),
         ("mean-cvar:0.1:2", "share, the weight of the mean, is from 0 to 1, not 2.0"),
         ("entropic:0", "beta must be a positive number, not 0.0"),
+        ("regret", r"^write regret: and one of mean, cvar:0.1, .*, e.g. regret:worst"),
         ("regret:regret:worst", "regret:worst is a regret already"),
     ],
 )
@@ -164,6 +183,10 @@ def one_number(returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.float64(returns.mean())
 
 
+def endless(returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.full(returns.shape[:-1], -np.inf)
+
+
 def not_a_number(returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.full(returns.shape[:-1], np.nan)
 
@@ -173,9 +196,42 @@ def not_a_number(returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
     [
         (one_number, r"objective one_number returned shape \(\) for returns of shape \(2, 3\)"),
         (not_a_number, "objective not_a_number returned NaN"),
+        (endless, "objective endless returned infinity; it must return numbers"),
         (3, "an objective is a function, not 3"),
+        (mmdp.CVaR, r"CVaR is a class; write mmdp.CVaR\(alpha\)"),
+        (mmdp.WorstCase, r"WorstCase is a class; write mmdp.WorstCase\(\)"),
     ],
 )
 def test_a_wrong_function_is_named(function: object, told: str) -> None:
     with pytest.raises(mmdp.InputError, match=told):
         as_objective(function).value(np.ones((2, 3)), np.full(3, 1 / 3))  # type: ignore[arg-type]
+
+
+def test_a_function_may_change_what_it_is_given() -> None:
+    def least(returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        returns.sort(axis=-1)
+        weights[:] = 0
+        return returns[..., 0]
+
+    model = random_model(4, n_models=4, n_states=3, n_actions=2, horizon=0)
+    expected = mmdp.solve(model, 4, objective="worst", method=mmdp.CADP(starts=4))
+    found = mmdp.solve(model, 4, objective=least, method=mmdp.CADP(starts=4))
+    assert found.value == found.returns.min() <= expected.value + 1e-12
+    returns, weights = np.array([2.0, 1.0]), np.full(2, 0.5)
+    returns.setflags(write=False)
+    assert mmdp.Custom(least).value(returns, weights) == 1
+    assert weights.tolist() == [0.5, 0.5]
+
+
+def test_a_function_without_a_hash_goes_with_memory() -> None:
+    @dataclass
+    class Least:
+        share: float
+
+        def __call__(self, returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+            return returns.min(axis=-1)
+
+    model = mmdp.domains.two_models().train
+    goal = mmdp.Custom(Least(0.5))
+    found = mmdp.solve(model, 3, objective=goal, policy=mmdp.Memory(2))
+    assert found.value == found.returns.min()

@@ -46,13 +46,14 @@ EXACT, INSIDE = 1e-10, 1e-9  # relative error of its KL, and the share of equal 
 class Objective:
     """What counts over the models: a function F of their returns rho.
 
-    ``monotone``: F never falls if a return rises. ``concave``: F(rho) is the minimum over weights
-    xi of sum_m lambda_m xi_m rho_m + penalty(xi). ``coherent``: concave, and without a penalty.
-    ``regret``: rho is the return less that of the model's own optimal policy.
+    ``monotone``: F never falls if a return rises; None if it is not known. ``concave``: F(rho)
+    is the minimum over weights xi of sum_m lambda_m xi_m rho_m + penalty(xi). ``coherent``:
+    concave, and without a penalty. ``regret``: rho is the return less that of the model's own
+    optimal policy.
     """
 
     kind: ClassVar[str]
-    monotone: bool = True
+    monotone: bool | None = True
     concave: bool = True
     coherent: bool = True
     regret: bool = False
@@ -407,7 +408,8 @@ class MeanCVaR(Objective):
 class Custom(Objective):
     """A function of your own: returns (..., M) and weights (M,) to values (...).
 
-    Bounds rely on ``monotone``: that no value falls if a return rises. Say False if it is not so.
+    Bounds rely on ``monotone``: that no value falls if a return rises. Say True if it is so. None
+    is "not known", and asking for a bound is refused, as it is for False.
 
     >>> middle = Custom(lambda returns, weights: np.median(returns, axis=-1))
     >>> middle.value(np.array([[1.0, 2.0, 9.0]]), np.full(3, 1 / 3))
@@ -415,7 +417,7 @@ class Custom(Objective):
     """
 
     function: Function
-    monotone: bool = True
+    monotone: bool | None = None
 
     kind: ClassVar[str] = "custom"
     concave = coherent = False
@@ -425,15 +427,18 @@ class Custom(Objective):
             raise InputError(f"an objective is a function, not {self.function!r}")
 
     def value(self, returns: Array, weights: Array) -> Array:
-        found = np.asarray(self.function(returns, weights))
+        # copies, which the function may change
+        found = np.asarray(self.function(np.array(returns), np.array(weights)))
         if found.shape != returns.shape[:-1]:
             raise InputError(
                 f"objective {self.name} returned shape {found.shape} for returns of shape "
                 f"{returns.shape}; it must return {returns.shape[:-1]}, one value for each row of "
                 "models"
             )
-        if found.dtype.kind not in "fiu" or np.isnan(found).any():
-            told = "NaN" if found.dtype.kind == "f" else f"values of type {found.dtype}"
+        if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
+            told = f"values of type {found.dtype}"
+            if found.dtype.kind == "f":
+                told = "NaN" if np.isnan(found).any() else "infinity"
             raise InputError(f"objective {self.name} returned {told}; it must return numbers")
         return found.astype(np.float64)
 
@@ -499,6 +504,7 @@ class Regret(Objective):
 KINDS: dict[str, type[Objective]] = {
     x.kind: x for x in (Mean, CVaR, VaR, EVaR, Entropic, WorstCase, MeanCVaR)
 }
+EXAMPLES = "mean, cvar:0.1, var:0.1, evar:0.1, entropic:0.01, worst, mean-cvar:0.1:0.5"
 EVERY = (*KINDS, Custom.kind, "regret")  # what a method for any objective can maximise
 
 
@@ -510,13 +516,18 @@ def as_objective(given: str | Objective | Function) -> Objective:
     """
     if isinstance(given, Objective):
         return given
+    if isinstance(given, type) and issubclass(given, Objective):
+        wants = ", ".join(field.name for field in fields(given))  # type: ignore[arg-type]
+        raise InputError(f"{given.__name__} is a class; write mmdp.{given.__name__}({wants})")
     if not isinstance(given, str):
-        return Custom(given)
+        return Custom(given)  # type: ignore[arg-type]
     kind, *numbers = given.strip().lower().split(":")
     if kind == "regret" and numbers:
         return Regret(as_objective(":".join(numbers)))
+    if kind == "regret":
+        raise InputError(f"write regret: and one of {EXAMPLES}, e.g. regret:worst")
     if kind not in KINDS:
-        told = suggested(kind, [*KINDS, "regret"])
+        told = suggested(kind, [*KINDS, "regret:worst"])
         raise InputError(f"no objective is called {told}; {_grammar()}")
     wanted = [field.name for field in fields(KINDS[kind])]  # type: ignore[arg-type]
     try:
@@ -530,8 +541,7 @@ def as_objective(given: str | Objective | Function) -> Objective:
 
 
 def _grammar() -> str:
-    examples = "mean, cvar:0.1, var:0.1, evar:0.1, entropic:0.01, worst, mean-cvar:0.1:0.5"
-    return f"write one of {examples}, or regret: before it"
+    return f"write one of {EXAMPLES}, or regret: before it"
 
 
 def quantile(returns: Array, weights: Array, level: float) -> Array:
@@ -554,15 +564,24 @@ def _least(returns: Array, weights: Array) -> Array:
 
 def _gibbs(energy: Array, weights: Array) -> tuple[Array, Array]:
     """(..., M) weights proportional to exp(-energy), energy >= 0, and the log of their mean."""
-    raw = np.exp(-np.where(weights > 0, energy, 0.0)) * (weights > 0)
+    energy = np.where(weights > 0, energy, 0.0)
+    raw, less = np.exp(-energy) * (weights > 0), np.expm1(-energy) @ weights
     total = raw @ weights
-    return raw / total[..., None], np.log(total)
+    # log1p keeps the digits of small energies, log those of a small mean
+    log = np.where(less > -0.5, np.log1p(np.maximum(less, -0.5)), np.log(total))
+    return raw / total[..., None], log
 
 
 def _divergence(xi: Array, weights: Array) -> Array:
-    """(..., 1) KL(xi lambda || lambda) = sum lambda xi log xi."""
+    """(..., 1) KL(xi lambda || lambda) = sum lambda (xi log xi - xi + 1), by terms >= 0.
+
+    So the digits are kept if all xi are near 1.
+    """
     log = np.log(xi, out=np.zeros_like(xi), where=xi > 0)
-    found: Array = ((xi * log) @ weights)[..., None]
+    near = np.abs(xi - 1.0) < 0.5
+    u = np.where(near, xi - 1.0, 0.0)
+    terms = np.where(near, (1.0 + u) * np.log1p(u) - u, xi * log - xi + 1.0)
+    found: Array = (np.maximum(terms, 0.0) @ weights)[..., None]
     return found
 
 

@@ -391,6 +391,7 @@ def _certified(
         answer(stop)
         return dataclasses.replace(solution, status=Status.INTERRUPTED)
     least = found if own is None or found.value < own.value else own
+    _check_above(least, solution)
     status: Status = solution.status
     if least.gap(solution.value) <= PROVEN:
         status = Status.OPTIMAL
@@ -402,6 +403,16 @@ def _certified(
         details={**solution.details, **_memory_gain(solution, model)},
         provenance=dataclasses.replace(solution.provenance, seconds=seconds),
     )  # fmt: skip
+
+
+def _check_above(bound: Bound, solution: Solution) -> None:
+    """Refuse a function of the user that is above its bound: it is not monotone."""
+    F, scale = solution.objective, max(abs(bound.value), abs(solution.value))
+    if F.kind == "custom" and solution.value - bound.value > PROVEN * scale:
+        raise InputError(
+            f"{F} is {solution.value:.6g}, above its bound {bound.value:.6g}, so it is not "
+            "monotone: a value falls when a return rises; ask for no certificate"
+        )
 
 
 def _proving(solution: Solution, callback: Callback) -> Callable[[BoundProgress], object]:

@@ -39,6 +39,34 @@ def test_no_bound_is_below_the_best_policy(text: str, seed: int) -> None:
         assert found.details["bounds"]["oracle"] >= found.value
 
 
+@pytest.mark.parametrize("beta", [1e-9, 1e-14, 1e-17])
+@pytest.mark.parametrize("unit", [1.0, 1e-12])
+def test_a_small_beta_is_bounded_like_the_mean(beta: float, unit: float) -> None:
+    for seed in range(3):
+        model, horizon = tiny(seed)
+        model = model.replace(rewards=model.rewards * unit)
+        best = best_of(mmdp.Mean(), model, horizon)
+        for method in ("oracle", "pairs"):
+            goal = mmdp.Entropic(beta)
+            found = mmdp.bound(
+                model, horizon, method, objective=goal, time_limit=0.1, backend="numpy"
+            )
+            plain = mmdp.bound(model, horizon, method, time_limit=0.1, backend="numpy")
+            assert found.value >= max(best_of(goal, model, horizon), best - 1e-7 * abs(best))
+            if method == "oracle":
+                assert found.value == pytest.approx(plain.value, rel=1e-7)
+
+
+def test_a_policy_without_regret_is_optimal() -> None:
+    for seed in range(4):
+        model = random_model(seed, n_models=1, n_states=3, n_actions=2, horizon=0)
+        for text in ("regret:worst", "regret:mean", "regret:entropic:0.5", "regret:evar:0.2"):
+            found = mmdp.solve(model, 4, objective=text, certify=0.1)
+            assert found.status is mmdp.Status.OPTIMAL
+            assert found.bound == 0
+            assert found.value == pytest.approx(0, abs=1e-12)
+
+
 def test_tilted_weights_tighten_the_bound_of_the_models_own_optima() -> None:
     model = mmdp.domains.published("hiv").train
     solution = mmdp.solve(model, 5, objective="cvar:0.2", certify=2)
@@ -61,7 +89,7 @@ def test_a_closed_gap_is_optimal() -> None:
 
 def test_a_function_of_a_user_is_bounded_if_it_is_monotone() -> None:
     model, horizon = random_model(2, n_models=4, n_states=3, n_actions=2, horizon=0), 3
-    least = mmdp.Custom(lambda returns, weights: np.sort(returns, axis=-1)[..., 0])
+    least = mmdp.Custom(lambda returns, weights: np.sort(returns, axis=-1)[..., 0], monotone=True)
     worst = mmdp.bound(model, horizon, "oracle", objective="worst")
     found = mmdp.bound(model, horizon, objective=least)
     assert found.value == pytest.approx(worst.value)
@@ -72,6 +100,21 @@ def test_a_function_of_a_user_is_bounded_if_it_is_monotone() -> None:
     ):
         with pytest.raises(mmdp.InputError, match="no bound is known for custom:matmul, which is"):
             prove()
+
+
+def test_a_function_that_is_not_monotone_is_never_proven_optimal() -> None:
+    model = random_model(2, n_models=4, n_states=3, n_actions=2, horizon=0)
+
+    def narrow(returns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return -returns.std(axis=-1)
+
+    for unknown in (narrow, mmdp.Custom(narrow), mmdp.Custom(narrow).of_regret()):
+        with pytest.raises(mmdp.InputError, match=r"say mmdp\.Custom\(f, monotone=True\) if no"):
+            mmdp.solve(model, 3, objective=unknown, certify=0.1)
+        with pytest.raises(mmdp.InputError, match="holds only if it is monotone"):
+            mmdp.bound(model, 3, objective=unknown)
+    with pytest.raises(mmdp.InputError, match="above its bound .* so it is not monotone"):
+        mmdp.solve(model, 3, objective=mmdp.Custom(narrow, monotone=True), certify=0.1)
 
 
 def test_a_quantile_has_no_tilted_weights() -> None:

@@ -67,7 +67,11 @@ def test_compare_is_about_the_objective(folder: Path, train: mmdp.MMDP) -> None:
     assert cadp["train"] == pytest.approx(mmdp.solve(train, HORIZON, objective=GOAL).value)
     assert wsu["train"] == pytest.approx(mmdp.solve(train, HORIZON, "wsu").evaluation.cvar(0.4))
     assert wsu["train"] <= cadp["train"] <= oracle["train"]
-    assert f"horizon {HORIZON}, CVaR 40%" in run(*words).out
+    assert wsu["regret"] == pytest.approx(mmdp.solve(train, HORIZON, "wsu").evaluation.bayes_regret)
+    out = run(*words).out
+    assert f"horizon {HORIZON}, CVaR 40%" in out
+    assert "mean regret" in out
+    assert "mean regret" not in run(*words[:-2]).out
 
 
 def test_refusals(folder: Path) -> None:

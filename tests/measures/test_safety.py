@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from scipy.optimize import linprog
 
 import mmdp
 from mmdp.objective import CVaR, as_objective
-from mmdp.testing import all_policies, returns_of
+from mmdp.testing import all_policies, random_model, returns_of
 from tests.instances import NO_TIME, SEEDS, at_least, tiny
 
 
@@ -115,3 +117,27 @@ def test_what_a_frontier_refuses(arguments: dict[str, object], message: str) -> 
     model, horizon = tiny(3)
     with pytest.raises(mmdp.InputError, match=message):
         mmdp.frontier(model, horizon, **arguments)  # type: ignore[arg-type]
+
+
+def test_one_share_will_do() -> None:
+    model = random_model(1, n_models=3, n_states=3, n_actions=2, horizon=0)
+    alone, listed = mmdp.frontier(model, 2, 0.4), mmdp.frontier(model, 2, [0.4])
+    assert [x.value for x in alone.points] == [x.value for x in listed.points]
+    with pytest.raises(mmdp.InputError, match="give a finite horizon"):
+        mmdp.mixture(model, math.inf)
+
+
+def test_options_of_the_method_are_kept_for_every_start() -> None:
+    model = random_model(1, n_models=3, n_states=3, n_actions=2, horizon=0)
+    method = mmdp.CADP(max_iterations=7, tol=1e-3)
+    for point in mmdp.frontier(model, 2, [0.4], method=method, certify=0.05).points:
+        assert point.provenance.options["max_iterations"] == 7
+        assert point.provenance.options["tol"] == 1e-3
+
+
+@pytest.mark.parametrize("seed", [51, 71, 92])
+def test_a_lottery_takes_more_starts_before_it_gives_up(seed: int) -> None:
+    model = random_model(seed, n_models=5, n_states=3, n_actions=3, horizon=0)
+    best = best_lottery(returns_of(all_policies(model, 2), model), model.weights, 0.2)
+    found = mmdp.mixture(model, 2, "cvar:0.2", backend="numpy", time_limit=1)
+    assert found.value == pytest.approx(best, rel=1e-9)

@@ -191,3 +191,17 @@ def test_methods_that_cannot_are_refused_and_those_that_can_are_named() -> None:
         assert all(repr(name) in str(told.value) for name in able(objective=kind))
     with pytest.raises(mmdp.InputError, match="polish is for the mean"):
         mmdp.solve(model, 2, mmdp.CADP(polish=1), objective="worst")
+
+
+@pytest.mark.parametrize("policy", ["markov", mmdp.Tied([0, 0, 1])])
+@pytest.mark.parametrize("text", ["cvar:0.4", "worst", "entropic:0.5"])
+def test_models_of_weight_zero_set_no_scale(text: str, policy: str | mmdp.PolicyKind) -> None:
+    model = random_model(5, n_models=4, n_states=3, n_actions=3, horizon=0)
+    few = model.subset([0, 1, 2]).replace(weights=np.full(3, 1 / 3))
+    rewards = model.rewards * np.array([1, 1, 1, 1e16])[:, None, None]
+    wide = model.replace(rewards=rewards, weights=[1 / 3, 1 / 3, 1 / 3, 0])
+    start = mmdp.CADP(init=mmdp.MarkovPolicy(np.zeros((4, 3), int)), starts=1)
+    least, found = (mmdp.solve(x, 4, start, objective=text, policy=policy) for x in (few, wide))
+    assert found.value == pytest.approx(least.value, rel=1e-12)
+    bounds = [mmdp.bound(x, 4, "oracle", objective=text).value for x in (few, wide)]
+    assert bounds[1] == pytest.approx(bounds[0], rel=1e-9)

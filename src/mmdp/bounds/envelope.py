@@ -25,7 +25,7 @@ from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Table
 from mmdp.model import MMDP
-from mmdp.objective import Objective
+from mmdp.objective import KINDS, Objective
 from mmdp.solution import Bound
 
 ROUNDS = 300  # of the play at most
@@ -39,6 +39,11 @@ class _Enough(Exception):
 
 def check_bounded(objective: Objective, method: str = "best") -> None:
     """Refuse an objective that no bound, or not this one, is known for."""
+    if objective.monotone is None:
+        raise InputError(
+            f"a bound on {objective} holds only if it is monotone; say mmdp.Custom(f, "
+            "monotone=True) if no value falls when a return rises"
+        )
     if not objective.monotone:
         raise InputError(
             f"no bound is known for {objective}, which is not monotone; ask for no certificate"
@@ -102,6 +107,22 @@ class Play:
         return rho
 
 
+def _rounding(model: MMDP, horizon: int, objective: Objective) -> float:
+    """The error of the returns that F looks at: models of weight 0 do not set its scale."""
+    x = model.problem
+    some = np.flatnonzero(x.weights > 0)
+    if len(some) < x.n_models and x.drift is None and x.part is None and objective.kind in KINDS:
+        x = model.subset(some).problem
+    return closed.rounding(x, horizon)
+
+
+def _first(objective: Objective, weights: Array, own: Array, slack: float) -> float:
+    """F(rho*) and what rounding can add. No return is above rho*, so a regret needs none."""
+    if objective.regret:
+        return float(objective.value(np.zeros_like(own), weights))
+    return float(objective.value(own + slack, weights)) + slack
+
+
 Shift = Callable[[float], float]  # a bound on the tilted mean as one on F
 OfMean = Callable[[MMDP, Table | None, Shift], Bound]  # bounds the mean of a model
 
@@ -113,8 +134,8 @@ def prove(
     """The least of F(rho*) and a bound on the mean with tilted weights."""
     x = model.problem
     own = x.returns(kernel.backward(x, horizon, "own").first)
-    slack = closed.rounding(x, horizon)
-    first = float(objective.value(objective.counted(own + slack, lambda: own), x.weights))
+    slack = 2 * _rounding(model, horizon, objective)  # the error of the returns, and that of F
+    first = _first(objective, x.weights, own, slack)
     oracle = Bound(first, "oracle", "history", {"bounds": {"oracle": first}}, objective=objective)
     if method == "oracle" or not objective.concave:
         return oracle

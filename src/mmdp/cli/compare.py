@@ -77,8 +77,8 @@ def compare(
 ) -> int:  # fmt: skip
     """Solve DATA with several methods, side by side.
 
-    With another --objective than the mean, the columns are about it. Methods that cannot maximise
-    it maximise the mean instead.
+    With another --objective than the mean, the columns train and test are about it, and the regret
+    is still that of the mean. Methods that cannot maximise it maximise the mean instead.
 
     The last row, oracle, solves each model on its own, as if one knew which model is true: no
     policy does better. Regret is the distance to it, on the test models if there are any.
@@ -230,6 +230,8 @@ def _show(rows: Sequence[Mapping[str, Any]], test: MMDP | None, objective: Objec
     keys = {"train": "train", "train_sd": "sd", "regret": "regret"}
     if test is not None:
         keys = {"train": "train", "test": "test", "test_sd": "test sd", "test_regret": "regret"}
+    if objective != Mean():
+        keys |= {key: "mean regret" for key in keys if key.endswith("regret")}
     columns = [("method", [row["method"] for row in rows])]
     for key, title in keys.items():
         columns.append((title, figures([row[key] for row in rows])))

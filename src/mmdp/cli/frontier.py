@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @options.data
 @options.horizon
 @option(
-    "--alphas", type=Numbers(), default="0.5,0.2,0.1,0.05,0.01", show_default=True,
+    "--alphas", type=Numbers("0.5,0.2,0.1"), default="0.5,0.2,0.1,0.05,0.01", show_default=True,
     help="Find a policy for each of these shares of worst models.",
 )  # fmt: skip
 @option(

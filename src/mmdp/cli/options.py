@@ -256,7 +256,7 @@ class Willingness:
         help="Effect and cost of actions: a CSV with state,action,effect,cost (and model).",
     )]  # fmt: skip
     thresholds: Annotated[list[float] | None, option(
-        "--thresholds", type=Numbers(), help="Values of one unit of effect to try.",
+        "--thresholds", type=Numbers("0,20000,50000"), help="Values of one unit of effect to try.",
     )]  # fmt: skip
     compare: Annotated[dict[str, str], option(
         "--compare", multiple=True, metavar="NAME=ACTION", callback=_pairs,

@@ -129,12 +129,15 @@ class Numbers(click.ParamType[list[float]]):
 
     name = "a,b,..."
 
+    def __init__(self, example: str) -> None:
+        self.example = example
+
     def convert(self, value: Any, param: Any, ctx: Any) -> list[float]:
         try:
             return [float(x) for x in value.split(",")]
         except ValueError:
             raise InputError(
-                f"{param.opts[0]} {value!r}: give numbers with commas between, e.g. 0,20000,50000"
+                f"{param.opts[0]} {value!r}: give numbers with commas between, e.g. {self.example}"
             ) from None
 
 

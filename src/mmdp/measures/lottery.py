@@ -11,6 +11,8 @@ and its multipliers mix these xi to the weights for which CADP finds the next po
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +24,8 @@ from mmdp.bounds import Bound, bound
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.compiling import clock
+from mmdp.kernels.problem import Table
+from mmdp.methods import CADP
 from mmdp.model import MMDP
 from mmdp.objective import Function, Objective, as_objective
 from mmdp.policy import MarkovPolicy
@@ -33,6 +37,7 @@ Array = npt.NDArray[np.float64]
 
 TOLERANCE = 1e-9  # relative gain from which another cut or policy counts
 ROUNDS, CUTS = 100, 500  # at most
+STARTS = 16  # of CADP before the search for another policy ends
 LEAST = 1e-6  # probability of a policy that is kept
 SECONDS = 10.0
 
@@ -84,11 +89,12 @@ def mixture(
     backend: str | Kernel = "auto",
     seed: int | None = 0,
 ) -> Mixture:
-    """The best lottery over policies for a concave objective, beside the best single policy.
+    """The best lottery found for a concave objective, beside the best single policy found.
 
     Drawing one of several policies once can be better for the worst models than any single
-    one, though never on average. ``time_limit``: seconds for the search and as many again for
-    the bound; 10 by default.
+    one, though never on average. The ``bound`` of what is found says how much better another
+    could be. ``time_limit``: seconds for the search and as many again for the bound; 10 by
+    default.
 
     >>> import mmdp
     >>> bets = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[4.0, 0.0]], [[0.0, 4.0]]])
@@ -99,6 +105,8 @@ def mixture(
     chosen = as_objective(objective)
     if not chosen.concave:
         raise InputError(f"{chosen.name} is not concave, so no best lottery can be found for it")
+    if horizon == math.inf:
+        raise InputError("a lottery is over policies with a last decision; give a finite horizon")
     check_time_limit(time_limit)
     seconds = SECONDS if time_limit is None else time_limit
     deadline = clock() + seconds
@@ -110,15 +118,16 @@ def mixture(
     master.add(single.returns)
     for _ in range(ROUNDS):
         shares, tilted = master.solve()
-        problem = model.problem._replace(weights=tilted)
         known = np.array(master.columns) @ tilted
-        ends = kernel.ascend(problem, steps, [tables[int(known.argmax())], None])
-        best = max(ends, key=lambda end: end.value)
-        worth = float(tilted @ master.counted(best.returns))
-        if worth <= known.max() + TOLERANCE * np.abs(known).max() or clock() > deadline:
+        enough = float(known.max() + TOLERANCE * np.abs(known).max())
+        start = tables[int(known.argmax())]
+        for table, returns in _answers(model, steps, kernel, tilted, start, deadline, seed):
+            if tilted @ master.counted(returns) > enough:
+                tables.append(table)
+                master.add(returns)
+                break
+        else:
             break
-        tables.append(best.policy)
-        master.add(best.returns)
     used = np.flatnonzero(shares > LEAST)
     shares = shares[used] / shares[used].sum()
     rho = shares @ np.array(master.columns)[used]
@@ -132,6 +141,23 @@ def mixture(
             model, steps, objective=chosen, time_limit=seconds, incumbent=single, backend=backend
         ),
     )
+
+
+def _answers(
+    model: MMDP, steps: int, kernel: Kernel, weights: Array, start: Table, deadline: float,
+    seed: int | None,
+) -> Iterator[tuple[Table, Array]]:  # fmt: skip
+    """CADP's policies for these weights and their returns, from more starts while there is time."""
+    if clock() < deadline:
+        problem = model.problem._replace(weights=weights)
+        best = max(kernel.ascend(problem, steps, [start, None]), key=lambda end: end.value)
+        yield best.policy, best.returns
+    if (left := deadline - clock()) > 0:
+        tilted = model.replace(weights=weights / weights.sum())
+        found = solve(
+            tilted, steps, CADP(starts=STARTS), time_limit=left, backend=kernel, seed=seed
+        )
+        yield found.policy.actions, found.returns
 
 
 class Master:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,7 +84,7 @@ class Frontier:
 def frontier(
     model: MMDP,
     horizon: int | None = None,
-    alphas: Sequence[float] = ALPHAS,
+    alphas: float | Sequence[float] = ALPHAS,
     *,
     tail: float = 0.1,
     test: MMDP | None = None,
@@ -101,7 +101,8 @@ def frontier(
     model, horizon
         The problem, as for :func:`mmdp.solve`.
     alphas
-        Weights of the tails to solve for, each by :class:`mmdp.CVaR`. The mean comes first.
+        Weights of the tails to solve for, each by :class:`mmdp.CVaR`; or a single one. The mean
+        comes first.
     tail
         Share of worst models by which the policies are compared.
     test
@@ -125,10 +126,15 @@ def frontier(
     [3.36, 1.37]
     """
     CVaR(tail)  # a tail that is no share is refused before anything is solved
-    objectives: list[Objective] = [Mean(), *(CVaR(a) for a in sorted(set(alphas), reverse=True))]
+    objectives: list[Objective] = [
+        Mean(),
+        *(CVaR(a) for a in sorted({*np.ravel(alphas).tolist()}, reverse=True)),
+    ]
     if len(objectives) == 1:
         raise InputError("alphas must hold at least one share of the models, such as 0.1")
-    start, points = method or CADP(), list[Solution]()
+    start, points = CADP() if method is None else method, list[Solution]()
+    if not isinstance(start, CADP):
+        raise InputError(f"method must be mmdp.CADP with options, not {method!r}")
     for objective in objectives:
         found = solve(model, horizon, start, objective=objective, backend=backend, seed=seed)
         points.append(found)
@@ -141,7 +147,7 @@ def frontier(
             point = _better(
                 point,
                 solve(
-                    model, horizon, CADP(init=best.policy), objective=point.objective,
+                    model, horizon, replace(start, init=best.policy), objective=point.objective,
                     certify=certify, backend=backend, seed=seed,
                 ),
             )  # fmt: skip

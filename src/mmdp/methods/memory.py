@@ -146,7 +146,7 @@ def _sweeps(
 def tilted(context: Context, returns: Array) -> Iterator[Array]:
     """(M,) weights lambda xi for the objective at these returns, for wider tails, for the mean."""
     F, lam = context.objective, context.problem.weights
-    for each in dict.fromkeys([F, *reversed(F.ladder(lam)), Mean()]):
+    for each in [F, *reversed(F.ladder(lam)), *([] if Mean() == F else [Mean()])]:
         if each.concave:
             yield lam * each.tilt(each.counted(returns, context.own), lam)
 

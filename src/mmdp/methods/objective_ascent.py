@@ -100,7 +100,7 @@ class Sweeper:
         states = np.argsort(-(d @ lam), kind="stable")
         change = q[states] - q[states, actions[states]][:, None]
         change *= d[states][:, None]
-        current, tie, first = float(F(rho, lam)), TIE * float(np.abs(rho).max()), 0
+        current, tie, first = float(F(rho, lam)), self.tie(rho), 0
         while first < len(states):
             hopeful = self._most(rho, change[first:]) > current + tie
             for k in first + np.flatnonzero(hopeful):
@@ -114,6 +114,10 @@ class Sweeper:
             else:
                 break
         return rho
+
+    def tie(self, rho: Array) -> float:
+        """The difference in F that is rounding: models of weight 0 do not set its scale."""
+        return TIE * float(np.abs(rho[self.problem.weights > 0]).max())
 
     def _most(self, rho: Array, change: Array) -> Array:
         """(n,) the most that F can be after one of the changes (n, A, M).

@@ -210,7 +210,7 @@ class RestrictedSweeper(objective_ascent.Sweeper):
         self, block: Ints, gains: Array, choices: IntArray, actions: IntArray, rho: Array
     ) -> Array:
         """Give the block the best of the choices (n, states or 1) with gains (n, M), if better."""
-        lam, tie = self.problem.weights, TIE * float(np.abs(rho).max())
+        lam, tie = self.problem.weights, self.tie(rho)
         values = self.objective.value(rho + gains, lam)
         best = int(values.argmax())
         if not values[best] > float(self.objective.value(rho, lam)) + tie:
