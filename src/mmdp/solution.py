@@ -309,7 +309,9 @@ class Solution:
     def outcome(self) -> str:
         """How the solve ended and what that proves, in words."""
         if self.status is Status.LOCAL_OPTIMUM:
-            return f"no {self.provenance.policy.change} improves it"
+            kind = self.provenance.policy
+            single = "" if self.objective == Mean() else kind.single_change
+            return f"no {single or kind.change} improves it"
         return self.status.value
 
     @property
