@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mmdp
+from mmdp.methods import Context
 from mmdp.methods.restricted import monotone_rows, tied_rows
 from mmdp.objective import as_objective
 from mmdp.testing import all_policies, random_model, values_of
@@ -169,3 +170,24 @@ def test_other_options_of_cadp_keep_the_restriction() -> None:
             else:
                 assert (found[:, 0] == 2).all()
                 assert (found[:, 1] < 2).all()
+
+
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_a_finished_search_stays_finished_if_its_price_takes_too_long(
+    objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = Context.free
+
+    def late(context: Context) -> Context:
+        inner = free(context)
+        inner.deadline = -np.inf
+        return inner
+
+    model = random_model(1, n_models=4, n_states=3, n_actions=2, **FREE)
+    kind = mmdp.Fixed([0, -1, -1])
+    whole = mmdp.solve(model, 4, policy=kind, objective=objective)
+    monkeypatch.setattr(Context, "free", late)
+    found = mmdp.solve(model, 4, policy=kind, objective=objective)
+    assert found.status is whole.status is mmdp.Status.LOCAL_OPTIMUM
+    assert found.value == whole.value
+    assert found.price is None
