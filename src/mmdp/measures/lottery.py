@@ -20,6 +20,7 @@ from scipy.optimize import linprog
 from mmdp import kernels
 from mmdp.bounds import Bound, bound
 from mmdp.errors import InputError
+from mmdp.interrupts import unanswered
 from mmdp.kernels import Kernel
 from mmdp.kernels.compiling import clock
 from mmdp.model import MMDP
@@ -75,6 +76,7 @@ class Mixture:
         )
 
 
+@unanswered()
 def mixture(
     model: MMDP,
     horizon: int | None = None,
