@@ -194,7 +194,13 @@ def test_a_solver_that_does_not_listen_is_left() -> None:
 def test_a_measure_of_several_solves_raises_at_once(
     call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Context, "check_time", pressed)
     for _ in range(2):
+        presses = iter([KeyboardInterrupt()])
+
+        def once(_: Context, presses: Any = presses) -> None:
+            for press in presses:
+                raise press
+
+        monkeypatch.setattr(Context, "check_time", once)
         with pytest.raises(KeyboardInterrupt):
             call()
