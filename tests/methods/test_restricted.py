@@ -91,7 +91,7 @@ def test_restricted_policies_against_enumeration(name: str) -> None:
         assert (np.diff(solution.trace) >= 0).all()
         free = solution.details["unrestricted"]
         assert solution.value <= free <= values.max() + 1e-9
-        assert solution.price == pytest.approx((free - solution.value) / abs(solution.value))
+        assert solution.price == pytest.approx((free - solution.value) / abs(free))
         found += solution.value >= best - 1e-9
     assert found >= 24
 
@@ -191,3 +191,10 @@ def test_a_finished_search_stays_finished_if_its_price_takes_too_long(
     assert found.status is whole.status is mmdp.Status.LOCAL_OPTIMUM
     assert found.value == whole.value
     assert found.price is None
+
+
+def test_the_price_is_a_share_of_the_free_value() -> None:
+    model = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
+    found = mmdp.solve(model, 1, policy=mmdp.Fixed([0]), certify=1)
+    assert found.price == pytest.approx(1 / 3)
+    assert found.price_told.startswith("being fixed costs 33%, at most 3")
