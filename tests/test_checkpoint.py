@@ -170,3 +170,20 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert "another problem (another horizon)" in message
     same = ("solve", data, "-T", HORIZON, "--checkpoint", file, "--out", file)
     assert "this is read, not written" in refused(*same)
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [
+        (mmdp.Tied([0, 0, 1]), mmdp.Tied([0, 1, 1])),
+        (mmdp.Monotone([0, 1, 2]), mmdp.Monotone([2, 1, 0])),
+        (mmdp.Fixed([0, -1, -1]), mmdp.Fixed([-1, -1, 0])),
+    ],
+    ids=["tied", "monotone", "fixed"],
+)
+def test_a_checkpoint_is_for_one_restriction(kind: Any, other: Any, file: Path) -> None:
+    model = random_model(2, n_models=3, n_states=3, n_actions=2, masks=False, horizon=0)
+    first = mmdp.solve(model, 4, policy=kind, checkpoint=file)
+    assert mmdp.solve(model, 4, policy=kind, checkpoint=file).value >= first.value - 1e-12
+    with pytest.raises(mmdp.InputError, match="another restriction"):
+        mmdp.solve(model, 4, policy=other, checkpoint=file)

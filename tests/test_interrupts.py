@@ -184,3 +184,23 @@ def test_a_solver_that_does_not_listen_is_left() -> None:
     with pytest.raises(KeyboardInterrupt):
         lp._run(solver)
     solver.told.set()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda: mmdp.value_of_memory(MODEL, 4, (1, 2)), lambda: mmdp.mixture(MODEL, 4, "worst")],
+    ids=["value_of_memory", "mixture"],
+)
+def test_a_measure_of_several_solves_raises_at_once(
+    call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        presses = iter([KeyboardInterrupt()])
+
+        def once(_: Context, presses: Any = presses) -> None:
+            for press in presses:
+                raise press
+
+        monkeypatch.setattr(Context, "check_time", once)
+        with pytest.raises(KeyboardInterrupt):
+            call()

@@ -43,6 +43,7 @@ class Checkpoint:
             "model": context.model.fingerprint(),
             "horizon": None if context.kind.endless else context.horizon,
             "objective": str(context.objective), "policy": context.kind.name,
+            "restriction": context.kind.settings(context.model, context.horizon),
         }  # fmt: skip
         self._value, self._next = -math.inf, 0.0
 

@@ -52,6 +52,13 @@ def gap(bound: float, value: float) -> float:
     return (bound - value) / abs(value) if value else float("inf")
 
 
+def _share_lost(free: float, value: float) -> float:
+    """(free - value) / |free|: the share of the better value that is given up."""
+    if free <= value:
+        return 0.0
+    return (free - value) / abs(free) if free else float("inf")
+
+
 @dataclass(frozen=True)
 class Bound:
     """A proven upper bound on the value of the best policy.
@@ -309,27 +316,31 @@ class Solution:
     def outcome(self) -> str:
         """How the solve ended and what that proves, in words."""
         if self.status is Status.LOCAL_OPTIMUM:
-            return f"no {self.provenance.policy.change} improves it"
+            kind = self.provenance.policy
+            single = "" if self.objective == Mean() else kind.single_change
+            return f"no {single or kind.change} improves it"
         return self.status.value
 
     @property
     def price(self) -> float | None:
-        """(unrestricted - value) / |value|: what a restricted kind of policy costs.
+        """(unrestricted - value) / |unrestricted|: what a restricted kind of policy costs.
 
         ``details["unrestricted"]`` is the value of the best policy found without the
-        restriction. None if the policy is not restricted. A ``bound`` on every Markov policy
-        holds without the restriction too, so ``gap`` is then the most that it can cost.
+        restriction. None if the policy is not restricted.
         """
         free = self.details.get("unrestricted")
-        return None if free is None else gap(free, self.value)
+        return None if free is None else _share_lost(free, self.value)
 
     @property
     def price_told(self) -> str:
         """The price in a sentence; empty if the policy is not restricted."""
         if self.price is None:
             return ""
-        proven = self.certificate is not None and self.certificate.bounds != "stationary"
-        most = f", at most {at_most_percent(self.gap)}" if proven and self.gap is not None else ""
+        proven, most = self.certificate, ""
+        # a bound on every Markov policy holds without the restriction too
+        same_sign = proven is not None and proven.value * self.details["unrestricted"] > 0
+        if proven is not None and proven.bounds != "stationary" and same_sign:
+            most = f", at most {at_most_percent(_share_lost(proven.value, self.value))}"
         return f"being {self.provenance.policy.name} costs {percent(self.price)}{most}"
 
     @property

@@ -144,3 +144,11 @@ def test_no_other_method_is_named_if_none_is_ahead(tmp_path: Path) -> None:
     assert run("compare", tmp_path / "rs", "-T", 20, *own).json["ahead"] is None
     alone = run("compare", tmp_path / "rs", "-T", 20, "--no-test", "--methods", "wsu", "--json")
     assert alone.json["ahead"] is None
+
+
+def test_without_a_last_decision_the_methods_for_stationary_policies_are_compared(
+    folder: Path,
+) -> None:
+    found = run("compare", folder, "-T", "inf", "--json").json
+    assert [row["method"] for row in found["methods"]] == ["cadp", "oracle"]
+    assert "wsu" in refused("compare", folder, "-T", "inf", "--methods", "wsu")

@@ -157,7 +157,9 @@ def test_certify_says_how_much_better_any_policy_could_be(folder: Path, train: m
     if found["status"] == "OPTIMAL":
         assert "proven optimal: no" in text
     else:
-        sentence = re.search(r"at most ([\d.-]+): within ([\d.]+)% of the best any", text)
+        sentence = re.search(
+            r"at most ([\d.-]+): the best .* could be up to ([\d.]+)% higher", text
+        )
         assert sentence is not None
         assert float(sentence[2]) / 100 >= found["gap"] - 1e-12
 
@@ -166,9 +168,9 @@ def test_certify_says_how_much_better_any_policy_could_be(folder: Path, train: m
     ("status", "gap", "kind", "expected"),
     [
         ("COMPLETED", 0.00875, "history",
-         "value 200.0000, at most 201.7500: within 0.88% of the best any policy can do"),
+         "value 200.0000, at most 201.7500: the best policy could be up to 0.88% higher"),
         ("TIME_LIMIT", 0.25, "markov",
-         "value 200.0000, at most 250.0000: within 25% of the best any Markov policy can do"),
+         "value 200.0000, at most 250.0000: the best Markov policy could be up to 25% higher"),
         ("OPTIMAL", 0.0, "markov",
          "value 200.0000, proven optimal: no Markov policy is better"),
         ("OPTIMAL", 1e-6, "history",
@@ -288,7 +290,7 @@ def test_a_stationary_policy_is_solved_written_and_evaluated(
     assert float(found["mean"]) == pytest.approx(mmdp.evaluate(expected, test).mean, abs=1e-4)
     for command in (["report", folder], ["plot", "policy", folder]):
         message = refused(*command, "--policy", out, "--out", tmp_path / "x.png")
-        assert "and this one is stationary" in message
+        assert "say over how many decisions by --horizon N" in message
 
 
 def test_tied_and_monotone_policies(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:
@@ -320,3 +322,27 @@ def test_kinds_that_cannot_be_had(folder: Path, tmp_path: Path) -> None:
     able_ = refused("solve", folder, "-T", "inf", "--method", "wsu")
     assert able_ == "mmdp: wsu finds no stationary policy; choose --method cadp or exact\n"
     assert "neither a whole number nor inf" in refused("solve", folder, "-T", "many")
+
+
+def test_a_stationary_file_starts_a_search_and_is_shown_over_a_horizon(
+    folder: Path, train: mmdp.MMDP, tmp_path: Path
+) -> None:
+    rule, again, page = tmp_path / "rule.csv", tmp_path / "again.csv", tmp_path / "page.html"
+    endless = run("solve", folder, "-T", "inf", "--out", rule, "--json").json
+    warm = run("solve", folder, "-T", "inf", "--init", rule, "--json").json
+    assert warm["value"] >= endless["value"] - 1e-12
+    assert run("solve", folder, "-T", HORIZON, "--init", rule, "--out", again).code == 0
+    policy = mmdp.load_policy(rule, train)
+    started = mmdp.load_policy(again, train)
+    before, after = (mmdp.evaluate(x, train).mean for x in (policy.over(HORIZON), started))
+    assert after >= before - 1e-12
+    drawn = run("plot", "policy", folder, "--policy", rule, "-T", HORIZON, "-o", tmp_path / "x.svg")
+    assert drawn.code == 0
+    shown = ("--policy", rule, "-T", HORIZON, "--methods", "wsu", "--out", page)
+    assert run("report", folder, *shown).code == 0
+    assert "<html" in page.read_text(encoding="utf-8")
+
+
+def test_a_fixed_policy_is_for_python(folder: Path) -> None:
+    assert "in Python only" in refused("solve", folder, "-T", 4, "--policy", "fixed")
+    assert "fixed in Python only" in " ".join(run("solve", "--help").out.split())

@@ -103,3 +103,16 @@ def test_json_as_deep_as_the_sea(tmp_path: Path, depth: int) -> None:
     file.write_text(f'{head}, "policy": {"[" * 900}1{"]" * 900}}}')
     with pytest.raises(mmdp.InputError, match="policy actions"):
         mmdp.load_policy(file)
+
+
+def test_a_table_without_an_unused_action_can_be_evaluated(tmp_path: Path) -> None:
+    model = mmdp.MMDP(
+        [[[[1.0]] * 3]] * 2, [[[1.0, 2.0, 3.0]]] * 2, actions=["wait", "treat", "operate"]
+    )
+    policy = mmdp.MarkovPolicy.for_model(model, [[0], [2]])
+    mmdp.save_policy(policy, tmp_path / "policy.csv")
+    loaded = mmdp.load_policy(tmp_path / "policy.csv")
+    assert mmdp.evaluate(loaded, model).mean == 4.0
+    renamed = model.replace(actions=["wait", "treat", "cut"])
+    with pytest.raises(mmdp.InputError, match="'operate' here, 'cut' there"):
+        mmdp.evaluate(loaded, renamed)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mmdp
+from mmdp.methods import Context
 from mmdp.methods.restricted import monotone_rows, tied_rows
 from mmdp.objective import as_objective
 from mmdp.testing import all_policies, random_model, values_of
@@ -90,7 +91,7 @@ def test_restricted_policies_against_enumeration(name: str) -> None:
         assert (np.diff(solution.trace) >= 0).all()
         free = solution.details["unrestricted"]
         assert solution.value <= free <= values.max() + 1e-9
-        assert solution.price == pytest.approx((free - solution.value) / abs(solution.value))
+        assert solution.price == pytest.approx((free - solution.value) / abs(free))
         found += solution.value >= best - 1e-9
     assert found >= 24
 
@@ -169,3 +170,31 @@ def test_other_options_of_cadp_keep_the_restriction() -> None:
             else:
                 assert (found[:, 0] == 2).all()
                 assert (found[:, 1] < 2).all()
+
+
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_a_finished_search_stays_finished_if_its_price_takes_too_long(
+    objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = Context.free
+
+    def late(context: Context) -> Context:
+        inner = free(context)
+        inner.deadline = -np.inf
+        return inner
+
+    model = random_model(1, n_models=4, n_states=3, n_actions=2, **FREE)
+    kind = mmdp.Fixed([0, -1, -1])
+    whole = mmdp.solve(model, 4, policy=kind, objective=objective)
+    monkeypatch.setattr(Context, "free", late)
+    found = mmdp.solve(model, 4, policy=kind, objective=objective)
+    assert found.status is whole.status is mmdp.Status.LOCAL_OPTIMUM
+    assert found.value == whole.value
+    assert found.price is None
+
+
+def test_the_price_is_a_share_of_the_free_value() -> None:
+    model = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
+    found = mmdp.solve(model, 1, policy=mmdp.Fixed([0]), certify=1)
+    assert found.price == pytest.approx(1 / 3)
+    assert found.price_told.startswith("being fixed costs 33%, at most 3")

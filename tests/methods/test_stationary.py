@@ -259,3 +259,23 @@ def test_refused_elsewhere() -> None:
         mmdp.solve(model, INF, "wsu")
     assert mmdp.solve(model, INF, "oracle").value >= found.value
     assert Endless.of(model.problem).own().actions.shape == (6, 5)
+
+
+@pytest.mark.parametrize("kind", [Factorised, Iterated])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_unit_of_rewards_does_not_matter(
+    kind: type[Endless], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Endless, "of", staticmethod(kind))
+    model = instance(seed)
+    small = mmdp.MMDP(
+        model.transitions, model.rewards * 2.0**-43, discount=model.discount,
+        initial=model.initial, weights=model.weights,
+    )  # fmt: skip
+    one, other = (mmdp.solve(x, INF, mmdp.CADP(init="mvp")) for x in (model, small))
+    assert other.value * 2.0**43 == pytest.approx(one.value, rel=1e-9)
+
+
+def test_a_start_that_is_not_stationary_is_refused() -> None:
+    with pytest.raises(mmdp.InputError, match="a StationaryPolicy, not MarkovPolicy"):
+        mmdp.solve(instance(0), INF, mmdp.CADP(init=mmdp.MarkovPolicy([[0] * 5])))

@@ -141,3 +141,39 @@ def test_every_kind_is_told_in_words_and_kept() -> None:
     assert mmdp.solve(MODEL, 4, policy=kind).provenance.policy is kind
     qmdp = mmdp.solve(MODEL, 4, mmdp.QMDP(episodes=4), backend="numpy")
     assert qmdp.provenance.policy.name == "belief"
+
+
+# ---------------------------------------------------------------------- states without a group
+@pytest.mark.parametrize(
+    "groups",
+    [[0, math.nan, math.nan], [0, None, None], ["a", "", " "], {0: 1, 1: None, 2: math.nan}],
+)
+def test_states_without_a_group_are_refused(groups: Any) -> None:
+    with pytest.raises(mmdp.InputError, match="no group is given for states 'ill' and 'dead'"):
+        mmdp.Tied(groups).group_of(MODEL)
+
+
+def test_a_blank_group_in_a_file_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "groups.csv"
+    file.write_text("state,group\nwell,a\nill,\ndead, \n")
+    with pytest.raises(mmdp.InputError, match="line 3: no group for state 'ill'"):
+        mmdp.Tied(file)
+
+
+@pytest.mark.parametrize("groups", [{0: 1, 1: 2, 2: 1.0}, ["1", "01", "1.0"], [1, "x", 1.0]])
+def test_a_whole_number_names_one_group_however_written(groups: Any) -> None:
+    assert mmdp.Tied(groups).group_of(MODEL).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("given", [{"states": 3}, {"actions": 3}, {"states": "well"}])
+def test_an_order_that_is_no_list_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(mmdp.InputError, match="must be a list"):
+        mmdp.Monotone(**given)
+
+
+def test_what_a_monotone_maximum_proves_depends_on_the_objective() -> None:
+    mean = mmdp.solve(MODEL, 3, policy="monotone")
+    worst = mmdp.solve(MODEL, 3, policy="monotone", objective="worst")
+    assert mean.status is worst.status is mmdp.Status.LOCAL_OPTIMUM
+    assert mean.outcome == "no other monotone rule at a single time improves it"
+    assert "change in a single state and time that keeps it monotone" in worst.outcome

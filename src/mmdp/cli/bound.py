@@ -86,6 +86,6 @@ def _facts(found: Bound) -> list[tuple[str, str]]:
     facts = [("value", most), ("holds for", KINDS[found.bounds])]
     if known is not None:
         gap = found.gap(known)
-        within = f", within {at_most_percent(gap)}" if gap < math.inf else ""
-        facts.append(("CADP reaches", f"{reached}{within}"))
+        higher = f", the best at most {at_most_percent(gap)} higher" if gap < math.inf else ""
+        facts.append(("CADP reaches", f"{reached}{higher}"))
     return [*facts, ("method", found.method), ("seconds", clock(found.seconds))]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
 
 from mmdp._version import __version__
 from mmdp.cli import options
@@ -57,7 +61,7 @@ Row = dict[str, Any]
 @option(
     "--methods", "-m", type=Names("method", METHODS), metavar="A,B,...", heading=DECIDING,
     default=",".join(able(policy="markov", optimal=False)), show_default=True,
-    help="Methods, in this order; see mmdp methods.",
+    help="Methods, in this order; see mmdp methods. With -T inf those for stationary policies.",
 )  # fmt: skip
 @option(
     "--test/--no-test", default=None,
@@ -71,7 +75,7 @@ Row = dict[str, Any]
 @options.as_json
 @takes(Loading)
 def compare(
-    data: Path, horizon: int | None, methods: Sequence[str], test: bool | None,
+    data: Path, horizon: float | None, methods: Sequence[str], test: bool | None,
     test_data: Path | None, out: Path | None, objective: Objective, episodes: int | None,
     running: Running, as_json: bool, loading: Loading,
 ) -> int:  # fmt: skip
@@ -88,6 +92,9 @@ def compare(
     is 130.
     """
     check_out(out, data, test_data)
+    source = click.get_current_context().get_parameter_source("methods")
+    if horizon == math.inf and source is ParameterSource.DEFAULT:
+        methods = able(policy="stationary", optimal=False)
     chosen = _chosen(methods, episodes)
     train = loading.read(data, quiet=as_json)
     tested = None
@@ -150,7 +157,7 @@ class Comparison:
 
     train: MMDP
     test: MMDP | None
-    horizon: int | None
+    horizon: float | None
     objective: Objective
     running: Running
     evaluations: dict[str, Evaluation] = field(default_factory=dict)  # on the test models

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +26,11 @@ from mmdp.cli.types import (
     Words,
 )
 from mmdp.errors import InputError
-from mmdp.methods.table import COMPARED, METHODS
+from mmdp.methods.table import COMPARED, METHODS, markov_policy
 from mmdp.validate import check_seed
 
 if TYPE_CHECKING:
-    from mmdp import MMDP
+    from mmdp import MMDP, MarkovPolicy, StationaryPolicy
     from mmdp.methods import Method
 
 INTERRUPTED = 130  # exit status after Ctrl-C
@@ -295,6 +296,21 @@ class Willingness:
             "effects": worth, "costs": price, "thresholds": self.thresholds,
             "comparators": beside, "counting": counting,
         }  # fmt: skip
+
+
+def given_policy(
+    file: Path | str, model: MMDP, horizon: float | None, purpose: str
+) -> MarkovPolicy | StationaryPolicy:
+    """The policy of a file; a stationary one over ``horizon`` decisions."""
+    import mmdp
+
+    found = mmdp.load_policy(file, model)
+    if not isinstance(found, mmdp.StationaryPolicy):
+        return markov_policy(found, purpose)
+    steps = model.horizon if horizon is None else horizon
+    if steps is None:
+        raise InputError(f"{file}: a stationary policy; say over how many decisions by --horizon N")
+    return found if steps == math.inf else found.over(int(steps))
 
 
 def build_method(name: str, options: Mapping[str, Any]) -> Method:

@@ -9,7 +9,7 @@ import click
 
 from mmdp.cli import options
 from mmdp.cli.console import Working
-from mmdp.cli.options import Loading, Willingness, command, option, takes
+from mmdp.cli.options import Loading, Willingness, command, given_policy, option, takes
 from mmdp.cli.types import PATH, refuse_name
 from mmdp.methods.table import markov_policy
 
@@ -50,7 +50,8 @@ def plot(
         model = loading.read(data, quiet=True)
         given = None
         if policy is not None:
-            given = markov_policy(mmdp.load_policy(policy, model), "a picture shows")
+            file = given_policy(policy, model, horizon, "a picture shows")
+            given = markov_policy(file, "a picture shows")
         mmdp.report.draw(
             kind, model, out, horizon=horizon if given is None else given.horizon, policy=given,
             methods=methods, seed=seed, say=working.say, **willingness.options(model),

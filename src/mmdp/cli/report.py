@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mmdp.cli import options
 from mmdp.cli.console import Working, complain
-from mmdp.cli.options import Loading, Willingness, command, option, takes
+from mmdp.cli.options import Loading, Willingness, command, given_policy, option, takes
 from mmdp.cli.types import PATH, Seconds
 from mmdp.errors import InputError
 from mmdp.interrupts import unanswered
@@ -57,7 +57,8 @@ def report(
         model = loading.read(data, quiet=True)
         given = None
         if policy is not None:
-            given = markov_policy(mmdp.load_policy(policy, model), "a report shows")
+            file = given_policy(policy, model, horizon, "a report shows")
+            given = markov_policy(file, "a report shows")
         steps = horizon if given is None or horizon is not None else given.horizon
         test = loading.read_test(data, quiet=True)
         proof, notes = None, []

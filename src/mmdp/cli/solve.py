@@ -27,6 +27,7 @@ from mmdp.cli.options import (
     build_method,
     check_out,
     command,
+    given_policy,
     option,
     takes,
 )
@@ -38,7 +39,6 @@ from mmdp.methods.table import (
     able,
     check_gives_table,
     check_maximises,
-    markov_policy,
 )
 from mmdp.objective import Mean, Objective
 from mmdp.policy import KINDS, Memory, StationaryPolicy, Tied
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from mmdp.methods import Method
     from mmdp.policy import PolicyKind
 
-BY_NAME = [name for name in KINDS if name != "fixed"]
+FIXED = "fixed"  # needs actions that no option gives
+BY_NAME = [name for name in KINDS if name != FIXED]
 STARTS = ("wsu", "mvp", "random", "uniform", "mirror", "gradient")
 PREVIEW_ROWS = 6
 MOST_STATES = 30  # of a stationary policy that is shown as a table
@@ -86,10 +87,8 @@ class Deciding:
         given = dataclasses.asdict(self) | others
         return build_method(given.pop("method"), given)
 
-    def build_for(self, model: MMDP) -> Method:
+    def build_for(self, model: MMDP, horizon: float | None) -> Method:
         """The method; its start may be a policy file for this model."""
-        import mmdp
-
         if self.init is None or self.init in STARTS:
             return self.build()
         if not Path(self.init).exists():
@@ -97,8 +96,7 @@ class Deciding:
                 f"--init {self.init}: no start and no file has this name; "
                 f"choose {either([*STARTS, 'a policy file'])}"
             )
-        given = markov_policy(mmdp.load_policy(self.init, model), "--init starts from")
-        return self.build(init=given)
+        return self.build(init=given_policy(self.init, model, horizon, "--init starts from"))
 
 
 @dataclass(frozen=True)
@@ -106,8 +104,8 @@ class Kind:
     """What a decision may depend on; None if not given."""
 
     policy: Annotated[str | None, option(
-        "--policy", type=Name("kind of policy", BY_NAME), metavar="KIND", heading=DECIDING,
-        help=f"What a decision may depend on: {either(BY_NAME)}.",
+        "--policy", type=Name("kind of policy", KINDS), metavar="KIND", heading=DECIDING,
+        help=f"What a decision may depend on: {either(BY_NAME)}; fixed in Python only.",
     )]  # fmt: skip
     groups: Annotated[Path | None, option(
         "--groups", type=PATH, metavar="FILE", heading=DECIDING,
@@ -131,6 +129,10 @@ class Kind:
         names = [name for name, given in implied.items() if given]
         if len(names) > 1:
             raise InputError(f"a policy is of one kind, not {either(names, ' and ')}")
+        if names == [FIXED]:
+            raise InputError(
+                "a fixed policy needs its actions: in Python only, by mmdp.Fixed(actions)"
+            )
         if names == ["tied"] and self.groups is None:
             raise InputError("a tied policy needs groups; give them with --groups FILE")
         if self.memory is not None:
@@ -159,7 +161,7 @@ class Kind:
 @option(
     "--certify", type=Seconds(),
     help="Spend S more seconds, compiling apart, on a proof of how much better any policy "
-    "without memory could be.",
+    "without memory could be; with --memory, any policy at all.",
 )  # fmt: skip
 @options.objective
 @option(
@@ -201,7 +203,7 @@ def solve(
         check_gives_table(chosen, "--certify bounds", "leave it out", every)
     silent = quiet or as_json
     model = loading.read(data, split, quiet=silent)
-    method = deciding.build_for(model)
+    method = deciding.build_for(model, math.inf if kind.policy == "stationary" else horizon)
     solving = f"solving with {deciding.method}"
     with Working(solving, quiet=silent) as working, Interrupts() as interrupts:
         solution = mmdp.solve(
@@ -262,8 +264,8 @@ def proof(solution: Solution) -> str:
         return f"value {value}, proven optimal: no {policy} is better{rest}"
     if solution.gap == math.inf:
         return f"value {value}; no {policy} has more than {most}"
-    within = f"within {at_most_percent(solution.gap)} of the best any {policy} can do"
-    return f"value {value}, at most {most}: {within}"
+    higher = f"the best {policy} could be up to {at_most_percent(solution.gap)} higher"
+    return f"value {value}, at most {most}: {higher}"
 
 
 def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:

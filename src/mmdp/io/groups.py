@@ -37,4 +37,11 @@ def load_groups(path: PathLike) -> dict[str, str]:
     if twice.any():
         row = int(twice.argmax())
         source.fail(f"state {state.iloc[row]!r} is given twice; keep one group", row)
-    return dict(zip(state, frame["group"].str.strip(), strict=True))
+    group = frame["group"].str.strip()
+    blank = (group == "").to_numpy()
+    if blank.any():
+        row = int(blank.argmax())
+        source.fail(
+            f"no group for state {state.iloc[row]!r}; give it one (of its own if it is free)", row
+        )
+    return dict(zip(state, group, strict=True))

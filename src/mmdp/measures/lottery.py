@@ -22,6 +22,7 @@ from scipy.optimize import linprog
 from mmdp import kernels
 from mmdp.bounds import Bound, bound
 from mmdp.errors import InputError
+from mmdp.interrupts import unanswered
 from mmdp.kernels import Kernel
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Table
@@ -80,6 +81,7 @@ class Mixture:
         )
 
 
+@unanswered()
 def mixture(
     model: MMDP,
     horizon: int | None = None,

@@ -9,6 +9,7 @@ import pandas as pd
 
 from mmdp.bounds import bound
 from mmdp.errors import InputError
+from mmdp.interrupts import unanswered
 from mmdp.methods import Rollout
 from mmdp.model import MMDP
 from mmdp.policy import Memory, MemoryPolicy
@@ -58,6 +59,7 @@ def value_of_memory(
     )[0]
 
 
+@unanswered()
 def value_and_policy(
     model: MMDP, horizon: int | None, nodes: Sequence[int], *, seed: int | None = 0,
     time_limit: float | None = None, episodes: int | None = None,

@@ -7,7 +7,7 @@ argmax_f sum_s G_t(s, f(s)).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from mmdp.kernels.numpy_kernel import choose
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Rows, Table, Watch, at
 from mmdp.methods import objective_ascent
 from mmdp.methods import starts as start
-from mmdp.methods.base import Context, Outcome
+from mmdp.methods.base import Context, Outcome, Stop
 from mmdp.objective import Mean, Objective
 from mmdp.policy import Monotone, Tied
 
@@ -37,7 +37,7 @@ def ascend(context: Context, options: CADP) -> Outcome:
     if context.objective != Mean():
         search = RestrictedSearch(context, options.tol, options.max_iterations)
         outcome = objective_ascent.ascend(context, options, search)
-        return priced(context, outcome, options.climb(context.free()))
+        return priced(context, outcome, lambda: options.climb(context.free()))
     x, T = context.problem, context.horizon
     sweeps = start.affordable_sweeps(x, T, options.sweeps)
     names: list[str] = []
@@ -60,28 +60,43 @@ def ascend(context: Context, options: CADP) -> Outcome:
     place = next(i for i, end in enumerate(ends) if end is best)
     if outcome.trace and names[place] != "wsu":
         outcome = replace(outcome, trace=outcome.trace[1:])  # the start was not of this kind
-    return priced(context, outcome, free[0])
+    return priced(context, outcome, lambda: free[0])
 
 
 def ascend_inside(context: Context, options: CADP) -> Outcome:
     """CADP over the actions that are open."""
-    return priced(context, options.climb(context), options.climb(context.free()))
+    return priced(context, options.climb(context), lambda: options.climb(context.free()))
 
 
-def priced(context: Context, outcome: Outcome, free: Outcome) -> Outcome:
+def priced(context: Context, outcome: Outcome, free: Callable[[], Outcome]) -> Outcome:
     """The outcome with the value of a policy that is free of the restriction.
 
-    That is the better of ``free`` and of an ascent from the restricted policy, so the
-    restriction never seems to pay.
+    That is the better of what ``free`` finds and of an ascent from the restricted policy, so the
+    restriction never seems to pay. If the time is up, the outcome has no such value.
     """
-    search = objective_ascent.Search(context.free(), 0.0, 1000)
-    if context.objective == Mean():
-        ends = context.kernel.ascend(context.model.problem, context.horizon, [outcome.policy])
-    else:
-        ends = [search.climb(context.objective, outcome.policy, lambda *_: context.check_time())]
-    assert free.returns is not None
-    value = max(context.worth(free.returns), ends[0].value)
+    try:
+        value = max(context.worth(_returns_of(free())), _onward(context, outcome.policy))
+    except Stop:  # the policy that was asked for is complete
+        return outcome
     return replace(outcome, details={**outcome.details, "unrestricted": value})
+
+
+def _returns_of(outcome: Outcome) -> Array:
+    assert outcome.returns is not None
+    return outcome.returns
+
+
+def _onward(context: Context, policy: Table) -> float:
+    """The value after an ascent from this policy that is free of the restriction."""
+    x, T = context.model.problem, context.horizon
+
+    def watch(*_: object) -> None:
+        context.check_time()
+
+    if context.objective == Mean():
+        return context.kernel.ascend(x, T, [policy], watch=watch)[0].value
+    search = objective_ascent.Search(context.free(), 0.0, 1000)
+    return search.climb(context.objective, policy, watch).value
 
 
 def rows_of(context: Context) -> Rows:

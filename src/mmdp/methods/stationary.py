@@ -114,7 +114,7 @@ def starts(
         made = {"given": lambda: given, **made}
     elif init == "random":
         made = {}
-    elif init in made:
+    elif isinstance(init, str) and init in made:
         made = {str(init): made[str(init)], **made}
     else:
         raise InputError(
@@ -164,6 +164,7 @@ class Point:
         self.v = np.matmul(self.F, r[:, :, None])[:, :, 0]
         self.d = np.matmul(x.problem.initial, self.F)
         self.rho = self.v @ x.problem.initial
+        self.size = float((self.d * np.abs(r)).sum(axis=1).max())  # of what rho sums up
 
     def improve(self, s: int, context: Context) -> bool:
         """Take the best action in state s; whether it is another one."""
@@ -176,7 +177,7 @@ class Point:
         worth[~self.x.problem.allowed[0, s]] = -np.inf
         a = int(worth.argmax())
         now = float(worth[self.policy[s]])
-        if not worth[a] > now + TIE * max(1.0, abs(now)):
+        if not worth[a] > now + TIE * self.size:
             return False
         column = self.F[:, :, s].copy()
         row = np.matmul(delta[:, [a]], self.F)[:, 0] * (gamma / turn[:, [a]])
@@ -223,14 +224,16 @@ def _better(
     G = np.where(context.problem.allowed[0], G, -np.inf)
     best = G.argmax(axis=1).astype(np.int32)
     order = np.argsort(-G.max(axis=1), kind="stable")
-    order = order[G.max(axis=1)[order] > TIE * max(1.0, abs(value))]
+    r = x.r[:, np.arange(len(policy)), policy]
+    tie = TIE * float((d * np.abs(r)).sum(axis=1).max())
+    order = order[G.max(axis=1)[order] > tie]
     sizes = [len(order) >> k for k in range(len(order).bit_length())]
     for states in [*(order[:size] for size in sizes), *order[1:SINGLES, None]]:
         context.check_time()
         trial = policy.copy()
         trial[states] = best[states]
         returns = x.returns(trial)
-        if context.worth(returns) > value + TIE * max(1.0, abs(value)):
+        if context.worth(returns) > value + tie:
             yield trial, returns
 
 

@@ -30,6 +30,7 @@ class PolicyKind:
     name: ClassVar[str]
     title: ClassVar[str]  # what a decision depends on, as the end of a sentence
     change: ClassVar[str] = "change of the action"  # what a local maximum has no better one of
+    single_change: ClassVar[str] = ""  # the same for objectives other than the mean, if it differs
     endless: ClassVar[bool] = False  # whether there is no last decision
     starts: ClassVar[bool] = True  # whether a search can begin with a policy of this kind
 
@@ -58,6 +59,10 @@ class PolicyKind:
     def problem(self, model: MMDP, horizon: int) -> Problem:
         """The arrays to plan on."""
         return model.problem
+
+    def settings(self, model: MMDP, horizon: int) -> Any:
+        """What tells apart two kinds of this name on ``model``, as JSON holds it."""
+        return None
 
     def policy_of(self, model: MMDP, table: Any) -> ExactPolicy:
         """The policy that a method's table stands for, with the labels of ``model``."""

@@ -218,8 +218,12 @@ class MarkovPolicy:
             ("actions", self.action_labels, model.action_labels),
         ):
             known = model.labelled[what[:-1]] and mine is not None
-            if known and mine is not None and mine != theirs[: len(mine)]:
-                i = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
+            if not known or mine is None:
+                continue
+            # a file without labels of unused actions has their ids in place of them
+            pairs = enumerate(zip(mine, theirs, strict=False))
+            i = next((i for i, (a, b) in pairs if a not in (b, str(i))), None)
+            if i is not None:
                 raise InputError(
                     f"the policy's {what} are named differently from the model's (number {i} is "
                     f"{mine[i]!r} here, {theirs[i]!r} there); save the policy and load it with "

@@ -20,7 +20,7 @@ from mmdp.policy.kinds import PolicyKind
 from mmdp.policy.markov import MarkovPolicy
 from mmdp.support import check_memory
 from mmdp.validate import check_whole
-from mmdp.words import counted, readable_bytes
+from mmdp.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,13 +69,10 @@ class Memory(PolicyKind):
         return 1.0 if self.nodes == 1 else 20.0 * self.nodes**2
 
     def check(self, model: MMDP, horizon: int) -> None:
+        if self.nodes > MOST_NODES:
+            raise InputError(f"a policy has at most {MOST_NODES} nodes, not {self.nodes:,}")
         size = bytes_of(model.problem, horizon, self.nodes)
         check_memory(size, f"{self.nodes:,} nodes over {horizon:,} decisions", ["take fewer nodes"])
-        if self.nodes > MOST_NODES:
-            raise InputError(
-                f"{self.nodes:,} nodes would take {readable_bytes(size)} here; take at most "
-                f"{MOST_NODES}"
-            )
 
     def policy_of(self, model: MMDP, table: Any) -> MemoryPolicy:
         """The policy of a controller, or of a table (T, S) of actions: a single node."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+_WHOLE = re.compile(r"^(-?\d+)\.0+$")  # 1.0 and 1 are one group
 FREE = -1  # in a table of fixed actions: any action
 
 
@@ -67,8 +70,19 @@ class Tied(Markov):
         return np.array([number[name] for name in names])
 
     def _names(self, model: MMDP) -> list[str]:
+        given = self._given(model)
+        absent = [s for s, x in enumerate(given) if _is_missing(x)]
+        if absent:
+            raise InputError(
+                f"no group is given for {_named(absent, model)}; give every state a group (one "
+                "of its own if it is free)"
+            )
+        return [_WHOLE.sub(r"\1", str(x)) for x in given]
+
+    def _given(self, model: MMDP) -> list[Any]:
+        """The group of each state, as it was given."""
         if isinstance(self.groups, Mapping):
-            found = {_id_of(key, model, "state"): str(x) for key, x in self.groups.items()}
+            found = {_id_of(key, model, "state"): x for key, x in self.groups.items()}
             missing = [s for s in range(model.n_states) if s not in found]
             if missing:
                 raise InputError(
@@ -76,13 +90,17 @@ class Tied(Markov):
                     "(one of its own if it is free)"
                 )
             return [found[s] for s in range(model.n_states)]
-        names = np.asarray(self.groups)
+        names = np.asarray(self.groups, dtype=object)
         if names.shape != (model.n_states,):
             raise InputError(
                 f"groups of shape {names.shape} for {counted(model.n_states, 'state')}; give one "
                 "group per state"
             )
-        return [str(x) for x in names.tolist()]
+        given: list[Any] = names.tolist()
+        return given
+
+    def settings(self, model: MMDP, horizon: int) -> Any:
+        return self.group_of(model).tolist()
 
     def check(self, model: MMDP, horizon: int) -> None:
         group = self.group_of(model)
@@ -120,6 +138,15 @@ class Monotone(Markov):
     name: ClassVar[str] = "monotone"
     title: ClassVar[str] = "the time and the state, never lower in a higher state"
     change: ClassVar[str] = "other monotone rule at a single time"
+    single_change: ClassVar[str] = "change in a single state and time that keeps it monotone"
+
+    def __post_init__(self) -> None:
+        for what, given in (("states", self.states), ("actions", self.actions)):
+            if given is not None and (isinstance(given, str) or not isinstance(given, Iterable)):
+                raise InputError(
+                    f"{what} must be a list of all {what} from the lowest to the highest, "
+                    f"not {given!r}"
+                )
 
     def chains(self, model: MMDP) -> list[Ints]:
         """The states of each chain, from the lowest to the highest."""
@@ -137,6 +164,9 @@ class Monotone(Markov):
         ids = _ids_of(self.actions, model, "action")
         _check_order(ids, model, "action")
         return np.array(ids)
+
+    def settings(self, model: MMDP, horizon: int) -> Any:
+        return [*(chain.tolist() for chain in self.chains(model)), self.order(model).tolist()]
 
     def check(self, model: MMDP, horizon: int) -> None:
         order = self.order(model)
@@ -225,11 +255,21 @@ class Fixed(Markov):
             mask[s, _ids_of(given if several else [given], model, "action")] = True
         return mask
 
+    def settings(self, model: MMDP, horizon: int) -> Any:
+        mask = self.mask(model, horizon)
+        return [len(mask), hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()]
+
     def check(self, model: MMDP, horizon: int) -> None:
         self.mask(model, horizon)
 
 
 # ---------------------------------------------------------------------- labels
+def _is_missing(given: Any) -> bool:
+    import pandas as pd
+
+    return given is None or bool(np.all(pd.isna(given))) or not str(given).strip()
+
+
 def _id_of(given: Any, model: MMDP, what: str) -> int:
     """The id of a state or action, given by label or id."""
     labels: tuple[str, ...] = getattr(model, f"{what}_labels")
