@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.errors import InputError
+from mmdp.interrupts import answer
 from mmdp.kernels import Kernel
 from mmdp.methods import CADP
 from mmdp.model import MMDP
@@ -136,26 +137,30 @@ def frontier(
     if not isinstance(start, CADP):
         raise InputError(f"method must be mmdp.CADP with options, not {method!r}")
     for objective in objectives:
-        found = solve(model, horizon, start, objective=objective, backend=backend, seed=seed)
+        try:
+            found = solve(model, horizon, start, objective=objective, backend=backend, seed=seed)
+        except KeyboardInterrupt as stop:  # before the next one had a policy
+            if not points:
+                raise
+            answer(stop)
+            break
         points.append(found)
         if found.status is Status.INTERRUPTED:
             break
-    final, complete = list[Solution](), points[-1].status is not Status.INTERRUPTED
+    final, stopped = list[Solution](), len(points) < len(objectives)
+    stopped = stopped or points[-1].status is Status.INTERRUPTED
     for point in points:
         best = max(points, key=lambda other, point=point: _worth(other, point))  # type: ignore[misc]
-        if complete and (best is not point or certify):
-            point = _better(
-                point,
-                solve(
-                    model, horizon, replace(start, init=best.policy), objective=point.objective,
-                    certify=certify, backend=backend, seed=seed,
-                ),
+        if not stopped and (best is not point or certify):
+            found = solve(
+                model, horizon, replace(start, init=best.policy), objective=point.objective,
+                certify=certify, backend=backend, seed=seed,
             )  # fmt: skip
+            stopped = found.status is Status.INTERRUPTED
+            point = _better(point, found)
         final.append(point)
         if callback is not None:
             callback(point)
-        if point.status is Status.INTERRUPTED:
-            break
     tests = () if test is None else tuple(evaluate(point, test, backend=backend) for point in final)
     return Frontier(tuple(final), tail, tests)
 
