@@ -1,8 +1,9 @@
-"""Objectives: what counts over the returns of the models.
+"""Objectives: what counts over the models.
 
-An objective F turns the returns rho (M,) of the models and their weights lambda (M,) into one
-number, and :func:`mmdp.solve` maximises it. All of them look at the *lower* tail of rewards, and
-alpha is the weight of that tail: ``CVaR(0.1)`` is the mean over the worst tenth of the models.
+A policy has a return rho_m in every model m. An objective F makes one number of the returns rho
+(M,) and the weights lambda (M,) of the models, and :func:`mmdp.solve` maximises it. Rewards are
+good, so the bad tail is the *lower* one. alpha is the weight of that tail: ``CVaR(0.1)`` is the
+mean over the worst tenth of the models.
 
 =======================  =====================  ===============================================
 objective                as text                value
@@ -17,8 +18,8 @@ MeanCVaR(alpha, share)   ``mean-cvar:0.1:0.5``  share * mean + (1 - share) * CVa
 Custom(function)         only in Python         function(returns, weights)
 =======================  =====================  ===============================================
 
-``of_regret()``, as text ``regret:worst``, puts rho_m - rho*_m in place of rho_m, with rho*_m the
-return of the model's own optimal policy. Its value is negative or zero.
+``of_regret()``, as text ``regret:worst``, takes rho_m - rho*_m in place of rho_m. rho*_m is the
+return of the policy that is optimal for model m alone, so the value is zero or negative.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ EXACT, INSIDE = 1e-10, 1e-9  # relative error of its KL, and the share of equal 
 class Objective:
     """What counts over the models: a function F of their returns rho.
 
-    ``monotone``: F never falls if a return rises; None if it is not known. ``concave``: F(rho)
-    is the minimum over weights xi of sum_m lambda_m xi_m rho_m + penalty(xi). ``coherent``:
-    concave, and without a penalty. ``regret``: rho is the return less that of the model's own
-    optimal policy.
+    Four flags say what is known of F. ``monotone``: it never falls if a return rises; None if
+    that is not known. ``concave``: it is the minimum over weights xi of
+    sum_m lambda_m xi_m rho_m + penalty(xi). ``coherent``: it is concave, and the penalty is zero.
+    ``regret``: rho is the return less that of the model's own optimal policy.
     """
 
     kind: ClassVar[str]
@@ -59,7 +60,7 @@ class Objective:
     regret: bool = False
 
     def value(self, returns: Array, weights: Array) -> Array:
-        """F of many candidates at once: returns (..., M) and weights (M,) to values (...)."""
+        """F of many policies at once: values (...) from returns (..., M) and weights (M,)."""
         found: Array = (self.tilt(returns, weights) * returns) @ weights
         return found
 
@@ -68,15 +69,15 @@ class Objective:
         raise InputError(f"{self} is not concave, so it has no tilted weights")
 
     def penalty(self, xi: Array, weights: Array) -> float:
-        """What is added to sum lambda xi rho to bound F(rho): 0 if F is coherent."""
+        """What to add to sum lambda xi rho so that it bounds F(rho); 0 if F is coherent."""
         return 0.0
 
     def ladder(self, weights: Array) -> list[Objective]:
-        """Easier objectives to go through on the way from the mean to this one."""
+        """Easier objectives that a search solves for on the way from the mean to this one."""
         return []
 
     def of_regret(self) -> Regret:
-        """The same of rho_m - rho*_m: what the models lose against their own optimal policies.
+        """The same objective of what each model loses against its own optimal policy.
 
         >>> str(WorstCase().of_regret())
         'regret:worst'
@@ -125,10 +126,10 @@ class Mean(Objective):
 
 @dataclass(frozen=True)
 class CVaR(Objective):
-    """The mean return over the worst models, whose weight together is alpha.
+    """The mean return over the worst models, whose weights add up to alpha.
 
-    CVaR_alpha = min sum_m lambda_m xi_m rho_m over 0 <= xi <= 1 / alpha, sum lambda xi = 1. It is
-    the lower tail of rewards, and alpha is the weight of the tail: 1 is the mean.
+    CVaR_alpha = min sum_m lambda_m xi_m rho_m over 0 <= xi <= 1 / alpha, sum lambda xi = 1. The
+    tail is the lower one, and alpha is its weight: 0.1 is the worst tenth, 1 is the mean.
 
     >>> CVaR(0.5).value(np.array([[0.0, 10.0, 20.0, 30.0]]), np.full(4, 0.25))
     array([5.])
@@ -177,8 +178,8 @@ class CVaR(Objective):
 class VaR(Objective):
     """The alpha-quantile: the smallest x such that models of weight alpha return at most x.
 
-    It is the lower tail of rewards, and alpha is the weight of the tail. It is not concave: only
-    the models' own optima bound it.
+    So all but the worst share alpha of the models return x or more: alpha is the weight of the
+    lower tail. VaR is not concave, and only the models' own optima bound it.
 
     >>> float(VaR(0.5).value(np.array([0.0, 10.0, 20.0, 30.0]), np.full(4, 0.25)))
     10.0
@@ -213,8 +214,8 @@ class EVaR(Objective):
     """Entropic value at risk: the worst mean over weights that are near the given ones.
 
     EVaR_alpha = sup_{beta > 0} -1/beta log(sum lambda exp(-beta rho) / alpha)
-    = min sum lambda xi rho over KL(xi lambda || lambda) <= -log alpha. It is the lower tail of
-    rewards, and alpha is the weight of the tail: at most CVaR_alpha, at least the worst case.
+    = min sum lambda xi rho over KL(xi lambda || lambda) <= -log alpha. alpha is the weight of the
+    lower tail, as for CVaR. EVaR is at most CVaR_alpha and at least the worst case.
 
     >>> round(float(EVaR(0.5).value(np.array([0.0, 10.0, 20.0, 30.0]), np.full(4, 0.25))), 4)
     2.9577
@@ -287,8 +288,8 @@ class EVaR(Objective):
 class Entropic(Objective):
     """The certainty equivalent of exponential utility, -1/beta log(sum lambda exp(-beta rho)).
 
-    It weighs the lower tail of rewards. A small beta > 0 is near the mean, a large one near the
-    worst case; beta is in units of 1 / return. There is no alpha.
+    Low returns count more than high ones. A small beta > 0 is near the mean, a large one near the
+    worst case. beta is in units of 1 / return. There is no alpha, the weight of the tail.
 
     >>> round(float(Entropic(0.1).value(np.array([0.0, 10.0]), np.full(2, 0.5))), 4)
     3.7989
@@ -331,7 +332,7 @@ class Entropic(Objective):
 class WorstCase(Objective):
     """The lowest return over the models of positive weight.
 
-    It is the limit of the lower tail of rewards as alpha, the weight of the tail, goes to 0.
+    It is the limit of CVaR as alpha, the weight of the lower tail, goes to 0.
 
     >>> float(WorstCase().value(np.array([3.0, 1.0, 0.0]), np.array([0.5, 0.5, 0.0])))
     1.0
@@ -364,7 +365,7 @@ class WorstCase(Objective):
 class MeanCVaR(Objective):
     """``share`` times the mean plus ``1 - share`` times CVaR_alpha.
 
-    CVaR is about the lower tail of rewards, and alpha is the weight of the tail.
+    alpha is the weight of the lower tail, as for :class:`CVaR`.
 
     >>> float(MeanCVaR(0.5, 0.5).value(np.array([0.0, 10.0, 20.0, 30.0]), np.full(4, 0.25)))
     10.0
@@ -406,10 +407,10 @@ class MeanCVaR(Objective):
 
 @dataclass(frozen=True)
 class Custom(Objective):
-    """A function of your own: returns (..., M) and weights (M,) to values (...).
+    """A function of your own, which makes values (...) of returns (..., M) and weights (M,).
 
-    Bounds rely on ``monotone``: that no value falls if a return rises. Say True if it is so. None
-    is "not known", and asking for a bound is refused, as it is for False.
+    Bounds hold only if the value never falls when a return rises. If so, say ``monotone=True``.
+    None is "not known"; then, and if it is False, asking for a bound is refused.
 
     >>> middle = Custom(lambda returns, weights: np.median(returns, axis=-1))
     >>> middle.value(np.array([[1.0, 2.0, 9.0]]), np.full(3, 1 / 3))
@@ -458,8 +459,8 @@ class Custom(Objective):
 class Regret(Objective):
     """An objective of rho_m - rho*_m, made by ``of_regret()``; its values are at most 0.
 
-    :meth:`counted` subtracts rho*, the returns of the models' own optimal policies; ``value`` and
-    ``tilt`` take the difference. alpha, if it has one, is the weight of the lower tail of it.
+    :meth:`counted` subtracts rho*, the returns of the models' own optimal policies. ``value`` and
+    ``tilt`` are given the difference. alpha, if there is one, is the weight of its lower tail.
 
     >>> regret = WorstCase().of_regret()
     >>> rho = regret.counted(np.array([3.0, 1.0]), lambda: np.array([4.0, 5.0]))

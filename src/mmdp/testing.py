@@ -145,6 +145,27 @@ def best_by_enumeration(model: MMDP, horizon: int) -> float:
     return float(values_of(all_policies(model, horizon), model).max())
 
 
+def best_lottery(returns: Array, weights: Array, alpha: float) -> float:
+    """The best CVaR of a lottery over policies with these returns (N, M), by a linear program.
+
+    Over w (N,), eta and z (M,): max eta - sum lambda z / alpha, z >= eta - sum_k w_k rho^k.
+
+    >>> round(best_lottery(np.array([[4.0, 0.0], [0.0, 4.0]]), np.full(2, 0.5), 0.5), 9)
+    2.0
+    """
+    from scipy.optimize import linprog
+
+    N, M = returns.shape
+    found = linprog(
+        np.concatenate([np.zeros(N), [-1.0], weights / alpha]),
+        A_ub=np.hstack([-returns.T, np.ones((M, 1)), -np.eye(M)]), b_ub=np.zeros(M),
+        A_eq=np.concatenate([np.ones(N), np.zeros(M + 1)])[None], b_eq=[1.0],
+        bounds=[(0, None)] * N + [(None, None)] + [(0, None)] * M,
+    )  # fmt: skip
+    assert found.fun is not None
+    return -float(found.fun)
+
+
 def best_with_memory(model: MMDP, horizon: int) -> float:
     """The optimal value of policies that remember, by walking the whole tree of beliefs.
 

@@ -7,27 +7,11 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from scipy.optimize import linprog
 
 import mmdp
 from mmdp.objective import CVaR, as_objective
-from mmdp.testing import all_policies, random_model, returns_of
+from mmdp.testing import all_policies, best_lottery, random_model, returns_of
 from tests.instances import NO_TIME, SEEDS, at_least, tiny
-
-
-def best_lottery(rho: np.ndarray, weights: np.ndarray, alpha: float) -> float:
-    """The best CVaR of a lottery over policies with returns rho (K, M), as one linear program.
-
-    Variables w (K,), eta and z (M,): max eta - sum lambda z / alpha, z >= eta - sum_k w_k rho^k.
-    """
-    K, M = rho.shape
-    found = linprog(
-        np.concatenate([np.zeros(K), [-1.0], weights / alpha]),
-        A_ub=np.hstack([-rho.T, np.ones((M, 1)), -np.eye(M)]), b_ub=np.zeros(M),
-        A_eq=np.concatenate([np.ones(K), np.zeros(M + 1)])[None], b_eq=[1.0],
-        bounds=[(0, None)] * K + [(None, None)] + [(0, None)] * M,
-    )  # fmt: skip
-    return -float(found.fun)
 
 
 @settings(max_examples=at_least(15), **NO_TIME)

@@ -1,12 +1,12 @@
-"""Lotteries over a few policies: how much a single policy gives up by being single.
+"""Lotteries over a few policies: what a single policy gives up against drawing one of several.
 
-A policy is drawn once, before the first decision. The returns of the lottery with probabilities w
-over policies with returns rho^k are sum_k w_k rho^k, so for a concave F the best lottery is found
-by column generation. A linear program in w and theta holds a cut per weights xi seen so far,
+A policy is drawn once, before the first decision. A lottery with probabilities w over policies
+with returns rho^k has returns sum_k w_k rho^k, so for a concave F the best lottery is found by
+column generation. A linear program in w and theta has one cut for each xi seen so far,
 
     max theta   with   theta <= sum_m lambda_m xi_m (sum_k w_k rho^k_m) + penalty(xi),
 
-and its multipliers mix these xi to the weights for which CADP finds the next policy.
+and its multipliers average these xi. CADP finds the next policy for the average.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ SECONDS = 10.0
 class Mixture:
     """A lottery: follow ``policies[k]`` with probability ``probabilities[k]``, drawn once.
 
-    ``value`` is the objective of its returns (M,), ``single`` the best single policy found, and
-    ``bound`` what no lottery and no single policy can exceed.
+    ``value`` is the objective of its ``returns`` (M,), and ``single`` the best single policy that
+    was found. No lottery and no single policy of time and state exceeds ``bound``.
     """
 
     policies: tuple[MarkovPolicy, ...]
@@ -93,10 +93,10 @@ def mixture(
 ) -> Mixture:
     """The best lottery found for a concave objective, beside the best single policy found.
 
-    Drawing one of several policies once can be better for the worst models than any single
-    one, though never on average. The ``bound`` of what is found says how much better another
-    could be. ``time_limit``: seconds for the search and as many again for the bound; 10 by
-    default.
+    To draw one of several policies, once, can be better for the worst models than every single
+    policy. For the mean it never is. The ``bound`` of what is found says how much better another
+    lottery could be. ``time_limit``: seconds for the search, and as many again for the bound; 10
+    by default.
 
     >>> import mmdp
     >>> bets = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[4.0, 0.0]], [[0.0, 4.0]]])

@@ -29,9 +29,9 @@ ALPHAS = (0.5, 0.2, 0.1, 0.05, 0.01)
 class Frontier:
     """Policies from the best on average to the best for the worst models.
 
-    ``points`` are solutions, one per objective, the mean first. ``tail`` is the share of worst
-    models by which all of them are compared. ``tests`` are their evaluations on test models,
-    if there are any.
+    ``points`` are solutions, one per objective, the mean first. All are compared by the mean over
+    the worst share ``tail`` of the models. ``tests`` are their evaluations on test models, if
+    there are any.
     """
 
     points: tuple[Solution, ...]
@@ -51,9 +51,9 @@ class Frontier:
     def to_frame(self) -> pd.DataFrame:
         """One row per objective: value, bound, gap, mean, tail, worst, what is given up.
 
-        ``gives_up`` is the mean lost against the policy that is best on average, ``gains`` what
-        the tail wins for it. ``best`` says that no other policy of the table is at least as
-        good on average and in the tail.
+        ``gives_up`` is what the mean loses against the policy that is best on average, ``gains``
+        what the tail wins for it. ``best``: no other policy of the table is as good both on
+        average and in the tail, and better in one.
         """
         means, tails = self.means, self.tails
         columns = {
@@ -95,17 +95,17 @@ def frontier(
     seed: int | None = 0,
     callback: Callable[[Solution], object] | None = None,
 ) -> Frontier:
-    """The policies that are best on average and for the worst share alpha of the models.
+    """What safety costs: the policies that are best on average and for the worst models.
 
     Parameters
     ----------
     model, horizon
         The problem, as for :func:`mmdp.solve`.
     alphas
-        Weights of the tails to solve for, each by :class:`mmdp.CVaR`; or a single one. The mean
-        comes first.
+        Weights of the tails, or a single one: a policy for :class:`mmdp.CVaR` with each of them,
+        after that for the mean.
     tail
-        Share of worst models by which the policies are compared.
+        Share of worst models over whose mean all policies are compared.
     test
         Test models to evaluate the policies on.
     certify
@@ -117,8 +117,8 @@ def frontier(
     callback
         Called with each solution as it is found.
 
-    A policy that turns out to be better for another objective than the one found there becomes
-    a start for it. Ctrl-C returns the points so far.
+    If the policy of one point is better for another point than its own, that one is solved again
+    from there. Ctrl-C returns the points so far.
 
     >>> import mmdp
     >>> train, _ = mmdp.domains.riverswim(seed=0)
