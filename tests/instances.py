@@ -1,4 +1,4 @@
-"""Tiny random instances for tests by brute force, and how many of them hypothesis tries."""
+"""Tiny random instances for tests by brute force, how many of them hypothesis tries, histories."""
 
 from __future__ import annotations
 
