@@ -20,7 +20,7 @@ from mmdp.policy.kinds import PolicyKind
 from mmdp.policy.markov import MarkovPolicy
 from mmdp.support import check_memory
 from mmdp.validate import check_whole
-from mmdp.words import counted
+from mmdp.words import counted, readable_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,9 +69,12 @@ class Memory(PolicyKind):
         return 1.0 if self.nodes == 1 else 20.0 * self.nodes**2
 
     def check(self, model: MMDP, horizon: int) -> None:
-        if self.nodes > MOST_NODES:
-            raise InputError(f"a policy has at most {MOST_NODES} nodes, not {self.nodes:,}")
         size = bytes_of(model.problem, horizon, self.nodes)
+        if self.nodes > MOST_NODES:
+            raise InputError(
+                f"a policy has at most {MOST_NODES} nodes, not {self.nodes:,}, which would take "
+                f"{readable_bytes(size)} here; 2 to 6 are usual"
+            )
         check_memory(size, f"{self.nodes:,} nodes over {horizon:,} decisions", ["take fewer nodes"])
 
     def policy_of(self, model: MMDP, table: Any) -> MemoryPolicy:
