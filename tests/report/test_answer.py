@@ -83,6 +83,30 @@ def test_safety_is_that_of_the_objective(swim: mmdp.MMDP, safe: tuple[Path, Page
     assert row in text
 
 
+def test_a_safe_policy_is_measured_by_what_it_is_for(swim: mmdp.MMDP, tmp_path: Path) -> None:
+    """By the mean the simplest rules beat it, and costing nothing is what the page must not say."""
+    goal = mmdp.CVaR(0.1)
+    safe = mmdp.solve(swim, 12, objective=goal, certify=1)
+    always = [mmdp.MarkovPolicy(np.full((12, 20), a), n_actions=2) for a in range(2)]
+    tails = [mmdp.evaluate(x, swim).value(goal) for x in always]
+    text = written(tmp_path, swim, policy=safe, methods=["mvp"], frontier=False).text
+    assert (
+        f"on average over the 20 models. What counts is the mean over the worst 10% of the "
+        f"models, by weight (CVaR 10%): {number(safe.value)} ." in text
+    )
+    assert "The policy found by CADP (CVaR 10%) returns" in text
+    assert f"none has a CVaR 10% of more than {at_most(safe.bound)}" in text
+    told = re.search(r"By CVaR 10%, following .*? Always [^.]* costs ([\d.]+)", text)
+    assert told is not None
+    assert told[1] in {number(safe.value - x, 3) for x in tails}
+    assert "finds one that returns" not in text
+    bare = written(tmp_path, swim, policy=safe.policy, objective="cvar:0.1", methods=["mvp"]).text
+    own = mmdp.solve(swim, 12, "oracle").evaluation.value(goal)
+    assert f"at most {at_most(own - safe.value)} is missing" in bare
+    plain = written(tmp_path, swim, policy=safe.policy, methods=["mvp"], frontier=False).text
+    assert "What counts is" not in plain
+
+
 def test_memory_and_knowledge_are_bounded_by_oracle(
     swim: mmdp.MMDP, safe: tuple[Path, Page]
 ) -> None:

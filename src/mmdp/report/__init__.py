@@ -18,6 +18,7 @@ from mmdp.measures import Counting
 from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED
 from mmdp.model import MMDP
+from mmdp.objective import Objective
 from mmdp.policy import MarkovPolicy
 from mmdp.report.effects import read_effects
 from mmdp.report.facts import Facts, Say
@@ -39,6 +40,7 @@ def write(
     test: MMDP | None = None,
     methods: Sequence[str | Method] = COMPARED,
     bound: Bound | float | None = None,
+    objective: str | Objective | None = None,
     title: str | None = None,
     seed: int | None = 0,
     resamples: int | None = None,
@@ -73,6 +75,10 @@ def write(
     bound
         A proven upper bound, from :func:`mmdp.bounds.bound`, or its value (for policies of time
         and state); the page then says how close to the best the policy is.
+    objective
+        What the policy is meant for (see :func:`mmdp.solve`), which is then what simpler policies
+        and the bound are compared by. By default that of the solution or of the bound, otherwise
+        the mean. Without a policy, one is computed for it.
     title
         Heading of the page.
     seed
@@ -122,8 +128,8 @@ def write(
     _check_folder(target)
     facts = Facts(
         model, horizon=horizon, policy=policy, test=test, methods=methods, bound=bound,
-        resamples=resamples, information=information, enough=enough, memory=memory,
-        frontier=frontier, effects=effects, costs=costs, thresholds=thresholds,
+        objective=objective, resamples=resamples, information=information, enough=enough,
+        memory=memory, frontier=frontier, effects=effects, costs=costs, thresholds=thresholds,
         comparators=comparators, counting=counting, unseen=unseen, seed=seed, say=say,
     )  # fmt: skip
     write_whole(target, page(facts, title, tuple(notes)))
@@ -136,8 +142,8 @@ def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
 
     ``kind`` is a key of ``PICTURES``: policy, methods, returns, regret, weights, trace,
     information, memory, frontier, enough, willingness or loss. ``options`` are those of
-    :func:`write` that say what is drawn: ``horizon, policy, test, methods, memory, effects, costs,
-    thresholds, comparators, counting, seed, say``.
+    :func:`write` that say what is drawn: ``horizon, policy, test, methods, objective, memory,
+    effects, costs, thresholds, comparators, counting, seed, say``.
 
     >>> import tempfile, mmdp
     >>> from mmdp import report
