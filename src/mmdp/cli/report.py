@@ -64,7 +64,8 @@ def report(
         model = loading.read(data, quiet=True)
         given = None
         if policy is not None:
-            file = given_policy(policy, model, horizon, "a report shows")
+            instead = ["give --memory N in place of --policy", "draw it with mmdp plot chart"]
+            file = given_policy(policy, model, horizon, "a report shows", instead)
             given = markov_policy(file, "a report shows")
         steps = horizon if given is None or horizon is not None else given.horizon
         test = loading.read_test(data, quiet=True)
