@@ -26,7 +26,7 @@ Array = npt.NDArray[np.float64]
 
 DRAWN = 0.9  # share of the ways out of a node that are drawn, the most frequent first
 TOLD = 4  # models or steps that are named
-OFTEN = 0.15  # share of a state's visits from which an action other than the usual one is told
+OFTEN = 0.2  # share of a state's visits from which an action other than the usual one is told
 WIDTH, LINE, ROOM = 280, 17, 12  # of a box, a line of text and the space around it
 LONGEST = 38  # characters of a line
 
