@@ -113,6 +113,23 @@ def test_a_safe_policy_is_measured_by_what_it_is_for(swim: mmdp.MMDP, tmp_path: 
     assert "What counts is" not in plain
 
 
+def test_a_parameter_that_gives_the_model_away_is_not_praised(
+    swim: mmdp.MMDP, tmp_path: Path
+) -> None:
+    """Four models: x differs in all of them, y has two values."""
+    few = swim.subset(range(4)).replace(parameters={"x": [1, 2, 3, 4], "y": [0, 0, 1, 1]})
+    options = {"horizon": 12, "information": True}
+    text = written(tmp_path, few, **options).text
+    assert "x has another value in every model, so to know it is to know the model." in text
+    assert "Knowing x alone is worth" not in text
+    both = few.replace(parameters={"x": [1, 2, 3, 4], "z": [4, 1, 3, 2]})
+    assert "x and z have another value in every" in written(tmp_path, both, **options).text
+    groups = few.replace(parameters={"y": [0, 0, 1, 1]})
+    text = written(tmp_path, groups, **options).text
+    assert "another value in every model" not in text
+    assert "Knowing y alone is worth" in text
+
+
 def test_memory_and_knowledge_are_bounded_by_oracle(
     swim: mmdp.MMDP, safe: tuple[Path, Page]
 ) -> None:

@@ -79,7 +79,8 @@ class FlowChart:
         """The chart in Graphviz's language."""
         lines = ["digraph controller {", '  node [shape=box, fontname="sans-serif"];']
         for i, box in enumerate(self.boxes):
-            text = "\\n".join(map(_quoted, (box.head, *box.lines)))
+            short = (shortened(line, LONGEST) for line in box.lines)
+            text = "\\n".join(map(_quoted, (box.head, *short)))
             lines.append(f'  n{i} [label="{text}", tooltip="{_quoted("; ".join(box.more))}"];')
         for arrow in self.arrows:
             tip = _quoted("; ".join(arrow.more))
@@ -146,7 +147,7 @@ class _Reader:
         stays = f", stays {percent(inside / out)}" if out else ""
         lines = (f"{percent(share)} of the time{stays}", *self._actions(n), self._belief(n))
         more = (f"between time {times[0]} and {times[-1]}", *self._models(n))
-        return Box(head, tuple(shortened(line, LONGEST) for line in lines), more)
+        return Box(head, lines, more)
 
     def _actions(self, n: int) -> list[str]:
         """The usual action in the states that are visited, states with the same together."""
@@ -315,7 +316,8 @@ class _Drawing:
     def _box(self, i: int, box: Box) -> str:
         (x, y), tall = self.centres[i], self.heights[i]
         left, top = x - WIDTH / 2, y - tall / 2
-        lines = [(box.head, ' font-weight="bold"'), *((line, "") for line in box.lines)]
+        lines = [(box.head, ' font-weight="bold"')]
+        lines += [(shortened(line, LONGEST), "") for line in box.lines]
         text = "".join(
             f'<text x="{left + 10:.0f}" y="{top + LINE * (j + 1):.0f}"{style}>'
             f"{html.escape(line)}</text>"

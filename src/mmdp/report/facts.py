@@ -442,12 +442,26 @@ class Facts:
 
     @property
     def most_worth(self) -> tuple[str, float] | None:
-        """The parameter that is worth most to know, and its value; None if not computed."""
+        """The parameter that is worth most to know, and its value; None if that is not known."""
         table = self.information
         if table is None or len(table) < 2:
             return None
         best = table.iloc[1:].sort_values("value", kind="stable").iloc[-1]
+        if best["parameter"] in self.giveaways:
+            return None
         return str(best["parameter"]), float(best["value"])
+
+    @property
+    def giveaways(self) -> list[str]:
+        """Parameters with another value in every model, if conditioned on each of the values.
+
+        To know one of them is to know the model, whatever else differs between the models.
+        """
+        if self.information is None:
+            return []
+        exact = self.information.loc[self.information["estimator"] == "exact", "parameter"].iloc[1:]
+        values = self.model.parameters
+        return [x for x in exact if len(np.unique(values[x])) == self.model.n_models]
 
     @cached_property
     def stability(self) -> Stability | None:
