@@ -109,6 +109,8 @@ def test_a_safe_policy_is_measured_by_what_it_is_for(swim: mmdp.MMDP, tmp_path: 
     this, other = (compared["names"][i] for i in compared["start"])
     assert this == "this policy (best for the worst 10%)"  # the safest, so beside another one
     assert other == "best on average"
+    tested = written(tmp_path, swim, policy=safe, test=swim, methods=["cadp"]).text
+    assert "is ahead of it there" not in tested  # by the mean, which is not what counts
     plain = written(tmp_path, swim, frontier=False, **options).text
     assert "What counts is" not in plain
 
@@ -308,3 +310,11 @@ def test_browser_shows_hostile_names_as_text(browser: chromium.Chromium, tmp_pat
     assert browser.run("window.ran === undefined")
     assert browser.logged == []
     assert browser.requests == [target.as_uri()]
+
+
+def test_a_method_that_finds_the_given_policy_is_told_once(swim: mmdp.MMDP) -> None:
+    best = mmdp.solve(swim, 12)
+    rows = Facts(swim, policy=best, methods=["cadp", "wsu"]).rows
+    assert [row.name for row in rows] == ["CADP", "WSU", "Oracle (knows the model)"]
+    rows = Facts(swim, policy=best.policy, methods=["cadp"]).rows  # nobody says who found it
+    assert [row.name for row in rows][:2] == ["the given policy", "CADP"]

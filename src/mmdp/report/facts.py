@@ -288,7 +288,8 @@ class Facts:
             rows.append(self._row(self.name, self.evaluation, self.held_out, self.solution))
         for place in range(len(self.methods)):
             found = self.solved(place)
-            if found.policy is not None:
+            same = self.name == title_of(found.method) and found.policy == self.policy
+            if found.policy is not None and not (rows and same):
                 tested = self._tested(found, first=place == 0 and self.given is None)
                 rows.append(self._row(title_of(found.method), found.evaluation, tested, found))
         return (*rows, self._oracle_row())
@@ -300,7 +301,7 @@ class Facts:
         Its title, by how much it is ahead, and the standard error of that.
         """
         others = [row for row in self.rows[:-1] if row.held_out is not None]
-        if self.held_out is None or not others:
+        if self.held_out is None or not others or self.aimed:
             return None
         best = max(
             others, key=lambda row: row.held_out.mean if row.held_out is not None else -np.inf
