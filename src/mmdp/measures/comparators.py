@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from mmdp.policy import MarkovPolicy, StationaryPolicy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate
 from mmdp.validate import check_horizon
-from mmdp.words import either, suggested
+from mmdp.words import either, some, suggested
 
 Array = npt.NDArray[np.float64]
 WithinCycle = Literal["none", "half-cycle", "simpson"]
@@ -83,7 +83,7 @@ class Counting:
         self, model: MMDP, effects: npt.ArrayLike, costs: npt.ArrayLike, horizon: int
     ) -> tuple[MMDP, MMDP]:
         """The model with effects as rewards, and with costs; both with the same discount."""
-        plain = (model.replace(rewards=effects), model.replace(rewards=costs))
+        plain = _rewarded(model, effects, "effects"), _rewarded(model, costs, "costs")
         if self == Counting():
             return plain
         counted = []
@@ -182,6 +182,30 @@ def cost_effectiveness(
     )
 
 
+def same_outcomes(
+    policy: MarkovPolicy, others: Iterable[MarkovPolicy], parts: Sequence[MMDP]
+) -> bool:
+    """Whether one of the others has the same effect and the same cost in every model.
+
+    ``parts`` are the two models of :meth:`Counting.models`.
+    """
+    own = [evaluate(policy, part).returns for part in parts]
+    return any(
+        all(
+            np.allclose(evaluate(other, part).returns, known, rtol=1e-9, atol=1e-12)
+            for part, known in zip(parts, own, strict=True)
+        )
+        for other in others
+    )
+
+
+def _rewarded(model: MMDP, given: npt.ArrayLike, what: str) -> MMDP:
+    try:
+        return model.replace(rewards=given)
+    except InputError as error:
+        raise error.at(what) from None
+
+
 def check_no_terminal(model: MMDP) -> None:
     if model.terminal.any():
         raise InputError(
@@ -234,6 +258,4 @@ def _place(given: Any, model: MMDP, kind: Literal["state", "action"]) -> int:
         return int(given)
     if str(given) in labels:
         return labels.index(str(given))
-    raise InputError(
-        f"no {kind} {suggested(str(given), labels)}; the model has {', '.join(labels[:8])}"
-    )
+    raise InputError(f"no {kind} {suggested(str(given), labels)}; the model has {some(labels)}")

@@ -24,7 +24,7 @@ from mmdp.measures import (
     stability,
     willingness_to_pay,
 )
-from mmdp.measures.comparators import named_policies
+from mmdp.measures.comparators import named_policies, same_outcomes
 from mmdp.measures.memory import value_and_policy
 from mmdp.measures.simplicity import Rule, one_action, one_rule, short_rule
 from mmdp.measures.tables import Cells, policy_cells
@@ -547,7 +547,8 @@ class Facts:
         self._say("willingness to pay")
         method = self.methods[0] if self.methods else "cadp"
         named = dict(self._comparators)
-        if not any(self.policy == other for other in named.values()):
+        parts = self._counting.models(self.model, self._effects, self._costs, self.horizon)
+        if not same_outcomes(self.policy, named.values(), parts):
             named = {"this policy": self.policy, **named}
         return willingness_to_pay(
             self.model, self._effects, self._costs, self._thresholds, self.horizon,

@@ -134,9 +134,9 @@ def _loss(facts: Facts) -> Axes | None:
 
 
 def _curves(found: WillingnessToPay) -> pd.DataFrame:
-    """The curves of the policies that were named, and of those on the frontier."""
+    """The curves of the policies on the frontier, and of those that were named."""
     named = [name for name in found.policies if name not in found.found]
-    shown = list(dict.fromkeys([*named, *found.frontier["policy"]]))[:MOST_CURVES]
+    shown = list(dict.fromkeys([*found.frontier["policy"], *named]))[:MOST_CURVES]
     return found.acceptability[found.acceptability["policy"].isin(shown)]
 
 
