@@ -62,6 +62,24 @@ class Counting:
             told = suggested(str(self.within_cycle), CORRECTIONS)
             raise InputError(f"within_cycle is {either(CORRECTIONS)}, not {told}")
 
+    @property
+    def told(self) -> str:
+        """In words.
+
+        >>> from mmdp.measures import Counting
+        >>> Counting(effect_rate=0.015, within_cycle="simpson").told
+        "effects are discounted by 1.5% per step and costs as the models; times have Simpson's weights"
+        """
+        effects, costs = (
+            "as the models" if rate is None else f"by {100 * rate:g}% per step"
+            for rate in (self.effect_rate, self.cost_rate)
+        )  # fmt: skip
+        weights = {
+            "none": "", "half-cycle": "; the first and the last time count half",
+            "simpson": "; times have Simpson's weights",
+        }[self.within_cycle]  # fmt: skip
+        return f"effects are discounted {effects} and costs {costs}{weights}"
+
     def times(self, horizon: int) -> Array:
         """(T,) weight of each time, without discount."""
         weights = np.ones(horizon)

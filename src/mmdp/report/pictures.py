@@ -115,7 +115,9 @@ def _enough(facts: Facts) -> Axes | None:
         linewidth=1.8, capsize=4,
     )  # fmt: skip
     axis.set_xscale("log")
-    axis.set_xticks(table["models"], [f"{x:,}" for x in table["models"]])
+    last = table["models"].max()
+    marked = [x for x in table["models"] if x == last or 1.5 * x <= last]  # 200 and 250 would touch
+    axis.set_xticks(marked, [f"{x:,}" for x in marked])
     axis.minorticks_off()
     axis.set_xlabel("models the policy is computed from (bar: one standard deviation)")
     axis.set_ylabel("return on held-out models")
