@@ -31,6 +31,7 @@ AXES = ("horizons", "methods", "objectives", "policies", "seeds")
 SETTINGS = ("certify", "time_limit", "backend")
 NEED_SETTINGS = {"tied": "groups", "fixed": "actions"}
 MOST_ROWS = 40  # of the table that is printed
+MOST_ERRORS = 8  # different ones that are printed
 FAILED = 1  # exit status if a cell failed
 
 
@@ -244,6 +245,8 @@ def _status(table: pd.DataFrame) -> int:
         complain(f"interrupted; {done} of {counted(len(table), 'cell')} kept; run again to go on")
         return INTERRUPTED
     if len(failed):
-        complain(f"{counted(len(failed), 'cell')} failed, the first with: {failed.iloc[0]}")
+        complain(f"{len(failed):,} of {counted(len(table), 'cell')} failed")
+        for error, times in failed.value_counts().head(MOST_ERRORS).items():
+            complain(f"{counted(times, 'cell')}: {error}")
         return FAILED
     return 0

@@ -67,8 +67,8 @@ class Counting:
         """In words.
 
         >>> from mmdp.measures import Counting
-        >>> Counting(effect_rate=0.015, within_cycle="simpson").told
-        "effects are discounted by 1.5% per step and costs as the models; times have Simpson's weights"
+        >>> Counting(effect_rate=0.015, cost_rate=0.035).told
+        'effects are discounted by 1.5% per step and costs by 3.5% per step'
         """
         effects, costs = (
             "as the models" if rate is None else f"by {100 * rate:g}% per step"
@@ -123,7 +123,7 @@ class Counting:
         """The model whose rewards are the net monetary benefit at one willingness to pay.
 
         Solve it, bound it or report about it like any other model. With rates or within-cycle
-        weights its rewards vary with time and its discount is 1.
+        weights its rewards vary with time and its discount is 1; only then the horizon matters.
 
         >>> import mmdp
         >>> from mmdp.measures import Counting
@@ -136,7 +136,7 @@ class Counting:
         [0, 1, 1]
         """
         (level,) = read_thresholds([threshold])
-        steps = check_horizon(model.horizon, horizon)
+        steps = 0 if self == Counting() else check_horizon(model.horizon, horizon)
         check_no_terminal(model)
         worth, price = self.models(model, effects, costs, steps)
         e, c = worth.rewards, price.rewards

@@ -156,6 +156,12 @@ class Facts:
             raise InputError(
                 "willingness to pay needs effects, costs and thresholds; give all three or none"
             )
+        if not parts[0] and not self.model.rewards.any():
+            raise InputError(
+                "the rewards of the models are all 0, so that every policy returns 0",
+                ["make the net benefit their reward first: Counting.net_benefit in Python, "
+                 "mmdp convert --effects FILE --value K on the command line"],
+            )  # fmt: skip
         if parts[0] and (self._comparators or self.counting != Counting()):
             raise InputError("comparators and counting are about effects and costs; give these too")
 
