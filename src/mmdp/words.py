@@ -154,16 +154,16 @@ def percent(share: float) -> str:
 
 
 def at_most_percent(share: float) -> str:
-    """A share in percent, two digits, rounded up: for what was proven.
+    """A share in percent, two digits but at most four decimals, rounded up: for what was proven.
 
-    >>> at_most_percent(0.00872), at_most_percent(0.1125), at_most_percent(1.234)
-    ('0.88%', '12%', '124%')
+    >>> at_most_percent(0.00872), at_most_percent(0.1125), at_most_percent(1.2e-10)
+    ('0.88%', '12%', '0.0001%')
     """
     if share <= 0:
         return "0%"
     if not math.isfinite(share):
         return "–"
-    decimals = max(0, 1 - _size(100 * share))
+    decimals = min(4, max(0, 1 - _size(100 * share)))
     text = f"{_up(100 * share, decimals):,.{decimals}f}"
     return (text.rstrip("0").rstrip(".") if decimals else text) + "%"
 

@@ -273,6 +273,13 @@ def test_the_curves_of_the_frontier_are_drawn_first(small: mmdp.MMDP) -> None:
     assert len(drawn) == 8
 
 
+def test_a_comparator_that_is_this_policy_says_so(small: mmdp.MMDP) -> None:
+    mine = mmdp.solve(small, 3)
+    facts = Facts(small, policy=mine, comparators={"ours": mine, "0": 0}, **cost_and_effect(small))
+    assert facts.willingness is not None
+    assert list(facts.willingness.policies)[:2] == ["ours (this policy)", "0"]
+
+
 def test_the_rates_are_told(tmp_path: Path, small: mmdp.MMDP) -> None:
     given, counting = cost_and_effect(small), Counting(0.015, 0.035, "half-cycle")
     page = written(tmp_path, small, horizon=3, counting=counting, **given)

@@ -225,17 +225,20 @@ def _fitting(function: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
 def _show(table: pd.DataFrame, out: Path) -> None:
     keys = {"value": "value", "test_mean": "test mean", "bound": "at most"}
     count, table = len(table), table[table["status"] != "INTERRUPTED"]
+    statuses = table["status"].str.lower().str.replace("_", " ")
     if len(table) <= MOST_ROWS:
         axes = [x for x in ("model", "horizon", "method", "objective", "policy", "seed")
-                if x in ("model", "horizon", "method") or table[x].nunique() > 1]  # fmt: skip
+                if x == "method" or table[x].nunique() > 1]  # fmt: skip
         columns = {x: table[x].astype(str).tolist() for x in axes}
         for key, title in keys.items():
             if table[key].notna().any():
                 columns[title] = figures([None if math.isnan(x) else x for x in table[key]])
         columns["seconds"] = ["" if math.isnan(x) else clock(x) for x in table["seconds"]]
-        columns["status"] = table["status"].str.lower().str.replace("_", " ").tolist()
+        if statuses.nunique() > 1:
+            columns["status"] = statuses.tolist()
         show_table(list(columns), list(zip(*columns.values(), strict=True)), left=len(axes))
-    print(f"{counted(count, 'cell')}, table written to {out / 'study.csv'}")
+    same = f", each {statuses.iloc[0]}" if statuses.nunique() == 1 else ""
+    print(f"{counted(count, 'cell')}{same}, table written to {out / 'study.csv'}")
 
 
 def _status(table: pd.DataFrame) -> int:

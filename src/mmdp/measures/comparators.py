@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -200,21 +200,19 @@ def cost_effectiveness(
     )
 
 
-def same_outcomes(
-    policy: MarkovPolicy, others: Iterable[MarkovPolicy], parts: Sequence[MMDP]
-) -> bool:
-    """Whether one of the others has the same effect and the same cost in every model.
+def twin(
+    policy: MarkovPolicy, others: Mapping[str, MarkovPolicy], parts: Sequence[MMDP]
+) -> str | None:
+    """The name of another policy with the same effect and the same cost in every model.
 
     ``parts`` are the two models of :meth:`Counting.models`.
     """
     own = [evaluate(policy, part).returns for part in parts]
-    return any(
-        all(
-            np.allclose(evaluate(other, part).returns, known, rtol=1e-9, atol=1e-12)
-            for part, known in zip(parts, own, strict=True)
-        )
-        for other in others
-    )
+    for name, other in others.items():
+        found = [evaluate(other, part).returns for part in parts]
+        if np.allclose(found, own, rtol=1e-9, atol=1e-12):
+            return name
+    return None
 
 
 def _rewarded(model: MMDP, given: npt.ArrayLike, what: str) -> MMDP:

@@ -17,7 +17,7 @@ from mmdp.measures.comparators import (
     Counting,
     cost_effectiveness,
     named_policies,
-    same_outcomes,
+    twin,
 )
 from mmdp.measures.economics import CostEffectiveness, read_thresholds
 from mmdp.methods import Method
@@ -118,7 +118,7 @@ def willingness_to_pay(
         best = solve(priced, steps, method)
         if not isinstance(best.policy, MarkovPolicy):
             raise InputError(f"the sweep needs Markov policies; {best.method} has none")
-        if not same_outcomes(best.policy, known.values(), parts):
+        if twin(best.policy, known, parts) is None:
             found.append(_fresh(f"policy {len(found) + 1}", known))
             known[found[-1]] = best.policy
     outcomes = cost_effectiveness(model, effects, costs, known, steps, counting=counting)

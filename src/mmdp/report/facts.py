@@ -24,7 +24,7 @@ from mmdp.measures import (
     stability,
     willingness_to_pay,
 )
-from mmdp.measures.comparators import named_policies, same_outcomes
+from mmdp.measures.comparators import named_policies, twin
 from mmdp.measures.memory import value_and_policy
 from mmdp.measures.simplicity import Rule, one_action, one_rule, short_rule
 from mmdp.measures.tables import Cells, policy_cells
@@ -562,8 +562,12 @@ class Facts:
         method = self.methods[0] if self.methods else "cadp"
         named = dict(self._comparators)
         parts = self.counting.models(self.model, self._effects, self._costs, self.horizon)
-        if not same_outcomes(self.policy, named.values(), parts):
+        same = twin(self.policy, named, parts)
+        if same is None:
             named = {"this policy": self.policy, **named}
+        else:
+            told = {same: f"{same} (this policy)"}
+            named = {told.get(name, name): x for name, x in named.items()}
         return willingness_to_pay(
             self.model, self._effects, self._costs, self._thresholds, self.horizon,
             method=method, policies=named, counting=self.counting,
