@@ -246,7 +246,7 @@ class _Episodes:
 
 
 def _sizes(count: int) -> Iterator[int]:
-    """All episodes in parts that take about ``QUICK`` seconds each, two episodes if they are slow."""
+    """All episodes in parts of about ``QUICK`` seconds each, two episodes if they are slow."""
     size = 2
     while count:
         started = clock()
