@@ -22,8 +22,9 @@ from pandas.testing import assert_frame_equal
 
 import mmdp
 from mmdp import workers
+from mmdp.identity import facts
 from mmdp.kernels.cpu.threads import default_threads
-from mmdp.study import Cell, Run, Source, StudyProgress, cells_of, facts
+from mmdp.study import Cell, Run, Source, StudyProgress, cells_of
 from mmdp.testing import random_model
 from tests.conftest import ROOT
 from tests.noted import Noted, small, steady
