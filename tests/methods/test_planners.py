@@ -168,7 +168,7 @@ def test_simulated_cadp_agrees_with_its_exact_value_on_every_domain(domain):
 
 def test_the_control_variate_shrinks_the_error_and_keeps_the_mean():
     train, test = mmdp.domains.riverswim(seed=0)
-    planner = mmdp.solve(train, 50, "qmdp", seed=0).policy
+    planner = mmdp.solve(train, 50, mmdp.QMDP(episodes=2), seed=0).policy
     plain = mmdp.simulate(planner, test, episodes=20, seed=0, control=False)
     better = mmdp.simulate(planner, test, episodes=20, seed=0)
     assert better.stderr < plain.stderr / 10
