@@ -8,18 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import Result, fits, process, run
+from tests.cli.calls import Result, fits, run, run_alone
 from tests.conftest import ROOT
 from tests.shell import commands, write_log
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def run_alone(*arguments: object) -> Result:
-    """In a process of its own."""
-    running = process(*arguments)
-    out, err = running.communicate()
-    return Result(running.returncode, out, err)
 
 
 @pytest.mark.parametrize("ask", [run, pytest.param(run_alone, marks=pytest.mark.slow)])
