@@ -15,11 +15,18 @@ from mmdp.kernels.cpu.kernel import NumbaKernel
 from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.problem import Problem
 from mmdp.testing import check_ascents, check_kernel, check_passes, plain_returns, random_model
+from tests.instances import shares
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_numba_equals_numpy_on_every_storage(threads):
-    check_kernel(NumbaKernel(threads, threads_pay_from=0), seeds=range(200 if threads == 1 else 40))
+@pytest.mark.parametrize("seeds", shares(30, 200))
+def test_numba_equals_numpy_on_every_storage(seeds):
+    check_kernel(NumbaKernel(1, threads_pay_from=0), seeds=seeds)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("seeds", shares(8, 40))
+def test_threads_equal_numpy_on_every_storage(threads, seeds):
+    check_kernel(NumbaKernel(threads, threads_pay_from=0), seeds=seeds)
 
 
 def test_passes_over_some_models_at_a_time_equal_numpy(monkeypatch):

@@ -589,7 +589,10 @@ DOMAINS: dict[str, tuple[Callable[[], Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[pytest.mark.slow] * (x in ("RS", "POPS"))) for x in DOMAINS],
+)
 def test_browser_shows_every_plot(browser: chromium.Chromium, tmp_path: Path, name: str) -> None:
     make, horizon = DOMAINS[name]
     train, _ = make()
