@@ -369,8 +369,10 @@ class Search:
         few = FEW * PAIR_STEP * found.refining > self.left()
         if not (few and self._prices_of_single_models(x, found)):
             self._prices_of_pairs(x, 0.45 if few else 0.3, WORTH)
+        x.group(None)
+        if self.left() > 0 and not self.met:  # the pairs were done early
+            self._descend("dual", None, self._begin(x))
         if size <= LP_LIMIT and not (solved or self.met) and self.left() > 0:
-            x.group(None)
             self._solve_program(x, 1.0)
 
     def _prices_of_pairs(self, x: Relaxation, share: float, least: float) -> None:
