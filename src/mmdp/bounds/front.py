@@ -94,8 +94,9 @@ def bound(
         by default. Compilation on first use is not counted. A short limit gives a
         weaker bound, never an invalid one. It is kept up to a fifth, or up to one pass over all
         models and 16 pairs of them if that takes longer. ``dual``, ``pair-dual`` and ``lp`` need
-        two passes per state before their first step. If those do not fit, ``pair-dual`` and
-        ``best`` value pairs alone, and ``details`` has ``prices``.
+        two passes per state before their first step. If those do not fit (for ``best``: if they
+        take over a quarter of the time), ``pair-dual`` and ``best`` value pairs alone, and
+        ``details`` has ``prices``.
     incumbent
         A Solution, a MarkovPolicy or a value for the searches to aim at; found by CADP by
         default. A wrong value only makes the bound less tight: it is never below it.
