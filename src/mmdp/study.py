@@ -37,7 +37,7 @@ from mmdp.objective import as_objective
 from mmdp.solution import Evaluation, Solution
 from mmdp.solve import evaluate, read_method, solve
 from mmdp.validate import check_seed, check_time_limit, check_whole
-from mmdp.words import shortened
+from mmdp.words import LONGEST, shortened
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -355,7 +355,16 @@ def _told(method: Any) -> str:
 
 
 def _kind_name(policy: Any) -> str:
-    return "" if policy is None else policy if isinstance(policy, str) else shortened(policy)
+    """A kind of policy with its settings, or by its name alone if they are long.
+
+    >>> import mmdp
+    >>> _kind_name(mmdp.Memory(nodes=2)), _kind_name(mmdp.Tied([0, 1] * 50))
+    ('Memory(nodes=2)', 'tied')
+    """
+    if policy is None or isinstance(policy, str):
+        return policy or ""
+    told = str(policy)
+    return policy.name if len(told) > LONGEST and hasattr(policy, "name") else shortened(told)
 
 
 def _first(method: Method) -> str:

@@ -283,10 +283,10 @@ def test_a_users_own_planner_can_be_evaluated():
 
 
 def test_time_limit_of_planners_returns_what_was_simulated():
-    slow = mmdp.POMCP(queries=300, episodes=400)
+    slow = mmdp.POMCP(queries=300, episodes=40_000)
     solution = mmdp.solve(MODEL, 6, slow, seed=0, time_limit=0.2)
     assert solution.status is mmdp.Status.TIME_LIMIT
-    assert 2 <= solution.details["episodes"] < 400
+    assert 2 <= solution.details["episodes"] < 40_000
     assert solution.evaluation.stderr > 0
 
 
