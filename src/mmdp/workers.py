@@ -401,12 +401,13 @@ class _Helper:
             self._process.join()
 
     def _answer(self, call: Any) -> Any:
+        message, line = pickle.dumps(call), self._line or self._started()
         try:
-            line = self._line or self._started()
-            line.send(call)
-            answer, error = line.recv()
+            line.send_bytes(message)
+            message = line.recv_bytes()
         except (EOFError, OSError):
             raise self._ended() from None
+        answer, error = pickle.loads(message)
         if error is not None:
             raise error
         return answer
@@ -416,20 +417,19 @@ class _Helper:
         with self._lock:
             if self._stopped:
                 raise ProcessDied("the processes were stopped")
-            self._line, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs,))
-            self._process.start()
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs,))
+            process.start()
             theirs.close()
-        return self._line
+            self._process, self._line = process, ours
+        return ours
 
     def _ended(self) -> ProcessDied:
         self._line = None
-        if self._process is None:
-            return ProcessDied("no process could be started")
         self._process.join()
-        code = self._process.exitcode
-        killed = f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
-        return ProcessDied(f"the process that computed it {killed}")
+        code = self._process.exitcode or 0
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
+        return ProcessDied(f"the process that computed it {how}")
 
     def stop(self) -> None:
         with self._lock:
