@@ -463,6 +463,8 @@ class Run:
     def _compute(self, missing: Sequence[Cell]) -> None:
         from mmdp.workers import Lost, spread
 
+        if self.jobs > 1 or self.executor is not None:
+            missing = _long_ones_first(missing)
         things = {x.key: x.given for cell in missing for x in cell.sources}
         answers = spread(
             compute, [(cell, [x.key for x in cell.sources]) for cell in missing], things,
@@ -506,6 +508,15 @@ class Run:
         if self.folder is not None and row["status"] != FAILED:
             kept = {"question": cell.question, "answer": row}
             write_whole(self.files.get(cell.key, self.folder / cell.file), json.dumps(kept))
+
+
+def _long_ones_first(cells: Sequence[Cell]) -> list[Cell]:
+    """Models in the order given, each with its long horizons first.
+
+    A long cell at the very end would keep all workers but one waiting.
+    """
+    order = {key: i for i, key in enumerate(dict.fromkeys(cell.source.key for cell in cells))}
+    return sorted(cells, key=lambda x: (order[x.source.key], -(x.horizon or math.inf)))
 
 
 def _by_key(folder: Path) -> dict[str, Path]:
