@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import os
 import pickle
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,11 +21,11 @@ from pandas.testing import assert_frame_equal
 
 import mmdp
 from mmdp import workers
+from mmdp.identity import facts
 from mmdp.kernels.cpu.threads import default_threads
-from mmdp.study import Cell, Run, Source, StudyProgress, cells_of, facts
+from mmdp.study import Cell, Run, Source, StudyProgress, cells_of
 from mmdp.testing import random_model
-from tests.conftest import ROOT
-from tests.noted import Noted, small, steady
+from tests.noted import Noted, killed_and_started_again, small, steady
 
 
 def pair(seed: int) -> tuple[mmdp.MMDP, mmdp.MMDP]:
@@ -341,10 +340,70 @@ def test_processes_find_the_same_and_one_that_dies_takes_no_other_cell(tmp_path:
     bad = cells_of(small(1), 3, Noted(harm="die"))
     spread = Run([*good[:3], *bad, *good[3:]], out=tmp_path, jobs=2).frame()
     assert spread["status"][3] == "FAILED"
-    assert "BrokenProcessPool" in spread["error"][3]
+    assert (
+        spread["error"][3] == "ProcessDied: the process that computed it ended with exit status 9"
+    )
     assert len(list((tmp_path / "cells").iterdir())) == len(here)
     kept = spread.drop(index=3).reset_index(drop=True).astype(here.dtypes)
     assert_frame_equal(steady(kept), steady(here), rtol=1e-12)
+
+
+class Stubborn(Exception):
+    """Cannot be pickled."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("stays here")
+
+
+def misbehave(how: str) -> int:
+    if how == "stubborn":
+        raise Stubborn("no")
+    if how == "die":
+        os._exit(7)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+def test_calls_that_fail_in_a_process_say_why_and_the_next_ones_are_answered() -> None:
+    processes = workers.Processes(1)
+    try:
+        pid = processes.submit(misbehave, "").result()
+        assert pid != os.getpid()
+        told = {
+            "stubborn": (RuntimeError, "Stubborn: no"),
+            "die": (workers.ProcessDied, "ended with exit status 7"),
+            "kill": (workers.ProcessDied, "was killed by signal 9"),
+        }
+        for how, (error, message) in told.items():
+            with pytest.raises(error, match=message):
+                processes.submit(misbehave, how).result()
+        with pytest.raises((AttributeError, pickle.PicklingError)):
+            processes.submit(lambda: 1).result()
+        replaced = processes.submit(misbehave, "").result()
+        assert replaced not in (pid, os.getpid())
+        assert processes.submit(misbehave, "").result() == replaced
+    finally:
+        processes.stop()
+    for child in multiprocessing.active_children():
+        if child.pid == replaced:
+            child.join(60)
+    with pytest.raises(ProcessLookupError):
+        os.kill(replaced, 0)
+
+
+def test_long_horizons_are_handed_out_first(tmp_path: Path) -> None:
+    """Model by model; the table is in the order given."""
+    heard: list[tuple[str, Any]] = []
+
+    def note(progress: StudyProgress) -> None:
+        heard.append((progress.row["model"], progress.row["horizon"]))
+
+    models = {"b": small(1), "a": small(2)}
+    with ThreadPoolExecutor(1) as executor:
+        table = mmdp.study(models, [2, math.inf, 4], executor=executor, callback=note)
+    assert heard == [(name, T) for name in "ba" for T in (math.inf, 4, 2)]
+    assert table["horizon"].tolist() == [2, math.inf, 4] * 2
 
 
 def test_any_executor(tmp_path: Path) -> None:
@@ -421,18 +480,8 @@ if __name__ == "__main__":
 def test_killed_at_a_third_and_started_again(tmp_path: Path, jobs: int) -> None:
     script, out, log = tmp_path / "script.py", tmp_path / "out", tmp_path / "log"
     script.write_text(SCRIPT)
-    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, script, out, log, str(jobs)]
-    start = partial(subprocess.Popen, command, env={**os.environ, "PYTHONPATH": paths}, cwd=ROOT)
-    running = start()
-    while len(kept := list(out.glob("cells/[!.]*.json"))) < 4:
-        assert running.poll() is None
-        time.sleep(0.02)
-    running.kill()
-    running.wait()
-    before = {file: file.read_bytes() for file in kept}
-    assert start().wait() == 0
-    assert {file: file.read_bytes() for file in kept} == before
+    before = killed_and_started_again(script, out, out, log, jobs, silent=True)
+    assert {file: file.read_bytes() for file in before} == before
     finished = log.read_text().split()
     assert 12 <= len(finished) <= 12 + jobs  # a cell may end in the moment of the kill
     table = pd.read_csv(out / "table.csv")

@@ -21,13 +21,13 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import closing, suppress
 from functools import partial
 from itertools import islice
 from multiprocessing import connection
 from pathlib import Path
-from queue import Empty, Queue
+from queue import Empty, Queue, SimpleQueue
 from typing import Any, NamedTuple
 
 from mmdp.errors import InputError
@@ -41,6 +41,7 @@ POLL = 1.0  # seconds between two looks at whether it is still there
 
 Task = tuple[Any, Sequence[str]]  # what to do, and the names of the things it is done to
 Call = Callable[..., Any]
+Calls = SimpleQueue[tuple[Future[Any], Any] | None]  # None: no more of them
 
 
 class Lost(NamedTuple):
@@ -347,45 +348,119 @@ class _Cluster:
 
 
 # ---------------------------------------------------------------------- local processes
+class ProcessDied(RuntimeError):
+    """A process ended in the middle of a call."""
+
+
 class Processes(Executor):
     """Processes on this machine that share its cores; those that die are replaced."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs, self.threads = jobs, max(1, default_threads() // jobs)
         self.room = 2 * jobs  # one call running and one waiting for each
-        self._pool: ProcessPoolExecutor | None = None
+        self._calls: Calls = SimpleQueue()
+        self._helpers: list[_Helper] = []
 
     def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        if self._pool is None:
-            self._start()
-        assert self._pool is not None
-        try:
-            return self._pool.submit(function, *args, **kwargs)
-        except BrokenExecutor:
-            self.stop()
-            return self.submit(function, *args, **kwargs)
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        watched, self._life = context.Pipe(duplex=False)
-        self._pool = ProcessPoolExecutor(
-            self.jobs, mp_context=context, initializer=_begin, initargs=(watched,)
-        )
+        future: Future[Any] = Future()
+        self._calls.put((future, (function, args, kwargs)))
+        if len(self._helpers) < self.jobs:
+            self._helpers.append(_Helper(self._calls))
+        return future
 
     def stop(self) -> None:
         """End the processes, whatever they are doing."""
-        if self._pool is not None:
-            self._life.close()
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
+        for helper in self._helpers:
+            helper.stop()
+        for _ in self._helpers:
+            self._calls.put(None)
 
 
-def _begin(life: connection.Connection) -> None:
-    """In a new process: leave Ctrl-C to the study, and end with it even if it is killed."""
+class _Helper:
+    """A process, and a thread here that sends it one call after the other through a pipe.
+
+    Only the pipe connects them: a process that dies takes nothing but its own call with it, and
+    nothing is left behind if this program is killed.
+    """
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls, self._lock, self._stopped = calls, threading.Lock(), False
+        self._process: Any = None
+        self._line: connection.Connection | None = None
+        threading.Thread(target=self._run, daemon=True, name="mmdp-helper").start()
+
+    def _run(self) -> None:
+        while (given := self._calls.get()) is not None:
+            future, call = given
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(self._answer(call))
+                except BaseException as error:  # raised by whoever asks for the result
+                    future.set_exception(error)
+        if self._process is not None:
+            self._process.join()
+
+    def _answer(self, call: Any) -> Any:
+        message, line = pickle.dumps(call), self._line or self._started()
+        try:
+            line.send_bytes(message)
+            message = line.recv_bytes()
+        except (EOFError, OSError):
+            raise self._ended() from None
+        answer, error = pickle.loads(message)
+        if error is not None:
+            raise error
+        return answer
+
+    def _started(self) -> connection.Connection:
+        context = multiprocessing.get_context("spawn")
+        with self._lock:
+            if self._stopped:
+                raise ProcessDied("the processes were stopped")
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs,))
+            process.start()
+            theirs.close()
+            self._process, self._line = process, ours
+        return ours
+
+    def _ended(self) -> ProcessDied:
+        self._line = None
+        self._process.join()
+        code = self._process.exitcode or 0
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
+        return ProcessDied(f"the process that computed it {how}")
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                self._process.kill()
+
+
+def _serve(line: connection.Connection) -> None:
+    """In a new process: answer calls, and leave Ctrl-C to the study."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(life,), daemon=True).start()
+    messages: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_listen, args=(line, messages), daemon=True).start()
+    while True:
+        line.send_bytes(_answered(messages.get()))
 
 
-def _end_with(life: connection.Connection) -> None:
-    connection.wait([life])  # its other end is closed
+def _listen(line: connection.Connection, messages: SimpleQueue[bytes]) -> None:
+    """Take messages until the study ends, and end with it even in the middle of a call."""
+    with suppress(EOFError, OSError):
+        while True:
+            messages.put(line.recv_bytes())
     os._exit(0)
+
+
+def _answered(message: bytes) -> bytes:
+    """The pickled answer to a pickled call, beside None; or None, beside the error."""
+    try:
+        function, args, kwargs = pickle.loads(message)
+        return pickle.dumps((function(*args, **kwargs), None))
+    except BaseException as error:  # raised by whoever asked
+        with suppress(Exception):
+            return pickle.dumps((None, error))
+        return pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}")))
