@@ -12,10 +12,10 @@ paper: $(VENV)/.core  ## the paper's tables and figure, into out/
 	$(BIN)/mmdp paper $(ARGS)
 
 test: lint  ## lint, types, tests and doctests
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(ARGS)
 
 test-all: lint  ## the slow tests too
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

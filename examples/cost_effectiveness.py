@@ -102,9 +102,16 @@ sweep = measures.willingness_to_pay(
 )
 print(sweep.frontier.round(2).to_string(index=False))
 
-# %% report
+# %% safe
 priced = british.net_benefit(model, effects, costs, 6_000, T)
 solution = mmdp.solve(priced)
+safe = mmdp.solve(priced, objective=mmdp.CVaR(0.1))
+beside = {"best on average": solution, "safe": safe, **plans}
+every = measures.cost_effectiveness(model, effects, costs, beside, T, counting=british)
+for name, nmb in zip(beside, np.sort(every.net_benefit(6_000), axis=1), strict=True):
+    print(f"{name:17} mean {nmb.mean():6,.0f}  worst tenth {nmb[: n // 10].mean():8,.0f}")
+
+# %% report
 mmdp.report.write(
     priced, out / "report.html", policy=solution, title="HIV: one drug or two", effects=effects,
     costs=costs, thresholds=thresholds[::8], comparators=plans, counting=british,

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 import mmdp
@@ -18,6 +19,14 @@ NO_TIME = {"deadline": None, "derandomize": True}
 def at_least(n: int) -> int:
     """Examples of a test: n, or ``MMDP_EXAMPLES`` if that is more (2000: eight minutes)."""
     return max(n, int(os.environ.get("MMDP_EXAMPLES", "0")))
+
+
+def shares(gate: int, all_: int) -> list[Any]:
+    """Seeds of a test: the first ``gate`` in every run, the others up to ``all_`` if slow ones run.
+
+    For a parameter of pytest that is a range.
+    """
+    return [range(gate), pytest.param(range(gate, all_), marks=pytest.mark.slow)]
 
 
 def tiny(seed: int, most: int = 1500) -> tuple[mmdp.MMDP, int]:

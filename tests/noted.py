@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +18,7 @@ import pandas as pd
 import mmdp
 from mmdp.methods import Context, Method, Outcome
 
+ROOT = Path(__file__).resolve().parents[1]
 TIMES = ["seconds", "test_seconds"]
 
 
@@ -50,6 +55,25 @@ class Noted(Method):
             with open(self.file, "a", encoding="utf-8") as file:
                 file.write(f"{context.seed}\n")
         return found
+
+
+def killed_and_started_again(script: Path, out: Path, *arguments: object) -> dict[Path, bytes]:
+    """Kill a script when it has kept four cells in ``out``, then run it to its end.
+
+    Returns what was kept at the time of the kill.
+    """
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, script, *map(str, arguments)]
+    start = partial(subprocess.Popen, command, env={**os.environ, "PYTHONPATH": paths}, cwd=ROOT)
+    running = start(stderr=subprocess.PIPE)
+    while len(kept := list(out.glob("cells/[!.]*.json"))) < 4:
+        assert running.poll() is None
+        time.sleep(0.02)
+    running.kill()
+    assert b"leaked" not in running.communicate()[1]  # semaphores, say
+    before = {file: file.read_bytes() for file in kept}
+    assert start().wait() == 0
+    return before
 
 
 def steady(frame: pd.DataFrame) -> pd.DataFrame:

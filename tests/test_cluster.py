@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,8 +16,7 @@ from pandas.testing import assert_frame_equal
 
 import mmdp
 from mmdp.study import Run, StudyProgress, cells_of
-from tests.conftest import ROOT
-from tests.noted import Noted, small, steady
+from tests.noted import Noted, killed_and_started_again, small, steady
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
@@ -134,17 +130,7 @@ if __name__ == "__main__":
 def test_a_client_killed_at_a_third(cluster: Any, tmp_path: Path) -> None:
     script, out, log = tmp_path / "script.py", tmp_path / "out", tmp_path / "log"
     script.write_text(SCRIPT)
-    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, script, cluster.scheduler_address, out, log]
-    start = partial(subprocess.Popen, command, env={**os.environ, "PYTHONPATH": paths}, cwd=ROOT)
-    running = start()
-    while len(kept := list(out.glob("cells/[!.]*.json"))) < 4:
-        assert running.poll() is None
-        time.sleep(0.02)
-    running.kill()
-    running.wait()
-    before = {file: file.read_bytes() for file in kept}
-    assert start().wait() == 0
+    before = killed_and_started_again(script, out, cluster.scheduler_address, out, log)
     assert len(list(out.glob("cells/[!.]*.json"))) == 12
     check_once(before, log)
 

@@ -45,6 +45,7 @@ def load(name: str) -> ModuleType:
 
 cells = load("cells")
 WITH_SCRIPTS = [page for page in PAGES if cells.scripts(page)]
+LONG = "choose-a-method.md"  # every method on three problems
 
 
 # ------------------------------------------------------------------ code
@@ -67,7 +68,11 @@ def _cells(script: str) -> list[str]:
     return list(cells.cells(ROOT / script).values())
 
 
-@pytest.mark.parametrize("page", WITH_SCRIPTS, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(x, marks=[pytest.mark.slow] * (x.name == LONG)) for x in WITH_SCRIPTS],
+    ids=lambda page: page.name,
+)
 def test_scripts_print_what_the_pages_show(page: Path, tmp_path: Path) -> None:
     expected = cells.refreshed(page, tmp_path)
     assert TEXT[page.name] == expected, "run: python docs/_tools/cells.py"
@@ -158,12 +163,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(file.read_text(encoding="utf-8")), f"{page.name}: {target}"
 
 
-def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pictures", ["blank", pytest.param("drawn", marks=pytest.mark.slow)])
+def test_the_site_builds_without_warnings(pictures: str, tmp_path: Path) -> None:
     pytest.importorskip("mkdocstrings_handlers.python", reason="mkdocs is not here; make docs")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
         cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "MMDP_PICTURES": pictures},
     )  # fmt: skip
     told = done.stdout + done.stderr
     assert done.returncode == 0, told
@@ -172,6 +178,8 @@ def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
     assert built == {page.stem for page in PAGES if page.name != "README.md"}
     _check_reference((tmp_path / "site" / "api.html").read_text(encoding="utf-8"))
     assert not (tmp_path / "site" / "_tools").exists()
+    small = {file.name for file in (tmp_path / "site").glob("*.svg") if file.stat().st_size < 1000}
+    assert small == (set(load("pictures").PICTURES) if pictures == "blank" else set())
 
 
 def _check_reference(page: str) -> None:

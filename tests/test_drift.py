@@ -47,6 +47,17 @@ def by_paths(x: mmdp.MMDP, actions: Array) -> Array:
     return returns
 
 
+def continued(
+    x: mmdp.MMDP, paths: dict[tuple[int, ...], float], s: int, a: int, after: int
+) -> dict[tuple[int, ...], float]:
+    """The weight of every path of models after one more transition."""
+    return {
+        (*path, m): weight * x.transitions[path[-1], s, a, after] * x.model_transitions[path[-1], m]
+        for path, weight in paths.items()
+        for m in range(x.n_models)
+    }
+
+
 def by_tree(x: mmdp.MMDP, T: int, t: int = 0, s: int | None = None, paths: Any = None) -> float:
     """The best value over all histories; ``paths`` has the weight of every path of models."""
     if s is None:
@@ -58,13 +69,7 @@ def by_tree(x: mmdp.MMDP, T: int, t: int = 0, s: int | None = None, paths: Any =
     for a in range(x.n_actions):
         value = sum(weight * x.rewards[path[-1], s, a] for path, weight in paths.items())
         for after in range(x.n_states):
-            longer = {
-                (*path, m): weight
-                * x.transitions[path[-1], s, a, after]
-                * x.model_transitions[path[-1], m]
-                for path, weight in paths.items()
-                for m in range(x.n_models)
-            }
+            longer = continued(x, paths, s, a, after)
             value += x.discount * by_tree(x, T, t + 1, after, longer)
         values.append(value)
     return max(values)
@@ -216,13 +221,7 @@ def exact_value_of(planner: Any, x: mmdp.MMDP) -> float:
         a = planner.act(memory, t, s)
         value = sum(weight * x.rewards[path[-1], s, a] for path, weight in paths.items())
         for after in range(x.n_states):
-            longer = {
-                (*path, m): weight
-                * x.transitions[path[-1], s, a, after]
-                * x.model_transitions[path[-1], m]
-                for path, weight in paths.items()
-                for m in range(x.n_models)
-            }
+            longer = continued(x, paths, s, a, after)
             then = planner.update(memory, t, s, a, after)
             value += x.discount * later(then, t + 1, after, longer)
             if getattr(planner, "model", None) is x:

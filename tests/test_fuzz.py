@@ -277,7 +277,7 @@ def test_every_good_file_is_read() -> None:
 
 
 def test_damaged_files() -> None:
-    fuzz(300, derandomize=True)
+    fuzz(150, derandomize=True)
 
 
 @pytest.mark.slow

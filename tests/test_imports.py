@@ -25,7 +25,7 @@ LINES = (
     ("methods",),
     ("simulate",),
     ("checkpoint", "solve", "workers"),
-    ("study", "hosts", "testing", "mmdp"),
+    ("identity", "study", "hosts", "testing", "mmdp"),
     ("io", "domains", "posterior", "ecosystem"),
     ("measures", "plots", "pages", "report", "paper"),
     ("cli", "__main__"),

@@ -8,9 +8,7 @@ import multiprocessing
 import os
 import pickle
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -23,11 +21,11 @@ from pandas.testing import assert_frame_equal
 
 import mmdp
 from mmdp import workers
+from mmdp.identity import facts
 from mmdp.kernels.cpu.threads import default_threads
-from mmdp.study import Cell, Run, Source, StudyProgress, cells_of, facts
+from mmdp.study import Cell, Run, Source, StudyProgress, cells_of
 from mmdp.testing import random_model
-from tests.conftest import ROOT
-from tests.noted import Noted, small, steady
+from tests.noted import Noted, killed_and_started_again, small, steady
 
 
 def pair(seed: int) -> tuple[mmdp.MMDP, mmdp.MMDP]:
@@ -482,20 +480,8 @@ if __name__ == "__main__":
 def test_killed_at_a_third_and_started_again(tmp_path: Path, jobs: int) -> None:
     script, out, log = tmp_path / "script.py", tmp_path / "out", tmp_path / "log"
     script.write_text(SCRIPT)
-    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, script, out, log, str(jobs)]
-    start = partial(subprocess.Popen, command, env={**os.environ, "PYTHONPATH": paths}, cwd=ROOT)
-    running = start(stderr=subprocess.PIPE)
-    while len(kept := list(out.glob("cells/[!.]*.json"))) < 4:
-        assert running.poll() is None
-        time.sleep(0.02)
-    running.kill()
-    assert running.stderr is not None
-    assert not running.stderr.read()  # of what is left behind, for one
-    running.wait()
-    before = {file: file.read_bytes() for file in kept}
-    assert start().wait() == 0
-    assert {file: file.read_bytes() for file in kept} == before
+    before = killed_and_started_again(script, out, out, log, jobs)
+    assert {file: file.read_bytes() for file in before} == before
     finished = log.read_text().split()
     assert 12 <= len(finished) <= 12 + jobs  # a cell may end in the moment of the kill
     table = pd.read_csv(out / "table.csv")

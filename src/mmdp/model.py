@@ -39,6 +39,7 @@ from mmdp.support import (
     Coordinates,
     Storage,
     Support,
+    check_pattern,
     coordinates_of_nest,
     float_array,
     is_sparse_nest,
@@ -236,7 +237,7 @@ class MMDP:
         """
         if rewards is None and next_rewards is None:
             raise InputError("give rewards or next_rewards")
-        _check_pattern(support, rewards, next_rewards)
+        check_pattern(support, rewards, next_rewards)
         return cls._from_parts(support, rewards, next_rewards, **fields)
 
     @classmethod
@@ -566,10 +567,7 @@ class MMDP:
             )
         x = self._problem
         changes = {"part": x.part, **changes}
-        support = Support(
-            (x.p.shape[2], self.n_states, self.n_actions),
-            x.indptr, x.indices, x.p, x.dense, None, self._horizon,
-        )  # fmt: skip
+        support = self._support(x.p)
         if "rewards" in changes or "next_rewards" in changes:
             expected, per_next = read_rewards(
                 changes.pop("rewards", None), changes.pop("next_rewards", None), support
@@ -598,10 +596,6 @@ class MMDP:
                 "the chosen models turn into others; choose those too, or hold the models still "
                 "with replace(model_transitions=None)"
             )
-        support = Support(
-            (len(chosen), self.n_states, self.n_actions),
-            x.indptr, x.indices, x.chosen(x.p, chosen), x.dense, None, self._horizon,
-        )  # fmt: skip
         fields = self.fields()
         fields.update(
             weights=x.weights[chosen] / total,
@@ -614,7 +608,7 @@ class MMDP:
         )
         per_next = self._next_rewards
         return MMDP._from_parts(
-            support,
+            self._support(x.chosen(x.p, chosen)),
             x.chosen(x.r, chosen),
             None if per_next is None else x.chosen(per_next, chosen),
             **fields,
@@ -633,12 +627,9 @@ class MMDP:
         if part is None:
             return self
         here, per_next = part.models_here, self._next_rewards
-        support = Support(
-            (here.stop - here.start, self.n_states, self.n_actions), x.indptr, x.indices,
-            np.ascontiguousarray(x.p[..., here]), x.dense, None, self._horizon,
-        )  # fmt: skip
         return MMDP._from_parts(
-            support, np.ascontiguousarray(x.r[..., here]),
+            self._support(np.ascontiguousarray(x.p[..., here])),
+            np.ascontiguousarray(x.r[..., here]),
             None if per_next is None else np.ascontiguousarray(per_next[..., here]),
             **{**self.fields(), "terminal": x.terminal.T[here]}, part=part,
         )  # fmt: skip
@@ -657,14 +648,17 @@ class MMDP:
             terminal=x.mean(x.terminal)[None, :],
             allow_missing="partial" if self._missing else False,
         )  # fmt: skip
-        support = Support(
-            (1, self.n_states, self.n_actions),
-            x.indptr, x.indices, x.mean(x.p)[..., None], x.dense, None, self._horizon,
-        )  # fmt: skip
+        support = self._support(x.mean(x.p)[..., None])
         if self._next_rewards is None:
             return MMDP._from_parts(support, x.mean(x.r)[..., None], None, **fields)
         per_next = x.mean(self._next_rewards)[..., None]
         return MMDP._from_parts(support, None, per_next, **fields)
+
+    def _support(self, p: Array) -> Support:
+        """The pattern of this model with the transitions p (T or 1, nnz, M) of as many models."""
+        x = self._problem
+        shape = (p.shape[2], self.n_states, self.n_actions)
+        return Support(shape, x.indptr, x.indices, p, x.dense, None, self._horizon)
 
     def fields(self) -> dict[str, Any]:
         """Everything but transitions and rewards, as the keyword arguments of :class:`MMDP`.
@@ -771,28 +765,3 @@ class MMDP:
             parts.append("some actions not allowed everywhere")
         parts.append(f"{self._storage}, {readable_bytes(self.memory)}")
         return f"MMDP({'; '.join(parts)})"
-
-
-def _check_pattern(support: Support, rewards: Array | None, next_rewards: Array | None) -> None:
-    """Refuse arrays that do not fit together: a kernel would read beyond their ends."""
-    n_models, n_states, n_actions = support.shape
-    indptr, indices, p = support.indptr, support.indices, support.values
-    lengths = {len(x) for x in (p, rewards, next_rewards) if x is not None}
-    fits = (
-        indptr.shape == (n_states * n_actions + 1,)
-        and indptr[0] == 0
-        and bool((np.diff(indptr) >= 0).all())
-        and indptr[-1] == len(indices)
-        and (not support.dense or len(indices) == n_states * n_actions * n_states)
-        and bool(((indices >= 0) & (indices < n_states)).all())
-        and p.shape[1:] == (len(indices), n_models)
-        and (rewards is None or rewards.shape[1:] == (n_states, n_actions, n_models))
-        and (next_rewards is None or next_rewards.shape[1:] == p.shape[1:])
-        and lengths <= {1, support.horizon or 1}
-        and (support.horizon or 1) in lengths
-    )
-    if fits:
-        rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-        fits = bool((np.diff(rows * n_states + indices) > 0).all())
-    if not fits:
-        raise InputError("the arrays of the pattern do not fit together")

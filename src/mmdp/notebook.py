@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from mmdp.words import counted, shortened
+from mmdp.words import counted, number, shortened
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLOURS = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#999999",
@@ -27,6 +31,12 @@ def facts(title: str, rows: Iterable[tuple[str, str]]) -> str:
         for name, told in rows
     )
     return f"<div><b>{escape(title)}</b><table>{''.join(lines)}</table></div>"
+
+
+def table(title: str, frame: pd.DataFrame) -> str:
+    """A title and a table of figures, as pandas shows it."""
+    shown = frame.to_html(index=False, na_rep="", float_format=number, border=0)
+    return f"<div><b>{escape(title)}</b>{shown}</div>"
 
 
 def policy_map(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.methods.table import markov_policy
-from mmdp.words import shortened
+from mmdp.words import number, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +51,8 @@ def new_axes(count: int, width: float = 9.0, height: float = 3.8) -> list[Axes]:
     axes: list[Axes] = list(figure.subplots(1, count, squeeze=False)[0])
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
+        for side in (axis.xaxis, axis.yaxis):  # 1,880,000 rather than 1.88 and 1e6 in a corner
+            side.set_major_formatter("{x:,.10g}")
     return axes
 
 
@@ -248,6 +250,7 @@ def returns_distribution(
         )  # fmt: skip
         if mean:
             axis.axvline(float(x @ share), color=COLOURS[i % 7], linestyle=":", linewidth=1.2)
+    axis.locator_params(axis="x", nbins=6)
     axis.set_xlabel("return (dotted: mean)" if mean else "return")
     axis.set_ylabel("share of models at or below")
     axis.set_ylim(0, 1.02)
@@ -275,9 +278,9 @@ def regret_distribution(
         rwidth=0.92,
     )  # fmt: skip
     mean, largest = float(x @ share), float(x[share > 0].max())
-    axis.axvline(mean, color=COLOURS[1], linewidth=1.8, label=f"mean {mean:,.4g}")
+    axis.axvline(mean, color=COLOURS[1], linewidth=1.8, label=f"mean {number(mean)}")
     axis.axvline(
-        largest, color=COLOURS[2], linestyle="--", linewidth=1.8, label=f"largest {largest:,.4g}"
+        largest, color=COLOURS[2], linestyle="--", linewidth=1.8, label=f"largest {number(largest)}"
     )
     axis.set_xlabel("regret: return lost because the model is not known")
     axis.set_ylabel("share of models")
@@ -310,6 +313,7 @@ def frontier(frame: pd.DataFrame, axis: Axes | None = None, *, tail: float = 0.1
         )  # fmt: skip
         axis.legend(frameon=False)
     axis.margins(0.14)
+    axis.locator_params(axis="x", nbins=6)
     axis.set_xlabel("mean over all models")
     axis.set_ylabel(f"mean over the worst {100 * tail:g}%")
     axis.grid(alpha=0.3)
@@ -480,7 +484,6 @@ def expected_loss(
         axis.plot(frontier["threshold"], frontier["evpi"], color=INK, linestyle="--",
                   linewidth=2.2, label="EVPI")  # fmt: skip
     axis.set_ylim(bottom=0)
-    axis.yaxis.set_major_formatter("{x:,.10g}")
     axis.set_ylabel("expected loss, in units of cost")
     axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return axis
@@ -494,7 +497,6 @@ def _by_threshold(table: pd.DataFrame, column: str, axis: Axes | None) -> Axes:
             markersize=5, markevery=max(1, len(curve) // 12), linewidth=1.4, label=label(str(name)),
         )  # fmt: skip
     axis.locator_params(axis="x", nbins=5)
-    axis.xaxis.set_major_formatter("{x:,.10g}")
     axis.set_xlabel("willingness to pay for one unit of effect")
     axis.grid(axis="y", alpha=0.3)
     return axis
@@ -527,11 +529,12 @@ def methods_comparison(
             marker=MARKERS[i % 7], markersize=8, capsize=4,
         )  # fmt: skip
         axis.annotate(
-            f"{mean:,.6g}", (mean, i), xytext=(0, 8), textcoords="offset points", ha="center",
+            number(mean, 6), (mean, i), xytext=(0, 8), textcoords="offset points", ha="center",
             fontsize="small",
         )  # fmt: skip
     axis.set_yticks(range(len(means)), [label(name, 32) for name in means])
     axis.set_ylim(len(means) - 0.5, -0.7)
+    axis.locator_params(axis="x", nbins=5)
     axis.set_xlabel(xlabel)
     axis.margins(x=0.12)
     axis.grid(axis="x", alpha=0.3)

@@ -31,7 +31,8 @@ Array = npt.NDArray[np.float64]
 
 SEARCHES_IN_ALL = 2_000_000  # tree queries that a simulation makes by default, over all episodes
 MIN_EPISODES = 4  # per model, however many queries they take
-QUICK = 0.1  # seconds; episodes of a part are doubled while a part takes less
+QUICK = 0.2  # seconds that a part of the episodes should take
+FASTER = 16  # a part has at most so many times the episodes of the one before
 
 
 def simulate(
@@ -245,15 +246,15 @@ class _Episodes:
 
 
 def _sizes(count: int) -> Iterator[int]:
-    """All episodes in parts that take some tenths of a second, two episodes if they are slow."""
+    """All episodes in parts of about ``QUICK`` seconds each, two episodes if they are slow."""
     size = 2
     while count:
         started = clock()
         part = min(size, count)
         yield part
         count -= part
-        if clock() - started < QUICK:
-            size *= 2
+        quicker = QUICK / max(clock() - started, 1e-9)
+        size = max(2, int(size * min(quicker, FASTER)))
 
 
 def _baseline(run: _Episodes, baseline: MarkovPolicy) -> tuple[Array, Array]:

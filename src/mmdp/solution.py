@@ -272,8 +272,9 @@ class Evaluation:
     def __repr__(self) -> str:
         error = f" ± {self.stderr:.3g}" if self.errors is not None else ""
         return (
-            f"Evaluation(mean {self.mean:,.6g}{error}, sd {self.sd:,.4g}, worst "
-            f"{self.worst:,.6g}, CVaR 10% {self.cvar(0.1):,.6g}, {len(self.returns)} models)"
+            f"Evaluation(mean {number(self.mean, 6)}{error}, sd {number(self.sd)}, worst "
+            f"{number(self.worst, 6)}, CVaR 10% {number(self.cvar(0.1), 6)}, "
+            f"{len(self.returns)} models)"
         )
 
 
@@ -410,8 +411,11 @@ class Solution:
             f"Solution({self.title})",
             f"  value       {value}",
         ]
-        proof = ""
-        mean = "" if self.objective == Mean() else f"mean {self.evaluation.mean:,.6g}, "
+        proof, found = "", self.evaluation
+        over = {"sd": found.sd, "worst": found.worst, "CVaR 10%": found.cvar(0.1)}
+        if self.objective != Mean():
+            over = {"mean": found.mean, **over}
+        spread = (f"{name} {number(x, 6)}" for name, x in over.items())
         if self.certificate is not None and self.gap is not None:
             lines.append(f"  at most     {most} (gap {at_most_percent(self.gap)})")
             proof = f" (proof {self.certificate.seconds:.3g} s)"
@@ -420,8 +424,7 @@ class Solution:
         if self.memory_told:
             lines.append(f"  memory      {self.memory_told}: try policy=mmdp.Memory(nodes=3)")
         lines += [
-            f"  over models {mean}sd {self.evaluation.sd:,.6g}, "
-            f"worst {self.evaluation.worst:,.6g}, CVaR 10% {self.evaluation.cvar(0.1):,.6g}",
+            f"  over models {', '.join(spread)}",
             f"  status      {self.status.name}: {self.outcome}",
             f"  iterations  {self.iterations}, {self.seconds:.3g} s{proof}, "
             f"{self.provenance.backend}",

@@ -264,3 +264,28 @@ def support_from_dense(array: Array, storage: Storage) -> Support:
 def _check_storage(storage: str) -> None:
     if storage not in ("auto", "dense", "sparse"):
         raise InputError(f'storage must be "auto", "dense" or "sparse", not {storage!r}')
+
+
+def check_pattern(support: Support, rewards: Array | None, next_rewards: Array | None) -> None:
+    """Refuse arrays that do not fit together: a kernel would read beyond their ends."""
+    n_models, n_states, n_actions = support.shape
+    indptr, indices, p = support.indptr, support.indices, support.values
+    lengths = {len(x) for x in (p, rewards, next_rewards) if x is not None}
+    fits = (
+        indptr.shape == (n_states * n_actions + 1,)
+        and indptr[0] == 0
+        and bool((np.diff(indptr) >= 0).all())
+        and indptr[-1] == len(indices)
+        and (not support.dense or len(indices) == n_states * n_actions * n_states)
+        and bool(((indices >= 0) & (indices < n_states)).all())
+        and p.shape[1:] == (len(indices), n_models)
+        and (rewards is None or rewards.shape[1:] == (n_states, n_actions, n_models))
+        and (next_rewards is None or next_rewards.shape[1:] == p.shape[1:])
+        and lengths <= {1, support.horizon or 1}
+        and (support.horizon or 1) in lengths
+    )
+    if fits:
+        rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        fits = bool((np.diff(rows * n_states + indices) > 0).all())
+    if not fits:
+        raise InputError("the arrays of the pattern do not fit together")

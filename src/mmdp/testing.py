@@ -33,7 +33,7 @@ from mmdp.methods import Method, Progress
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Solution, Status
-from mmdp.solve import solve
+from mmdp.solve import read_method, solve
 
 Array = npt.NDArray[np.float64]
 
@@ -555,9 +555,11 @@ def check_method(
     >>> check_method("wsu", seeds=[0, 1])
     """
     cases = [(model, horizon)] if model is not None else [(random_model(s), None) for s in seeds]
+    chosen = read_method(method)
     for case, steps in cases:
         steps = steps or case.horizon or 4
-        kernel = get(backend, case.problem, steps)  # "auto" may change to numba in between
+        passes = chosen.passes(case.problem, steps)
+        kernel = get(backend, case.problem, steps, passes=passes)  # "auto" may change in between
         solution = solve(case, steps, method, seed=1, backend=kernel)
         _check_solution(solution, case, steps)
         again = solve(case, steps, method, seed=1, backend=kernel)

@@ -15,13 +15,13 @@ NOISE = 1e-9  # relative size of rounding errors, which do not count when roundi
 
 
 # ---------------------------------------------------------------------- phrases
-def counted(count: int, noun: str) -> str:
-    """A count with its noun in the right number.
+def counted(count: int, noun: str, many: str = "") -> str:
+    """A count with its noun in the right number; ``many`` if that is not the noun with an s.
 
-    >>> counted(1, "row"), counted(3000, "row")
-    ('1 row', '3,000 rows')
+    >>> counted(1, "row"), counted(3000, "row"), counted(2, "policy", "policies")
+    ('1 row', '3,000 rows', '2 policies')
     """
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
 
 
 def by_count(count: int, one: str, many: str) -> str:
@@ -64,6 +64,17 @@ def listed(labels: Sequence[str], own: bool, most: int = 8) -> str:
         return f"{count:,}"
     names = [repr(x) if "," in x else x for x in labels[:most]]
     return f"{count:,}: {', '.join(names + ['...'] * (count > most))}"
+
+
+def some(names: Iterable[str], most: int = 8) -> str:
+    """The first names, and how many more there are.
+
+    >>> some("abc"), some("abc", 1)
+    ('a, b, c', 'a and 2 more')
+    """
+    every = list(names)
+    more = f" and {len(every) - most:,} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more
 
 
 def shortened(text: object, longest: int = LONGEST) -> str:
@@ -143,16 +154,16 @@ def percent(share: float) -> str:
 
 
 def at_most_percent(share: float) -> str:
-    """A share in percent, two digits, rounded up: for what was proven.
+    """A share in percent, two digits but at most four decimals, rounded up: for what was proven.
 
-    >>> at_most_percent(0.00872), at_most_percent(0.1125), at_most_percent(1.234)
-    ('0.88%', '12%', '124%')
+    >>> at_most_percent(0.00872), at_most_percent(0.1125), at_most_percent(1.2e-10)
+    ('0.88%', '12%', '0.0001%')
     """
     if share <= 0:
         return "0%"
     if not math.isfinite(share):
         return "–"
-    decimals = max(0, 1 - _size(100 * share))
+    decimals = min(4, max(0, 1 - _size(100 * share)))
     text = f"{_up(100 * share, decimals):,.{decimals}f}"
     return (text.rstrip("0").rstrip(".") if decimals else text) + "%"
 

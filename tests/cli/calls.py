@@ -77,6 +77,13 @@ def process(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+def run_alone(*arguments: object) -> Result:
+    """Run in a process of its own."""
+    running = process(*arguments)
+    out, err = running.communicate()
+    return Result(running.returncode, out, err)
+
+
 def fits(text: str, width: int = 80) -> bool:
     return max(map(len, text.splitlines())) <= width
 

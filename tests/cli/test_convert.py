@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import mmdp
+from mmdp.testing import random_model
 from tests.cli.calls import refused, run
 
 
@@ -32,3 +33,28 @@ def test_what_cannot_be_written_is_refused(folder: Path, tmp_path: Path) -> None
     told = refused("convert", folder, "--out", tmp_path / "x", "--parts", 99)
     assert "models cannot be divided into 99 parts" in told
     assert "unknown suffix '.xls'" in refused("convert", folder, "--out", tmp_path / "a.xls")
+
+
+def test_the_net_benefit_becomes_the_reward(tmp_path: Path) -> None:
+    model = random_model(1, n_models=3, n_states=2, n_actions=2, horizon=0, discount=0.9)
+    model = model.replace(rewards=np.zeros((2, 2)), terminal=None)
+    mmdp.save(model, tmp_path / "models")
+    effects, costs = np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([[0.0, 30.0], [5.0, 10.0]])
+    rows = [f"{s},{a},{effects[s, a]},{costs[s, a]}" for s in (0, 1) for a in (0, 1)]
+    file = tmp_path / "effects.csv"
+    file.write_text("\n".join(["state,action,effect,cost", *rows]))
+    given = ("convert", tmp_path / "models", "--effects", file, "--value", 20)
+    assert run(*given, "--out", tmp_path / "plain.npz").code == 0
+    np.testing.assert_allclose(mmdp.load(tmp_path / "plain.npz").rewards[0], 20 * effects - costs)
+    rates = ("--effect-rate", "0", "--cost-rate", "0.25", "-T", 3)
+    assert run(*given, *rates, "--out", tmp_path / "priced.npz").code == 0
+    priced = mmdp.load(tmp_path / "priced.npz")
+    for t in range(3):
+        np.testing.assert_allclose(priced.rewards[t, 2], 20 * effects - costs / 1.25**t)
+    assert "give the horizon" in refused(*given, *rates[:4], "--out", tmp_path / "x.npz")
+    assert "belong together" in refused(*given[:4], "--out", tmp_path / "x.npz")
+    assert "not infinitely many" in refused(*given, "-T", "inf", "--out", tmp_path / "x.npz")
+    page = ("report", tmp_path / "models", "-T", 3, "--effects", file, "--thresholds", "20")
+    told = refused(*page, "--out", tmp_path / "report.html")
+    assert "rewards of the models are all 0" in told
+    assert "mmdp convert --effects FILE --value K" in told

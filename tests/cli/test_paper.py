@@ -12,9 +12,15 @@ from mmdp.cli.paper import DOMAINS
 from mmdp.paper.cases import CASES
 from mmdp.study import Cell
 from tests.cli.calls import refused, run
+from tests.paper.few import few
 
 
-def test_paper_writes_its_files_and_reuses_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pictures", ["few", pytest.param("all", marks=pytest.mark.slow)])
+def test_paper_writes_its_files_and_reuses_them(
+    pictures: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if pictures == "few":
+        few(monkeypatch)
     out = tmp_path / "deep" / "out"
     first = run("paper", "--domain", "HIV", "--out", out)
     assert first.code == 0, first.err

@@ -322,6 +322,8 @@ def test_kinds_that_cannot_be_had(folder: Path, tmp_path: Path) -> None:
     able_ = refused("solve", folder, "-T", "inf", "--method", "wsu")
     assert able_ == "mmdp: wsu finds no stationary policy; choose --method cadp or exact\n"
     assert "neither a whole number nor inf" in refused("solve", folder, "-T", "many")
+    for command in (("report", folder), ("plot", "policy", folder, "--out", "x.png")):
+        assert "give --policy rule.csv --horizon 50" in refused(*command, "-T", "inf")
 
 
 def test_a_stationary_file_starts_a_search_and_is_shown_over_a_horizon(

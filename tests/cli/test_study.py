@@ -56,7 +56,8 @@ def test_a_cell_that_fails_is_told(file: Path, tmp_path: Path) -> None:
     file.write_text(text)
     done = run("study", file, "--out", tmp_path / "out")
     assert done.code == 1
-    assert done.err.splitlines()[-1].startswith("mmdp: 6 cells failed, the first with: wsu cannot")
+    assert "mmdp: 6 of 12 cells failed" in done.err.splitlines()
+    assert done.err.splitlines()[-1].startswith("mmdp: 6 cells: wsu cannot")
     assert "failed" in done.out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import mmdp
 from mmdp.io import load_certificate
 from mmdp.words import at_most_percent
-from tests.cli.calls import draw, process, run, write_models
+from tests.cli.calls import Result, draw, run, run_alone, write_models
 
 HORIZON = 3
 
@@ -46,18 +47,27 @@ def shown_gap(page: Path) -> str | None:
 
 
 # ---------------------------------------------------------------------- from process to process
-@pytest.mark.parametrize("ending", ["csv", "parquet", "json"])
-def test_a_proof_travels_from_solve_to_report(models: Path, tmp_path: Path, ending: str) -> None:
+@pytest.mark.parametrize(
+    ("ending", "ask"),
+    [
+        ("csv", run_alone),
+        ("parquet", run),
+        ("json", run),
+        pytest.param("parquet", run_alone, marks=pytest.mark.slow),
+        pytest.param("json", run_alone, marks=pytest.mark.slow),
+    ],
+)
+def test_a_proof_travels_from_solve_to_report(
+    models: Path, tmp_path: Path, ending: str, ask: Callable[..., Result]
+) -> None:
     if ending == "parquet":
         pytest.importorskip("pyarrow")
     policy, page = tmp_path / f"policy.{ending}", tmp_path / "page.html"
-    solving = process(
+    told = ask(
         "solve", models, "-T", HORIZON, "-m", "wsu", "--certify", 1, "--out", policy, "--json"
-    )
-    told = json.loads(solving.communicate()[0])
-    reporting = process("report", models, "--policy", policy, "--out", page, "--methods", "wsu")
-    assert reporting.communicate()[1] == ""
-    assert reporting.returncode == 0
+    ).json
+    done = ask("report", models, "--policy", policy, "--out", page, "--methods", "wsu")
+    assert (done.code, done.err) == (0, "")
     assert told["gap"] > 1e-4
     assert shown_gap(page) == at_most_percent(told["gap"])
     text = page.read_text(encoding="utf-8")

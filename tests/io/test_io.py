@@ -14,6 +14,7 @@ import scipy.sparse
 
 import mmdp
 from mmdp import io
+from tests.cli.calls import refused
 
 HEADER = "idstatefrom,idaction,idstateto,idoutcome,probability,reward\n"
 
@@ -453,3 +454,19 @@ def test_write_whole_keeps_the_suffix_for_writers(tmp_path: Path) -> None:
     io.write_whole(tmp_path / "a.png", writer)
     assert seen == [".png"]
     assert [(x.name, x.read_bytes()) for x in tmp_path.iterdir()] == [("a.png", b"new")]
+
+
+def test_draws_without_models_and_tables_without_rewards_say_what_to_add(tmp_path: Path) -> None:
+    file = tmp_path / "m.csv"
+    file.write_text("state,action,next_state,probability,reward\n0,0,0,1,0\n")
+    (tmp_path / "draws.csv").write_text("p,q\n0.1,0.2\n")
+    with pytest.raises(mmdp.InputError) as error:
+        mmdp.load(file)
+    told = "no column 'model'; add it, or leave the file unread with sides=False"
+    assert str(error.value) == f"{tmp_path / 'draws.csv'}: {told}"
+    assert "leave the file unread with --no-sides\n" in refused("info", file)
+    (tmp_path / "draws.csv").write_text("model,p\n0,0.1\n")
+    assert mmdp.load(file).parameters["p"].tolist() == [0.1]
+    file.write_text("state,action,next_state,probability\n0,0,0,1\n")
+    with pytest.raises(mmdp.InputError, match="no column 'reward'; add it, with 0 in every row if"):
+        mmdp.load(file)

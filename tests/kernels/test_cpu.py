@@ -9,16 +9,36 @@ import pytest
 
 import mmdp
 from mmdp.kernels import get
+from mmdp.kernels.cpu import kernel as kernel_of_the_cpu
 from mmdp.kernels.cpu.induction import Elimination, induct
 from mmdp.kernels.cpu.kernel import NumbaKernel
 from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.problem import Problem
 from mmdp.testing import check_ascents, check_kernel, check_passes, plain_returns, random_model
+from tests.instances import shares
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_numba_equals_numpy_on_every_storage(threads):
-    check_kernel(NumbaKernel(threads, threads_pay_from=0), seeds=range(200 if threads == 1 else 40))
+@pytest.mark.parametrize("seeds", shares(30, 200))
+def test_numba_equals_numpy_on_every_storage(seeds):
+    check_kernel(NumbaKernel(1, threads_pay_from=0), seeds=seeds)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("seeds", shares(8, 40))
+def test_threads_equal_numpy_on_every_storage(threads, seeds):
+    check_kernel(NumbaKernel(threads, threads_pay_from=0), seeds=seeds)
+
+
+def test_passes_over_some_models_at_a_time_equal_numpy(monkeypatch):
+    monkeypatch.setattr(kernel_of_the_cpu, "FEWEST", 2)
+    monkeypatch.setattr(kernel_of_the_cpu, "IN_CACHE", 2**11)
+    cut = []
+    whole = NumbaKernel._blockwise
+    monkeypatch.setattr(
+        NumbaKernel, "_blockwise", lambda *args: cut.append(len(args[4])) or whole(*args)
+    )
+    check_kernel(NumbaKernel(2), seeds=range(60))
+    assert max(cut) > 2
 
 
 @pytest.mark.parametrize("n_models", [1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 41, 64, 100, 1500])

@@ -7,6 +7,7 @@ zidovudine alone or with lamivudine for two years, costs discounted at 6%, life 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -397,3 +398,47 @@ def test_bad_input_is_one_line(call: Callable[[], Any], told: str) -> None:
 
 def one() -> CostEffectiveness:
     return CostEffectiveness.from_tables({"a": [1, 2]}, {"a": [0, 0]}, parameters={"q": [0.1, 0.2]})
+
+
+# ---------------------------------------------------------------------- what is shown
+def test_a_policy_found_that_changes_nothing_is_not_listed_again() -> None:
+    """Waiting and treating are the same for the dead: the found policy may do either there."""
+    P = [[[[1, 0], [1, 0]], [[0, 1], [0, 1]]]] * 2
+    model = mmdp.MMDP(P, [[0, 0], [0, 0]], initial=[1, 0], actions=["wait", "treat"])
+    effects, costs = [[0, 1], [0, 0]], [[0, 10], [0, 0]]
+    sweep = measures.willingness_to_pay(
+        model, effects, costs, [5.0, 20.0], 2,
+        policies={"never": {0: "wait", 1: "treat"}, "always": "treat"},
+    )  # fmt: skip
+    assert list(sweep.policies) == ["never", "always"]
+    assert sweep.found == ()
+    assert sweep.frontier["policy"].tolist() == ["never", "always"]
+    assert sweep.frontier["probability"].tolist() == [1.0, 1.0]
+
+
+def test_what_python_and_notebooks_show_is_a_table(found: CostEffectiveness) -> None:
+    first, head, *rows = repr(found).splitlines()
+    assert first == "Cost and effect of 4 policies, 1,000 draws"
+    assert head.split() == list(found.icers().columns)
+    assert len(rows) == 4
+    assert "monotherapy" in rows[0]
+    told = re.sub("<[^>]*>", " ", found._repr_html_())
+    cost = found.icers()["cost"][0]
+    assert f"{cost:,.0f}" in told
+    assert f"{cost:,.0f}" in rows[0]
+    evil = CostEffectiveness.from_tables({"<b>x</b>": [1.0]}, {"<b>x</b>": [1.0]})
+    assert "<b>x" not in evil._repr_html_()
+    sweep = measures.willingness_to_pay(
+        tiny(), [[1, 1], [0, 0]], [[0, 5], [0, 0]], [1, 9], horizon=2
+    )
+    assert repr(sweep).splitlines()[0] == "The best of 1 policy by willingness to pay"
+    assert "policy 1" in sweep._repr_html_()
+
+
+def test_many_parameters_are_counted_and_a_wrong_shape_is_called_by_its_name() -> None:
+    x = {f"p{i}": [0.1, 0.2] for i in range(11)}
+    many = CostEffectiveness.from_tables({"a": [1, 2]}, {"a": [0, 0]}, parameters=x)
+    with pytest.raises(mmdp.InputError, match="it has p0, p1, p2, p3, p4, p5, p6, p7 and 3 more"):
+        many.evppi(1.0, "q")
+    with pytest.raises(mmdp.InputError, match="^costs: rewards of shape"):
+        measures.cost_effectiveness(tiny(), [[1, 1], [0, 0]], [0, 5], {"x": "wait"}, 2)

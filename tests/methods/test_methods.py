@@ -7,6 +7,7 @@ import pytest
 
 import mmdp
 from mmdp.testing import best_by_enumeration, check_method, plain_returns, random_model
+from tests.instances import shares
 
 SEEDS = range(200)
 
@@ -178,9 +179,24 @@ def test_shifting_scaling_and_permuting(seed):
         assert there == pytest.approx(here, abs=1e-9 * size)
 
 
-@pytest.mark.parametrize("method", sorted(mmdp.METHODS))
+LONG = {"exact", "milp", "pomcp"}  # methods that prove or search take seconds per model
+
+
+@pytest.mark.parametrize("method", sorted(set(mmdp.METHODS) - LONG))
 def test_every_method_passes_the_conformance_kit(method):
     check_method(method, seeds=range(15))
+    check_method(method, random_model(7, n_models=5, n_states=4), None)
+
+
+@pytest.mark.parametrize("method", sorted(LONG))
+@pytest.mark.parametrize("seeds", shares(4, 15))
+def test_long_methods_pass_the_conformance_kit(method, seeds):
+    check_method(method, seeds=seeds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", sorted(LONG))
+def test_long_methods_pass_the_conformance_kit_on_more_models(method):
     check_method(method, random_model(7, n_models=5, n_states=4), None)
 
 

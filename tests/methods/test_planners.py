@@ -168,7 +168,7 @@ def test_simulated_cadp_agrees_with_its_exact_value_on_every_domain(domain):
 
 def test_the_control_variate_shrinks_the_error_and_keeps_the_mean():
     train, test = mmdp.domains.riverswim(seed=0)
-    planner = mmdp.solve(train, 50, "qmdp", seed=0).policy
+    planner = mmdp.solve(train, 50, mmdp.QMDP(episodes=2), seed=0).policy
     plain = mmdp.simulate(planner, test, episodes=20, seed=0, control=False)
     better = mmdp.simulate(planner, test, episodes=20, seed=0)
     assert better.stderr < plain.stderr / 10
@@ -242,13 +242,20 @@ def test_planner_messages():
         learns.update(learns.start(0), 0, 0, 0, 0)
 
 
-def test_published_planners(paper_data):
-    """QMDP, rollout and MixTS on the published test models."""
+@pytest.mark.parametrize("episodes", [20, pytest.param(50, marks=pytest.mark.slow)])
+def test_published_planners_on_riverswim(paper_data, episodes):
+    """QMDP and rollout on the published test models."""
     train, test = (mmdp.load(paper_data / "riverswim", split=x) for x in ("train", "test"))
-    qmdp = mmdp.evaluate(mmdp.solve(train, 50, "qmdp", seed=0), test, episodes=50, seed=1).details
-    assert abs(qmdp["difference"] - 0.5) < 0.2
-    rollout = mmdp.evaluate(mmdp.solve(train, 50, "rollout", seed=0), test, episodes=50, seed=1)
+    qmdp, rollout = (
+        mmdp.evaluate(mmdp.solve(train, 50, method, seed=0), test, episodes=episodes, seed=1)
+        for method in (mmdp.QMDP(episodes=2), mmdp.Rollout(episodes=2))
+    )
+    assert abs(qmdp.details["difference"] - 0.5) < 0.2
     assert rollout.details["difference"] > 0
+
+
+def test_published_planners_on_hiv(paper_data):
+    """QMDP and MixTS on the published test models."""
     train, test = (mmdp.load(paper_data / "hiv", split=x) for x in ("train", "test"))
     qmdp = mmdp.evaluate(mmdp.solve(train, 15, "qmdp", seed=0), test, episodes=1000, seed=1).details
     assert abs(qmdp["difference"] + 1900) < 400
@@ -283,10 +290,10 @@ def test_a_users_own_planner_can_be_evaluated():
 
 
 def test_time_limit_of_planners_returns_what_was_simulated():
-    slow = mmdp.POMCP(queries=300, episodes=400)
+    slow = mmdp.POMCP(queries=300, episodes=40_000)
     solution = mmdp.solve(MODEL, 6, slow, seed=0, time_limit=0.2)
     assert solution.status is mmdp.Status.TIME_LIMIT
-    assert 2 <= solution.details["episodes"] < 400
+    assert 2 <= solution.details["episodes"] < 40_000
     assert solution.evaluation.stderr > 0
 
 

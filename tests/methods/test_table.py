@@ -6,6 +6,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import mmdp
@@ -72,8 +73,11 @@ def either_quoted(names: list[str]) -> str:
 
 # ---------------------------------------------------------------------- where it is shown
 def test_the_command_line_shows_the_table() -> None:
-    lines = run("methods").out.splitlines()[2:]
+    *lines, empty, last = run("methods").out.splitlines()[2:]
     assert len(lines) == len(METHODS)
+    assert empty == ""
+    told = last.removeprefix("For models that change over time: ").removesuffix(".")
+    assert re.split(", | and ", told) == [row.name for row in capabilities() if row.drifts]
     for line, row in zip(lines, capabilities(), strict=True):
         proves = "nothing" if row.proves is None else row.proves.name.lower().replace("_", " ")
         assert re.split(r"\s{2,}", line) == [row.name, row.title, row.memory, proves]
@@ -81,6 +85,8 @@ def test_the_command_line_shows_the_table() -> None:
     assert list(document) == list(METHODS)
     assert document["cadp"]["proves"] == "LOCAL_OPTIMUM"
     assert document["wsu"]["proves"] is None
+    assert document["qmdp"]["drifts"]
+    assert not document["pomcp"]["drifts"]
     assert document["pomcp"]["options"]["queries"] == "Simulations per decision."
 
 
@@ -109,6 +115,24 @@ def test_tables_of_methods_on_pages_agree_with_the_table() -> None:
             for name in names:
                 assert memory in (("no", "–") if TABLE[name].memory == "none" else ("yes",)), page
     assert seen in (set(), set(METHODS))
+
+
+def test_the_page_about_models_that_change_names_the_methods() -> None:
+    page = (ROOT / "docs" / "bring-your-models.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| methods \|(.*)\|$", page, re.M)
+    assert set(re.findall(r"`(\w+)`", row)) == set(able(drifts=True))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_plans_for_models_that_change_if_it_says_so(name: str) -> None:
+    chain = np.full((4, 4), 0.25)
+    few = {"episodes": 4} if "episodes" in TABLE[name].options else {}
+    changing = MODEL.replace(model_transitions=chain)
+    if TABLE[name].drifts:
+        assert np.isfinite(mmdp.solve(changing, 2, METHODS[name](**few)).value)
+    else:
+        with pytest.raises(mmdp.InputError, match="plans for models that never change"):
+            mmdp.solve(changing, 2, METHODS[name](**few))
 
 
 def _rows_with_memory(page: Path) -> list[tuple[set[str], str]]:

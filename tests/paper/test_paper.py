@@ -13,33 +13,41 @@ import pytest
 import mmdp
 from mmdp.paper.cases import CASES, COMPARABLE, METHODS
 from mmdp.paper.page import _figure, error_of, terminal_tables, write
-from mmdp.paper.run import COLUMNS, Job, _cell
+from mmdp.paper.run import COLUMNS, QUERIES, Job, _cell
 from mmdp.paper.scatter import scatter
 from mmdp.words import number
+from tests.paper.few import FEW, few
 
 HIV_CELLS = 3 * len(METHODS)  # three horizons
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _few():
+    with pytest.MonkeyPatch.context() as patch:
+        few(patch)
+        yield
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """HIV only: the whole job in a few seconds."""
+    """HIV only, with its files: the whole job in a few seconds."""
     out = tmp_path_factory.mktemp("paper")
     heard = []
     job = Job(out, domains=["HIV"], report=lambda text, done, total: heard.append((done, total)))
     results = job.run()
+    write(results, out)
     return out, results, heard
 
 
 def test_one_row_per_domain_horizon_and_method(small):
-    out, results, _ = small
-    files = write(results, out)
+    out, _, _ = small
     table = pd.read_csv(out / "results.csv")
     assert tuple(table.columns) == COLUMNS
     assert table["method"].tolist() == 3 * list(METHODS)
     assert table["horizon"].unique().tolist() == [5, 15, 20]
     assert set(table["domain"]) == {"HIV"}
     assert set(table["models"]) == {"published"}
-    assert {path.name for path in files} == {
+    assert {path.name for path in out.iterdir() if path.is_file()} == {
         "results.csv", "figure.png", "regret.png", "queries.png", "paper.html",
     }  # fmt: skip
     row = table.set_index(["horizon", "method"]).loc[15, "CADP"]
@@ -154,7 +162,6 @@ def test_a_data_folder_comes_before_the_published_models(tmp_path, folder):
 
 def test_an_error_that_is_rounding_is_not_shown(small):
     out, results, _ = small
-    write(results, out)
     cell = next(c for c in results.cells if c.method == "MixTS")
     assert error_of(cell) == 2 * cell.stderr > 0
     assert error_of(dataclasses.replace(cell, stderr=1.5e-13)) is None
@@ -164,7 +171,8 @@ def test_an_error_that_is_rounding_is_not_shown(small):
 
 def test_queries_of_the_plot(small, tmp_path):
     _, results, _ = small
-    assert [row["queries"] for row in results.queries] == [5, 50, 500]
+    assert [row["queries"] for row in results.queries] == list(FEW)
+    assert QUERIES == (5, 50, 500)
     assert Job(tmp_path, full=True)._query_counts == (5, 50, 500, 5000)
 
 
@@ -174,13 +182,11 @@ def test_figure_draws_a_start_that_has_arrived_at_the_bottom(small):
     ends = [line.get_ydata()[-1] for line in right.get_lines()]
     assert min(ends) == 1e-4
     assert 1e-5 < right.get_ylim()[0] < 1e-4
-    write(results, out)
     assert "0 drawn at 1e-4" in (out / "paper.html").read_text(encoding="utf-8")
 
 
 def test_the_page_is_self_contained_and_complete(small):
-    out, results, _ = small
-    write(results, out)
+    out, _, _ = small
     page = (out / "paper.html").read_text(encoding="utf-8")
     assert not re.search(r'(src|href)="(?!data:)', page)
     assert not re.search(r"https?:", page)
@@ -221,7 +227,6 @@ def test_another_digit_is_not_called_equal(comparable):
 
 def test_equal_cells_are_marked_everywhere(small):
     out, results, _ = small
-    write(results, out)
     table = pd.read_csv(out / "results.csv").set_index(["horizon", "method"])
     means, deviations, _ = ({row[0]: row[1:] for row in rows}
                             for _, _, rows in terminal_tables(results))  # fmt: skip

@@ -128,7 +128,7 @@ def test_methods_that_cannot_name_those_that_can() -> None:
 
 
 def test_a_kind_with_a_last_decision_has_no_infinite_horizon() -> None:
-    with pytest.raises(mmdp.InputError, match="a monotone policy has a last decision"):
+    with pytest.raises(mmdp.InputError, match="stationary policies only, no monotone ones"):
         mmdp.solve(MODEL, math.inf, policy="monotone")
 
 

@@ -577,3 +577,17 @@ def test_weights_from_log_likelihood_do_not_overflow() -> None:
         with pytest.raises(mmdp.InputError):
             posterior.weights_from_log_likelihood(bad)
     assert posterior.effective_models([0.25] * 4) == 4.0
+
+
+def test_what_an_unseen_pair_earns_is_told() -> None:
+    log = {"state": ["a", "a", "b"], "action": ["x", "y", "x"], "next_state": ["a", "b", "a"],
+           "reward": [1.0, 2.0, 6.0]}  # fmt: skip
+    told = "what was never seen earns the log's average reward, 3; if you know better"
+    for rewards in ("average", "normal"):
+        assert any(told in x for x in posterior.fit(log, models=2, rewards=rewards).warnings)
+    found = posterior.fit(log, models=2)
+    assert found.train.rewards[0, 1].tolist() == [6.0, 3.0]
+    for known in ({"rewards": np.ones((2, 2))}, {"unseen": "forbid"}, {"unseen": "absorb"}):
+        assert not any(
+            "average reward" in x for x in posterior.fit(log, models=2, **known).warnings
+        )

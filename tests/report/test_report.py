@@ -15,6 +15,9 @@ import mmdp
 from mmdp import report
 from mmdp.bounds import Bound
 from mmdp.cli.app import app
+from mmdp.measures import Counting
+from mmdp.report import PICTURES
+from mmdp.report.compare import Comparison
 from mmdp.report.facts import Facts
 from mmdp.words import at_most, at_most_percent, number, percent
 from tests import chromium
@@ -235,6 +238,52 @@ def test_unseen_pairs_of_another_table_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "unseen.csv").write_text("state,count\n0,1\n")
     with pytest.raises(mmdp.InputError, match="unseen.csv: columns state,count; expected"):
         report.read_unseen(tmp_path)
+
+
+def risky() -> mmdp.MMDP:
+    """Two models: the first action is best on average, the second in the worse model."""
+    return mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[0.0, 1.0]], [[9.0, 1.0]]])
+
+
+def test_the_policy_of_a_method_is_listed_once() -> None:
+    def listed(policy: Any) -> list[str]:
+        return [row.name for row in Facts(risky(), policy=policy).rows][:-1]
+
+    assert listed(mmdp.solve(risky(), 3)) == ["CADP", "WSU", "MVP"]
+    careful = mmdp.solve(risky(), 3, objective=mmdp.CVaR(0.1))
+    assert listed(careful) == ["this policy", "CADP", "WSU", "MVP"]
+    assert listed(careful.policy) == ["the given policy", "CADP", "WSU", "MVP"]
+
+
+def test_a_policy_that_is_best_for_several_tails_has_their_names() -> None:
+    found = Comparison(Facts(risky(), horizon=1, frontier=True)).along
+    assert [x.name for x in found] == [
+        "this policy (best on average)", "best for the worst 50% to 1%",
+    ]  # fmt: skip
+
+
+def test_the_curves_of_the_frontier_are_drawn_first(small: mmdp.MMDP) -> None:
+    given = cost_and_effect(small)
+    many = {f"plan {i}": {0: i % 3, 1: i // 3, 2: 0, 3: 0} for i in range(9)}
+    facts = Facts(small, horizon=3, comparators=many, **given)
+    axis = PICTURES["willingness"].draw(facts)
+    assert axis is not None
+    drawn = axis.get_legend_handles_labels()[1]
+    assert {*facts.willingness.frontier["policy"], "frontier"} <= {*drawn}  # type: ignore[union-attr]
+    assert len(drawn) == 8
+
+
+def test_a_comparator_that_is_this_policy_says_so(small: mmdp.MMDP) -> None:
+    mine = mmdp.solve(small, 3)
+    facts = Facts(small, policy=mine, comparators={"ours": mine, "0": 0}, **cost_and_effect(small))
+    assert facts.willingness is not None
+    assert list(facts.willingness.policies)[:2] == ["ours (this policy)", "0"]
+
+
+def test_the_rates_are_told(tmp_path: Path, small: mmdp.MMDP) -> None:
+    given, counting = cost_and_effect(small), Counting(0.015, 0.035, "half-cycle")
+    page = written(tmp_path, small, horizon=3, counting=counting, **given)
+    assert f"Over time, {counting.told}." in page.text
 
 
 def test_effects_from_a_table(tmp_path: Path, small: mmdp.MMDP) -> None:
@@ -540,7 +589,10 @@ DOMAINS: dict[str, tuple[Callable[[], Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[pytest.mark.slow] * (x in ("RS", "POPS"))) for x in DOMAINS],
+)
 def test_browser_shows_every_plot(browser: chromium.Chromium, tmp_path: Path, name: str) -> None:
     make, horizon = DOMAINS[name]
     train, _ = make()
@@ -669,3 +721,26 @@ def test_the_page_shows_what_memory_gains_and_its_flow_chart(tmp_path: Path) -> 
     assert "Node 0 (start)" in page.text
     assert "What would memory gain?" not in written(tmp_path, model, horizon=9).text
     assert report.draw("memory", model, tmp_path / "memory.png", horizon=9, memory=2).is_file()
+
+
+def test_browser_cuts_neither_figures_nor_captions(
+    browser: chromium.Chromium, tmp_path: Path, small: mmdp.MMDP
+) -> None:
+    """Returns of seven digits on narrow and wide screens."""
+    rich = small.replace(rewards=1e6 * (2 + small.rewards))
+    target = report.write(rich, tmp_path / "report.html", horizon=3, **cost_and_effect(small))
+    wrapped = (
+        "[...document.querySelectorAll('.figures b')].filter(e => e.scrollWidth > e.clientWidth "
+        "|| e.getBoundingClientRect().height > 45).map(e => e.textContent)"
+    )
+    cut = (
+        "[...document.querySelectorAll('caption')].filter(e => "
+        "e.getBoundingClientRect().right > innerWidth + 1).map(e => e.textContent)"
+    )
+    for wide in (400, 900, 1400):
+        browser.screen(wide, 900)
+        browser.open(target, READY)
+        assert browser.run(wrapped) == []
+        assert browser.run(cut) == []
+        assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    browser.screen()

@@ -88,7 +88,7 @@ def _typed(value: object, flag: str) -> str:
         return f" {flag} ".join(f"{key}={x}" for key, x in value.items())
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
-    return "" if value is True else str(value)
+    return "" if isinstance(value, bool) else str(value)
 
 
 def exit_status(call: Callable[[], Any]) -> int:

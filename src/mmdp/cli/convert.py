@@ -1,4 +1,4 @@
-"""mmdp convert: the same models in another format."""
+"""mmdp convert: models in another format, or with the net benefit as their reward."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from pathlib import Path
 
 from mmdp.cli import options
 from mmdp.cli.console import Working, show_facts
-from mmdp.cli.options import Loading, check_out, command, option, takes
+from mmdp.cli.options import (
+    Loading,
+    Pricing,
+    check_finite,
+    check_out,
+    command,
+    option,
+    takes,
+)
 from mmdp.cli.types import PATH, Words
 from mmdp.errors import InputError
 from mmdp.words import readable_bytes
@@ -16,6 +24,7 @@ from mmdp.words import readable_bytes
     "mmdp convert data/riverswim --out models.npz",
     "mmdp convert models.npz --out models --parts 16",
     "mmdp convert models.npz --out models --parts 16 --format parquet",
+    "mmdp convert models --effects effects.csv --value 20000 -T 30 --cost-rate 0.035 -o priced.npz",
 )
 @options.data
 @option(
@@ -24,22 +33,30 @@ from mmdp.words import readable_bytes
 )  # fmt: skip
 @option("--parts", type=int, metavar="N", help="Write a folder of N files, each with some models.")
 @option("--format", "kind", type=Words("npz", "parquet"), help="Of the parts; npz if not given.")
+@options.horizon
+@takes(Pricing)
 @options.split
 @takes(Loading)
 def convert(
-    data: Path, out: Path, parts: int | None, kind: str | None, split: str, loading: Loading
-) -> None:
-    """Write the models of DATA in another format.
+    data: Path, out: Path, parts: int | None, kind: str | None, horizon: int | None,
+    pricing: Pricing, split: str, loading: Loading,
+) -> None:  # fmt: skip
+    """Write the models of DATA in another format, or with another reward.
 
     npz is the fastest to read. A folder of parts is loaded file by file with little more memory
     than the models take, and lets each of many processes read its own models only.
+
+    With --effects and --value the reward becomes the net benefit, for solve, report and every
+    other command. If effects and costs have rates of their own, or times have weights, it varies
+    with time: give the --horizon then.
     """
     import mmdp
 
     check_out(out, data)
     if kind is not None and parts is None:
         raise InputError("--format is the format of parts; give --parts, or a suffix to --out")
-    model = loading.read(data, split, quiet=False)
+    check_finite(horizon)
+    model = pricing.apply(loading.read(data, split, quiet=False), horizon)
     with Working(f"writing {out}", quiet=False):
         if parts is None:
             mmdp.save(model, out)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from mmdp.cli import options
 from mmdp.cli.console import show_json, show_table
 from mmdp.cli.options import command
-from mmdp.methods.table import capabilities
+from mmdp.methods.table import able, capabilities
 from mmdp.solution import Status
+from mmdp.words import either
 
 
 @command("mmdp methods", "mmdp methods --json")
@@ -24,6 +25,7 @@ def methods(as_json: bool) -> None:
         return
     rows = [(row.name, row.title, row.memory, _proven(row.proves)) for row in table]
     show_table(("method", "what it does", "memory", "proves"), rows, left=4)
+    print(f"\nFor models that change over time: {either(able(drifts=True), ' and ')}.")
 
 
 def _proven(status: Status | None) -> str:

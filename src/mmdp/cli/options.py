@@ -31,6 +31,7 @@ from mmdp.validate import check_seed
 
 if TYPE_CHECKING:
     from mmdp import MMDP, MarkovPolicy, StationaryPolicy
+    from mmdp.measures import Counting
     from mmdp.methods import Method
 
 INTERRUPTED = 130  # exit status after Ctrl-C
@@ -249,19 +250,12 @@ def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -
 
 
 @dataclass(frozen=True)
-class Willingness:
-    """Cost and effect apart, for the pages and pictures of willingness to pay."""
+class Outcomes:
+    """Effects and costs from a table, and how those of different times add up."""
 
     effects: Annotated[Path | None, option(
         "--effects", type=PATH, metavar="FILE",
         help="Effect and cost of actions: a CSV with state,action,effect,cost (and model).",
-    )]  # fmt: skip
-    thresholds: Annotated[list[float] | None, option(
-        "--thresholds", type=Numbers("0,20000,50000"), help="Values of one unit of effect to try.",
-    )]  # fmt: skip
-    compare: Annotated[dict[str, str], option(
-        "--compare", multiple=True, metavar="NAME=ACTION", callback=_pairs,
-        help="A strategy to put beside it: an action at all times, or a policy's file.",
     )]  # fmt: skip
     effect_rate: Annotated[float | None, option(
         "--effect-rate", type=float, metavar="R",
@@ -275,15 +269,56 @@ class Willingness:
         show_default=True, help="Weights of the times; n cycles need a horizon of n + 1.",
     )]  # fmt: skip
 
+    @property
+    def counting(self) -> Counting:
+        import mmdp
+
+        return mmdp.measures.Counting(self.effect_rate, self.cost_rate, self.within_cycle)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Pricing(Outcomes):
+    """Rewards made of effects and costs."""
+
+    value: Annotated[float | None, option(
+        "--value", type=float, metavar="K",
+        help="Make K times the effect less the cost the reward; K is the value of one unit.",
+    )]  # fmt: skip
+
+    def apply(self, model: MMDP, horizon: int | None) -> MMDP:
+        """The model with the net benefit as its reward, if that is asked for."""
+        import mmdp
+
+        if (self.effects is None) != (self.value is None):
+            raise InputError("--effects and --value belong together; give both or none")
+        if self.effects is None or self.value is None:
+            if self.counting != mmdp.measures.Counting():
+                raise InputError("this option is about costs and effects; give --effects too")
+            return model
+        worth, price = mmdp.report.read_effects(self.effects, model)
+        return self.counting.net_benefit(model, worth, price, self.value, horizon)
+
+
+@dataclass(frozen=True)
+class Willingness(Outcomes):
+    """Cost and effect apart, for the pages and pictures of willingness to pay."""
+
+    thresholds: Annotated[list[float] | None, option(
+        "--thresholds", type=Numbers("0,20000,50000"), help="Values of one unit of effect to try.",
+    )]  # fmt: skip
+    compare: Annotated[dict[str, str], option(
+        "--compare", multiple=True, metavar="NAME=ACTION", callback=_pairs,
+        help="A strategy to put beside it: an action at all times, or a policy's file.",
+    )]  # fmt: skip
+
     def options(self, model: MMDP) -> dict[str, Any]:
         """The arguments of :func:`mmdp.report.write` and ``draw``."""
         import mmdp
 
         if (self.effects is None) != (self.thresholds is None):
             raise InputError("--effects and --thresholds belong together; give both or none")
-        counting = mmdp.measures.Counting(self.effect_rate, self.cost_rate, self.within_cycle)  # type: ignore[arg-type]
         if self.effects is None:
-            if self.compare or counting != mmdp.measures.Counting():
+            if self.compare or self.counting != mmdp.measures.Counting():
                 raise InputError("this option is about costs and effects; give --effects too")
             return {}
         worth, price = mmdp.report.read_effects(self.effects, model)
@@ -294,8 +329,17 @@ class Willingness:
         }  # fmt: skip
         return {
             "effects": worth, "costs": price, "thresholds": self.thresholds,
-            "comparators": beside, "counting": counting,
+            "comparators": beside, "counting": self.counting,
         }  # fmt: skip
+
+
+def check_finite(horizon: float | None) -> None:
+    """Refuse an infinite horizon for a page or a picture."""
+    if horizon == math.inf:
+        raise InputError(
+            "a page or picture shows a number of decisions, not infinitely many; write the policy "
+            "by mmdp solve --horizon inf --out rule.csv, then give --policy rule.csv --horizon 50"
+        )
 
 
 def given_policy(

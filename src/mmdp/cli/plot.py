@@ -9,7 +9,15 @@ import click
 
 from mmdp.cli import options
 from mmdp.cli.console import Working
-from mmdp.cli.options import Loading, Willingness, command, given_policy, option, takes
+from mmdp.cli.options import (
+    Loading,
+    Willingness,
+    check_finite,
+    command,
+    given_policy,
+    option,
+    takes,
+)
 from mmdp.cli.types import PATH, refuse_name
 from mmdp.methods.table import markov_policy
 
@@ -44,6 +52,7 @@ def plot(
     """
     import mmdp
 
+    check_finite(horizon)
     if kind not in mmdp.report.PICTURES:
         refuse_name("picture", kind, mmdp.report.PICTURES)
     with Working(f"drawing {kind}") as working:

@@ -7,7 +7,15 @@ from pathlib import Path
 
 from mmdp.cli import options
 from mmdp.cli.console import Working, complain
-from mmdp.cli.options import Loading, Willingness, command, given_policy, option, takes
+from mmdp.cli.options import (
+    Loading,
+    Willingness,
+    check_finite,
+    command,
+    given_policy,
+    option,
+    takes,
+)
 from mmdp.cli.types import PATH, Seconds
 from mmdp.errors import InputError
 from mmdp.interrupts import unanswered
@@ -53,6 +61,7 @@ def report(
     """
     import mmdp
 
+    check_finite(horizon)
     with Working(f"reading {data}") as working, unanswered():
         model = loading.read(data, quiet=True)
         given = None

@@ -31,6 +31,7 @@ AXES = ("horizons", "methods", "objectives", "policies", "seeds")
 SETTINGS = ("certify", "time_limit", "backend")
 NEED_SETTINGS = {"tied": "groups", "fixed": "actions"}
 MOST_ROWS = 40  # of the table that is printed
+MOST_ERRORS = 8  # different ones that are printed
 FAILED = 1  # exit status if a cell failed
 
 
@@ -224,17 +225,20 @@ def _fitting(function: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
 def _show(table: pd.DataFrame, out: Path) -> None:
     keys = {"value": "value", "test_mean": "test mean", "bound": "at most"}
     count, table = len(table), table[table["status"] != "INTERRUPTED"]
+    statuses = table["status"].str.lower().str.replace("_", " ")
     if len(table) <= MOST_ROWS:
         axes = [x for x in ("model", "horizon", "method", "objective", "policy", "seed")
-                if x in ("model", "horizon", "method") or table[x].nunique() > 1]  # fmt: skip
+                if x == "method" or table[x].nunique() > 1]  # fmt: skip
         columns = {x: table[x].astype(str).tolist() for x in axes}
         for key, title in keys.items():
             if table[key].notna().any():
                 columns[title] = figures([None if math.isnan(x) else x for x in table[key]])
         columns["seconds"] = ["" if math.isnan(x) else clock(x) for x in table["seconds"]]
-        columns["status"] = table["status"].str.lower().str.replace("_", " ").tolist()
+        if statuses.nunique() > 1:
+            columns["status"] = statuses.tolist()
         show_table(list(columns), list(zip(*columns.values(), strict=True)), left=len(axes))
-    print(f"{counted(count, 'cell')}, table written to {out / 'study.csv'}")
+    same = f", each {statuses.iloc[0]}" if statuses.nunique() == 1 else ""
+    print(f"{counted(count, 'cell')}{same}, table written to {out / 'study.csv'}")
 
 
 def _status(table: pd.DataFrame) -> int:
@@ -244,6 +248,8 @@ def _status(table: pd.DataFrame) -> int:
         complain(f"interrupted; {done} of {counted(len(table), 'cell')} kept; run again to go on")
         return INTERRUPTED
     if len(failed):
-        complain(f"{counted(len(failed), 'cell')} failed, the first with: {failed.iloc[0]}")
+        complain(f"{len(failed):,} of {counted(len(table), 'cell')} failed")
+        for error, times in failed.value_counts().head(MOST_ERRORS).items():
+            complain(f"{counted(times, 'cell')}: {error}")
         return FAILED
     return 0

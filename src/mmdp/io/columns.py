@@ -102,4 +102,6 @@ def _fail_columns(
     elif missing:
         wanted = ("state", "action", "next_state", "model", "probability", "reward")
         remedies = [f"expected {','.join(spelling[role] for role in wanted)}"]
+        if list(missing) == ["reward"]:
+            remedies = ["add it, with 0 in every row if rewards come from elsewhere"]
     source.fail("; ".join(parts), None, remedies)

@@ -21,7 +21,7 @@ from mmdp.io.writing import Writer, reason, replacing, write_all
 from mmdp.model import MMDP
 from mmdp.support import Array
 from mmdp.validate import read_distribution
-from mmdp.words import counted, suggested
+from mmdp.words import counted, either, suggested
 
 ROWS = 10_000  # written at a time
 PARAMETERS = ("discount", "actions", "allow_missing")
@@ -179,6 +179,12 @@ def _beside(
     source = Source(path)
     names = [_TIDY[x] if _TIDY.get(x) in expected else x for x in header(path)]
     missing = [x for x in expected if x not in names]
+    if missing and rules is None:
+        tidy = {paper: plain for plain, paper in _TIDY.items()}
+        source.fail(
+            f"no column {either(repr(tidy[x]) for x in missing)}",
+            remedies=["add it", Remedy("sides", False, do="leave the file unread with")],
+        )
     unknown = [x for x in names if x not in expected]
     if missing or (unknown and rules is not None and rules.extra_columns == "error"):
         told = [f"unknown column {suggested(x, expected)}" for x in unknown]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.errors import InputError
-from mmdp.words import suggested
+from mmdp.words import some, suggested
 
 Ints = npt.NDArray[np.int64]
 Labels = tuple[str, ...]
@@ -136,5 +136,4 @@ class Names:
     def unknown(self, value: object) -> str:
         """What to say about a value that is none of them."""
         known = self.labels if self.labels is not None else [f"0..{self.size - 1}"]
-        some = ", ".join(known[:8]) + (" ..." if len(known) > 8 else "")
-        return f"unknown {self.kind} {suggested(str(value), known)}; the log has {some}"
+        return f"unknown {self.kind} {suggested(str(value), known)}; the log has {some(known)}"

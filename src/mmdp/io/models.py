@@ -26,6 +26,7 @@ from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
 from mmdp.support import Storage
 from mmdp.validate import check_whole_model
+from mmdp.words import some
 
 SPLITS = {"train": "training", "test": "test", "true": "true"}
 POMDPS = {".pomdp": load_pomdp, ".pomdpx": load_pomdpx}
@@ -169,7 +170,7 @@ def _find_files(path: Path, split: str) -> list[Path]:
         if split == "train" and (parts := part_files(path)):
             return parts
         known = sorted(x.name for x in path.iterdir() if x.suffix in (".csv", ".parquet", ".npz"))
-        there = f"it has {', '.join(known[:8])}" if known else "it has no data file"
+        there = f"it has {some(known)}" if known else "it has no data file"
         raise InputError(f"{path}: no {names[0]} in this folder ({there}); name the file to read")
     if not path.exists():
         raise InputError(f"{path}: no such file or folder; check the path")

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels.numpy_kernel import transitions_of
-from mmdp.kernels.problem import Array, IntArray, Problem, Table
+from mmdp.kernels.problem import TIE, Array, IntArray, Problem, Table
 
 MATRICES = 2**28  # bytes that P may take; beyond that values are iterated
 ACCURATE = 1e-14  # last change of iterated values, relative to the rewards
@@ -114,7 +114,7 @@ class Endless:
             v = self.values(actions)
             q = np.where(open_, self.q(v), -np.inf)
             # a tie keeps the action, so that rounding cannot turn in a circle
-            better = q.max(axis=2) > q[m, s, actions] + 1e-12 * (1.0 + np.abs(v))
+            better = q.max(axis=2) > q[m, s, actions] + TIE * np.abs(v).max(axis=1, keepdims=True)
             if not better.any():
                 return Own(actions.astype(np.int32), q.max(axis=2))
             actions = np.where(better, q.argmax(axis=2), actions)

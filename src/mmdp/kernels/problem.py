@@ -211,6 +211,15 @@ class Problem(NamedTuple):
         total: Array = self.everywhere(found).sum(axis=0)
         return total
 
+    def some(self, models: slice) -> Problem:
+        """These models alone, in arrays of their own; weights as they are."""
+        own = []
+        for array in (self.p, self.r, self.terminal):
+            own.append(aligned(*array.shape[:-1], len(self.weights[models])))
+            own[-1][...] = array[..., models]
+        p, r, terminal = own
+        return self._replace(p=p, r=r, terminal=terminal, weights=self.weights[models])
+
     def restricted(self, allowed: npt.NDArray[np.bool_]) -> Problem:
         """The same problem with these actions (T or 1, S, A) alone, as a read-only view."""
         shape = (self.n_states, self.n_actions)

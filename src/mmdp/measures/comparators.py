@@ -17,7 +17,7 @@ from mmdp.policy import MarkovPolicy, StationaryPolicy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate
 from mmdp.validate import check_horizon
-from mmdp.words import either, suggested
+from mmdp.words import either, some, suggested
 
 Array = npt.NDArray[np.float64]
 WithinCycle = Literal["none", "half-cycle", "simpson"]
@@ -62,6 +62,24 @@ class Counting:
             told = suggested(str(self.within_cycle), CORRECTIONS)
             raise InputError(f"within_cycle is {either(CORRECTIONS)}, not {told}")
 
+    @property
+    def told(self) -> str:
+        """In words.
+
+        >>> from mmdp.measures import Counting
+        >>> Counting(effect_rate=0.015, cost_rate=0.035).told
+        'effects are discounted by 1.5% per step and costs by 3.5% per step'
+        """
+        effects, costs = (
+            "as the models" if rate is None else f"by {100 * rate:g}% per step"
+            for rate in (self.effect_rate, self.cost_rate)
+        )  # fmt: skip
+        weights = {
+            "none": "", "half-cycle": "; the first and the last time count half",
+            "simpson": "; times have Simpson's weights",
+        }[self.within_cycle]  # fmt: skip
+        return f"effects are discounted {effects} and costs {costs}{weights}"
+
     def times(self, horizon: int) -> Array:
         """(T,) weight of each time, without discount."""
         weights = np.ones(horizon)
@@ -83,7 +101,7 @@ class Counting:
         self, model: MMDP, effects: npt.ArrayLike, costs: npt.ArrayLike, horizon: int
     ) -> tuple[MMDP, MMDP]:
         """The model with effects as rewards, and with costs; both with the same discount."""
-        plain = (model.replace(rewards=effects), model.replace(rewards=costs))
+        plain = _rewarded(model, effects, "effects"), _rewarded(model, costs, "costs")
         if self == Counting():
             return plain
         counted = []
@@ -105,7 +123,7 @@ class Counting:
         """The model whose rewards are the net monetary benefit at one willingness to pay.
 
         Solve it, bound it or report about it like any other model. With rates or within-cycle
-        weights its rewards vary with time and its discount is 1.
+        weights its rewards vary with time and its discount is 1; only then the horizon matters.
 
         >>> import mmdp
         >>> from mmdp.measures import Counting
@@ -118,7 +136,7 @@ class Counting:
         [0, 1, 1]
         """
         (level,) = read_thresholds([threshold])
-        steps = check_horizon(model.horizon, horizon)
+        steps = 0 if self == Counting() else check_horizon(model.horizon, horizon)
         check_no_terminal(model)
         worth, price = self.models(model, effects, costs, steps)
         e, c = worth.rewards, price.rewards
@@ -182,6 +200,28 @@ def cost_effectiveness(
     )
 
 
+def twin(
+    policy: MarkovPolicy, others: Mapping[str, MarkovPolicy], parts: Sequence[MMDP]
+) -> str | None:
+    """The name of another policy with the same effect and the same cost in every model.
+
+    ``parts`` are the two models of :meth:`Counting.models`.
+    """
+    own = [evaluate(policy, part).returns for part in parts]
+    for name, other in others.items():
+        found = [evaluate(other, part).returns for part in parts]
+        if np.allclose(found, own, rtol=1e-9, atol=1e-12):
+            return name
+    return None
+
+
+def _rewarded(model: MMDP, given: npt.ArrayLike, what: str) -> MMDP:
+    try:
+        return model.replace(rewards=given)
+    except InputError as error:
+        raise error.at(what) from None
+
+
 def check_no_terminal(model: MMDP) -> None:
     if model.terminal.any():
         raise InputError(
@@ -234,6 +274,4 @@ def _place(given: Any, model: MMDP, kind: Literal["state", "action"]) -> int:
         return int(given)
     if str(given) in labels:
         return labels.index(str(given))
-    raise InputError(
-        f"no {kind} {suggested(str(given), labels)}; the model has {', '.join(labels[:8])}"
-    )
+    raise InputError(f"no {kind} {suggested(str(given), labels)}; the model has {some(labels)}")

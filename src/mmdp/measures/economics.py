@@ -27,11 +27,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp import notebook
 from mmdp.errors import InputError
 from mmdp.measures.information import Estimate, parameter_values, regressed
 from mmdp.posterior.draws import read_draws
 from mmdp.validate import check_seed, read_distribution
-from mmdp.words import counted, suggested
+from mmdp.words import counted, number, some, suggested
 
 Array = npt.NDArray[np.float64]
 Study = Callable[[Mapping[str, Array], np.random.Generator], npt.ArrayLike]
@@ -39,7 +40,7 @@ TIE = 1e-9
 STREAM = 2015  # keeps a study's chance apart from draws that were made with the same seed
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CostEffectiveness:
     """Cost and effect of D named policies in M draws (models).
 
@@ -62,6 +63,18 @@ class CostEffectiveness:
     costs: Array
     weights: Array
     parameters: Mapping[str, Array] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        shown = self.icers().to_string(index=False, float_format=number, na_rep="")
+        return f"{self._title()}\n{shown}"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the table of ratios."""
+        return notebook.table(self._title(), self.icers())
+
+    def _title(self) -> str:
+        size = counted(len(self.weights), "draw")
+        return f"Cost and effect of {counted(len(self.policies), 'policy', 'policies')}, {size}"
 
     @classmethod
     def from_tables(
@@ -251,7 +264,7 @@ class CostEffectiveness:
             return study(self.parameters, rng)
         except Exception as error:
             told = f"study raised {type(error).__name__}: {error}"
-            names = ", ".join(list(self.parameters)[:8]) or "none"
+            names = some(self.parameters) or "none"
             raise InputError(f"{told}; the parameters are {names}") from error
 
     def _summary(self, found: npt.ArrayLike) -> Array:

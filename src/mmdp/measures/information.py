@@ -28,7 +28,7 @@ from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate, solve
-from mmdp.words import suggested
+from mmdp.words import some, suggested
 
 Array = npt.NDArray[np.float64]
 Estimator = Literal["auto", "exact", "bins", "regression"]
@@ -154,7 +154,7 @@ def parameter_values(parameter: Any, known: Mapping[str, Array], count: int) -> 
     if names and all(isinstance(x, str) for x in names):
         for name in names:
             if name not in known:
-                there = f"it has {', '.join(list(known)[:8])}" if known else "it has none"
+                there = f"it has {some(known)}" if known else "it has none"
                 raise InputError(f"no parameter {suggested(name, known)} in the model; {there}")
         return np.stack([known[name] for name in names], axis=1)
     array = np.asarray(parameter, dtype=np.float64)

@@ -10,20 +10,27 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp import notebook
 from mmdp.errors import InputError
 from mmdp.interrupts import unanswered
-from mmdp.measures.comparators import Counting, cost_effectiveness, named_policies
+from mmdp.measures.comparators import (
+    Counting,
+    cost_effectiveness,
+    named_policies,
+    twin,
+)
 from mmdp.measures.economics import CostEffectiveness, read_thresholds
 from mmdp.methods import Method
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solve import solve
 from mmdp.validate import check_horizon
+from mmdp.words import counted, number
 
 Array = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class WillingnessToPay:
     """What :func:`willingness_to_pay` found.
 
@@ -40,6 +47,18 @@ class WillingnessToPay:
     outcomes: CostEffectiveness
     frontier: pd.DataFrame
     acceptability: pd.DataFrame
+
+    def __repr__(self) -> str:
+        shown = self.frontier.to_string(index=False, float_format=number, na_rep="")
+        return f"{self._title()}\n{shown}"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the frontier."""
+        return notebook.table(self._title(), self.frontier)
+
+    def _title(self) -> str:
+        known = counted(len(self.policies), "policy", "policies")
+        return f"The best of {known} by willingness to pay"
 
     @property
     def effects(self) -> Array:
@@ -77,7 +96,8 @@ def willingness_to_pay(
         ``{"never treat": "wait"}``; see :func:`cost_effectiveness`.
 
     A policy found at one threshold is considered at all others, so the frontier's effect never
-    falls as the threshold grows.
+    falls as the threshold grows. One with the cost and effect of another in every model is not
+    listed again.
 
     >>> import mmdp, mmdp.measures
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 0.0]])
@@ -91,13 +111,14 @@ def willingness_to_pay(
     levels = read_thresholds(thresholds)
     steps = check_horizon(model.horizon, horizon)
     known = named_policies(policies or {}, model, steps)
+    parts = counting.models(model, effects, costs, steps)
     found: list[str] = []
     for level in levels:
         priced = counting.net_benefit(model, effects, costs, level, steps)
         best = solve(priced, steps, method)
         if not isinstance(best.policy, MarkovPolicy):
             raise InputError(f"the sweep needs Markov policies; {best.method} has none")
-        if not any(best.policy == other for other in known.values()):
+        if twin(best.policy, known, parts) is None:
             found.append(_fresh(f"policy {len(found) + 1}", known))
             known[found[-1]] = best.policy
     outcomes = cost_effectiveness(model, effects, costs, known, steps, counting=counting)

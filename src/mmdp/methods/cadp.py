@@ -122,7 +122,9 @@ class CADP(Method):
         x, T = context.problem, context.horizon
         count, sweeps = self.n_starts(x, T), start.affordable_sweeps(x, T, self.sweeps)
         if x.n_models == 1 and self.init == "wsu" and count == 1:
-            return _alone(context)
+            # WSU's pass over one model is backward induction: there is nothing left to improve
+            details = {"sweeps": 1, "sweeps_taken": "none"}
+            return replace(WSU().run(context), status=Status.LOCAL_OPTIMUM, details=details)
         names: list[str] = []
 
         def tables() -> Any:
@@ -144,10 +146,3 @@ class CADP(Method):
             return replace(outcome, details=details)
         trace = [*best.trace, value]
         return replace(outcome, policy=policy, returns=None, trace=trace, details=details)
-
-
-def _alone(context: Context) -> Outcome:
-    """WSU's pass over one model is backward induction: there is nothing left to improve."""
-    wsu = WSU().run(context)
-    details = {"sweeps": 1, "sweeps_taken": "none"}
-    return replace(wsu, status=Status.LOCAL_OPTIMUM, details=details)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -32,11 +32,11 @@ TILTS = 8  # rounds of tilted weights at most
 ASCENTS = 4  # from one start, in the time of as many starts for the mean
 
 
-def ascend(context: Context, options: CADP, search: Search | None = None) -> Outcome:
+def ascend(context: Context, options: CADP, search: TableSearch | None = None) -> Outcome:
     """From CADP's policy for the mean, or from a given one, up the objective itself."""
     if options.polish:
         raise InputError("polish is for the mean; leave it out, or take more starts")
-    search = search or Search(context, options.tol, options.max_iterations)
+    search = search or TableSearch(context, options.tol, options.max_iterations)
     count = options.n_starts(context.problem, context.horizon)
     if options.starts == "auto":
         count = max(1, count // ASCENTS)
@@ -140,11 +140,56 @@ def at_time(problem: Problem, t: int) -> Problem:
 
 @dataclass(frozen=True)
 class Search:
-    """Ascents of one solve: from a policy down the ladder, and round after round of tilts."""
+    """Ascents of one solve: from a policy down the ladder, and round after round of tilts.
+
+    Only ascents ``up`` the objective itself are recorded.
+    """
 
     context: Context
     tol: float
     max_sweeps: int
+
+    def up(self, start: Table) -> Ascent:
+        """The end of an ascent on the objective."""
+        raise NotImplementedError
+
+    def aside(self, start: Table, objective: Objective) -> Table:
+        """The end of an ascent on another objective."""
+        raise NotImplementedError
+
+    def mean(self, start: Table, weights: Array) -> Table:
+        """The end of an ascent on the mean with these weights of the models."""
+        raise NotImplementedError
+
+    def rungs(self) -> list[Objective]:
+        """Objectives that lead up to this one, the easiest first."""
+        return self.context.objective.ladder(self.context.problem.weights)
+
+    def ends(self, start: Table) -> Iterator[Ascent]:
+        """Local optima of the objective: from the start, from the ladder's end, from tilts."""
+        objective, lam = self.context.objective, self.context.problem.weights
+        best = self.up(start)
+        yield best
+        policy, rungs = start, self.rungs()
+        for rung in rungs:
+            policy = self.aside(policy, rung)
+        if rungs:
+            found = self.up(policy)
+            yield found
+            best = max(best, found, key=lambda end: end.value)
+        for _ in range(TILTS if objective.concave else 0):
+            rho = objective.counted(best.returns, self.context.own)
+            found = self.up(self.mean(best.policy, lam * objective.tilt(rho, lam)))
+            yield found
+            if not found.value > best.value:
+                return
+            best = found
+
+
+class TableSearch(Search):
+    """The search over policies of time and state, by sweeps."""
+
+    sweeper: ClassVar[type[Sweeper]] = Sweeper
 
     def opened(self, start: Table | None) -> Table:
         """The policy to begin with: a deterministic start itself, else CADP's end from it."""
@@ -153,36 +198,20 @@ class Search:
         return start
 
     def climb(self, objective: Objective, start: Table, watch: Watch) -> Ascent:
-        sweeper = Sweeper(self.context, objective)
+        sweeper = self.sweeper(self.context, objective)
         return ascent.ascend(sweeper, start, self.tol, self.max_sweeps, watch, sweeper.worth)
 
+    def up(self, start: Table) -> Ascent:
+        return self.climb(self.context.objective, start, self.context.record)
+
+    def aside(self, start: Table, objective: Objective) -> Table:
+        return self.climb(objective, start, self._look).policy
+
     def mean(self, start: Table | None, weights: Array) -> Table:
-        """CADP's policy for the mean with these weights of the models."""
         x = self.context.problem._replace(weights=weights)
         return self.context.kernel.ascend(
             x, self.context.horizon, [start], max_sweeps=self.max_sweeps, watch=self._look
         )[0].policy
-
-    def ends(self, start: Table) -> Iterator[Ascent]:
-        """Local optima of the objective: from the start, from the ladder's end, from tilts."""
-        objective, lam = self.context.objective, self.context.problem.weights
-        best = self.climb(objective, start, self.context.record)
-        yield best
-        policy, rungs = start, objective.ladder(lam)
-        for rung in rungs:
-            policy = self.climb(rung, policy, self._look).policy
-        if rungs:
-            found = self.climb(objective, policy, self.context.record)
-            yield found
-            best = max(best, found, key=lambda end: end.value)
-        for _ in range(TILTS if objective.concave else 0):
-            rho = objective.counted(best.returns, self.context.own)
-            policy = self.mean(best.policy, lam * objective.tilt(rho, lam))
-            found = self.climb(objective, policy, self.context.record)
-            yield found
-            if not found.value > best.value:
-                return
-            best = found
 
     def _look(self, policy: Table, value: float) -> None:
         """Watch the clock; the first policy of all is recorded, so that there is an answer."""

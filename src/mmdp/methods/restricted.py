@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.kernels import ascent
 from mmdp.kernels.numpy_kernel import choose
-from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Rows, Table, Watch, at
+from mmdp.kernels.problem import TIE, Array, IntArray, Rows, Table, at
 from mmdp.methods import objective_ascent
 from mmdp.methods import starts as start
 from mmdp.methods.base import Context, Outcome, Stop
-from mmdp.objective import Mean, Objective
+from mmdp.objective import Mean
 from mmdp.policy import Monotone, Tied
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def _onward(context: Context, policy: Table) -> float:
 
     if context.objective == Mean():
         return context.kernel.ascend(x, T, [policy], watch=watch)[0].value
-    search = objective_ascent.Search(context.free(), 0.0, 1000)
+    search = objective_ascent.TableSearch(context.free(), 0.0, 1000)
     return search.climb(context.objective, policy, watch).value
 
 
@@ -161,23 +160,6 @@ def _best_rise(G: Array, incumbent: Ints | None) -> Ints:
 
 
 # ---------------------------------------------------------------------- other objectives
-class RestrictedSearch(objective_ascent.Search):
-    """The search of an objective over policies of the kind."""
-
-    def opened(self, start: Table | None) -> Table:
-        soft = None if start is None else _soft(start, self.context.problem.n_actions)
-        return self.mean(soft, self.context.problem.weights)
-
-    def climb(self, objective: Objective, start: Table, watch: Watch) -> Ascent:
-        sweeper = RestrictedSweeper(self.context, objective)
-        return ascent.ascend(sweeper, start, self.tol, self.max_sweeps, watch, sweeper.worth)
-
-    def mean(self, start: Table | None, weights: Array) -> Table:
-        x, T = self.context.problem._replace(weights=weights), self.context.horizon
-        rows = rows_of(self.context)
-        return self.context.kernel.ascend(x, T, [start], rows=rows, watch=self._look)[0].policy
-
-
 class RestrictedSweeper(objective_ascent.Sweeper):
     """Sweeps that improve an objective by changes that the kind leaves open.
 
@@ -243,6 +225,21 @@ class RestrictedSweeper(objective_ascent.Sweeper):
         if above is not None:
             open_ = open_ & (self.rank <= self.rank[actions[above]])
         return open_
+
+
+class RestrictedSearch(objective_ascent.TableSearch):
+    """The search of an objective over policies of the kind."""
+
+    sweeper = RestrictedSweeper
+
+    def opened(self, start: Table | None) -> Table:
+        soft = None if start is None else _soft(start, self.context.problem.n_actions)
+        return self.mean(soft, self.context.problem.weights)
+
+    def mean(self, start: Table | None, weights: Array) -> Table:
+        x, T = self.context.problem._replace(weights=weights), self.context.horizon
+        rows = rows_of(self.context)
+        return self.context.kernel.ascend(x, T, [start], rows=rows, watch=self._look)[0].policy
 
 
 def _soft(table: Table, n_actions: int) -> Array:

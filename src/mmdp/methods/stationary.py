@@ -11,7 +11,7 @@ and F_m by a matrix of rank one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +21,8 @@ from mmdp.kernels.endless import Endless, Factorised
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Problem, Table
 from mmdp.methods import starts as start
 from mmdp.methods.base import Context, Outcome, Stop
-from mmdp.methods.objective_ascent import ASCENTS, TILTS
-from mmdp.objective import Mean
+from mmdp.methods.objective_ascent import ASCENTS, Search
+from mmdp.objective import Mean, Objective
 from mmdp.policy import StationaryPolicy
 
 if TYPE_CHECKING:
@@ -44,37 +44,36 @@ def ascend(context: Context, options: CADP) -> Outcome:
     mean = context.objective == Mean()
     count = affordable(x.problem) if mean else max(1, affordable(x.problem) // ASCENTS)
     count = count if options.starts == "auto" else options.starts
+    search = StationarySearch(context, options.tol, options.max_iterations, x)
     names, ends = [], []
     for name, actions in starts(context, x, options.init, count):
-        for end in _ends(context, x, actions, options):
+        for end in [search.up(actions)] if mean else search.ends(actions):
             names.append(name)
             ends.append(end)
     outcome, _ = start.best_of(ends, names, "single states")
     return _beside(context, x, outcome) if mean else outcome
 
 
-def _ends(context: Context, x: Endless, actions: IntArray, options: CADP) -> Iterator[Ascent]:
-    """Where ascents from these actions end; of an objective also down its ladder and by tilts.
+@dataclass(frozen=True)
+class StationarySearch(Search):
+    """The search of an objective over stationary policies; the mean leads up to it."""
 
-    As :class:`mmdp.methods.objective_ascent.Search` does for policies of time and state.
-    """
-    how, F, lam = (options.max_iterations, options.tol), context.objective, context.problem.weights
-    best = climb(context, x, actions, *how)
-    yield best
-    if Mean() == F:
-        return
-    policy = actions
-    for rung in (Mean(), *F.ladder(lam)):
-        policy = climb(context.quiet(objective=rung), x, policy, *how).policy
-    for nth in range(1 + (TILTS if F.concave else 0)):
-        if nth > 0:
-            tilt = F.tilt(F.counted(best.returns, context.own), lam)
-            policy = climb(context.quiet(weights=lam * tilt), x, best.policy, *how).policy
-        found = climb(context, x, policy, *how)
-        yield found
-        if nth > 0 and not found.value > best.value:
-            return
-        best = max(best, found, key=lambda end: end.value)
+    x: Endless
+
+    def up(self, start: Table) -> Ascent:
+        return self._climb(self.context, start)
+
+    def aside(self, start: Table, objective: Objective) -> Table:
+        return self._climb(self.context.quiet(objective=objective), start).policy
+
+    def mean(self, start: Table, weights: Array) -> Table:
+        return self._climb(self.context.quiet(weights=weights), start).policy
+
+    def rungs(self) -> list[Objective]:
+        return [Mean(), *super().rungs()]
+
+    def _climb(self, context: Context, start: Table) -> Ascent:
+        return climb(context, self.x, start, self.max_sweeps, self.tol)
 
 
 def climb(

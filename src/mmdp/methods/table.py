@@ -42,7 +42,11 @@ COMPARED = (CADP.name, WSU.name, MVP.name)  # side by side in a report, unless o
 
 
 class Capabilities(NamedTuple):
-    """A row of the table; ``options`` are the fields of the method's class, a sentence each."""
+    """A row of the table.
+
+    ``drifts``: whether the method plans for models that change; ``options``: the fields of its
+    class, a sentence each.
+    """
 
     name: str
     title: str
@@ -50,6 +54,7 @@ class Capabilities(NamedTuple):
     proves: Status | None
     objectives: tuple[str, ...]
     policies: tuple[str, ...]
+    drifts: bool
     options: dict[str, str]
 
 
@@ -65,19 +70,24 @@ def capabilities() -> list[Capabilities]:
     """
     return [
         Capabilities(
-            name, x.title, x.memory, x.proves, x.objectives, x.policies, _sentences(x)
+            name, x.title, x.memory, x.proves, x.objectives, x.policies, x.drifts, _sentences(x)
         )
         for name, x in METHODS.items()
     ]  # fmt: skip
 
 
 def able(
-    *, policy: str | None = None, objective: str | None = None, optimal: bool | None = None
+    *,
+    policy: str | None = None,
+    objective: str | None = None,
+    optimal: bool | None = None,
+    drifts: bool | None = None,
 ) -> list[str]:
     """The names of the methods that can do what is asked.
 
     ``policy`` and ``objective`` are names as in :class:`Capabilities`; a ``policy`` of ``""``
     means no single policy. ``optimal``: whether the method can prove its answer optimal.
+    ``drifts``: whether it plans for models that change.
 
     >>> able(policy="belief"), able(policy="markov", optimal=True)
     (['qmdp', 'mixts', 'pomcp', 'rollout'], ['exact', 'milp'])
@@ -88,6 +98,7 @@ def able(
         if (policy is None or policy in (x.policies or ("",)))
         and (objective is None or objective in x.objectives)
         and (optimal is None or (x.proves is Status.OPTIMAL) == optimal)
+        and (drifts is None or x.drifts == drifts)
     ]
 
 
@@ -158,10 +169,9 @@ def check_plans_for(method: Method | type[Method], objective: Objective, model: 
     if not model.drifts:
         return
     if not method.drifts:
-        others = [name for name, other in METHODS.items() if other.drifts]
         raise InputError(
             f"{method.name} plans for models that never change, and these do",
-            [Remedy("method", *others, do="choose")],
+            [Remedy("method", *able(drifts=True), do="choose")],
         )
     if objective != Mean():
         raise InputError(

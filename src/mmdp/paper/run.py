@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import mmdp
 from mmdp.errors import InputError
+from mmdp.identity import digest
 from mmdp.methods.belief import Planning
 from mmdp.methods.table import title_of
 from mmdp.paper.cases import (
@@ -26,7 +27,7 @@ from mmdp.paper.cases import (
 )
 from mmdp.paper.figures import Table, misprints, paper_figures
 from mmdp.policy import MarkovPolicy
-from mmdp.study import FAILED, Row, Run, Source, StudyProgress, digest, made
+from mmdp.study import FAILED, Row, Run, Source, StudyProgress, made
 from mmdp.study import Cell as StudyCell
 
 if TYPE_CHECKING:

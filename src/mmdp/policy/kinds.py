@@ -48,7 +48,7 @@ class PolicyKind:
         """The number of decisions to plan for, from the horizon that was asked for."""
         if horizon == math.inf:
             raise InputError(
-                f"a {self.name} policy has a last decision, and the horizon is infinite",
+                f"for an infinite horizon there are stationary policies only, no {self.name} ones",
                 [Remedy("policy", "stationary"), "give the number of decisions"],
             )
         return check_horizon(model.horizon, horizon)

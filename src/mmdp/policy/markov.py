@@ -264,13 +264,7 @@ class MarkovPolicy:
         columns: dict[str, Any] = {"time": t, "state": s, "action": a}
         if not self.deterministic:
             columns["probability"] = self.probabilities[t, s, a]
-        if self.state_labels is not None:
-            columns["state"] = np.array(self.state_labels, dtype=object)[s]
-        if self.action_labels is not None:
-            columns["action"] = np.array(self.action_labels, dtype=object)[a]
-        if self.state_labels is not None or self.action_labels is not None:
-            columns |= {"idstate": s, "idaction": a}
-        return pd.DataFrame(columns)
+        return pd.DataFrame(labelled(columns, state=self.state_labels, action=self.action_labels))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("MarkovPolicy is frozen")
@@ -301,6 +295,23 @@ class MarkovPolicy:
             f"MarkovPolicy({self.horizon} time steps, {self.n_states} states, "
             f"{self.n_actions} actions, {kind})"
         )
+
+
+def labelled(columns: dict[str, Any], **labels: Sequence[str] | None) -> dict[str, Any]:
+    """The columns with labels in place of ids, if there are any, and then the ids at the end.
+
+    >>> labelled({"state": [1, 0]}, state=["up", "down"])
+    {'state': array(['down', 'up'], dtype=object), 'idstate': [1, 0]}
+    >>> labelled({"state": [1, 0]}, state=None)
+    {'state': [1, 0]}
+    """
+    names = {
+        column: np.array(given, dtype=object)[columns[column]]
+        for column, given in labels.items()
+        if given is not None
+    }
+    ids = {f"id{column}": columns[column] for column in labels if names}
+    return {**columns, **names, **ids}
 
 
 def _read_actions(actions: npt.ArrayLike) -> IntArray:

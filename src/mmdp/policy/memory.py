@@ -17,7 +17,7 @@ from mmdp.kernels import Kernel
 from mmdp.kernels.controller import MOST_NODES, Controller, bytes_of
 from mmdp.policy.flowchart import FlowChart, chart_of
 from mmdp.policy.kinds import PolicyKind
-from mmdp.policy.markov import MarkovPolicy
+from mmdp.policy.markov import MarkovPolicy, labelled
 from mmdp.support import check_memory
 from mmdp.validate import check_whole
 from mmdp.words import counted, readable_bytes
@@ -318,13 +318,7 @@ class MemoryPolicy:
             "time": t, "state": s, "node": n, "action": a, "moves": self.moves_text(),
             "start": np.where((t == 0) & (self.first[s] == n), "yes", "no"),
         }  # fmt: skip
-        if self.state_labels is not None:
-            columns["state"] = np.array(self.state_labels, dtype=object)[s]
-        if self.action_labels is not None:
-            columns["action"] = np.array(self.action_labels, dtype=object)[a]
-        if self.state_labels is not None or self.action_labels is not None:
-            columns |= {"idstate": s, "idaction": a}
-        return pd.DataFrame(columns)
+        return pd.DataFrame(labelled(columns, state=self.state_labels, action=self.action_labels))
 
     def moves_text(self) -> list[str]:
         """The moves of every (t, s, n) in words, as in :meth:`to_frame`."""

@@ -182,7 +182,7 @@ def fit(
         (read.states.shown(row // data.n_actions), read.actions.shown(row % data.n_actions))
         for row in plan.unseen.tolist()
     )
-    warnings = (*read.notes, *source.warnings, *_warnings(data, plan, read, unseen))
+    warnings = (*read.notes, *_warnings(data, plan, read, unseen), *source.warnings)
     visits = data.visits.reshape(data.n_states, data.n_actions)
     return Fit(train, test, visits, missing, warnings, (data.keys, data.counts))
 

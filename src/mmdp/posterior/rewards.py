@@ -19,7 +19,7 @@ from mmdp.io.parquet import read_parquet
 from mmdp.io.reading import Source, header, numbers, read_csv
 from mmdp.posterior.log import Log
 from mmdp.support import Array
-from mmdp.words import by_count, counted, suggested
+from mmdp.words import by_count, counted, number, suggested
 
 Bools = npt.NDArray[np.bool_]
 
@@ -68,10 +68,12 @@ def read_rewards(
                 remedies=["add it", Remedy("rewards", "FILE", do="give a table by")],
             )
         rows = log.state * shape[1] + log.action
+        told = _guessed(log.reward, keys // shape[0], visits, still) if prior is None else []
         if rewards == "average":
-            return Rewards(shape, mean=_average(rows, log.reward, visits, still))
-        moments = _moments(rows, log.reward, visits)
-        return Rewards(shape, posterior=_posterior(*moments, log.reward, prior), still=still)
+            mean = _average(rows, log.reward, visits, still)
+            return Rewards(shape, mean=mean, warnings=told)
+        found = _posterior(*_moments(rows, log.reward, visits), log.reward, prior)
+        return Rewards(shape, posterior=found, still=still, warnings=told)
     if prior is not None:
         raise InputError('reward_prior is for rewards="normal"')
     rewards = as_frame(rewards)
@@ -89,6 +91,15 @@ def _average(rows: Ints, reward: Array, visits: Ints, still: Bools) -> Array:
     np.divide(total, visits, out=mean, where=visits > 0)
     mean[still] = 0.0
     return mean
+
+
+def _guessed(reward: Array, rows: Ints, visits: Ints, still: Bools) -> list[str]:
+    """What to say if some pair that can be chosen has no reward in the log."""
+    if not ((visits[rows] == 0) & ~still[rows]).any():
+        return []
+    mean = number(float(reward.mean()))
+    return [f"what was never seen earns the log's average reward, {mean}; if you know better, "
+            "give a table of rewards"]  # fmt: skip
 
 
 def _moments(rows: Ints, reward: Array, visits: Ints) -> tuple[Array, Array, Array]:

@@ -16,6 +16,7 @@ from mmdp.report.heatmap import HeatMap, packed
 from mmdp.solve import model_weights
 
 TAIL = 0.1
+AVERAGE = "best on average"
 MOST_MODELS = 1000  # in the picture of the returns
 UNREACHED = 0x8000  # a bit beside the place of the action
 
@@ -93,14 +94,17 @@ class Comparison:
 
 
 def _along(found: Frontier) -> list[Rival]:
-    """Points of a frontier with other returns than the one before."""
+    """Points of a frontier with other returns than the one before; it stands for those after."""
     points: list[Rival] = []
-    alphas = [getattr(point.objective, "alpha", 1.0) for point in found.points]
     for i, point in enumerate(found.points):
+        share = f"{100 * getattr(point.objective, 'alpha', 1.0):g}%"
         if points and np.allclose(points[-1].found.returns, point.returns, rtol=1e-9):
+            name = points[-1].name.split(" to ")[0]
+            if name != AVERAGE:
+                points[-1] = replace(points[-1], name=f"{name} to {share}")
             continue
-        name = "best on average" if i == 0 else f"best for the worst {100 * alphas[i]:g}%"
         tested = found.tests[i] if found.tests else None
+        name = f"best for the worst {share}" if points else AVERAGE
         points.append(Rival(name, point.policy, point.evaluation, tested))
     return points
 

@@ -24,7 +24,7 @@ from mmdp.measures import (
     stability,
     willingness_to_pay,
 )
-from mmdp.measures.comparators import named_policies
+from mmdp.measures.comparators import named_policies, twin
 from mmdp.measures.memory import value_and_policy
 from mmdp.measures.simplicity import Rule, one_action, one_rule, short_rule
 from mmdp.measures.tables import Cells, policy_cells
@@ -133,7 +133,7 @@ class Facts:
         self._memory, self._frontier = memory, frontier
         self._effects, self._costs, self._thresholds = effects, costs, tuple(thresholds)
         self._comparators = named_policies(comparators or {}, model, self.horizon)
-        self._counting = counting or Counting()
+        self.counting = counting or Counting()
         self.unseen = tuple(unseen)
         self._say: Say = say or (lambda text: None)
         self._solved: dict[int, Solution] = {}
@@ -156,7 +156,13 @@ class Facts:
             raise InputError(
                 "willingness to pay needs effects, costs and thresholds; give all three or none"
             )
-        if parts[0] and (self._comparators or self._counting != Counting()):
+        if not parts[0] and not self.model.rewards.any():
+            raise InputError(
+                "the rewards of the models are all 0, so that every policy returns 0",
+                ["make the net benefit their reward first: Counting.net_benefit in Python, "
+                 "mmdp convert --effects FILE --value K on the command line"],
+            )  # fmt: skip
+        if parts[0] and (self._comparators or self.counting != Counting()):
             raise InputError("comparators and counting are about effects and costs; give these too")
 
     # -------------------------------------------------------------- the policy
@@ -256,14 +262,22 @@ class Facts:
     def rows(self) -> tuple[Row, ...]:
         """The policy, the other methods, and Oracle as the last."""
         rows = []
+        every = [self.solved(place) for place in range(len(self.methods))]
+        same = [x for x in every if self.given is not None and self._is_given(x)]
         if self.given is not None:
-            rows.append(self._row(self.name, self.evaluation, self.held_out, self.solution))
-        for place in range(len(self.methods)):
-            found = self.solved(place)
-            if found.policy is not None:
+            taken = any(title_of(x.method) == self.name for x in every if x not in same)
+            name = "this policy" if taken else self.name
+            rows.append(self._row(name, self.evaluation, self.held_out, self.solution))
+        for place, found in enumerate(every):
+            if found.policy is not None and found not in same:
                 tested = self._tested(found, first=place == 0 and self.given is None)
                 rows.append(self._row(title_of(found.method), found.evaluation, tested, found))
         return (*rows, self._oracle_row())
+
+    def _is_given(self, found: Solution) -> bool:
+        """Whether a method found the given policy in the way that it was found before."""
+        known = self.solution
+        return known is not None and known.method == found.method and found.policy == self.policy
 
     @cached_property
     def ahead(self) -> tuple[str, float, float] | None:
@@ -547,11 +561,16 @@ class Facts:
         self._say("willingness to pay")
         method = self.methods[0] if self.methods else "cadp"
         named = dict(self._comparators)
-        if not any(self.policy == other for other in named.values()):
+        parts = self.counting.models(self.model, self._effects, self._costs, self.horizon)
+        same = twin(self.policy, named, parts)
+        if same is None:
             named = {"this policy": self.policy, **named}
+        else:
+            told = {same: f"{same} (this policy)"}
+            named = {told.get(name, name): x for name, x in named.items()}
         return willingness_to_pay(
             self.model, self._effects, self._costs, self._thresholds, self.horizon,
-            method=method, policies=named, counting=self._counting,
+            method=method, policies=named, counting=self.counting,
         )  # fmt: skip
 
 

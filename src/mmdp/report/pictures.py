@@ -115,7 +115,9 @@ def _enough(facts: Facts) -> Axes | None:
         linewidth=1.8, capsize=4,
     )  # fmt: skip
     axis.set_xscale("log")
-    axis.set_xticks(table["models"], [f"{x:,}" for x in table["models"]])
+    last = table["models"].max()
+    marked = [x for x in table["models"] if x == last or 1.5 * x <= last]  # 200 and 250 would touch
+    axis.set_xticks(marked, [f"{x:,}" for x in marked])
     axis.minorticks_off()
     axis.set_xlabel("models the policy is computed from (bar: one standard deviation)")
     axis.set_ylabel("return on held-out models")
@@ -134,9 +136,9 @@ def _loss(facts: Facts) -> Axes | None:
 
 
 def _curves(found: WillingnessToPay) -> pd.DataFrame:
-    """The curves of the policies that were named, and of those on the frontier."""
+    """The curves of the policies on the frontier, and of those that were named."""
     named = [name for name in found.policies if name not in found.found]
-    shown = list(dict.fromkeys([*named, *found.frontier["policy"]]))[:MOST_CURVES]
+    shown = list(dict.fromkeys([*found.frontier["policy"], *named]))[:MOST_CURVES]
     return found.acceptability[found.acceptability["policy"].isin(shown)]
 
 

@@ -105,13 +105,12 @@ class Climb:
         )  # fmt: skip
 
     def _back(self, orders: Orders, state: State | None = None) -> None:
-        everyone = 0, self.problem.n_models
+        now = state or self.state
         self._walk(
             lambda marks, rank: back(
-                marks, rank, self.states, *everyone, orders, self.ground, state or self.state,
-                self.scratch[rank],
+                marks, rank, self.states, orders, self.ground, now, self.scratch[rank]
             )
-        )  # fmt: skip
+        )
 
     def _walk(self, call: steps.Call) -> None:
         steps.walk(self.team, len(self.problem.indices) * self.problem.n_models, call)

@@ -252,8 +252,9 @@ class CpuEpisodes(NumpyEpisodes):
 
         def run(models: range) -> None:
             totals = cumulative(x.p[:, :, models.start : models.stop], x.indptr)
-            for m, cdf in zip(models, np.moveaxis(totals, 1, 0), strict=True):
-                cdf, lanes = np.ascontiguousarray(cdf), _lanes(x, m, first, episodes, seed)
+            started = _lanes(x, models, first, episodes, seed)
+            for i, m in enumerate(models):
+                cdf, lanes = np.ascontiguousarray(totals[:, i]), _Lanes(*(z[i] for z in started))
                 if plan is None:
                     _markov(
                         m, _U(horizon), _U(x.n_states), ground, cdf, actions, probabilities, lanes
@@ -293,12 +294,16 @@ def _plan(world: Problem, tables: PlannerTables) -> _Plan:
     )  # fmt: skip
 
 
-def _lanes(world: Problem, m: int, first: int, count: int, seed: int) -> _Lanes:
-    """Episodes of model m before their first step."""
-    models, numbers = np.full(count, m), np.arange(first, first + count)
-    keys, counters = keys_of(seed, models, numbers), np.full(count, STREAM, np.uint64)
-    states = first_states(world, seed, models, numbers).astype(np.uint64)
-    return _Lanes(keys, counters, states, np.zeros(count))
+def _lanes(world: Problem, models: range, first: int, count: int, seed: int) -> _Lanes:
+    """(models, n) episodes before their first step."""
+    shape = len(models), count
+    numbers = np.tile(np.arange(first, first + count), len(models))
+    of = np.repeat(models, count)
+    keys, states = keys_of(seed, of, numbers), first_states(world, seed, of, numbers)
+    return _Lanes(
+        keys.reshape(shape), np.full(shape, STREAM, np.uint64),
+        states.astype(np.uint64).reshape(shape), np.zeros(shape),
+    )  # fmt: skip
 
 
 def _room(tables: PlannerTables, episodes: int) -> tuple[Array, Keys]:

@@ -7,7 +7,6 @@ between passes and touch no global threading layer; steps.py says how they share
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,8 @@ from mmdp.kernels.problem import (
 )  # fmt: skip
 
 THREADS_PAY_FROM = 100_000  # multiply-adds per time step below which one thread is faster
-MODELS_AT_ONCE = 1024  # models per block of an independent pass, so that values stay in cache
+IN_CACHE = 2**21  # bytes of p that a core keeps at hand
+FEWEST = 16  # models at a time: two vectors or more
 
 
 class NumbaKernel(CpuBounds, CpuControllers, CpuEpisodes):
@@ -86,6 +86,8 @@ class NumbaKernel(CpuBounds, CpuControllers, CpuEpisodes):
         if choice == "weighted" and alone and not {*keep} - {"actions"}:
             found, first = induct(x, T, self._team(len(x.indices)))
             return Backward(first, found, None, None, None)
+        if choice != "weighted" and (blocks := _blocks(x, T)):
+            return self._blockwise(x, T, choice, blocks, weights, policy, keep)
         random = policy is not None and policy.ndim == 3
         mode = {"weighted": WEIGHTED, "own": OWN}.get(choice, PROBABILITIES if random else ACTIONS)
         parts: dict[str, npt.NDArray[Any]] = {"v": aligned(T + 1 if "values" in keep else 2, S, M)}
@@ -108,7 +110,15 @@ class NumbaKernel(CpuBounds, CpuControllers, CpuEpisodes):
             keep_gradient="gradient" in keep,
             incumbent=policy is not None and not random, keep_own="own" in parts,
         )  # fmt: skip
-        self._walk_back(x, do, State.of(x, T, **parts))
+        state, ground = State.of(x, T, **parts), Ground.of(x)
+        one_row = mode == ACTIONS and not (do.keep_q or do.keep_gradient)
+        work = len(x.indices) * M // (A if one_row else 1)
+        team = self._team(work)
+        edges = steps.edges(S, steps.pieces(len(team)))
+        steps.walk(
+            team, work,
+            lambda marks, rank: back(marks, rank, edges, do, ground, state, Scratch.of(x)),
+        )  # fmt: skip
         taken = (
             parts.get("own") if mode == OWN else parts.get("actions", np.zeros((T, S), np.int32))
         )
@@ -120,50 +130,59 @@ class NumbaKernel(CpuBounds, CpuControllers, CpuEpisodes):
             parts.get("q"),
         )
 
-    def _walk_back(self, x: Problem, do: Orders, state: State) -> None:
-        """Threads share the states of a step, or the models if these are independent."""
-        ground, S, M = Ground.of(x), x.n_states, x.n_models
-        one_row = do.mode == ACTIONS and not (do.keep_q or do.keep_gradient)
-        work = len(x.indices) * M // (x.n_actions if one_row else 1)
-        team = self._team(work)
-        if do.weighed or M == 1:
-            edges = steps.edges(S, steps.pieces(len(team)))
-            steps.walk(
-                team, work,
-                lambda marks, rank: back(
-                    marks, rank, edges, 0, M, do, ground, state, Scratch.of(x)
-                ),
-            )  # fmt: skip
-            return
-        whole = steps.edges(S, 1)
-        team.each(
-            lambda m: back(steps.new_marks(), 0, whole, *m, do, ground, state, Scratch.of(x)),
-            _blocks(M, max(len(team), -(-M // MODELS_AT_ONCE))),
-        )
+    def _blockwise(
+        self, x: Problem, T: int, choice: Choice, blocks: list[slice], weights: Array | None,
+        policy: Table | None, keep: Collection[str],
+    ) -> Backward:  # fmt: skip
+        """A pass without a sum over models, some of them at a time."""
+        S, A, M = x.n_states, x.n_actions, x.n_models
+        shapes = {"first": (S,), "values": (T + 1, S), "q": (T, S, A)}
+        whole = {name: aligned(*shapes[name], M) for name in shapes if name in ("first", *keep)}
+        if choice == "own" and "actions" in keep:
+            whole["actions"] = np.empty((T, S, M), np.int32)
+        rest: list[Any] = [None] * len(blocks)
+
+        def run(i: int) -> None:
+            b = None if weights is None else weights[:, :, blocks[i]]
+            found = NumbaKernel(1).backward(
+                x.some(blocks[i]), T, choice, weights=b, policy=policy, keep=keep
+            )
+            for name, array in whole.items():
+                array[..., blocks[i]] = getattr(found, name)
+            rest[i] = {"actions": found.actions, "gradient": found.gradient}
+
+        Team.of(self.threads).each(run, range(len(blocks)))
+        if "gradient" in keep:
+            whole["gradient"] = sum(part["gradient"] for part in rest)
+        return Backward(**{**dict.fromkeys(Backward._fields), **rest[0], **whole})
 
     def forward(self, problem: Problem, horizon: int, policy: Table) -> Array:
-        x, M = problem, problem.n_models
-        parts: dict[str, npt.NDArray[Any]] = {
-            "b": aligned(horizon, x.n_states, M), "v": np.empty((2, x.n_states, M))
-        }  # fmt: skip
+        x, S, M = problem, problem.n_states, problem.n_models
+        b = aligned(horizon, S, M)
+        if blocks := _blocks(x, horizon):
+
+            def run(m: slice) -> None:
+                b[:, :, m] = NumbaKernel(1).forward(x.some(m), horizon, policy)
+
+            Team.of(self.threads).each(run, blocks)
+            return b
         random = policy.ndim == 3
         kind, dtype = ("probabilities", np.float64) if random else ("actions", np.int32)
-        parts[kind] = np.require(policy, dtype, ["C", "W"])
-        parts["b"][0] = x.start()
+        parts = {"b": b, "v": np.empty((2, S, M)), kind: np.require(policy, dtype, ["C", "W"])}
+        b[0] = x.start()
         ground, state = Ground.of(x), State.of(x, horizon, **parts)
         team = self._team(len(x.indices) * M // (1 if random else x.n_actions))
-        blocks = _blocks(M, max(len(team), -(-M // MODELS_AT_ONCE)))
-        whole = steps.edges(x.n_states, 1)
+        whole, edges = steps.edges(S, 1), steps.edges(M, len(team))
 
-        def run(m: tuple[int, int]) -> None:
+        def move(i: int) -> None:
+            models = edges[i : i + 2]
             if random:
-                fore_random(*m, ground, state)
+                fore_random(*models, ground, state)
             else:
-                marks, models = steps.new_marks(), np.array(m)
-                fore(marks, 0, whole, models, -1, False, ground, state, Scratch.of(x))
+                fore(steps.new_marks(), 0, whole, models, -1, False, ground, state, Scratch.of(x))
 
-        team.each(run, blocks)
-        return parts["b"]
+        team.each(move, range(len(team)))
+        return b
 
     def ascend(
         self,
@@ -190,8 +209,11 @@ class NumbaKernel(CpuBounds, CpuControllers, CpuEpisodes):
         return Team.of(self.threads if work >= self.threads_pay_from else 1)
 
 
-def _blocks(size: int, count: int) -> list[tuple[int, int]]:
-    """``count`` nearly equal ranges that cover 0..size (fewer if size is smaller)."""
-    count = max(1, min(size, count))
-    edges = [size * i // count for i in range(count + 1)]
-    return list(pairwise(edges))
+def _blocks(x: Problem, horizon: int) -> list[slice]:
+    """Models whose p stays in the cache through all steps; none if that does not help."""
+    if horizon == 1 or len(x.p) > 1:  # every entry of p is read once
+        return []
+    size = IN_CACHE // max(1, 8 * len(x.indices)) // FEWEST * FEWEST
+    if not 0 < size < x.n_models:
+        return []
+    return [slice(m, min(m + size, x.n_models)) for m in range(0, x.n_models, size)]

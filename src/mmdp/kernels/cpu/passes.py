@@ -153,11 +153,10 @@ def _any_moved(moved, indices, start, stop):  # type: ignore[no-untyped-def]
 
 
 @jit(**FAST)
-def back(marks, rank, edges, lo, hi, do, x, c, w):  # type: ignore[no-untyped-def]
-    """The steps do.top..0 over the models lo..hi; threads share the states of each step."""
-    n_actions = x.allowed.shape[2]
-    first, last = np.int64(lo), np.int64(hi)
-    lo, hi = _U(lo), _U(hi)
+def back(marks, rank, edges, do, x, c, w):  # type: ignore[no-untyped-def]
+    """The steps do.top..0; threads share the states of each step."""
+    n_actions, width = x.allowed.shape[2], np.int64(x.p.shape[2])
+    lo, hi = _U(0), _U(width)
     all_rows = do.mode != ACTIONS or do.keep_q or do.keep_gradient
     while True:
         step, piece = take(marks, rank, len(edges) - 1, do.top + 1)
@@ -181,9 +180,7 @@ def back(marks, rank, edges, lo, hi, do, x, c, w):  # type: ignore[no-untyped-de
                 if do.lazy and not _any_moved(c.moved[t + 1], x.indices, _U(start), _U(stop)):
                     continue
                 fresh = True
-                row_sum(
-                    p, v_next, None, x.indices, start, stop, first, last, r[s, a], x.gamma, q[a]
-                )
+                row_sum(p, v_next, None, x.indices, start, stop, 0, width, r[s, a], x.gamma, q[a])
             if do.lazy and not do.everywhere and not fresh and c.held[t, s] == old:
                 c.moved[t, s] = False
                 continue
