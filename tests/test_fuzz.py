@@ -2,7 +2,7 @@
 
 Hypothesis mutates good files of every kind that the command line reads, cell by cell, line by
 line and byte by byte. Whatever it makes, the command ends with exit status 0, or with 2, one line
-that is not endless and nothing written; never with a traceback.
+that is not endless and nothing written; never with a traceback, in seconds and in 4 GB of memory.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import faulthandler
 import io
 import re
+import resource
 import shutil
 import signal
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -29,6 +31,7 @@ import mmdp
 from tests.cli.calls import LOG, run
 
 SECONDS = 10  # after which a reader counts as stuck
+MEMORY = 4 * 2**30  # bytes that a reader may take, with all that the tests hold
 LONGEST = 1400  # characters of an error
 CELLS = (
     "", " ", "0", "1", "-1", "1.5", "1e3", "1e308", "1e999", "nan", "inf", "NA", "None", "x", "é",
@@ -220,18 +223,22 @@ def damaged(draw: Any) -> tuple[str, bytes]:
 
 # ---------------------------------------------------------------------- what must hold
 @contextmanager
-def not_stuck() -> Iterator[None]:
+def within_limits() -> Iterator[None]:
+    """A reader that takes too long or too much memory fails."""
+
     def stuck(*_: object) -> None:
         raise TimeoutError(f"no answer after {SECONDS} s")
 
-    before = signal.signal(signal.SIGALRM, stuck)
+    before, memory = signal.signal(signal.SIGALRM, stuck), resource.getrlimit(resource.RLIMIT_DATA)
     signal.alarm(SECONDS)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, memory[1]))
     faulthandler.dump_traceback_later(6 * SECONDS, exit=True)  # stuck in compiled code
     try:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
         signal.alarm(0)
+        resource.setrlimit(resource.RLIMIT_DATA, memory)
         signal.signal(signal.SIGALRM, before)
 
 
@@ -242,7 +249,7 @@ def check(name: str, data: bytes) -> None:
         (folder / name).write_bytes(data)
         before = {x.relative_to(folder) for x in folder.rglob("*")}
         for arguments in READERS[name](folder):
-            with not_stuck():
+            with within_limits():
                 done = run(*arguments)
             assert done.code in (0, 2), done.err
             if done.code == 2:
@@ -274,6 +281,13 @@ def test_every_good_file_is_read() -> None:
             shutil.rmtree(out, ignore_errors=True)
             out.unlink(missing_ok=True)
     assert "horizon must be at least 1" in run(*read_effects(good())[0]).err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems count memory differently")
+def test_the_limit_of_memory_holds() -> None:
+    with pytest.raises(MemoryError), within_limits():
+        np.ones(MEMORY, np.int8)
+    np.ones(2**20)
 
 
 def test_damaged_files() -> None:

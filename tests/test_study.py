@@ -480,7 +480,7 @@ if __name__ == "__main__":
 def test_killed_at_a_third_and_started_again(tmp_path: Path, jobs: int) -> None:
     script, out, log = tmp_path / "script.py", tmp_path / "out", tmp_path / "log"
     script.write_text(SCRIPT)
-    before = killed_and_started_again(script, out, out, log, jobs)
+    before = killed_and_started_again(script, out, out, log, jobs, silent=True)
     assert {file: file.read_bytes() for file in before} == before
     finished = log.read_text().split()
     assert 12 <= len(finished) <= 12 + jobs  # a cell may end in the moment of the kill

@@ -7,6 +7,7 @@ nothing; files are whole, and rows that were finished are kept. Each command wou
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,19 +38,30 @@ COMMANDS: dict[str, list[str]] = {
     "report": ["report", "data", "-T", "30", "--certify", "600", "--out", "page.html"],
     "enough": ["report", "data", "-T", "30", "--enough", "--methods", "exact", "-o", "page.html"],
     "paper": ["paper", "--full", "--fresh", "--out", "out"],
+    "study": ["study", "study.toml", "--out", "cells"],
     "fit": ["fit", "log.csv", "--models", "30000", "--out", "models"],
 }  # fmt: skip
+STUDY = """
+horizons = [30]
+methods = ["wsu", {method = "cadp", starts = 100000}]
+models.river.data = "data"
+"""
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("place")
+def prepare(folder: Path) -> Path:
+    """What the commands read."""
     mmdp.save(mmdp.domains.riverswim(n_train=60, n_test=20).train, folder / "data")
     mmdp.save(mmdp.domains.riverswim(n_train=8, n_test=2).train, folder / "small")
     steps = np.random.default_rng(0).integers(0, [40, 4, 40], size=(4000, 3))
     lines = [f"{s},{a},{after},{s}" for s, a, after in steps.tolist()]
     (folder / "log.csv").write_text("\n".join(["state,action,next_state,reward", *lines, ""]))
+    (folder / "study.toml").write_text(STUDY)
     return folder
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(tmp_path_factory.mktemp("place"))
 
 
 def interrupted(arguments: list[str], place: Path, moment: float) -> tuple[int, str, str, float]:
@@ -88,6 +100,9 @@ def check(name: str, place: Path, moment: float) -> None:
         rows = (place / "table.csv").read_text().splitlines()[1:]
         assert [row.split(",")[0] for row in rows] == ["wsu", "cadp", "pomcp"][: len(rows)]
         assert rows
+    if (place / "cells").exists():  # the first cell is done in a moment, the second never
+        assert len((place / "cells" / "study.csv").read_text().splitlines()) <= 2
+        shutil.rmtree(place / "cells")
     assert not (place / "page.html").exists()
     assert not (place / "models").exists()
 

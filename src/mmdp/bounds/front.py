@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mmdp import kernels
 from mmdp.bounds import closed, envelope, lp
 from mmdp.bounds.descent import Descent, Watch
-from mmdp.bounds.matching import COARSE, FIRST, Matching, Tournament
+from mmdp.bounds.matching import FINER, FIRST, Matching, Tournament
 from mmdp.bounds.relaxation import Relaxation, TooLong
 from mmdp.errors import InputError, Remedy
 from mmdp.interrupts import answer
@@ -35,15 +35,17 @@ if TYPE_CHECKING:
 
 SECONDS = 10.0  # for a search without a time limit
 LP_LIMIT, LP_QUICK = 200_000, 5_000  # variables of the linear program; those it takes in seconds
-REACH_SHARE = 0.5  # of the time, up to which reach bounds are worth it
+REACH_SHARE = 0.25  # of the time for reach bounds; a search needs several times as long
 TIGHT = 1e-9  # relative gap at which a bound meets the incumbent
 FEW = 100  # steps with pairs of models; if fewer fit the time, models begin one by one
 BEGINNING = 6  # values of all pairs that a search with pairs takes before it moves
+WORTH = 25  # such values; in a shorter time more matching gains more on average
 FEW_PASSES = 20  # of the closed forms and one ascent
 PASSES = 1000  # that a search takes, by which its kernel is chosen
 CLOSED = ("oracle", "qmdp")
 TELL = 0.5  # seconds between two looks at what pairs give
-FINER = len(Pairs(*COARSE[:2]).grid) / len(COARSE.grid)  # the fine grid of pairs, by its points
+PAIR_STEP = 1.5  # values of all pairs on the fine grid that a step with them takes
+SLOW = 0.01  # of the gap: if single models gain less in a step's time, pairs take over
 
 
 class BoundProgress(NamedTuple):
@@ -92,8 +94,9 @@ def bound(
         by default. Compilation on first use is not counted. A short limit gives a
         weaker bound, never an invalid one. It is kept up to a fifth, or up to one pass over all
         models and 16 pairs of them if that takes longer. ``dual``, ``pair-dual`` and ``lp`` need
-        two passes per state before their first step. If those do not fit, ``pair-dual`` and
-        ``best`` value pairs alone, and ``details`` has ``prices``.
+        two passes per state before their first step. If those do not fit (for ``best``: if they
+        take over a quarter of the time), ``pair-dual`` and ``best`` value pairs alone, and
+        ``details`` has ``prices``.
     incumbent
         A Solution, a MarkovPolicy or a value for the searches to aim at; found by CADP by
         default. A wrong value only makes the bound less tight: it is never below it.
@@ -342,11 +345,7 @@ class Search:
         x = self._relaxation()
         if x is None:
             return self.run_pairs()
-        found = self._match(0.3)
-        cost, pairs = self._value_pairs(found), fine(found.pairs)
-        if self.left() > BEGINNING * cost:
-            x.group(pairs)
-            self._descend("pair-dual", pairs, self._begin(x))
+        self._prices_of_pairs(x, 0.3, BEGINNING)
 
     def run_lp(self) -> None:
         x = self._relaxation()
@@ -363,42 +362,55 @@ class Search:
         x = self._relaxation(REACH_SHARE)
         if x is None:
             return self.run_pairs()
-        if self.met:
-            return
         size = lp.variables(self.problem, self.horizon)
         solved = size <= LP_QUICK and self._solve_program(x, 0.1)
+        if self.met:
+            return
         found = self._match(0.06)
-        cost, pairs = self._value_pairs(found), fine(found.pairs)
-        first, few = None, cost * 2.5 * FEW > self.left()
-        if few:  # steps: models one by one may be faster at first
-            first = self._prices_of_single_models(x, pairs, cost)
-        if first is None:
-            found = self._match(0.45 if few else 0.3)
-            cost, pairs = self._value_pairs(found), fine(found.pairs)
-            if self.left() > BEGINNING * cost:
-                x.group(pairs)
-                first = self._begin(x)
-        if first is not None and self.left() > 2 * cost:
-            self._descend("pair-dual", pairs, first)
+        few = FEW * PAIR_STEP * found.refining > self.left()
+        if not (few and self._prices_of_single_models(x, found)):
+            self._prices_of_pairs(x, 0.45 if few else 0.3, WORTH)
+        x.group(None)
+        if self.left() > 0 and not self.met:  # the pairs were done early
+            self._descend("dual", None, self._begin(x))
         if size <= LP_LIMIT and not (solved or self.met) and self.left() > 0:
-            x.group(None)
             self._solve_program(x, 1.0)
 
-    def _prices_of_single_models(self, x: Relaxation, pairs: Pairs, cost: float) -> Descent | None:
-        """Multipliers of the dual of single models, then of pairs on a coarse grid.
+    def _prices_of_pairs(self, x: Relaxation, share: float, least: float) -> None:
+        """Match models for a share of the time, then search prices for the pairs.
 
-        None if the pairs without prices are ahead after a twentieth of the time.
+        If there is no time for ``least`` values of all pairs, models are matched to the end.
         """
-        coarse = COARSE._replace(first=pairs.first, second=pairs.second)
-        start, left = clock(), self.left()
-        first = self._descend("dual", None, self._begin(x), until=start + 0.05 * left)
-        if "dual" not in self.found or self.found["pairs"] < self.found["dual"]:
-            return None
-        if cost * 2.5 * 5 >= 0.5 * left:  # pairs could hardly move
-            self._descend("dual", None, first)
-            return first
-        self._descend("dual", None, first, until=start + 0.35 * left, while_fast=True)
-        return self._descend("pair-dual", coarse, first, until=self.deadline - 2 * cost)
+        found = self._match(share)
+        cost, pairs = self._value_pairs(found), fine(found.pairs)
+        if self.left() > least * cost:
+            x.group(pairs)
+            self._descend("pair-dual", pairs, self._begin(x))
+        else:
+            self.run_pairs()
+
+    def _prices_of_single_models(self, x: Relaxation, found: Matching) -> bool:
+        """Search prices for single models as long as that is faster, then go on with pairs.
+
+        False if it looks as if they would not come as low as the pairs without prices.
+        """
+        started, step = clock(), PAIR_STEP * found.refining
+        search, paired = self._begin(x), step < 0.2 * self.left()
+        until = self.deadline - step * paired
+        pause, before = 2 * clock() - started, self.found["oracle"][0]
+        while True:
+            began = clock()
+            self._descend("dual", None, search, until=min(pause, until))
+            fall = (before - search.best) / max(clock() - began, 1e-9)
+            if search.best - 0.5 * fall * self.left() > self.found["pairs"][0]:
+                return False
+            slow = fall * step < SLOW * (search.best - self.target)
+            if slow or search.converged or clock() > until or self.met:
+                break
+            pause, before = 2 * clock() - started, search.best
+        if paired:
+            self._descend("pair-dual", fine(found.pairs), search)
+        return True
 
     # ------------------------------------------------------------ parts
     def _match(self, share: float) -> Matching:
@@ -412,8 +424,8 @@ class Search:
             )
         until = clock() + share * max(self.left(), 0.0)
         while self.tournament.play(until, keep=FINER * self.problem.n_models / 2, most=TELL):
-            self._note_pairs(self.tournament.matching(0.0).gain)
-        found = self.tournament.matching(max(until - clock(), 0.1))
+            self._note_pairs(self.tournament.matching(quick=True).gain)
+        found = self.tournament.matching()
         self.details["pairs_tried"] = found.tried
         self._note_pairs(found.gain)
         return found
@@ -473,9 +485,8 @@ class Search:
         return True
 
     def _descend(
-        self, name: str, pairs: Pairs | None, search: Descent, until: float = math.inf,
-        while_fast: bool = False,
-    ) -> Descent:  # fmt: skip
+        self, name: str, pairs: Pairs | None, search: Descent, until: float = math.inf
+    ) -> None:
         """Minimise D over these pairs."""
         deadline = min(until, self.deadline)
         if pairs is not search.relaxation.pairs:
@@ -486,15 +497,12 @@ class Search:
                 search.run(
                     deadline=deadline, max_steps=100, enough=enough, watch=self._watch(name, search)
                 )
-                if search.best <= enough or (while_fast and self._slow(search, 0.005)):
-                    break
-                if not self._go_on(search):
+                if search.best <= enough or not self._go_on(search):
                     break
         finally:
             if search.steps:
                 self.note(name, search.bound, "markov")
             self.details |= {"steps": search.steps, "closed": search.closed}
-        return search
 
     def _watch(self, name: str, search: Descent) -> Watch | None:
         if self.callback is None:
@@ -523,8 +531,8 @@ class Search:
         search.regroup(x.pairs._replace(reach=2 * x.pairs.reach, width=x.pairs.width / 2))
         return True
 
-    def _slow(self, search: Descent, level: float = 0.02) -> bool:
-        return search.delta is not None and search.delta < level * (search.best - self.target)
+    def _slow(self, search: Descent) -> bool:
+        return search.delta is not None and search.delta < 0.02 * (search.best - self.target)
 
     def _begin(self, x: Relaxation) -> Descent:
         """A search at the best of y = 0 and y = theta (q - v) of the incumbent policy.
