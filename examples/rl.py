@@ -1,13 +1,15 @@
 """Reinforcement learning across models: Q-learning on all of them at once, beside a planner.
 
-python examples/rl.py OUT      # writes learned.csv into the folder OUT; needs mmdp[gym]
+python examples/rl.py OUT      # writes learned.csv and report.html into OUT; needs mmdp[gym]
 """
 
 # %% environments
 import sys
 from pathlib import Path
 
+import gymnasium
 import numpy as np
+import pandas as pd
 
 import mmdp
 
@@ -48,3 +50,75 @@ for name, policy in (("Q-learning", learned), ("CADP", planned.policy)):
     print(f"{name:10}  train {here.mean:7.3f}  test {there.mean:7.3f}  worst {there.worst:6.3f}")
 bound = mmdp.bound(train, T, "pairs")
 print(f"no policy returns more than {bound.value:.3f} on the training models")
+
+# %% planners
+held_out = test.subset(range(100))  # simulated below, so fewer of them
+print(f"{'cadp':8}  {mmdp.evaluate(planned, held_out).mean:.2f}")
+for name in ("rollout", "qmdp", "mixts", "pomcp"):
+    found = mmdp.evaluate(mmdp.solve(train, T, name), held_out, episodes=20)
+    print(f"{name:8}  {found.mean:.2f} ± {2 * found.stderr:.2f}")
+
+# %% page
+mmdp.report.write(
+    train, out / "report.html", policy=planned, test=test, methods=["cadp", "mvp", "qmdp"],
+    title="Riverswim",
+)  # fmt: skip
+
+
+# %% own environment
+class Ferry(gymnasium.Env):
+    """Wait at the bank, or cross: quickly, which may fail, or slowly, which is safe."""
+
+    observation_space = gymnasium.spaces.Discrete(3)  # this bank, the other bank, sunk
+    action_space = gymnasium.spaces.Discrete(3)  # wait, quickly, slowly
+
+    def __init__(self, sinks: float) -> None:
+        self.sinks = sinks
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = 0
+        return self.state, {}
+
+    def step(self, action):
+        reward, chance = [0.0, 1.0, 0.6][action], [0.0, self.sinks, 0.01][action]
+        if self.np_random.random() < chance:
+            self.state, reward = 2, 0.0
+        elif action > 0:
+            self.state = 1 - self.state
+        return self.state, reward, self.state == 2, False, {}
+
+
+# %% log
+env, log, rng = Ferry(sinks=0.08), [], np.random.default_rng(0)
+for episode in range(20):
+    state, _ = env.reset(seed=episode)
+    for time in range(T):
+        action = int(rng.integers(3))
+        after, reward, ended, _, _ = env.step(action)
+        log.append((episode, time, state, action, after, reward))
+        state = after
+        if ended:
+            break
+columns = ["episode", "time", "state", "action", "next_state", "reward"]
+log = pd.DataFrame(log, columns=columns)
+fitted = mmdp.fit(log, models=100, test_models=200, absorbing=[2], support="seen", discount=0.95)
+print(len(log), "transitions,", fitted.train)
+
+# %% play
+learner = mmdp.solve(fitted.train, T, "qmdp")
+agent = mmdp.ecosystem.Agent(learner)
+returns = []
+for episode in range(200):
+    state, _ = env.reset(seed=1000 + episode)
+    agent.reset()
+    total, reward, ended = 0.0, None, False
+    for time in range(T):
+        state, reward, ended, _, _ = env.step(agent(state, reward))
+        total += fitted.train.discount**time * reward
+        if ended:
+            break
+    returns.append(total)
+expected = mmdp.evaluate(learner, fitted.test)
+print(f"in the models {expected.mean:.2f} (sd {expected.sd:.2f}), in the environment", end=" ")
+print(f"{np.mean(returns):.2f} ± {2 * np.std(returns) / len(returns) ** 0.5:.2f}")

@@ -73,3 +73,18 @@ print(f"exact {exact.mean:.3f}, simulated {seen.mean:.3f} ± {seen.stderr:.3f}")
 for name, value in zip(model.model_labels, exact.returns, strict=True):
     print(f"if spraying {name:9} {value:7.2f}")
 mmdp.save_policy(policy, out / "policy.csv")
+
+# %% safe
+safe = mmdp.solve(model, T, policy=mmdp.Memory(nodes=3), objective=mmdp.CVaR(0.1))
+for name, found in (("on average", solution), ("for the worst tenth", safe)):
+    tail = found.evaluation.cvar(0.1)
+    print(f"best {name:19}: average {found.evaluation.mean:.2f}, worst tenth {tail:.2f}")
+
+# %% proof
+bound = mmdp.bound(model, T, "pairs")
+missing = (bound.value - solution.value) / abs(solution.value)
+print(f"no policy gets more than {bound.value:.2f} on average: {missing:.1%} more than the chart")
+
+# %% page
+mmdp.report.write(model, out / "report.html", horizon=T, memory=3, title="A weed in a reserve")
+print("wrote", ", ".join(sorted(file.name for file in out.iterdir())))

@@ -232,12 +232,12 @@ def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("name", "text", "parts"),
     [
-        ("initial", "idstate,probability\n0,0.5\n1,0.48\n", ("must sum to 1 but sums to 0.98",)),
+        ("initial", "idstate,probability\n0,0.5\n1,0.48\n", ("must sum to 1, not 0.98",)),
         ("initial", "idstate,probability\n0,0.5\n7,0.5\n", ("line 3", "no state '7'", "(0..1)")),
         ("initial", "idstate,probability\n0,0.5\n0,0.5\n", ("line 3", "given twice")),
         ("initial", "idstate,probabilty\n0,1\n", ("'probabilty' (did you mean 'probability'?)",)),
         ("initial", "idstate,probability\n0,x\n", ("line 2: probability is 'x'",)),
-        ("weights", "idoutcome,weight\n0,0.98\n", ("weights must sum to 1 but sums to 0.98",)),
+        ("weights", "idoutcome,weight\n0,0.98\n", ("weights must sum to 1, not 0.98",)),
         ("parameters", "parameter,value\ndiscont,0.9\n", ("line 2", "mean 'discount'?")),
         ("parameters", "parameter,value\ndiscount,1.5\n", ("line 2: discount must be", "1.5")),
         ("parameters", "parameter,value\ndiscount,x\n", ("line 2: discount is 'x'",)),
@@ -256,6 +256,25 @@ def test_files_beside(tmp_path: Path, name: str, text: str, parts: tuple[str, ..
     refusal(lambda: mmdp.load(tmp_path), str(tmp_path), *parts)
 
 
+def test_weights_and_start_can_be_scaled(tmp_path: Path) -> None:
+    (tmp_path / "training.csv").write_text(GOOD)
+    (tmp_path / "initial.csv").write_text("state,probability\n0,3\n1,1\n")
+    (tmp_path / "weights.csv").write_text("model,weight\n0,7\n")
+    refusal(lambda: mmdp.load(tmp_path), "initial must sum to 1, not 4", "normalize=True")
+    model = mmdp.load(tmp_path, normalize=True)
+    assert model.initial.tolist() == [0.75, 0.25]
+    assert model.weights.tolist() == [1.0]
+    (tmp_path / "weights.csv").write_text("model,weight\n0,0\n")
+    refusal(lambda: mmdp.load(tmp_path, normalize=True), "weights must sum to 1, not 0")
+
+
+def test_terminal_values_by_model_have_either_name(tmp_path: Path) -> None:
+    (tmp_path / "training.csv").write_text(GOOD)
+    for names in ("idoutcome,idstate,value", "model,state,value"):
+        (tmp_path / "terminal.csv").write_text(f"{names}\n0,1,5\n")
+        assert mmdp.load(tmp_path).terminal.tolist() == [[0.0, 5.0]]
+
+
 def test_unknown_parameter_can_be_ignored(tmp_path: Path) -> None:
     (tmp_path / "training.csv").write_text(GOOD)
     (tmp_path / "parameters.csv").write_text("parameter,value\ndiscount,0.7\nseed,3\n")
@@ -266,7 +285,7 @@ def test_unknown_parameter_can_be_ignored(tmp_path: Path) -> None:
 def test_weights_that_do_not_sum_to_one() -> None:
     refusal(
         lambda: mmdp.MMDP(transitions(), np.ones((2, 1)), weights=[0.5, 0.48]),
-        "weights must sum to 1 but sums to 0.98",
+        "weights must sum to 1, not 0.98",
     )
     refusal(lambda: mmdp.MMDP(transitions(), np.ones((2, 1)), weights=[1.0]), "weights", "(2,)")
 

@@ -417,8 +417,10 @@ def weights_over_time(
         axis.set_ylim(0, 1.08 * axis.get_ylim()[1])
     else:
         _weights_in_state(axis, weights[:, :, state], models, top)
+        axis.set_ylim(top=1.4 * axis.get_ylim()[1])  # room for the legend
         axis.set_ylabel(f"weight in state {label(state_label or str(state))}")
     axis.set_xlabel("time")
+    axis.locator_params(axis="x", integer=True)
     axis.legend(frameon=False, fontsize="small")
     axis.grid(axis="y", alpha=0.3)
     return axis

@@ -272,7 +272,8 @@ def read_distribution(
         )
     if abs(array.sum() - 1.0) > ROW_SUM_TOLERANCE:
         raise InputError(
-            f"{what} must sum to 1 but sums to {array.sum():.10g}; divide it by its sum"
+            f"{what} must sum to 1, not {array.sum():.10g}",
+            ["divide by the sum", Remedy("normalize", True, do="load with")],
         )
     return array.copy()
 

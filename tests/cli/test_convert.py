@@ -20,6 +20,7 @@ def test_models_in_every_format_are_the_same(folder: Path, tmp_path: Path) -> No
         ("tables", ("--parts", 2, "--format", "parquet")),
         ("one.parquet", ()),
         ("plain", ()),
+        ("models.pomdpx", ()),
     ):
         assert run("convert", data, "--out", tmp_path / out, *options).code == 0
         data = tmp_path / out

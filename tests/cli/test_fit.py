@@ -47,7 +47,7 @@ def test_fit_and_plot_refuse_what_they_cannot_do(tmp_path: Path) -> None:
 
 def test_plot_names_every_picture() -> None:
     words = set(re.findall(r"\w+", run("plot", "--help").out))
-    assert set(mmdp.report.PICTURES) <= words
+    assert set(mmdp.report.KINDS) <= words
 
 
 # ---------------------------------------------------------------------- real logs

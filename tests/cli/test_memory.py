@@ -40,3 +40,25 @@ def test_wrong_kinds_and_numbers_are_one_line(folder: Path, tmp_path: Path) -> N
     page = tmp_path / "x.html"
     told = refused("report", folder, "--policy", out, "--out", page)
     assert "this one has 2 nodes of memory" in told
+    assert "give --memory N in place of --policy, or draw it with mmdp plot chart" in told
+    told = refused("plot", "policy", folder, "--policy", out, "--out", tmp_path / "x.png")
+    assert "draw it with mmdp plot chart" in told
+
+
+def test_a_saved_chart_is_drawn(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:
+    out, drawn = tmp_path / "chart.csv", tmp_path / "chart.svg"
+    run("solve", folder, "-T", HORIZON, "--memory", 2, "--out", out)
+    chart = ("plot", "chart", folder, "--policy", out, "--out")
+    assert run(*chart, drawn).code == 0
+    expected = mmdp.load_policy(out, train).merged(train).flow_chart(train)  # type: ignore[union-attr]
+    assert drawn.read_text(encoding="utf-8") == expected.svg()
+    assert run(*chart, tmp_path / "chart.dot").code == 0
+    assert (tmp_path / "chart.dot").read_text(encoding="utf-8") == expected.dot()
+    assert "a flow chart is written as .svg or .dot" in refused(*chart, tmp_path / "chart.png")
+    plain = tmp_path / "policy.csv"
+    run("solve", folder, "-T", HORIZON, "--out", plain)
+    told = refused("plot", "chart", folder, "--policy", plain, "--out", drawn)
+    assert "shows a policy with memory, not a MarkovPolicy" in told
+    run("plot", "chart", folder, "-T", HORIZON, "--out", drawn)
+    best = mmdp.solve(train, HORIZON, policy=mmdp.Memory(3)).policy.merged(train)
+    assert drawn.read_text(encoding="utf-8") == best.flow_chart(train).svg()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 import mmdp
 from mmdp.io import load_certificate
+from mmdp.words import at_most, number
 from tests.cli.calls import HORIZON, refused, run
 
 GOAL = "cvar:0.4"
@@ -33,12 +35,35 @@ def test_solve_certifies_and_keeps_the_objective(
 
 
 @pytest.mark.slow
-def test_a_report_about_the_mean_leaves_out_other_proofs(folder: Path, tmp_path: Path) -> None:
-    file = tmp_path / "policy.json"
+def test_a_report_is_about_what_is_proven_unless_told_otherwise(
+    folder: Path, train: mmdp.MMDP, tmp_path: Path
+) -> None:
+    file, page = tmp_path / "policy.json", tmp_path / "page.html"
     run("solve", folder, "-T", HORIZON, "--objective", GOAL, "--certify", 1, "-o", file)
-    page = run("report", folder, "--policy", file, "--out", tmp_path / "page.html")
-    assert "what is proven is about cvar:0.4, not the mean" in page.err
-    assert page.code == 0
+    kept = load_certificate(file, mmdp.load(folder))
+    assert kept is not None
+    done = run("report", folder, "--policy", file, "--out", page)
+    assert (done.code, done.err) == (0, "")
+    value = mmdp.solve(train, HORIZON, objective=GOAL).value
+    assert f"(CVaR 40%): <strong>{number(value)}</strong>" in page.read_text()
+    open_gap = f"none has a CVaR 40% of more than {at_most(kept.value)}"
+    closed = "proven to be the best policy of time and state for CVaR 40%"
+    assert (closed if kept.gap(value) <= 1e-9 else open_gap) in page.read_text()
+    about = ("report", folder, "--policy", file, "--out", page, "--objective", "mean")
+    done = run(*about)
+    assert "what is proven is about cvar:0.4, not mean; --certify 10 proves it again" in done.err
+    assert "CVaR 40%" not in page.read_text()
+    done = run(*about, "--certify", 1)
+    assert (done.code, done.err) == (0, "")
+    assert re.search("none returns more than|proven to be the best", page.read_text())
+
+
+@pytest.mark.slow
+def test_a_report_solves_for_its_objective(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    run("report", folder, "-T", HORIZON, "--objective", GOAL, "--out", page)
+    value = mmdp.solve(train, HORIZON, objective=GOAL).value
+    assert f"(CVaR 40%): <strong>{number(value)}</strong>" in page.read_text()
 
 
 def test_evaluate_and_bound(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:

@@ -118,8 +118,45 @@ def test_a_chart_says_what_is_done_believed_and_what_leads_on() -> None:
     share = policy.weights(model).sum(axis=(0, 1, 3)) / policy.horizon
     assert f"Node 0 (start)\n  {share[0]:.0%} of the time" in words
     assert "at time 0 2: 1" in words  # action 2 in state 1 tells the models apart
-    assert "believes m2 100%" in words or "believes m1 100%" in words
+    assert "believes m2 (100%)" in words or "believes m1 (100%)" in words
     assert "→ node 1 (100%): sees" in words
+
+
+def test_a_chart_tells_what_is_done_at_some_times_only() -> None:
+    """One state, one node: action 0 at six times of eight, then action 1."""
+    model = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[1.0, 0.0]], states=["on"], actions=["go", "rest"])
+    actions = np.repeat([0, 1], [6, 2])[:, None, None]
+    policy = mmdp.MemoryPolicy(actions, np.zeros((8, 1, 1, 1), dtype=int))
+    lines = policy.flow_chart(model).boxes[0].lines
+    assert lines[1:3] == ("go: on", "at times rest: on 25%")
+    once = mmdp.MemoryPolicy(np.r_[actions[:6], actions[:1]], np.zeros((7, 1, 1, 1), dtype=int))
+    assert not any("at times" in x for x in once.flow_chart(model).boxes[0].lines)
+
+
+def test_the_picture_holds_all_boxes_and_bends() -> None:
+    """Nothing is drawn outside the picture, and no more than some room is left around it."""
+    for nodes in range(1, 6):
+        model = random_model(nodes, n_models=3, n_states=4, n_actions=2, horizon=0)
+        root = ET.fromstring(random_policy(model, 6, nodes).flow_chart().svg())
+        _, top, _, height = map(float, str(root.get("viewBox")).split())
+        ys = [
+            y
+            for path in root.iter("{http://www.w3.org/2000/svg}path")
+            if path.get("marker-end")
+            for y in _on_curve(str(path.get("d")))
+        ]
+        for box in root.iter("{http://www.w3.org/2000/svg}rect"):
+            y = float(str(box.get("y")))
+            ys += [y, y + float(str(box.get("height")))] if box.get("stroke") else []
+        assert top <= min(ys) <= top + 20, nodes
+        assert top + height - 20 <= max(ys) <= top + height, nodes
+
+
+def _on_curve(d: str) -> list[float]:
+    """Heights along a quadratic curve ``Mx yQx y x y``."""
+    _, a, _, c, _, b = map(float, d.replace("M", " ").replace("Q", " ").split())
+    u = np.linspace(0, 1, 21)
+    return ((1 - u) ** 2 * a + 2 * u * (1 - u) * c + u**2 * b).tolist()
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 6])

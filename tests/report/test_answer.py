@@ -83,6 +83,55 @@ def test_safety_is_that_of_the_objective(swim: mmdp.MMDP, safe: tuple[Path, Page
     assert row in text
 
 
+def test_a_safe_policy_is_measured_by_what_it_is_for(swim: mmdp.MMDP, tmp_path: Path) -> None:
+    """By the mean the simplest rules beat it, and costing nothing is what the page must not say."""
+    goal = mmdp.CVaR(0.1)
+    safe = mmdp.solve(swim, 12, objective=goal)
+    most = Bound(1.1 * safe.value, "pairs", "markov", objective=goal)
+    always = [mmdp.MarkovPolicy(np.full((12, 20), a), n_actions=2) for a in range(2)]
+    tails = [mmdp.evaluate(x, swim).value(goal) for x in always]
+    text = written(tmp_path, swim, policy=safe, methods=["mvp"], frontier=False, bound=most).text
+    assert (
+        f"on average over the 20 models. What counts is the mean over the worst 10% of the "
+        f"models, by weight (CVaR 10%): {number(safe.value)} ." in text
+    )
+    assert "The policy found by CADP (CVaR 10%) returns" in text
+    assert f"none has a CVaR 10% of more than {at_most(most.value)}" in text
+    told = re.search(r"By CVaR 10%, following .*? Always [^.]* costs ([\d.]+)", text)
+    assert told is not None
+    assert told[1] in {number(safe.value - x, 3) for x in tails}
+    assert "finds one that returns" not in text
+    options = {"policy": safe.policy, "methods": ["mvp"]}
+    bare = written(tmp_path, swim, objective="cvar:0.1", frontier=True, **options)
+    own = mmdp.solve(swim, 12, "oracle").evaluation.value(goal)
+    assert f"at most {at_most(own - safe.value)} is missing" in bare.text
+    compared = json.loads(bare.scripts[1])
+    this, other = (compared["names"][i] for i in compared["start"])
+    assert this == "this policy (best for the worst 10%)"  # the safest, so beside another one
+    assert other == "best on average"
+    tested = written(tmp_path, swim, policy=safe, test=swim, methods=["cadp"]).text
+    assert "is ahead of it there" not in tested  # by the mean, which is not what counts
+    plain = written(tmp_path, swim, frontier=False, **options).text
+    assert "What counts is" not in plain
+
+
+def test_a_parameter_that_gives_the_model_away_is_not_praised(
+    swim: mmdp.MMDP, tmp_path: Path
+) -> None:
+    """Four models: x differs in all of them, y has two values."""
+    few = swim.subset(range(4)).replace(parameters={"x": [1, 2, 3, 4], "y": [0, 0, 1, 1]})
+    options = {"horizon": 12, "information": True}
+    text = written(tmp_path, few, **options).text
+    assert "x has another value in every model, so to know it is to know the model." in text
+    assert "Knowing x alone is worth" not in text
+    both = few.replace(parameters={"x": [1, 2, 3, 4], "z": [4, 1, 3, 2]})
+    assert "x and z have another value in every" in written(tmp_path, both, **options).text
+    groups = few.replace(parameters={"y": [0, 0, 1, 1]})
+    text = written(tmp_path, groups, **options).text
+    assert "another value in every model" not in text
+    assert "Knowing y alone is worth" in text
+
+
 def test_memory_and_knowledge_are_bounded_by_oracle(
     swim: mmdp.MMDP, safe: tuple[Path, Page]
 ) -> None:
@@ -261,3 +310,11 @@ def test_browser_shows_hostile_names_as_text(browser: chromium.Chromium, tmp_pat
     assert browser.run("window.ran === undefined")
     assert browser.logged == []
     assert browser.requests == [target.as_uri()]
+
+
+def test_a_method_that_finds_the_given_policy_is_told_once(swim: mmdp.MMDP) -> None:
+    best = mmdp.solve(swim, 12)
+    rows = Facts(swim, policy=best, methods=["cadp", "wsu"]).rows
+    assert [row.name for row in rows] == ["CADP", "WSU", "Oracle (knows the model)"]
+    rows = Facts(swim, policy=best.policy, methods=["cadp"]).rows  # nobody says who found it
+    assert [row.name for row in rows][:2] == ["the given policy", "CADP"]

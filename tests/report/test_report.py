@@ -126,7 +126,7 @@ def test_a_bound_is_told_as_a_gap(tmp_path: Path, small: mmdp.MMDP) -> None:
     missing = mmdp.solve(small, 4, "oracle").value - value
     share = at_most_percent(missing / abs(value))
     assert f"at most {at_most(missing)} is missing, {share} of its value" in page.text
-    with pytest.raises(mmdp.InputError, match="is below the policy's own return"):
+    with pytest.raises(mmdp.InputError, match="is below the policy's own value"):
         report.write(small, tmp_path / "r.html", horizon=4, bound=value * 0.9)
 
 

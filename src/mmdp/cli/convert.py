@@ -22,6 +22,7 @@ from mmdp.words import readable_bytes
 
 @command(
     "mmdp convert data/riverswim --out models.npz",
+    "mmdp convert data/riverswim --out models.pomdpx",
     "mmdp convert models.npz --out models --parts 16",
     "mmdp convert models.npz --out models --parts 16 --format parquet",
     "mmdp convert models --effects effects.csv --value 20000 -T 30 --cost-rate 0.035 -o priced.npz",
@@ -29,7 +30,7 @@ from mmdp.words import readable_bytes
 @options.data
 @option(
     "--out", "-o", type=PATH, metavar="PATH", required=True,
-    help="Where to write: .npz, .parquet, .csv or a folder.",
+    help="Where to write: .npz, .parquet, .csv, .pomdpx, .pomdp or a folder.",
 )  # fmt: skip
 @option("--parts", type=int, metavar="N", help="Write a folder of N files, each with some models.")
 @option("--format", "kind", type=Words("npz", "parquet"), help="Of the parts; npz if not given.")
@@ -58,7 +59,9 @@ def convert(
     check_finite(horizon)
     model = pricing.apply(loading.read(data, split, quiet=False), horizon)
     with Working(f"writing {out}", quiet=False):
-        if parts is None:
+        if parts is None and out.suffix in (".pomdp", ".pomdpx"):
+            mmdp.ecosystem.save_pomdp(model, out)
+        elif parts is None:
             mmdp.save(model, out)
         else:
             mmdp.io.save_parts(model, out, parts, suffix=f".{kind or 'npz'}")

@@ -100,5 +100,5 @@ def _facts(found: Fit) -> list[tuple[str, str]]:
         ("states", f"{found.train.n_states:,}"),
         ("actions", f"{found.train.n_actions:,}"),
         ("unseen", f"{len(found.unseen):,} of {found.visits.size:,} state-action pairs"),
-        *(("mind", warning) for warning in found.warnings),
+        *(("note", warning) for warning in found.warnings),
     ]

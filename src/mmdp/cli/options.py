@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
@@ -343,14 +343,21 @@ def check_finite(horizon: float | None) -> None:
 
 
 def given_policy(
-    file: Path | str, model: MMDP, horizon: float | None, purpose: str
-) -> MarkovPolicy | StationaryPolicy:
-    """The policy of a file; a stationary one over ``horizon`` decisions."""
+    file: Path | str, model: MMDP, horizon: float | None, purpose: str,
+    remedies: Sequence[str] = (),
+) -> MarkovPolicy | StationaryPolicy:  # fmt: skip
+    """The policy of a file; a stationary one over ``horizon`` decisions.
+
+    ``remedies`` are for one with memory.
+    """
     import mmdp
 
     found = mmdp.load_policy(file, model)
     if not isinstance(found, mmdp.StationaryPolicy):
-        return markov_policy(found, purpose)
+        try:
+            return markov_policy(found, purpose)
+        except InputError as error:  # it has memory
+            raise InputError(error.problem, remedies) from None
     steps = model.horizon if horizon is None else horizon
     if steps is None:
         raise InputError(f"{file}: a stationary policy; say over how many decisions by --horizon N")

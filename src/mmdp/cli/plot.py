@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -23,14 +24,15 @@ from mmdp.methods.table import markov_policy
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from mmdp.report import PICTURES
+    from mmdp.report import KINDS
 
-    return [name for name in PICTURES if name.startswith(incomplete)]
+    return [name for name in KINDS if name.startswith(incomplete)]
 
 
 @command(
     "mmdp plot policy models --horizon 50 --out policy.png",
     "mmdp plot returns models --horizon 50 --policy policy.csv --out returns.svg",
+    "mmdp plot chart models --policy chart.csv --out chart.svg",
 )
 @click.argument("kind", shell_complete=_complete, help="What to draw; see above.")
 @options.data
@@ -48,21 +50,26 @@ def plot(
     """Draw one of the report's pictures as PNG or SVG.
 
     KIND is policy, methods, returns, regret, weights, trace, information, memory, frontier,
-    enough, willingness or loss.
+    enough, willingness, loss, or chart: the flow chart of a policy that mmdp solve --memory wrote,
+    as .svg, or as .dot for Graphviz.
     """
     import mmdp
 
     check_finite(horizon)
-    if kind not in mmdp.report.PICTURES:
-        refuse_name("picture", kind, mmdp.report.PICTURES)
+    if kind not in mmdp.report.KINDS:
+        refuse_name("picture", kind, mmdp.report.KINDS)
     with Working(f"drawing {kind}") as working:
         model = loading.read(data, quiet=True)
-        given = None
-        if policy is not None:
-            file = given_policy(policy, model, horizon, "a picture shows")
+        given: Any = None
+        if policy is not None and kind == "chart":
+            given = mmdp.load_policy(policy, model)
+        elif policy is not None:
+            instead = ["draw it with mmdp plot chart"]
+            file = given_policy(policy, model, horizon, "a picture shows", instead)
             given = markov_policy(file, "a picture shows")
+            horizon = given.horizon
         mmdp.report.draw(
-            kind, model, out, horizon=horizon if given is None else given.horizon, policy=given,
+            kind, model, out, horizon=horizon, policy=given,
             methods=methods, seed=seed, say=working.say, **willingness.options(model),
         )  # fmt: skip
     print(f"{kind} drawn in {out}")

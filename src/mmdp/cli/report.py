@@ -16,15 +16,17 @@ from mmdp.cli.options import (
     option,
     takes,
 )
-from mmdp.cli.types import PATH, Seconds
+from mmdp.cli.types import PATH, Goal, Seconds
 from mmdp.errors import InputError
 from mmdp.interrupts import unanswered
 from mmdp.methods.table import markov_policy
+from mmdp.objective import Objective
 
 
 @command(
     "mmdp report models --horizon 50 --out report.html",
     "mmdp report models --policy policy.csv --out report.html",
+    "mmdp report models -T 15 --objective cvar:0.1 --out safe.html",
     "mmdp report data/hiv -T 15 --certify 10 --information",
     "mmdp report models -T 15 --effects effects.csv --thresholds 0,20000,50000",
     "mmdp report models -T 15 --effects effects.csv --thresholds 20000 --compare never=wait",
@@ -37,6 +39,11 @@ from mmdp.methods.table import markov_policy
     help="The page to write.",
 )  # fmt: skip
 @options.rivals
+@option(
+    "--objective", type=Goal(), metavar="NAME",
+    help="What counts over the models, such as cvar:0.1.  [default: what the policy is proven "
+    "for, otherwise the mean]",
+)  # fmt: skip
 @option("--certify", type=Seconds(), help="Spend S seconds on a proof of how good the policy is.")
 @option("--information", is_flag=True, help="Add the value of knowing each parameter.")
 @option("--enough", is_flag=True, help="Check whether there are enough models (solves many times).")
@@ -50,14 +57,14 @@ from mmdp.methods.table import markov_policy
 @takes(Loading)
 def report(
     data: Path, horizon: int | None, policy: Path | None, out: Path, methods: Sequence[str],
-    certify: float | None, information: bool, enough: bool, memory: int | None,
-    frontier: bool, willingness: Willingness, seed: int, loading: Loading,
+    objective: Objective | None, certify: float | None, information: bool, enough: bool,
+    memory: int | None, frontier: bool, willingness: Willingness, seed: int, loading: Loading,
 ) -> None:  # fmt: skip
     """Write a page that explains a policy, its risks and rivals.
 
     The page is a single HTML file and needs no network. With --policy it is about that policy
     and its horizon, and shows what mmdp solve --certify has proven about it; otherwise CADP
-    computes one. After Ctrl-C nothing is written, and the exit status is 130.
+    computes one for the --objective. After Ctrl-C nothing is written, and the exit status is 130.
     """
     import mmdp
 
@@ -66,24 +73,31 @@ def report(
         model = loading.read(data, quiet=True)
         given = None
         if policy is not None:
-            file = given_policy(policy, model, horizon, "a report shows")
+            instead = ["give --memory N in place of --policy", "draw it with mmdp plot chart"]
+            file = given_policy(policy, model, horizon, "a report shows", instead)
             given = markov_policy(file, "a report shows")
         steps = horizon if given is None or horizon is not None else given.horizon
         test = loading.read_test(data, quiet=True)
         proof, notes = None, []
-        if certify is not None:
-            working.say("proving a bound")
-            proof = mmdp.bound(model, steps, time_limit=certify, incumbent=given)
-        elif policy is not None:
+        if policy is not None:
             try:
                 proof = mmdp.io.load_certificate(policy, model)
-                if proof is not None and proof.objective != mmdp.Mean():
-                    raise InputError(f"what is proven is about {proof.objective}, not the mean")
+                if proof is not None and objective not in (None, proof.objective):
+                    raise InputError(f"what is proven is about {proof.objective}, not {objective}")
             except InputError as error:  # the page is about the policy all the same
-                notes = [f"no proof is shown: {error.problem}; --certify 10 proves it again"]
-                complain(f"note: {notes[0]}")
+                if certify is None:
+                    notes = [f"no proof is shown: {error.problem}; --certify 10 proves it again"]
+                    complain(f"note: {notes[0]}")
+        if objective is None:
+            objective = mmdp.Mean() if proof is None else proof.objective
+        if certify is not None:
+            working.say("proving a bound")
+            proof = mmdp.bound(
+                model, steps, time_limit=certify, incumbent=given, objective=objective
+            )
         mmdp.report.write(
             model, out, horizon=steps, policy=given, test=test, methods=methods, bound=proof,
+            objective=objective,
             seed=seed, unseen=mmdp.report.read_unseen(data), notes=notes,
             information=True if information else None, say=working.say,
             memory=memory, frontier=True if frontier else None,

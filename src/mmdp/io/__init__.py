@@ -16,13 +16,14 @@ r            reward           reward
 ===========  ===============  ==============================================
 
 Ids and times count from 0. Files read beside a table ``NAME.csv`` or ``NAME.parquet``, each as
-``NAME_x.csv`` if that exists, else as ``x.csv``:
+``NAME_x.csv`` if that exists, else as ``x.csv``, with columns ``state`` and ``model``, by label
+or id, or as named here:
 
 - ``initial.csv``: ``idstate,probability``; states left out have probability 0.
 - ``parameters.csv``: ``parameter,value``. Known are ``discount``; ``actions``, the number of
   actions if some are allowed nowhere; ``allow_missing`` (1: an action may be missing in
   some models).
-- ``weights.csv``: ``idoutcome,weight``.
+- ``weights.csv``: ``idoutcome,weight``; models left out have weight 0.
 - ``terminal.csv``: ``idstate,value`` or ``idoutcome,idstate,value``; 0 if left out.
 - ``labels.csv``: ``kind,id,label`` with kind ``state``, ``action`` or ``model``.
 - ``draws.csv``: ``idoutcome`` and one column per uncertain parameter.

@@ -92,6 +92,8 @@ def _read_vector(
     _refuse_repeats(places, f"this {kind}", source)
     result = np.zeros(ids.sizes[kind])
     result[places] = numbers(table[value], value, source)
+    if rules.normalize and result.sum() > 0:
+        result /= result.sum()
     with source.named():
         return read_distribution(result, len(result), name, kind, ids.labels.get(kind))
 
@@ -125,7 +127,7 @@ def _read_labels(file: Path, ids: Ids, rules: Rules) -> dict[str, Any]:
 def _read_terminal(file: Path, ids: Ids, rules: Rules) -> Array | None:
     """(S,) or (M, S) values of ending in a state."""
     path = _side_path(file, "terminal")
-    by_model = path is not None and "idoutcome" in header(path)
+    by_model = _by_model(path)
     expected = ("idoutcome", "idstate", "value") if by_model else ("idstate", "value")
     found = _beside(file, "terminal", expected, rules)
     if found is None:
@@ -153,6 +155,11 @@ def _read_draws(file: Path, ids: Ids) -> dict[str, Array] | None:
     return {name: numbers(table[name], name, source)[order] for name in names}
 
 
+def _by_model(path: Path | None) -> bool:
+    """Whether a table of terminal values has a column for the model."""
+    return path is not None and not {"idoutcome", "model"}.isdisjoint(header(path))
+
+
 def _side_path(file: Path, name: str) -> Path | None:
     """The file that says ``name`` about ``file``; None if there is none."""
     own, shared = file.with_name(f"{file.stem}_{name}.csv"), file.with_name(f"{name}.csv")
@@ -161,7 +168,7 @@ def _side_path(file: Path, name: str) -> Path | None:
     if not shared.is_file() or shared == file:
         return None
     of_training = file.stem == "test" and (
-        name in ("weights", "draws") or (name == "terminal" and "idoutcome" in header(shared))
+        name in ("weights", "draws") or (name == "terminal" and _by_model(shared))
     )
     return None if of_training else shared
 

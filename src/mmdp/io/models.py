@@ -75,7 +75,8 @@ def load(
         Two rows for the same transition: an error, the ``"last"`` one wins, or their
         probabilities ``"sum"`` (the reward is their mean weighted by probability).
     normalize
-        Divide every row of positive sum by its sum.
+        Divide every row of positive sum by its sum, and so the weights and the initial
+        distribution that lie beside a table.
     missing_actions
         ``"zero"``: an action that some models lack ends the episode there with nothing.
     dead_ends

@@ -26,7 +26,8 @@ Array = npt.NDArray[np.float64]
 
 DRAWN = 0.9  # share of the ways out of a node that are drawn, the most frequent first
 TOLD = 4  # models or steps that are named
-WIDTH, LINE, ROOM = 250, 17, 12  # of a box, a line of text and the space around it
+OFTEN = 0.2  # share of a state's visits from which an action other than the usual one is told
+WIDTH, LINE, ROOM = 280, 17, 12  # of a box, a line of text and the space around it
 LONGEST = 38  # characters of a line
 
 
@@ -78,7 +79,8 @@ class FlowChart:
         """The chart in Graphviz's language."""
         lines = ["digraph controller {", '  node [shape=box, fontname="sans-serif"];']
         for i, box in enumerate(self.boxes):
-            text = "\\n".join(map(_quoted, (box.head, *box.lines)))
+            short = (shortened(line, LONGEST) for line in box.lines)
+            text = "\\n".join(map(_quoted, (box.head, *short)))
             lines.append(f'  n{i} [label="{text}", tooltip="{_quoted("; ".join(box.more))}"];')
         for arrow in self.arrows:
             tip = _quoted("; ".join(arrow.more))
@@ -145,7 +147,7 @@ class _Reader:
         stays = f", stays {percent(inside / out)}" if out else ""
         lines = (f"{percent(share)} of the time{stays}", *self._actions(n), self._belief(n))
         more = (f"between time {times[0]} and {times[-1]}", *self._models(n))
-        return Box(head, tuple(shortened(line, LONGEST) for line in lines), more)
+        return Box(head, lines, more)
 
     def _actions(self, n: int) -> list[str]:
         """The usual action in the states that are visited, states with the same together."""
@@ -167,7 +169,19 @@ class _Reader:
             a = first[other][0]
             where = in_ranges(seen[other & (first == a)], model.state_labels)
             told.insert(0, f"at time 0 {model.action_labels[a]}: {where}")
-        return told
+        return told + self._other_actions(counts)
+
+    def _other_actions(self, counts: Array) -> list[str]:
+        """What is done instead at some times, from (S, A) counts, with its share of the visits."""
+        shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
+        np.put_along_axis(shares, counts.argmax(axis=1)[:, None], 0.0, axis=1)  # the usual one
+        told = []
+        for a in np.argsort(-shares.max(axis=0), kind="stable"):
+            states = np.flatnonzero(shares[:, a] >= OFTEN)
+            if len(states):
+                where = (f"{self.model.state_labels[s]} {percent(shares[s, a])}" for s in states)
+                told.append(f"at times {self.model.action_labels[a]}: {', '.join(where)}")
+        return told[:TOLD]
 
     def _posterior(self, n: int) -> Array:
         found: Array = self.b[:, :, n].sum(axis=(0, 1))
@@ -201,7 +215,8 @@ class _Reader:
 
     def _shares(self, posterior: Array) -> list[str]:
         top = np.argsort(-posterior, kind="stable")[:TOLD]
-        return [f"{self.model.model_labels[m]} {percent(posterior[m])}" for m in top]
+        labels = self.model.model_labels
+        return [f"{labels[m]} ({percent(posterior[m])})" for m in top]
 
     def arrows(self, n: int) -> list[Arrow]:
         """The most frequent ways out of a node."""
@@ -268,33 +283,41 @@ class _Drawing:
         self.chart = chart
         self.heights = [LINE * (1 + len(box.lines)) + ROOM for box in chart.boxes]
         tall, n = max(self.heights), len(chart.boxes)
-        across = {1: 0.0, 2: 230.0}.get(n, 60.0 * n + 110.0)
+        across = {1: 0.0, 2: 245.0}.get(n, 60.0 * n + 110.0)
         down = 0.0 if n <= 2 else 0.5 * tall + 45.0 * n
         self.width = 2 * (across + WIDTH / 2 + 90)
-        self.height = 2 * (down + tall / 2 + (20 if n == 1 else 50 if n == 2 else 90))
         turns = [math.pi + 2 * math.pi * i / n for i in range(n)]
-        self.centres = [
-            (self.width / 2 + across * math.cos(u), self.height / 2 + down * math.sin(u))
-            for u in turns
-        ]
+        self.centres = [(self.width / 2 + across * math.cos(u), down * math.sin(u)) for u in turns]
 
     def svg(self) -> str:
         arrows = "".join(map(self._arrow, self.chart.arrows))
         boxes = "".join(self._box(i, box) for i, box in enumerate(self.chart.boxes))
         labels = "".join(map(self._label, self.chart.arrows))
+        top, bottom = self._extent()
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:.0f} '
-            f'{self.height:.0f}" width="{self.width:.0f}" font-family="sans-serif" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top:.0f} {self.width:.0f} '
+            f'{bottom - top:.0f}" width="{self.width:.0f}" font-family="sans-serif" '
             f'font-size="12" role="img"><title>{counted(len(self.chart.boxes), "node")}</title>'
             '<defs><marker id="end" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" '
             'markerHeight="8" orient="auto" markerUnits="userSpaceOnUse"><path d="M0 0 10 5 0 10z" '
             f'fill="#456"/></marker></defs>{arrows}{boxes}{labels}</svg>\n'
         )
 
+    def _extent(self) -> tuple[float, float]:
+        """The least and the largest height at which something is drawn, with some room."""
+        tops = [y - tall / 2 for (_, y), tall in zip(self.centres, self.heights, strict=True)]
+        bottoms = [top + tall for top, tall in zip(tops, self.heights, strict=True)]
+        # an arrow bends at most half of the way from its ends to the control point
+        bends = [
+            (a + 2 * c + b) / 4 for (_, a), (_, c), (_, b) in map(self._curve, self.chart.arrows)
+        ]
+        return min(tops + bends) - ROOM, max(bottoms + bends) + ROOM
+
     def _box(self, i: int, box: Box) -> str:
         (x, y), tall = self.centres[i], self.heights[i]
         left, top = x - WIDTH / 2, y - tall / 2
-        lines = [(box.head, ' font-weight="bold"'), *((line, "") for line in box.lines)]
+        lines = [(box.head, ' font-weight="bold"')]
+        lines += [(shortened(line, LONGEST), "") for line in box.lines]
         text = "".join(
             f'<text x="{left + 10:.0f}" y="{top + LINE * (j + 1):.0f}"{style}>'
             f"{html.escape(line)}</text>"

@@ -404,7 +404,7 @@ def _fail_unseen(never: Ints, data: _Counts, log: Log) -> None:
 
 def _fail_empty(row: int, data: _Counts, log: Log, count: int) -> None:
     log.source.fail(
-        f"no next state is possible for {_place(row, data, log)} "
+        f"no next state is possible for {_place(row, data, log)}, which the log never shows "
         f"({counted(count, 'pair')} like it)",
         remedies=[
             Remedy("support", do="widen"),

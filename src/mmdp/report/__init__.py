@@ -18,15 +18,19 @@ from mmdp.measures import Counting
 from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
+from mmdp.objective import Objective
+from mmdp.policy import MarkovPolicy, Memory, MemoryPolicy
 from mmdp.report.effects import read_effects
-from mmdp.report.facts import Facts, Say
+from mmdp.report.facts import NODES, Facts, Say
 from mmdp.report.page import page
 from mmdp.report.pictures import PICTURES
 from mmdp.solution import Solution
+from mmdp.solve import solve
 from mmdp.words import suggested
 
-__all__ = ["PICTURES", "draw", "read_effects", "read_unseen", "write"]
+__all__ = ["KINDS", "PICTURES", "draw", "read_effects", "read_unseen", "write"]
+
+KINDS = (*PICTURES, "chart")  # what can be drawn
 
 
 @unanswered()
@@ -39,6 +43,7 @@ def write(
     test: MMDP | None = None,
     methods: Sequence[str | Method] = COMPARED,
     bound: Bound | float | None = None,
+    objective: str | Objective | None = None,
     title: str | None = None,
     seed: int | None = 0,
     resamples: int | None = None,
@@ -73,6 +78,10 @@ def write(
     bound
         A proven upper bound, from :func:`mmdp.bounds.bound`, or its value (for policies of time
         and state); the page then says how close to the best the policy is.
+    objective
+        What the policy is meant for (see :func:`mmdp.solve`), which is then what simpler policies
+        and the bound are compared by. By default that of the solution or of the bound, otherwise
+        the mean. Without a policy, one is computed for it.
     title
         Heading of the page.
     seed
@@ -122,8 +131,8 @@ def write(
     _check_folder(target)
     facts = Facts(
         model, horizon=horizon, policy=policy, test=test, methods=methods, bound=bound,
-        resamples=resamples, information=information, enough=enough, memory=memory,
-        frontier=frontier, effects=effects, costs=costs, thresholds=thresholds,
+        objective=objective, resamples=resamples, information=information, enough=enough,
+        memory=memory, frontier=frontier, effects=effects, costs=costs, thresholds=thresholds,
         comparators=comparators, counting=counting, unseen=unseen, seed=seed, say=say,
     )  # fmt: skip
     write_whole(target, page(facts, title, tuple(notes)))
@@ -134,10 +143,11 @@ def write(
 def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
     """Write one picture of the report as ``.png`` or ``.svg``.
 
-    ``kind`` is a key of ``PICTURES``: policy, methods, returns, regret, weights, trace,
-    information, memory, frontier, enough, willingness or loss. ``options`` are those of
-    :func:`write` that say what is drawn: ``horizon, policy, test, methods, memory, effects, costs,
-    thresholds, comparators, counting, seed, say``.
+    ``kind`` is one of ``KINDS``: policy, methods, returns, regret, weights, trace, information,
+    memory, frontier, enough, willingness, loss, or chart, the flow chart of a policy with memory,
+    as ``.svg`` or, for Graphviz, ``.dot``. ``options`` are those of
+    :func:`write` that say what is drawn: ``horizon, policy, test, methods, objective, memory,
+    effects, costs, thresholds, comparators, counting, seed, say``.
 
     >>> import tempfile, mmdp
     >>> from mmdp import report
@@ -145,8 +155,10 @@ def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
     >>> report.draw("regret", two, tempfile.mkdtemp() + "/regret.png", horizon=2).name
     'regret.png'
     """
-    if kind not in PICTURES:
-        raise InputError(f"no plot {suggested(kind, tuple(PICTURES))}; it is one of {_kinds()}")
+    if kind not in KINDS:
+        raise InputError(f"no plot {suggested(kind, KINDS)}; it is one of {', '.join(KINDS)}")
+    if kind == "chart":
+        return _draw_chart(model, Path(out), **options)
     plots.check_ending(Path(out))
     _check_folder(Path(out))
     options = {"memory": 4, **options}
@@ -156,6 +168,27 @@ def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
     if axis is None:
         raise InputError(f"there is nothing to draw for {kind!r}: {_MISSING[kind]}")
     return plots.save(axis, Path(out))
+
+
+def _draw_chart(
+    model: MMDP, out: Path, *, horizon: int | None = None, policy: Any = None, memory: int = NODES,
+    seed: int | None = 0, **_: Any,
+) -> Path:  # fmt: skip
+    """The flow chart of a policy with memory; without one, of the best that is found."""
+    if out.suffix not in (".svg", ".dot"):
+        raise InputError(f"{out}: a flow chart is written as .svg or .dot")
+    _check_folder(out)
+    if policy is None:
+        policy = solve(model, horizon, policy=Memory(memory), seed=seed)
+    found = policy.policy if isinstance(policy, Solution) else policy
+    if not isinstance(found, MemoryPolicy):
+        raise InputError(
+            f"a flow chart shows a policy with memory, not a {type(found).__name__}",
+            ["solve with policy=Memory(3), or mmdp solve --memory 3"],
+        )
+    chart = found.merged(model).flow_chart(model)
+    write_whole(out, chart.svg() if out.suffix == ".svg" else chart.dot())
+    return out
 
 
 def _check_folder(target: Path) -> None:
@@ -175,10 +208,6 @@ _MISSING = {
     "loss": "it needs effects, costs and thresholds",
     "information": "the models carry fewer than two parameters; see MMDP(parameters=...)",
 }
-
-
-def _kinds() -> str:
-    return ", ".join(PICTURES)
 
 
 def read_unseen(folder: PathLike) -> list[tuple[str, str]]:

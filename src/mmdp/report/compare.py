@@ -55,11 +55,12 @@ class Comparison:
 
     @property
     def start(self) -> tuple[int, int]:
-        """The two policies that are shown first: this one, and the safest or the next."""
+        """The two policies that are shown first: this one, and the safest or another one."""
         this = [x.policy == self.facts.policy for x in self.rivals].index(True)
         if not self.along:
             return this, min(this + 1, len(self.rivals) - 1)
-        return this, int(np.argmax([x.found.cvar(TAIL) for x in self.along]))
+        safest = int(np.argmax([x.found.cvar(TAIL) for x in self.along]))
+        return this, safest if safest != this else 0
 
     @staticmethod
     def gained(value: float, other: float) -> float:

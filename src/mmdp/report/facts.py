@@ -31,7 +31,7 @@ from mmdp.measures.tables import Cells, policy_cells
 from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED, markov_policy, title_of
 from mmdp.model import MMDP
-from mmdp.objective import Mean
+from mmdp.objective import Mean, Objective, as_objective
 from mmdp.policy import MarkovPolicy, MemoryPolicy
 from mmdp.solution import Evaluation, Solution
 from mmdp.solve import evaluate, model_weights, solve
@@ -77,10 +77,6 @@ class Rival:
     found: Evaluation
     held_out: Evaluation | None = None
 
-    def price(self, mean: float) -> float:
-        """What it returns less than ``mean``, as a share of it."""
-        return (mean - self.found.mean) / max(abs(mean), 1e-300)
-
 
 class SizeChange(NamedTuple):
     """The return on held-out models with all ``models``, and its gain over ``fewer``."""
@@ -103,6 +99,7 @@ class Facts:
         test: MMDP | None = None,
         methods: Sequence[str | Method] = COMPARED,
         bound: Bound | float | None = None,
+        objective: str | Objective | None = None,
         resamples: int | None = None,
         information: bool | None = None,
         enough: bool | None = None,
@@ -122,6 +119,11 @@ class Facts:
         if policy is None and not methods:
             raise InputError("a report needs a policy or a method that computes one")
         self.model, self.test, self.seed = model, test, seed
+        self._say: Say = say or (lambda text: None)
+        self.objective = _objective_of(objective, policy, bound)
+        if policy is None and self.aimed:
+            self._say(f"solving for {self.objective.name}")
+            policy = solve(model, horizon, methods[0], objective=self.objective, seed=seed)
         self.given = policy
         table = None if policy is None else _table_of(policy)
         if horizon is None and table is not None:
@@ -135,7 +137,6 @@ class Facts:
         self._comparators = named_policies(comparators or {}, model, self.horizon)
         self.counting = counting or Counting()
         self.unseen = tuple(unseen)
-        self._say: Say = say or (lambda text: None)
         self._solved: dict[int, Solution] = {}
         self._check(table)
 
@@ -185,8 +186,12 @@ class Facts:
 
     @property
     def name(self) -> str:
-        """``CADP``, or ``the given policy``."""
-        return "the given policy" if self.solution is None else title_of(self.solution.method)
+        """``CADP``, ``CADP (CVaR 10%)``, or ``the given policy``."""
+        if self.solution is None:
+            return "the given policy"
+        title = title_of(self.solution.method)
+        goal = self.solution.objective
+        return title if goal == Mean() else f"{title} ({goal.name})"
 
     @property
     def action_names(self) -> list[str]:
@@ -199,6 +204,29 @@ class Facts:
         if self.solution is not None and self.given is None:
             return self.solution.evaluation
         return evaluate(self.policy, self.model)
+
+    @property
+    def aimed(self) -> bool:
+        """Whether the policy is meant for something else than the mean."""
+        return self.objective != Mean()
+
+    @property
+    def value(self) -> float:
+        """What counts: the value of the objective."""
+        return self.evaluation.value(self.objective)
+
+    @property
+    def ceiling(self) -> float | None:
+        """What counts for someone who knows the model; None if that is not known to be more."""
+        if not self.objective.monotone:
+            return None
+        known = self.objective.counted(self.oracle, lambda: self.oracle)
+        return float(self.objective.value(known, self.evaluation.weights))
+
+    def loss(self, rival: Rival) -> float:
+        """By how much the value of another policy is lower; 0 if it is not."""
+        lost = self.value - rival.found.value(self.objective)
+        return lost if lost > 1e-9 * abs(self.value) else 0.0
 
     @property
     def worst_model(self) -> str:
@@ -233,18 +261,18 @@ class Facts:
         given = self._bound
         if given is None:
             given = None if self.solution is None else self.solution.certificate
-        if given is None or (isinstance(given, Bound) and given.objective != Mean()):
-            return None  # the page is about the mean
+        if given is None or (isinstance(given, Bound) and given.objective != self.objective):
+            return None
         bound = given if isinstance(given, Bound) else Bound(float(given), "given", "markov")
         if bound.model and bound.model != self.model.fingerprint():
             raise InputError(
                 "the bound was proven for other models; compute it for these, or give the policy "
                 "alone"
             )
-        value = self.evaluation.mean
+        value = self.value
         if not bound.value >= value - 1e-6 * max(1.0, abs(value)):
             raise InputError(
-                f"the bound {bound.value:,.8g} is below the policy's own return {value:,.8g}, so "
+                f"the bound {bound.value:,.8g} is below the policy's own value {value:,.8g}, so "
                 "it is no bound for this problem; compute it for these models and this horizon"
             )
         return bound
@@ -286,7 +314,7 @@ class Facts:
         Its title, by how much it is ahead, and the standard error of that.
         """
         others = [row for row in self.rows[:-1] if row.held_out is not None]
-        if self.held_out is None or not others:
+        if self.held_out is None or not others or self.aimed:
             return None
         best = max(
             others, key=lambda row: row.held_out.mean if row.held_out is not None else -np.inf
@@ -321,7 +349,7 @@ class Facts:
     @cached_property
     def traces(self) -> dict[str, Array]:
         """Value by iteration of every CADP run of the report."""
-        runs = [self.solution] if self.solution is not None else []
+        runs = [self.solution] if self.solution is not None and not self.aimed else []
         runs += [self.solved(i) for i in range(len(self.methods)) if _is_cadp(self.methods[i])]
         found: dict[str, Array] = {}
         for run in runs:
@@ -406,12 +434,12 @@ class Facts:
         found = [self.solved(i) for i in range(len(self.methods))]
         found += [] if self.solution is None or self.given is None else [self.solution]
         markov = [x for x in found if isinstance(x.policy, MarkovPolicy)]
-        return max(markov, key=lambda x: x.value) if markov else None
+        return max(markov, key=lambda x: x.evaluation.mean) if markov else None
 
     @property
     def evpi(self) -> float:
         """Expected value of perfect information, at most: exact if the best policy is optimal."""
-        best = self.evaluation.mean if self.best is None else self.best.value
+        best = self.evaluation.mean if self.best is None else self.best.evaluation.mean
         return max(self.oracle_mean - max(best, self.evaluation.mean), 0.0)
 
     @cached_property
@@ -428,12 +456,26 @@ class Facts:
 
     @property
     def most_worth(self) -> tuple[str, float] | None:
-        """The parameter that is worth most to know, and its value; None if not computed."""
+        """The parameter that is worth most to know, and its value; None if that is not known."""
         table = self.information
         if table is None or len(table) < 2:
             return None
         best = table.iloc[1:].sort_values("value", kind="stable").iloc[-1]
+        if best["parameter"] in self.giveaways:
+            return None
         return str(best["parameter"]), float(best["value"])
+
+    @property
+    def giveaways(self) -> list[str]:
+        """Parameters with another value in every model, if conditioned on each of the values.
+
+        To know one of them is to know the model, whatever else differs between the models.
+        """
+        if self.information is None:
+            return []
+        exact = self.information.loc[self.information["estimator"] == "exact", "parameter"].iloc[1:]
+        values = self.model.parameters
+        return [x for x in exact if len(np.unique(values[x])) == self.model.n_models]
 
     @cached_property
     def stability(self) -> Stability | None:
@@ -506,7 +548,7 @@ class Facts:
         The gain, and its share of the mean.
         """
         mean, most = self.evaluation.mean, self.oracle_mean
-        if self.bound is not None and self.bound.bounds == "history":
+        if self.bound is not None and self.bound.bounds == "history" and not self.aimed:
             most = min(most, self.bound.value)
         gain = max(most - mean, 0.0)
         return gain, gain / max(abs(mean), 1e-300)
@@ -572,6 +614,15 @@ class Facts:
             self.model, self._effects, self._costs, self._thresholds, self.horizon,
             method=method, policies=named, counting=self.counting,
         )  # fmt: skip
+
+
+def _objective_of(given: Any, policy: Any, bound: Any) -> Objective:
+    """What counts on the page: as asked for, else as the policy was solved for or proven."""
+    if given is not None:
+        return as_objective(given)
+    if isinstance(policy, Solution):
+        return policy.objective
+    return bound.objective if isinstance(bound, Bound) else Mean()
 
 
 def _table_of(found: Any) -> MarkovPolicy:

@@ -91,7 +91,7 @@ class Cautions:
     def gain(self) -> float | None:
         """How much more a method of the table returns than the given policy."""
         best = self.facts.best
-        if self.facts.given is None or best is None:
+        if self.facts.given is None or best is None or self.facts.aimed:
             return None
         gain = best.value - self.facts.evaluation.mean
         return gain if gain > 1e-9 * max(1.0, abs(best.value)) else None
