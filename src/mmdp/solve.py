@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 
 HINT_EPISODES = 2000  # simulated in all, to see whether memory would pay
-HINT_NUMBERS = 2**24  # T S A M up to which that takes about a second
+HINT_NUMBERS = 300_000  # T S A M per second of a proof, up to which it takes little of that
 PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
 
 
@@ -365,7 +365,7 @@ def _certified(
     callback: Callback | None,
 ) -> Solution:  # fmt: skip
     """The solution with what was proven: the least bound of its own and a searched one."""
-    from mmdp.bounds import bound
+    from mmdp.bounds.front import SECONDS, bound
 
     own = solution.certificate
     if solution.status is Status.OPTIMAL:
@@ -400,7 +400,7 @@ def _certified(
     seconds = solution.seconds + found.seconds
     return dataclasses.replace(
         solution, certificate=least, status=status,
-        details={**solution.details, **_memory_gain(solution, model)},
+        details={**solution.details, **_memory_gain(solution, model, limit or SECONDS)},
         provenance=dataclasses.replace(solution.provenance, seconds=seconds),
     )  # fmt: skip
 
@@ -423,10 +423,13 @@ def _proving(solution: Solution, callback: Callback) -> Callable[[BoundProgress]
     )
 
 
-def _memory_gain(solution: Solution, model: MMDP) -> dict[str, Any]:
-    """What a policy that learns gains over this one, if a short simulation shows it clearly."""
+def _memory_gain(solution: Solution, model: MMDP, seconds: float) -> dict[str, Any]:
+    """What a policy that learns gains over this one, if a short simulation shows it clearly.
+
+    Tried if it is short beside the ``seconds`` of the proof, by the size of the problem.
+    """
     T, policy = int(min(solution.provenance.horizon, 2**31)), solution.policy
-    small = T * model.n_states * model.n_actions * model.n_models <= HINT_NUMBERS
+    small = T * model.n_states * model.n_actions * model.n_models <= HINT_NUMBERS * seconds
     plain = type(solution.provenance.policy) is Markov and solution.objective == Mean()
     if not (plain and small and policy.deterministic):
         return {}
