@@ -310,11 +310,3 @@ def test_browser_shows_hostile_names_as_text(browser: chromium.Chromium, tmp_pat
     assert browser.run("window.ran === undefined")
     assert browser.logged == []
     assert browser.requests == [target.as_uri()]
-
-
-def test_a_method_that_finds_the_given_policy_is_told_once(swim: mmdp.MMDP) -> None:
-    best = mmdp.solve(swim, 12)
-    rows = Facts(swim, policy=best, methods=["cadp", "wsu"]).rows
-    assert [row.name for row in rows] == ["CADP", "WSU", "Oracle (knows the model)"]
-    rows = Facts(swim, policy=best.policy, methods=["cadp"]).rows  # nobody says who found it
-    assert [row.name for row in rows][:2] == ["the given policy", "CADP"]

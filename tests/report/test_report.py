@@ -251,7 +251,7 @@ def test_the_policy_of_a_method_is_listed_once() -> None:
 
     assert listed(mmdp.solve(risky(), 3)) == ["CADP", "WSU", "MVP"]
     careful = mmdp.solve(risky(), 3, objective=mmdp.CVaR(0.1))
-    assert listed(careful) == ["this policy", "CADP", "WSU", "MVP"]
+    assert listed(careful) == ["CADP (CVaR 10%)", "CADP", "WSU", "MVP"]
     assert listed(careful.policy) == ["the given policy", "CADP", "WSU", "MVP"]
 
 
