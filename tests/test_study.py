@@ -355,9 +355,18 @@ class Stubborn(Exception):
         raise TypeError("stays here")
 
 
+class TwoParts(Exception):
+    """Pickles by one argument and needs two."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(one + other)
+
+
 def misbehave(how: str) -> int:
     if how == "stubborn":
         raise Stubborn("no")
+    if how == "two":
+        raise TwoParts("n", "o")
     if how == "die":
         os._exit(7)
     if how == "kill":
@@ -372,6 +381,7 @@ def test_calls_that_fail_in_a_process_say_why_and_the_next_ones_are_answered() -
         assert pid != os.getpid()
         told = {
             "stubborn": (RuntimeError, "Stubborn: no"),
+            "two": (RuntimeError, "TwoParts: no"),
             "die": (workers.ProcessDied, "ended with exit status 7"),
             "kill": (workers.ProcessDied, "was killed by signal 9"),
         }
@@ -390,6 +400,11 @@ def test_calls_that_fail_in_a_process_say_why_and_the_next_ones_are_answered() -
             child.join(60)
     with pytest.raises(ProcessLookupError):
         os.kill(replaced, 0)
+
+
+def test_a_horizon_that_is_none_fails_as_a_cell_of_its_own() -> None:
+    found = mmdp.study(small(3), [2, "x"], "wsu", jobs=2)  # type: ignore[list-item]
+    assert found["status"].tolist() == ["COMPLETED", "FAILED"]
 
 
 def test_long_horizons_are_handed_out_first(tmp_path: Path) -> None:

@@ -365,9 +365,10 @@ def _certified(
     callback: Callback | None,
 ) -> Solution:  # fmt: skip
     """The solution with what was proven: the least bound of its own and a searched one."""
+    from mmdp.bounds import closed
     from mmdp.bounds.front import SECONDS, bound
 
-    own = solution.certificate
+    own, T = solution.certificate, solution.provenance.horizon
     if solution.status is Status.OPTIMAL:
         known = Bound(
             solution.value, solution.method,
@@ -381,7 +382,7 @@ def _certified(
         remembers = isinstance(solution.policy, MemoryPolicy)
         every = "pairs" if solution.objective.concave else "oracle"
         found = bound(
-            model, solution.provenance.horizon,
+            model, T,
             every if remembers and not model.drifts else "best",
             time_limit=limit, incumbent=solution.value if remembers else solution,
             backend=backend, objective=solution.objective,
@@ -393,7 +394,9 @@ def _certified(
     least = found if own is None or found.value < own.value else own
     _check_above(least, solution)
     status: Status = solution.status
-    if least.gap(solution.value) <= PROVEN:
+    oracle = found.details.get("bounds", {}).get("oracle", least.value)
+    near = closed.closing(PROVEN, solution.value, oracle, model.problem, T)
+    if least.value - solution.value <= near:
         status = Status.OPTIMAL
     elif "interrupted" in found.details:
         status = Status.INTERRUPTED

@@ -516,7 +516,12 @@ def _long_ones_first(cells: Sequence[Cell]) -> list[Cell]:
     A long cell at the very end would keep all workers but one waiting.
     """
     order = {key: i for i, key in enumerate(dict.fromkeys(cell.source.key for cell in cells))}
-    return sorted(cells, key=lambda x: (order[x.source.key], -(x.horizon or math.inf)))
+
+    def place(cell: Cell) -> tuple[int, float]:
+        known = isinstance(cell.horizon, (int, float))  # what is not fails as a cell of its own
+        return order[cell.source.key], -(cell.horizon if known and cell.horizon else math.inf)
+
+    return sorted(cells, key=place)
 
 
 def _by_key(folder: Path) -> dict[str, Path]:

@@ -449,10 +449,11 @@ def _serve(line: connection.Connection) -> None:
 
 def _listen(line: connection.Connection, messages: SimpleQueue[bytes]) -> None:
     """Take messages until the study ends, and end with it even in the middle of a call."""
-    with suppress(EOFError, OSError):
+    try:
         while True:
             messages.put(line.recv_bytes())
-    os._exit(0)
+    finally:
+        os._exit(0)
 
 
 def _answered(message: bytes) -> bytes:
@@ -462,5 +463,7 @@ def _answered(message: bytes) -> bytes:
         return pickle.dumps((function(*args, **kwargs), None))
     except BaseException as error:  # raised by whoever asked
         with suppress(Exception):
-            return pickle.dumps((None, error))
+            answer = pickle.dumps((None, error))
+            pickle.loads(answer)  # some errors cannot be made again from what they pickle
+            return answer
         return pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}")))

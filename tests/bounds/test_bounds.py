@@ -475,3 +475,20 @@ def test_best_is_close_to_the_best_single_method() -> None:
         worse.append((best - single) / max(single - value, 1e-6 * abs(value)))
     print("best against the best single method, as a share of its gap:", np.round(worse, 4))
     assert np.quantile(worse, 0.9) <= 0.02
+
+
+@pytest.mark.parametrize("method", ["wsu", "exact", "milp"])
+def test_an_offset_of_the_rewards_proves_nothing(method: str) -> None:
+    """With 1e10 in every reward, all policies are within a billionth of each other."""
+    model = random_model(1, n_models=4, n_states=3, n_actions=2, horizon=0)
+    offset = 1e10 * (model.discount ** np.arange(4)).sum()
+    best = mmdp.solve(model, 4, "exact").value + offset
+    lifted = model.replace(rewards=model.rewards + 1e10)
+    found = mmdp.solve(lifted, 4, method, certify=0.2 if method == "wsu" else False)
+    assert found.bound is not None
+    assert found.bound >= best * (1 - 1e-14)
+    if method == "wsu":
+        assert found.value < best - 5
+        assert found.status is mmdp.Status.COMPLETED
+    if found.status is mmdp.Status.OPTIMAL:
+        assert found.value == pytest.approx(best, rel=0, abs=0.1)

@@ -442,3 +442,13 @@ def test_many_parameters_are_counted_and_a_wrong_shape_is_called_by_its_name() -
         many.evppi(1.0, "q")
     with pytest.raises(mmdp.InputError, match="^costs: rewards of shape"):
         measures.cost_effectiveness(tiny(), [[1, 1], [0, 0]], [0, 5], {"x": "wait"}, 2)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-13, 1e13])
+def test_the_unit_of_costs_and_effects_does_not_matter(unit: float) -> None:
+    one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 0.0]])
+    effects, costs = unit * np.array([[0.0, 1.0]]), unit * np.array([[0.0, 10.0]])
+    found = measures.cost_effectiveness(one, effects, costs, {"wait": 0, "treat": 1}, 1)
+    frontier = found.frontier([1.0, 50.0])
+    assert frontier["policy"].tolist() == ["wait", "treat"]
+    assert frontier["evpi"].tolist() == [0.0, 0.0]

@@ -8,6 +8,8 @@ from mmdp.bounds.relaxation import EPS
 from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.problem import Array
 
+STAKES = 1000  # times Oracle less the value, of which a gap may be a share
+
 
 def own_optimum(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, Array]:
     """(S, A, M) q* at the first step, -inf if not allowed, and (M,) lambda_m v*_{1,m}(mu)."""
@@ -23,20 +25,33 @@ def own_optimum(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, 
     return q, x.weights * x.returns(values[0])
 
 
-def magnitude(problem: Problem, horizon: int) -> float:
+def magnitude(problem: Problem, horizon: float) -> float:
     """The largest |return| that rewards of this size could give."""
     x = problem
     here = [float(np.abs(y).max(initial=0.0)) for y in (x.r, x.terminal)]
     r, terminal = x.everywhere(here).max(axis=0).tolist()
-    return float((x.discount ** np.arange(horizon)).sum()) * r + x.discount**horizon * terminal
+    g = x.discount
+    times = horizon if g == 1 else (1 - g**horizon) / (1 - g)
+    return float(times * r + g**horizon * terminal)
 
 
-def scale_of(value: float, problem: Problem, horizon: int) -> float:
+def scale_of(value: float, problem: Problem, horizon: float) -> float:
     """What a relative gap is relative to: |value|, or a thousandth of the largest return."""
     return max(abs(value), 1e-3 * magnitude(problem, horizon))
 
 
-def rounding(problem: Problem, horizon: int) -> float:
+def closing(gap: float, value: float, oracle: float, problem: Problem, horizon: float) -> float:
+    """How close a bound must come to a value to close this gap.
+
+    If rewards have a large offset, a small share of the value is much of what is at stake between
+    Oracle and the value. So that counts too, and rounding alone leaves no gap open.
+    """
+    scale = min(scale_of(value, problem, horizon), STAKES * max(oracle - value, 0.0))
+    felt = horizon if problem.discount == 1 else min(horizon, 4 / (1 - problem.discount))
+    return max(gap * scale, 8 * rounding(problem, felt))
+
+
+def rounding(problem: Problem, horizon: float) -> float:
     """The most by which floating-point error can have lowered either bound."""
     x, total = problem, magnitude(problem, horizon)
     row = int(np.diff(x.indptr).max(initial=1)) + (0 if x.drift is None else x.n_models)

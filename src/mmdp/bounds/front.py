@@ -318,7 +318,8 @@ class Search:
     @property
     def tolerance(self) -> float:
         """How close a bound must come to the incumbent to meet it."""
-        return TIGHT * closed.scale_of(self.target, self.problem, self.horizon)
+        oracle = self.found["oracle"][0]
+        return closed.closing(TIGHT, self.target, oracle, self.problem, self.horizon)
 
     def left(self) -> float:
         return self.deadline - clock()

@@ -24,7 +24,7 @@ from mmdp.kernels.problem import Array, Pairs
 
 Ints = npt.NDArray[np.int64]
 COARSE = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), 8, 0.5)
-FINER = 2.0  # times as long takes a pair on the fine grid, which has three times the points
+FINER = 2.0  # a pair on the fine grid, of three times the points, takes so many times as long
 FIRST, AT_ONCE = 16, 0.1  # pairs evaluated at first; seconds up to which there are twice as many
 MANY = 1_000  # models, above which pairs are taken greedily
 
@@ -126,8 +126,10 @@ class Tournament:
         if not self._games:
             return Matching(self.grid, np.zeros(0), 0, 0.0)
         i, j, gain = (np.concatenate(part) for part in zip(*self._games, strict=True))
-        choose = _greedy if quick or self.problem.n_models > MANY else _assigned
-        taken = choose(i, j, gain, self.problem.n_models)
+        taken = _greedy(i, j, gain, self.problem.n_models)
+        if not quick and self.problem.n_models <= MANY:
+            other = _assigned(i, j, gain, self.problem.n_models)
+            taken = max(taken, other, key=lambda pairs: float(gain[pairs].sum()))
         # those that were left over, and models that never were tried, in any order
         left = np.setdiff1d(self.players, np.concatenate([i[taken], j[taken]]))
         rest = left[: len(left) // 2 * 2].reshape(-1, 2)

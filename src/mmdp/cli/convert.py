@@ -9,7 +9,6 @@ from mmdp.cli.console import Working, show_facts
 from mmdp.cli.options import (
     Loading,
     Pricing,
-    check_finite,
     check_out,
     command,
     option,
@@ -56,7 +55,6 @@ def convert(
     check_out(out, data)
     if kind is not None and parts is None:
         raise InputError("--format is the format of parts; give --parts, or a suffix to --out")
-    check_finite(horizon)
     model = pricing.apply(loading.read(data, split, quiet=False), horizon)
     with Working(f"writing {out}", quiet=False):
         if parts is None and out.suffix in (".pomdp", ".pomdpx"):

@@ -294,7 +294,13 @@ class Pricing(Outcomes):
         if self.effects is None or self.value is None:
             if self.counting != mmdp.measures.Counting():
                 raise InputError("this option is about costs and effects; give --effects too")
+            if horizon is not None:
+                raise InputError("--horizon is for rewards that vary with time; give --effects too")
             return model
+        if not 0 <= self.value < math.inf:
+            raise InputError(f"--value must be a number of at least 0, not {self.value}")
+        if horizon == math.inf:
+            raise InputError("give a --horizon of as many decisions as the rewards vary over")
         worth, price = mmdp.report.read_effects(self.effects, model)
         return self.counting.net_benefit(model, worth, price, self.value, horizon)
 

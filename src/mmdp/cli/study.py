@@ -224,7 +224,7 @@ def _fitting(function: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
 # ---------------------------------------------------------------- what is printed
 def _show(table: pd.DataFrame, out: Path) -> None:
     keys = {"value": "value", "test_mean": "test mean", "bound": "at most"}
-    count, table = len(table), table[table["status"] != "INTERRUPTED"]
+    table = table[table["status"] != "INTERRUPTED"]
     statuses = table["status"].str.lower().str.replace("_", " ")
     if len(table) <= MOST_ROWS:
         axes = [x for x in ("model", "horizon", "method", "objective", "policy", "seed")
@@ -238,7 +238,7 @@ def _show(table: pd.DataFrame, out: Path) -> None:
             columns["status"] = statuses.tolist()
         show_table(list(columns), list(zip(*columns.values(), strict=True)), left=len(axes))
     same = f", each {statuses.iloc[0]}" if statuses.nunique() == 1 else ""
-    print(f"{counted(count, 'cell')}{same}, table written to {out / 'study.csv'}")
+    print(f"{counted(len(table), 'cell')}{same}, table written to {out / 'study.csv'}")
 
 
 def _status(table: pd.DataFrame) -> int:

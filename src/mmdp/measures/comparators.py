@@ -71,7 +71,7 @@ class Counting:
         'effects are discounted by 1.5% per step and costs by 3.5% per step'
         """
         effects, costs = (
-            "as the models" if rate is None else f"by {100 * rate:g}% per step"
+            "as in the models" if rate is None else f"by {100 * rate:g}% per step"
             for rate in (self.effect_rate, self.cost_rate)
         )  # fmt: skip
         weights = {
@@ -123,7 +123,7 @@ class Counting:
         """The model whose rewards are the net monetary benefit at one willingness to pay.
 
         Solve it, bound it or report about it like any other model. With rates or within-cycle
-        weights its rewards vary with time and its discount is 1; only then the horizon matters.
+        weights its rewards vary with time and its discount is 1; only then does the horizon matter.
 
         >>> import mmdp
         >>> from mmdp.measures import Counting
@@ -210,7 +210,10 @@ def twin(
     own = [evaluate(policy, part).returns for part in parts]
     for name, other in others.items():
         found = [evaluate(other, part).returns for part in parts]
-        if np.allclose(found, own, rtol=1e-9, atol=1e-12):
+        if all(
+            np.allclose(x, y, rtol=1e-9, atol=1e-12 * np.abs(y).max())
+            for x, y in zip(found, own, strict=True)
+        ):
             return name
     return None
 

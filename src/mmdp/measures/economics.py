@@ -119,6 +119,11 @@ class CostEffectiveness:
         (level,) = read_thresholds([threshold])
         return level * self.effects - self.costs
 
+    def _tie(self, level: float) -> Array:
+        """(draws,) net benefits closer than this are equal."""
+        size = np.maximum(np.abs(level * self.effects), np.abs(self.costs))
+        return TIE * size.max(axis=0)
+
     def acceptability(self, thresholds: Sequence[float]) -> pd.DataFrame:
         """Acceptability curves and expected losses: a row per threshold and policy.
 
@@ -129,7 +134,7 @@ class CostEffectiveness:
         for level in read_thresholds(thresholds):
             nmb = self.net_benefit(level)
             top = nmb.max(axis=0)
-            winners = nmb >= top - TIE * np.maximum(1.0, np.abs(top))
+            winners = nmb >= top - self._tie(level)
             share = (winners / winners.sum(axis=0)) @ self.weights
             loss = (top - nmb) @ self.weights
             known = [level] * len(nmb)
@@ -149,7 +154,7 @@ class CostEffectiveness:
         before: int | None = None
         for level, curve in curves.groupby("threshold", sort=False):
             nmb = curve["nmb"].to_numpy()
-            tied = nmb >= nmb.max() - TIE * max(1.0, abs(nmb.max()))
+            tied = nmb >= nmb.max() - self._tie(float(level)).max()  # type: ignore[arg-type]
             best = before if before is not None and tied[before] else int(tied.argmax())
             icer = np.nan
             if before is not None and best != before:

@@ -144,9 +144,8 @@ class Tree:
     @property
     def tolerance(self) -> float:
         x = self.context
-        return max(
-            self.options.gap * closed.scale_of(self.value, x.problem, x.horizon), 2 * self.slack
-        )
+        gap, oracle = self.options.gap, self.oracle
+        return max(closed.closing(gap, self.value, oracle, x.problem, x.horizon), 2 * self.slack)
 
     @property
     def proven(self) -> bool:
