@@ -12,9 +12,6 @@ its workers have not loaded mmdp in the first round.
 
 The cells' own seconds are added up beside: if they take longer two at a time than one by one, the
 cores share something, and no way to hand them out makes up for that.
-
-Before, the same 96 cells were timed inside one program. It had loaded everything, and the two
-processes had not; two processes gave 1.43 x one, and Dask took 1.11 x the time of processes.
 """
 
 from __future__ import annotations
