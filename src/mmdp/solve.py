@@ -138,7 +138,7 @@ def solve(
     check_seed(seed)
     kind.check(model, steps)
     check_extent(model.problem, steps, chosen.bytes_held(model.problem, steps))
-    passes = chosen.passes(model.problem, steps) * kind.effort
+    passes = chosen.passes(model.problem, steps) + kind.more_passes
     kernel = kernels.get(backend, model.problem, steps, passes=passes)
     context = Context(
         model, steps, kernel, method=chosen.name, kind=kind, objective=maximised, seed=seed,

@@ -35,9 +35,9 @@ class PolicyKind:
     starts: ClassVar[bool] = True  # whether a search can begin with a policy of this kind
 
     @property
-    def effort(self) -> float:
-        """About how many times the work of a solve without memory it takes."""
-        return 1.0
+    def more_passes(self) -> float:
+        """About how many passes it takes besides those of a solve without memory."""
+        return 0.0
 
     @classmethod
     def by_name(cls) -> Self:

@@ -65,8 +65,8 @@ class Memory(PolicyKind):
         check_whole(self.nodes, "nodes")
 
     @property
-    def effort(self) -> float:
-        return 1.0 if self.nodes == 1 else 20.0 * self.nodes**2
+    def more_passes(self) -> float:
+        return 0.0 if self.nodes == 1 else 120.0 * self.nodes**2
 
     def check(self, model: MMDP, horizon: int) -> None:
         size = bytes_of(model.problem, horizon, self.nodes)
