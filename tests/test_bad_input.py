@@ -295,7 +295,7 @@ def test_unknown_options(tmp_path: Path) -> None:
     options: dict[str, Any] = {"duplicates": "first"}
     refusal(lambda: mmdp.load(tmp_path, **options), "duplicates must be one of", "'last'")
     refusal(lambda: mmdp.load(tmp_path, compat="julia"), "compat must be 'cadp'")
-    refusal(lambda: mmdp.load(tmp_path, initial={"7": 1.0}), "initial names '7'")
+    refusal(lambda: mmdp.load(tmp_path, initial={"7": 1.0}), "initial: the model has no label '7'")
 
 
 # ---------------------------------------------------------------------- policies and horizons

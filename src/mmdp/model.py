@@ -57,7 +57,6 @@ from mmdp.validate import (
     read_allowed,
     read_discount,
     read_distribution,
-    read_labels,
     read_model_transitions,
     read_parameters,
     read_rewards,
@@ -167,12 +166,13 @@ class MMDP:
             support = support_from_coordinates(coordinates, shape, storage)
         else:
             support = support_from_dense(float_array(transitions, "transitions"), storage)
-        expected, per_next = read_rewards(rewards, next_rewards, support)
+        labels = Labels.read(support.shape, states, actions, models)
+        expected, per_next = read_rewards(rewards, next_rewards, support, labels)
         self._build(
             support, expected, per_next, initial=initial, weights=weights, discount=discount,
             terminal=terminal, allowed=allowed, model_transitions=model_transitions,
-            states=states, actions=actions, models=models, allow_missing=allow_missing,
-            parameters=parameters, name=name, citation=citation,
+            **labels._asdict(), allow_missing=allow_missing, parameters=parameters, name=name,
+            citation=citation,
         )  # fmt: skip
 
     @classmethod
@@ -209,8 +209,10 @@ class MMDP:
         rewards, per_next = fields.pop("rewards", None), support.rewards
         if per_next is not None and rewards is not None:
             raise InputError("give rewards per transition or per (state, action), not both")
+        labels = Labels.read(shape, *(fields.get(x) for x in Labels._fields))
+        fields |= labels._asdict()
         expected, per_next = (
-            read_rewards(rewards, None, support) if per_next is None else (None, per_next)
+            read_rewards(rewards, None, support, labels) if per_next is None else (None, per_next)
         )
         return cls._from_parts(support, expected, per_next, **fields)
 
@@ -272,15 +274,11 @@ class MMDP:
         here, n_states, n_actions = support.shape
         n_models = here if part is None else part.models
         put = object.__setattr__
-        labels = Labels(
-            read_labels(states, n_states, "state"),
-            read_labels(actions, n_actions, "action"),
-            read_labels(models, n_models, "model"),
-        )
+        labels = Labels.read((n_models, n_states, n_actions), states, actions, models)
         put(self, "_labels", labels)
         if part is not None:
             labels = labels._replace(models=self.model_names(n_models)[part.models_here])
-        mask = read_allowed(allowed, support)
+        mask = read_allowed(allowed, support, labels)
         support = drop_disallowed(support, mask, labels)
         check_rows(support, mask, allow_missing, labels)
         check_rewards(expected, per_next, support, mask, labels)
@@ -313,7 +311,7 @@ class MMDP:
             initial=read_distribution(initial, n_states, "initial", "state", labels.states),
             weights=read_distribution(weights, n_models, "weights", "model", self._labels.models),
             discount=read_discount(discount),
-            terminal=read_terminal(terminal, here, n_states),
+            terminal=read_terminal(terminal, here, n_states, labels),
             dense=support.dense,
             drift=drift,
             part=part,
@@ -326,7 +324,7 @@ class MMDP:
         put(self, "_storage", "dense" if support.dense else "sparse")
         put(self, "_initial_given", initial is not None)
         put(self, "_missing", allow_missing)
-        put(self, "_parameters", read_parameters(parameters, n_models))
+        put(self, "_parameters", read_parameters(parameters, n_models, self._labels.models))
         put(self, "_horizon", horizon)
         put(self, "name", name)
         put(self, "citation", citation)
@@ -569,8 +567,10 @@ class MMDP:
         changes = {"part": x.part, **changes}
         support = self._support(x.p)
         if "rewards" in changes or "next_rewards" in changes:
+            x_fields = {**fields, **changes}
+            labels = Labels.read(support.shape, *(x_fields[x] for x in Labels._fields))
             expected, per_next = read_rewards(
-                changes.pop("rewards", None), changes.pop("next_rewards", None), support
+                changes.pop("rewards", None), changes.pop("next_rewards", None), support, labels
             )
         else:
             expected, per_next = x.r, self._next_rewards

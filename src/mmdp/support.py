@@ -28,7 +28,22 @@ DENSE_ABOVE = 0.7  # share of non-zero entries over which the full pattern is ke
 MATERIALISE_LIMIT = 2 * 1024**3  # bytes that an array larger than its input may take
 
 
+def refuse_masked(values: Any, what: str) -> None:
+    """Refuse masked entries, also in lists: numpy would read what is under the mask."""
+    if isinstance(values, (list, tuple)):
+        for inner in values:
+            if not isinstance(inner, (list, tuple, np.ndarray)):
+                break  # numbers: looking at each would take long
+            refuse_masked(inner, what)
+    elif np.ma.is_masked(values):
+        raise InputError(
+            f"{what}: {int(np.ma.count_masked(values)):,} of {values.size:,} entries are masked",
+            ["fill them in with .filled(VALUE)", "leave them out with .compressed()"],
+        )
+
+
 def float_array(values: Any, what: str) -> Array:
+    refuse_masked(values, what)
     if getattr(getattr(values, "dtype", None), "kind", "") == "c":  # numpy would cut them
         raise InputError(f"{what} must be real numbers, not complex ones")
     try:
@@ -80,10 +95,12 @@ class Coordinates:
         given = {"model": model, "state": state, "action": action, "next_state": next_state}
         columns: dict[str, npt.NDArray[Any]] = {}
         if time is not None:
+            refuse_masked(time, "time")
             ids = np.asarray(time, dtype=np.int64)
             horizon = horizon if horizon is not None else int(ids.max(initial=-1)) + 1
             given["time"], limits["time"] = ids, horizon
         for name, values in given.items():
+            refuse_masked(values, name)
             raw = np.asarray(values)
             ids = raw.astype(np.int64)
             if (ids != raw).any():

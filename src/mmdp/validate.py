@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, KeysView, Mapping, Sequence, Set
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -10,8 +11,8 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels.problem import Problem
-from mmdp.support import Array, Support, check_memory, float_array
-from mmdp.words import counted
+from mmdp.support import Array, Support, check_memory, float_array, refuse_masked
+from mmdp.words import counted, suggested
 
 ROW_SUM_TOLERANCE = 1e-8
 SUMS_AT_ONCE = 200_000  # row sums that are checked together
@@ -27,6 +28,18 @@ class Labels(NamedTuple):
     states: tuple[str, ...] | None
     actions: tuple[str, ...] | None
     models: tuple[str, ...] | None
+
+    @classmethod
+    def read(
+        cls, shape: tuple[int, int, int], states: Any = None, actions: Any = None,
+        models: Any = None,
+    ) -> Labels:  # fmt: skip
+        """The labels given for (M, S, A), checked."""
+        return cls(
+            read_labels(states, shape[1], "state"),
+            read_labels(actions, shape[2], "action"),
+            read_labels(models, shape[0], "model"),
+        )
 
     def state(self, index: int) -> str:
         return _label(self.states, index)
@@ -55,11 +68,88 @@ def _first(where: npt.NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(where)), where.shape))
 
 
+# ---------------------------------------------------------------------- names
+def is_named(values: Any) -> bool:
+    """Whether values have labels of their own: a mapping, a Series or a DataFrame of pandas."""
+    pandas = sys.modules.get("pandas")
+    return isinstance(values, Mapping) or (
+        pandas is not None and isinstance(values, (pandas.Series, pandas.DataFrame))
+    )
+
+
+def ids_of(keys: Iterable[object], labels: Sequence[object], what: str) -> list[int]:
+    """The places of keys among the labels; whole numbers are ids if not all keys are labels.
+
+    >>> ids_of(["b", "a"], ["a", "b"], "weights"), ids_of([1, 2], ["1", "2"], "weights")
+    ([1, 0], [0, 1])
+    """
+    given, place = list(keys), {str(label): i for i, label in enumerate(labels)}
+    if all(str(key) in place for key in given):
+        found = [place[str(key)] for key in given]
+    else:
+        found = [
+            int(key)
+            if isinstance(key, (int, np.integer))
+            and not isinstance(key, bool)
+            and 0 <= key < len(place)
+            else place.get(str(key), -1)
+            for key in given
+        ]
+    for i, (key, at) in enumerate(zip(given, found, strict=True)):
+        if at < 0:
+            raise InputError(
+                f"{what}: the model has no label {suggested(str(key), place)}",
+                ["use the labels of the model", "give an array, in the order of the model"],
+            )
+        if i and found.index(at) < i:
+            raise InputError(f"{what}: {str(key)!r} is given twice; keep one of them")
+    return found
+
+
+def by_label(values: Any, what: str, *axes: Sequence[object], fill: float | None = None) -> Any:
+    """What has labels of its own as an array in the order of ``axes``; anything else as it is.
+
+    ``axes`` are the labels of the last axes. Lists are searched for what has labels. What is not
+    named is ``fill``, or an error.
+
+    >>> by_label({"b": 1.0, "a": 2.0}, "weights", ["a", "b"]).tolist()
+    [2.0, 1.0]
+    """
+    if isinstance(values, (list, tuple)):
+        nested = any(isinstance(x, (list, tuple)) or is_named(x) for x in values[:1])
+        return [by_label(x, what, *axes, fill=fill) for x in values] if nested else values
+    if not is_named(values):
+        return values
+    if hasattr(values, "columns"):
+        keys, data = [values.index, values.columns], values.to_numpy()
+    else:
+        pairs = list(values.items())
+        keys, data = [[key for key, _ in pairs]], [x for _, x in pairs]
+    labels = axes[len(axes) - len(keys) :]
+    if len(labels) < len(keys):
+        return data
+    places = [ids_of(*pair, what) for pair in zip(keys, labels, strict=True)]
+    for known, found in zip(labels, places, strict=True):
+        absent = set(range(len(known))).difference(found)
+        if absent and fill is None:
+            more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+            raise InputError(f"{what}: no {str(known[min(absent)])!r}{more}; name every one")
+    whole = np.asarray(data).dtype.kind in "biu"
+    numbers = np.asarray(data) if whole else float_array(data, what)
+    array = np.full([len(x) for x in labels], fill or 0, dtype=numbers.dtype)
+    array[np.ix_(*places)] = numbers
+    return array
+
+
+# ---------------------------------------------------------------------- rewards
 def read_rewards(
-    rewards: Any, next_rewards: Any, support: Support
+    rewards: Any, next_rewards: Any, support: Support, labels: Labels
 ) -> tuple[Array | None, Array | None]:
     """Rewards as ((T',) S, A, M) or as values on the pattern (T', nnz, M)."""
     n_models, n_states, n_actions = support.shape
+    states, actions = labels.states or range(n_states), labels.actions or range(n_actions)
+    rewards = by_label(rewards, "rewards", states, actions)
+    next_rewards = by_label(next_rewards, "next_rewards", actions, states)
     if (rewards is None) == (next_rewards is None):
         raise InputError("give either rewards (per state and action) or next_rewards, one of them")
     if next_rewards is not None:
@@ -134,14 +224,16 @@ def per_next_worth_keeping(per_next: Array | None, support: Support) -> Array | 
     return None if bool((highest - lowest <= tolerance).all()) else per_next
 
 
-def read_allowed(allowed: Any, support: Support) -> npt.NDArray[np.bool_]:
+def read_allowed(allowed: Any, support: Support, labels: Labels) -> npt.NDArray[np.bool_]:
     _, n_states, n_actions = support.shape
+    states, actions = labels.states or range(n_states), labels.actions or range(n_actions)
     if allowed is None:
         if support.dense:
             used = support.values.reshape(-1, n_states * n_actions, n_states, support.shape[0])
             return (used != 0).any(axis=(0, 2, 3)).reshape(n_states, n_actions)
         return (np.diff(support.indptr) > 0).reshape(n_states, n_actions)
-    mask = np.array(allowed)
+    refuse_masked(allowed, "allowed")
+    mask = np.array(by_label(allowed, "allowed", states, actions))
     if mask.shape != (n_states, n_actions):
         raise InputError(
             f"allowed has shape {mask.shape}; expected (states, actions) = {n_states, n_actions}"
@@ -262,7 +354,7 @@ def read_distribution(
 ) -> Array:
     if values is None:
         return np.full(size, 1.0 / size)
-    array = float_array(values, what)
+    array = float_array(by_label(values, what, labels or range(size), fill=0.0), what)
     if array.shape != (size,):
         raise InputError(f"{what} has shape {array.shape}; expected one number per {of}: ({size},)")
     if not np.isfinite(array).all() or (array < 0).any():
@@ -284,7 +376,8 @@ def read_model_transitions(
     """K (M, M), whose rows are distributions; None if every model stays as it is."""
     if values is None:
         return None
-    K = float_array(values, "model_transitions")
+    names = labels or range(n_models)
+    K = float_array(by_label(values, "model_transitions", names, names), "model_transitions")
     if K.shape != (n_models, n_models):
         raise InputError(
             f"model_transitions has shape {K.shape}; expected (models, models) = "
@@ -331,10 +424,13 @@ def read_discount(discount: Any) -> float:
     return value
 
 
-def read_terminal(terminal: npt.ArrayLike | None, n_models: int, n_states: int) -> Array:
+def read_terminal(
+    terminal: npt.ArrayLike | None, n_models: int, n_states: int, labels: Labels
+) -> Array:
     if terminal is None:
         return np.zeros((n_states, n_models))
-    array = float_array(terminal, "terminal")
+    names = labels.models or range(n_models), labels.states or range(n_states)
+    array = float_array(by_label(terminal, "terminal", *names), "terminal")
     if array.shape == (n_states,):
         array = np.broadcast_to(array, (n_models, n_states))
     if array.shape != (n_models, n_states):
@@ -348,11 +444,12 @@ def read_terminal(terminal: npt.ArrayLike | None, n_models: int, n_states: int) 
 
 
 def read_parameters(
-    parameters: Mapping[str, npt.ArrayLike] | None, n_models: int
+    parameters: Mapping[str, npt.ArrayLike] | None, n_models: int, labels: tuple[str, ...] | None
 ) -> dict[str, Array]:
     result: dict[str, Array] = {}
-    for key, values in (parameters or {}).items():
-        array = float_array(values, f"parameter {key!r}").copy()
+    for key, values in ({} if parameters is None else parameters).items():
+        what = f"parameter {key!r}"
+        array = float_array(by_label(values, what, labels or range(n_models)), what).copy()
         if array.shape != (n_models,):
             raise InputError(
                 f"parameter {key!r} has shape {array.shape}; expected one value per model "
@@ -363,10 +460,17 @@ def read_parameters(
     return result
 
 
+def ordered(labels: Iterable[object] | None, what: str) -> tuple[str, ...] | None:
+    """Labels as text in their order, which a set does not have."""
+    if isinstance(labels, Set) and not isinstance(labels, KeysView):
+        raise InputError(f"the labels of {what}s are a set, which has no order; give a list")
+    return None if labels is None else tuple(str(x) for x in labels)
+
+
 def read_labels(labels: Iterable[object] | None, size: int, what: str) -> tuple[str, ...] | None:
-    if labels is None:
+    result = ordered(labels, what)
+    if result is None:
         return None
-    result = tuple(str(x) for x in labels)
     if len(result) != size:
         raise InputError(f"{len(result)} {what} labels for {counted(size, what)}")
     if len(set(result)) != size:

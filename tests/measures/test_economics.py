@@ -336,7 +336,10 @@ def tiny() -> mmdp.MMDP:
         ("treta", "policy 'x': no action 'treta' (did you mean 'treat'?); the model has wait, tr"),
         (7, "policy 'x': no action '7'"),
         (["wait"], "policy 'x': 1 actions for 2 decisions; give one for each"),
-        ({"ail": "wait"}, "policy 'x': no state 'ail' (did you mean 'ill'?)"),
+        (
+            {"ail": "wait"},
+            "policy 'x': the rule: the model has no label 'ail' (did you mean 'ill'?)",
+        ),
         ({"dead": "wait"}, "policy 'x': no action for state 'ill'; name every state that has a c"),
         ({"ill": "wait", "dead": "treat"}, "policy 'x': the policy takes action 'treat' in state"),
         (

@@ -92,7 +92,7 @@ WRONG: dict[str, tuple[mmdp.MMDP, Any, str]] = {
     "tied by name": (MODEL, "tied", "a tied policy needs groups; pass policy=mmdp.Tied(groups)"),
     "fixed by name": (MODEL, mmdp.Fixed, "a fixed policy needs actions"),
     "group missing": (MODEL, mmdp.Tied({"well": 1, "ill": 1}), "leave out state 'dead'"),
-    "group of nobody": (MODEL, mmdp.Tied({"wel": 1}), "no state 'wel' (did you mean 'well'?)"),
+    "group of nobody": (MODEL, mmdp.Tied({"wel": 1}), "no label 'wel' (did you mean 'well'?)"),
     "too few groups": (MODEL, mmdp.Tied([1, 2]), "groups of shape (2,) for 3 states"),
     "no common action": (LIMITED, mmdp.Tied([0, 0, 1]), "one group: states 'well' and 'ill'"),
     "state missing": (MODEL, mmdp.Monotone(states=["ill", "dead"]), "leaves out 'well'"),

@@ -15,6 +15,7 @@ from mmdp.io.labels import Coded, Ints, Labels, Names, coded, labels_of
 from mmdp.io.reading import Source, numbers
 from mmdp.io.rules import Rules
 from mmdp.support import Array
+from mmdp.validate import ordered
 
 KINDS = {"state": ("state", "next_state"), "action": ("action",), "model": ("model",)}
 
@@ -68,8 +69,7 @@ def encode(
     ids = Ids()
     columns = {"model": np.zeros(len(raw["state"]), dtype=np.int64), **raw}
     for kind, roles in KINDS.items():
-        given = labels.get(f"{kind}s")
-        wanted = None if given is None else tuple(str(x) for x in given)
+        wanted = ordered(labels.get(f"{kind}s"), kind)
         parts = [columns[role] for role in roles]
         if all(_is_numeric(part) for part in parts):
             known = sizes.get(kind) if wanted is None else len(wanted)

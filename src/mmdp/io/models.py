@@ -20,7 +20,7 @@ from mmdp.io.pomdp import load_pomdp
 from mmdp.io.pomdpx import load_pomdpx
 from mmdp.io.reading import Source
 from mmdp.io.rules import DeadEnds, Duplicates, ExtraColumns, IdGaps, MissingActions, Rules
-from mmdp.io.tables import assemble, by_label
+from mmdp.io.tables import assemble
 from mmdp.io.writing import PathLike, as_path, settle, write_whole
 from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
@@ -117,9 +117,6 @@ def load(
         model = load_parts(files, part, lambda file: _load_table(file, rules, {}, sides))
         if storage not in ("auto", model.storage):
             model = stored_as(model, storage, Source(target))
-    for key, labels in (("initial", model.state_labels), ("weights", model.model_labels)):
-        if key in given:
-            given[key] = by_label(given[key], labels, key)
     return model.replace(**given) if given else model
 
 

@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import InputError, MemoryLimitError, Remedy
+from mmdp.errors import MemoryLimitError, Remedy
 from mmdp.io.columns import columns_of_frame
 from mmdp.io.frames import as_frame
 from mmdp.io.ids import KINDS, Ids, encode
-from mmdp.io.labels import Ints, coded
+from mmdp.io.labels import Ints
 from mmdp.io.reading import Source
 from mmdp.io.rules import DeadEnds, Duplicates, ExtraColumns, IdGaps, MissingActions, Rules
 from mmdp.model import MMDP
 from mmdp.support import MATERIALISE_LIMIT, Array, Coordinates, Storage, support_from_coordinates
-from mmdp.words import counted, readable_bytes, suggested
+from mmdp.words import counted, readable_bytes
 
 Columns = dict[str, npt.NDArray[Any]]
 Shape = tuple[int, int, int]
@@ -109,9 +109,6 @@ def assemble(ids: Ids, fields: Mapping[str, Any], source: Source, rules: Rules) 
     _check_size(ids, source)
     columns, expected = _settled(ids, source, rules)
     with source.named():
-        for key, kind in (("initial", "state"), ("weights", "model")):
-            names = given.get(f"{kind}s") or range(ids.sizes[kind])
-            given[key] = by_label(given.get(key), names, key)
         if expected is not None:
             columns = {name: values for name, values in columns.items() if name != "reward"}
         coordinates = Coordinates(columns, ids.horizon)
@@ -122,20 +119,6 @@ def assemble(ids: Ids, fields: Mapping[str, Any], source: Source, rules: Rules) 
         if rules.missing_actions == "zero":
             given["allow_missing"] = True
         return MMDP.from_support(support, expected, next_rewards=support.rewards, **given)
-
-
-def by_label(values: Any, labels: Sequence[object], what: str) -> Any:
-    """A mapping of label to number as an array; anything else as it is."""
-    if not isinstance(values, Mapping):
-        return values
-    known = tuple(str(label) for label in labels)
-    array, places = np.zeros(len(known)), coded(values).ids(known)
-    for label, place, value in zip(values, places, values.values(), strict=True):
-        if place < 0:
-            named = suggested(str(label), known)
-            raise InputError(f"{what} names {named}, which the model does not have")
-        array[place] = value
-    return array
 
 
 def _settled(ids: Ids, source: Source, rules: Rules) -> tuple[Columns, Array | None]:

@@ -16,7 +16,7 @@ from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, StationaryPolicy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate
-from mmdp.validate import check_horizon
+from mmdp.validate import check_horizon, ids_of, is_named
 from mmdp.words import either, some, suggested
 
 Array = npt.NDArray[np.float64]
@@ -239,7 +239,7 @@ def named_policies(given: Mapping[str, Any], model: MMDP, horizon: int) -> dict[
     found = {}
     for name, rule in given.items():
         try:
-            if isinstance(rule, (str, int, np.integer, Mapping, Sequence)):
+            if is_named(rule) or isinstance(rule, (str, int, np.integer, Sequence)):
                 policy = MarkovPolicy.for_model(model, _fixed(rule, model, horizon))
             else:
                 given = rule.policy if isinstance(rule, Solution) else rule
@@ -256,9 +256,10 @@ def _fixed(rule: Any, model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
     """(T, S) actions of a fixed strategy; the only action of a state that has no choice."""
     single = model.allowed.sum(axis=1) == 1
     table = np.tile(np.where(single, model.allowed.argmax(axis=1), -1), (horizon, 1))
-    if isinstance(rule, Mapping):
-        for state, action in rule.items():
-            table[:, _place(state, model, "state")] = _place(action, model, "action")
+    if is_named(rule):
+        states = ids_of(rule.keys(), model.state_labels, "the rule")
+        for s, (_, action) in zip(states, rule.items(), strict=True):
+            table[:, s] = _place(action, model)
         if (table < 0).any():
             left = model.state_labels[int(np.argmax(table[0] < 0))]
             raise InputError(f"no action for state {left!r}; name every state that has a choice")
@@ -266,15 +267,15 @@ def _fixed(rule: Any, model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
     by_time = rule if isinstance(rule, Sequence) and not isinstance(rule, str) else [rule] * horizon
     if len(by_time) != horizon:
         raise InputError(f"{len(by_time)} actions for {horizon} decisions; give one for each")
-    actions = np.array([_place(action, model, "action") for action in by_time])
+    actions = np.array([_place(action, model) for action in by_time])
     return np.where(table < 0, actions[:, None], table)
 
 
-def _place(given: Any, model: MMDP, kind: Literal["state", "action"]) -> int:
-    """The id of a state or an action, from its label or its id."""
-    labels = model.state_labels if kind == "state" else model.action_labels
+def _place(given: Any, model: MMDP) -> int:
+    """The id of an action, from its label or its id."""
+    labels = model.action_labels
     if isinstance(given, (int, np.integer)) and 0 <= given < len(labels):
         return int(given)
     if str(given) in labels:
         return labels.index(str(given))
-    raise InputError(f"no {kind} {suggested(str(given), labels)}; the model has {some(labels)}")
+    raise InputError(f"no action {suggested(str(given), labels)}; the model has {some(labels)}")

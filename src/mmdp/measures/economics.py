@@ -203,7 +203,7 @@ class CostEffectiveness:
 
         As :meth:`evsi` of a study that finds the parameter itself; ``options`` are those of it.
         """
-        values = parameter_values(parameter, self.parameters, len(self.weights))
+        values = parameter_values(parameter, self.parameters, range(len(self.weights)))
         return self.evsi(threshold, values, **options)
 
     def evsi(

@@ -28,6 +28,8 @@ from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate, solve
+from mmdp.support import float_array
+from mmdp.validate import by_label
 from mmdp.words import some, suggested
 
 Array = npt.NDArray[np.float64]
@@ -96,7 +98,7 @@ def evppi(
     >>> mmdp.measures.evppi(two, 1, "x"), mmdp.measures.evppi(two, 1, "y")
     (0.5, 0.0)
     """
-    values = parameter_values(parameter, model.parameters, model.n_models)
+    values = parameter_values(parameter, model.parameters, model.model_labels)
     best = _best(model, horizon, method)
     return _evppi(model, best, values, _chosen(estimator, values), bins, degree, method)
 
@@ -146,7 +148,7 @@ def _best(model: MMDP, horizon: int | None, method: str | Method | Solution) -> 
     return found
 
 
-def parameter_values(parameter: Any, known: Mapping[str, Array], count: int) -> Array:
+def parameter_values(parameter: Any, known: Mapping[str, Array], models: Sequence[Any]) -> Array:
     """(M, k) values of the parameters asked about: names of ``known``, or an array."""
     if isinstance(parameter, str):
         parameter = [parameter]
@@ -157,7 +159,9 @@ def parameter_values(parameter: Any, known: Mapping[str, Array], count: int) -> 
                 there = f"it has {some(known)}" if known else "it has none"
                 raise InputError(f"no parameter {suggested(name, known)} in the model; {there}")
         return np.stack([known[name] for name in names], axis=1)
-    array = np.asarray(parameter, dtype=np.float64)
+    columns = [x for _, x in parameter.items()] if hasattr(parameter, "columns") else parameter
+    array = float_array(by_label(columns, "the parameter", models), "the parameter")
+    array, count = array.T if hasattr(parameter, "columns") else array, len(models)
     if array.ndim not in (1, 2) or len(array) != count or not np.isfinite(array).all():
         raise InputError(
             f"a parameter is a name or finite values (M,) or (M, k) for {count} models; "

@@ -12,7 +12,8 @@ from mmdp import notebook
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.policy.kinds import PolicyKind
-from mmdp.validate import check_seed, check_whole
+from mmdp.support import refuse_masked
+from mmdp.validate import by_label, check_seed, check_whole, is_named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +83,7 @@ class MarkovPolicy:
             raise InputError("a policy needs either actions (T, S) or probabilities (T, S, A)")
         put = object.__setattr__
         if actions is not None:
-            array = _read_actions(actions)
+            array = _read_actions(table_by_label(actions, None, state_labels))
             count = int(array.max()) + 1
             size = max(count, n_actions or (len(action_labels) if action_labels else count))
             put(self, "_actions", array)
@@ -314,7 +315,16 @@ def labelled(columns: dict[str, Any], **labels: Sequence[str] | None) -> dict[st
     return {**columns, **names, **ids}
 
 
+def table_by_label(given: Any, *labels: Sequence[str] | None) -> Any:
+    """A table of pandas in the order of the labels (None: of its ids); anything else as it is."""
+    if not is_named(given):
+        return given
+    axes = [x or range(n) for x, n in zip(labels, np.shape(given), strict=False)]
+    return by_label(given, "the policy", *axes)
+
+
 def _read_actions(actions: npt.ArrayLike) -> IntArray:
+    refuse_masked(actions, "policy actions")
     try:
         array = np.asarray(actions)
     except ValueError:
@@ -333,6 +343,7 @@ def _read_actions(actions: npt.ArrayLike) -> IntArray:
 
 
 def _read_probabilities(probabilities: Any) -> Array:
+    refuse_masked(probabilities, "policy probabilities")
     try:
         table = np.array(probabilities, dtype=np.float64)
     except (TypeError, ValueError):

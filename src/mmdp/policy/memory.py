@@ -18,7 +18,7 @@ from mmdp.kernels.controller import MOST_NODES, Controller, bytes_of
 from mmdp.policy.flowchart import FlowChart, chart_of
 from mmdp.policy.kinds import PolicyKind
 from mmdp.policy.markov import MarkovPolicy, labelled
-from mmdp.support import check_memory
+from mmdp.support import check_memory, refuse_masked
 from mmdp.validate import check_whole
 from mmdp.words import counted, readable_bytes
 
@@ -407,6 +407,7 @@ def moves_from_words(text: str, n: int, n_states: int) -> Nodes:
 # ---------------------------------------------------------------------- reading and merging
 def _read(actions: Any, moves: Any, first: Any) -> Controller:
     """The arrays of a controller, checked."""
+    refuse_masked(actions, "actions of the nodes")
     try:
         a, m = np.asarray(actions), np.asarray(moves)
         f = np.zeros(a.shape[1:2], np.int64) if first is None else np.asarray(first)

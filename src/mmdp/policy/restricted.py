@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,6 +16,8 @@ from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.policy.kinds import needs_settings
 from mmdp.policy.markov import Markov
+from mmdp.support import refuse_masked
+from mmdp.validate import by_label, ids_of, is_named, ordered
 from mmdp.words import counted, either, suggested
 
 if TYPE_CHECKING:
@@ -36,8 +38,8 @@ class Tied(Markov):
     Parameters
     ----------
     groups
-        The group of each state: a mapping from state labels (or ids) to groups, an array
-        ``(S,)`` of ids or names of groups, or the path of a CSV with the columns
+        The group of each state: a mapping or Series from state labels (or ids) to groups, an
+        array ``(S,)`` of ids or names of groups, or the path of a CSV with the columns
         ``state,group``.
 
     >>> import mmdp
@@ -81,8 +83,9 @@ class Tied(Markov):
 
     def _given(self, model: MMDP) -> list[Any]:
         """The group of each state, as it was given."""
-        if isinstance(self.groups, Mapping):
-            found = {_id_of(key, model, "state"): x for key, x in self.groups.items()}
+        if is_named(self.groups):
+            keys, groups = zip(*self.groups.items(), strict=True)
+            found = dict(zip(ids_of(keys, model.state_labels, "groups"), groups, strict=True))
             missing = [s for s in range(model.n_states) if s not in found]
             if missing:
                 raise InputError(
@@ -90,6 +93,7 @@ class Tied(Markov):
                     "(one of its own if it is free)"
                 )
             return [found[s] for s in range(model.n_states)]
+        refuse_masked(self.groups, "groups")
         names = np.asarray(self.groups, dtype=object)
         if names.shape != (model.n_states,):
             raise InputError(
@@ -147,6 +151,7 @@ class Monotone(Markov):
                     f"{what} must be a list of all {what} from the lowest to the highest, "
                     f"not {given!r}"
                 )
+            ordered(given, what[:-1])
 
     def chains(self, model: MMDP) -> list[Ints]:
         """The states of each chain, from the lowest to the highest."""
@@ -190,9 +195,9 @@ class Fixed(Markov):
     Parameters
     ----------
     actions
-        A mapping from state labels (or ids) to an action, or to several among which to choose;
-        an array ``(S,)`` or ``(T, S)`` of action ids, -1 if free; or booleans ``(S, A)`` or
-        ``(T, S, A)`` that say which actions are open.
+        A mapping or Series from state labels (or ids) to an action, or to several among which
+        to choose; an array ``(S,)`` or ``(T, S)`` of action ids, -1 if free; or booleans
+        ``(S, A)`` or ``(T, S, A)`` that say which actions are open.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
@@ -215,7 +220,8 @@ class Fixed(Markov):
 
     def mask(self, model: MMDP, horizon: int) -> Mask:
         """(T or 1, S, A): which actions are open."""
-        mask = self._from_mapping(model) if isinstance(self.actions, Mapping) else self._array()
+        mapped = is_named(self.actions) and not hasattr(self.actions, "columns")
+        mask = self._from_mapping(model) if mapped else self._array(model)
         table = mask.ndim < 3 and mask.dtype != bool
         shape = (model.n_states,) if table else (model.n_states, model.n_actions)
         if mask.ndim == len(shape):
@@ -238,8 +244,13 @@ class Fixed(Markov):
             )
         return mask
 
-    def _array(self) -> npt.NDArray[Any]:
+    def _array(self, model: MMDP) -> npt.NDArray[Any]:
+        refuse_masked(self.actions, "fixed actions")
         array = np.asarray(self.actions)
+        if is_named(self.actions):  # booleans by state and action, or actions by time and state
+            rows = model.state_labels if array.dtype == bool else range(len(array))
+            columns = model.action_labels if array.dtype == bool else model.state_labels
+            array = by_label(self.actions, "fixed actions", rows, columns)
         if array.dtype.kind not in "biu":
             raise InputError(
                 "fixed actions must be a mapping from states, action ids (-1 if free) or booleans"
@@ -248,9 +259,11 @@ class Fixed(Markov):
 
     def _from_mapping(self, model: MMDP) -> Mask:
         mask = np.ones((model.n_states, model.n_actions), dtype=bool)
-        for state, given in self.actions.items():
+        states = ids_of(self.actions.keys(), model.state_labels, "fixed actions")
+        for s, (_, given) in zip(states, self.actions.items(), strict=True):
             several = not isinstance(given, str) and isinstance(given, Iterable)
-            s = _id_of(state, model, "state")
+            if isinstance(given, (int, np.integer)) and given == FREE:
+                continue
             mask[s] = False
             mask[s, _ids_of(given if several else [given], model, "action")] = True
         return mask

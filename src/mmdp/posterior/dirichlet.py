@@ -23,13 +23,13 @@ import pandas as pd
 from mmdp.domains._common import check_choice, check_count, generators
 from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.io.folders import TABLES, is_read_with, replace_folder
-from mmdp.io.tables import by_label
 from mmdp.io.writing import Writer, check_writable
 from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
 from mmdp.posterior.log import Log, read_log
 from mmdp.posterior.rewards import Rewards, read_rewards
-from mmdp.support import MATERIALISE_LIMIT, Array, Support
+from mmdp.support import MATERIALISE_LIMIT, Array, Support, refuse_masked
+from mmdp.validate import by_label
 from mmdp.words import by_count, counted, readable_bytes
 
 Ints = npt.NDArray[np.int64]
@@ -342,7 +342,10 @@ def _prior_on_support(
 ) -> tuple[Ints, Array]:
     """Keys of the rows that are drawn, with the prior before it is scaled."""
     shape = (data.n_states, data.n_actions, data.n_states)
-    weights = None if isinstance(prior, str) else _broadcast(prior, shape, "prior", np.float64)
+    states: Sequence[object] = log.states.labels or range(log.states.size)
+    weights = None
+    if not isinstance(prior, str):
+        weights = _broadcast(prior, shape, "prior", np.float64, states)
     if weights is None and prior != "symmetric":
         raise InputError(f'prior must be "symmetric" or an array (S, A, S\'), not {prior!r}')
     if weights is not None and not (np.isfinite(weights).all() and weights.min() >= 0):
@@ -355,7 +358,7 @@ def _prior_on_support(
             rows = np.flatnonzero(free)
             keys = (rows[:, None] * data.n_states + np.arange(data.n_states)).reshape(-1)
     else:
-        mask = _broadcast(support, shape, "support", np.bool_)
+        mask = _broadcast(support, shape, "support", np.bool_, states)
         keys = np.flatnonzero(mask.reshape(-1) & np.repeat(free, data.n_states))
     if weights is None:
         return keys, np.ones(len(keys))
@@ -363,9 +366,12 @@ def _prior_on_support(
     return keys[alpha > 0], alpha[alpha > 0]
 
 
-def _broadcast(values: Any, shape: tuple[int, int, int], what: str, dtype: Any) -> Any:
+def _broadcast(
+    values: Any, shape: tuple[int, int, int], what: str, dtype: Any, states: Sequence[object]
+) -> Any:
     try:
-        array = np.asarray(values)
+        refuse_masked(values, what)
+        array = np.asarray(by_label(values, what, states, states))
         if dtype is np.bool_ and not np.isin(array, (0, 1)).all():
             raise InputError(f"{what} must hold booleans")
         # (S, S') says which moves exist whatever the action
@@ -428,11 +434,8 @@ def _check_supported(keys: Ints, data: _Counts, log: Log, free: Bools) -> None:
 
 
 def _initial(initial: Any, log: Log) -> Array | None:
-    names: Sequence[object] = log.states.labels or range(log.states.size)
-    if initial is not None:
-        return by_label(initial, names, "initial")
-    if log.first is None:
-        return None
+    if initial is not None or log.first is None:
+        return initial  # type: ignore[no-any-return]
     return np.bincount(log.first, minlength=log.states.size) / len(log.first)
 
 

@@ -15,7 +15,7 @@ from mmdp.io.frames import as_frame
 from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
 from mmdp.support import MATERIALISE_LIMIT, Array, float_array, is_sparse_nest
-from mmdp.validate import ROW_SUM_TOLERANCE
+from mmdp.validate import ROW_SUM_TOLERANCE, by_label, is_named
 from mmdp.words import counted, either, readable_bytes
 
 Draws = dict[str, Array]
@@ -74,6 +74,8 @@ def from_draws(
     ([[0.9, 0.1], [0.7, 0.3]], [0.1, 0.3])
     """
     whole = table = read_draws(draws)
+    if is_named(draws) and hasattr(draws, "columns") and "models" not in fields:
+        weights = by_label(weights, "weights", draws.index, fill=0.0)
     count = len(next(iter(table.values())))
     chosen = None if part is None else Part.read(part, count)
     if chosen is not None:

@@ -20,6 +20,7 @@ from mmdp.io.parquet import ParquetColumns
 from mmdp.io.reading import Source, header, numbers, read_csv
 from mmdp.io.writing import as_path
 from mmdp.support import Array
+from mmdp.validate import ordered
 from mmdp.words import counted, suggested
 
 REQUIRED = ("state", "action", "next_state")
@@ -165,7 +166,7 @@ def _wanted(given: int | Iterable[object] | None, what: str) -> int | Labels | N
         return None if given is None else int(given)
     if isinstance(given, str):
         raise InputError(f"{what} must be a number or a list of labels, not {given!r}")
-    labels = tuple(str(x) for x in given)
+    labels = ordered(given, what[:-1]) or ()
     if not labels or len(set(labels)) < len(labels):
         raise InputError(f"{what} must be a list of labels that differ; one is given twice or none")
     return labels

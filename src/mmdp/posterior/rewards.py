@@ -18,7 +18,8 @@ from mmdp.io.labels import Ints, Names
 from mmdp.io.parquet import read_parquet
 from mmdp.io.reading import Source, header, numbers, read_csv
 from mmdp.posterior.log import Log
-from mmdp.support import Array
+from mmdp.support import Array, refuse_masked
+from mmdp.validate import by_label
 from mmdp.words import by_count, counted, number, suggested
 
 Bools = npt.NDArray[np.bool_]
@@ -128,14 +129,16 @@ def _posterior(
 
 # ---------------------------------------------------------------------- known
 def _from_array(rewards: Any, log: Log, keys: Ints, still: Bools) -> Rewards:
+    n_states, n_actions = log.states.size, log.actions.size
+    refuse_masked(rewards, "rewards")
+    by_state = by_label(rewards, "rewards", log.states.labels or range(n_states))
     try:
-        array = np.asarray(rewards, dtype=np.float64)
+        array = np.asarray(by_state, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(
             'rewards must be "average", "normal", an array, a table or a function, not '
             f"{type(rewards).__name__}"
         ) from None
-    n_states, n_actions = log.states.size, log.actions.size
     if not np.isfinite(array).all():
         raise InputError("rewards must be finite numbers")
     if array.shape == (n_states,):
