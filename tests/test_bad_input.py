@@ -389,6 +389,21 @@ def test_small_sparse_file_never_becomes_a_large_array(tmp_path: Path) -> None:
     tracemalloc.stop()
 
 
+def test_a_small_npz_never_becomes_a_large_array(tmp_path: Path) -> None:
+    """240 MB of zeros that are 240 kB in the file; what compresses as models do is read."""
+    path = tmp_path / "m.npz"
+    model = mmdp.MMDP(np.random.default_rng(0).dirichlet(np.ones(9), (5, 9, 2)), np.ones((9, 2)))
+    arrays = io.npz.arrays_of(model)
+    np.savez_compressed(path, **arrays)
+    assert mmdp.load(path).fingerprint() == model.fingerprint()
+    np.savez_compressed(path, **{**arrays, "p": np.zeros((30_000_000, 1, 1))})
+    tracemalloc.start()
+    with pytest.raises(MemoryLimitError, match="its arrays would take 240 MB, and the file has 23"):
+        mmdp.load(path)
+    assert tracemalloc.get_traced_memory()[1] < 10e6
+    tracemalloc.stop()
+
+
 def test_few_rows_over_many_ids_are_refused_before_an_array_is_made(tmp_path: Path) -> None:
     n = np.arange(1000)
     frame = pd.DataFrame({"state": n, "action": n, "next_state": n, "model": n,

@@ -682,7 +682,7 @@ class MMDP:
     def fingerprint(self) -> str:
         """A digest of the numbers that returns depend on, to tell whether two problems are one.
 
-        Labels, names and the storage do not count.
+        Labels, names and the storage do not count, nor how often the same time step is stored.
 
         >>> import mmdp
         >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]])
@@ -693,15 +693,16 @@ class MMDP:
         x = self._problem
         found = np.asarray(x.p.any(axis=(0, 2)))  # dense storage also holds what no model can take
         places = (x.rows() * x.n_states + x.indices)[found]
-        rewards = np.where(x.allowed[..., None], x.r, 0.0) + 0.0
-        digest = hashlib.sha256(repr((x.p.shape[::2], x.discount)).encode())
+        p, rewards = _once(x.p), _once(np.where(x.allowed[..., None], x.r, 0.0))
+        digest = hashlib.sha256(repr((p.shape[::2], x.discount)).encode())
         for part in (x.allowed, x.initial, x.weights, x.terminal, rewards, places):
-            digest.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
+            plus = part if part.dtype == bool else part + 0  # -0.0 is 0.0
+            digest.update(repr(part.shape).encode() + np.ascontiguousarray(plus).tobytes())
         if x.drift is not None:
-            digest.update(x.drift.tobytes())
-        for p in x.p:
-            for i in range(0, len(p), 4096):  # a copy of all would be large
-                digest.update(p[i : i + 4096][found[i : i + 4096]].tobytes())
+            digest.update((x.drift + 0).tobytes())
+        for p_t in p:
+            for i in range(0, len(p_t), 4096):  # a copy of all would be large
+                digest.update((p_t[i : i + 4096][found[i : i + 4096]] + 0).tobytes())
         return digest.hexdigest()
 
     def _model_indices(self, models: Any) -> npt.NDArray[np.int64]:
@@ -765,3 +766,8 @@ class MMDP:
             parts.append("some actions not allowed everywhere")
         parts.append(f"{self._storage}, {readable_bytes(self.memory)}")
         return f"MMDP({'; '.join(parts)})"
+
+
+def _once(values: Array) -> Array:
+    """Values by time, kept once if they are the same at all times."""
+    return values[:1] if all(np.array_equal(x, values[0]) for x in values[1:]) else values

@@ -99,7 +99,8 @@ class Objective:
         return f"{self.name}."
 
     def __str__(self) -> str:
-        return ":".join([self.kind, *(repr(x) for x in astuple(self))])  # type: ignore[call-overload]
+        given = astuple(self)  # type: ignore[call-overload]
+        return ":".join([self.kind, *(repr(float(x) if _is_number(x) else x) for x in given)])
 
 
 @dataclass(frozen=True)

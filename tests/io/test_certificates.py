@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mmdp
@@ -44,6 +45,31 @@ def saved(solution: mmdp.Solution, tmp_path: Path) -> Path:
 def shown_gap(page: Path) -> str | None:
     found = re.search(r"<b>([^<]+)</b> <span>gap to the best", page.read_text(encoding="utf-8"))
     return None if found is None else found[1]
+
+
+@pytest.mark.parametrize("ending", ["csv", "json"])
+def test_numbers_of_numpy_in_an_objective_are_numbers(
+    models: Path, tmp_path: Path, ending: str
+) -> None:
+    model, objective = mmdp.load(models), mmdp.CVaR(np.float64(0.25))
+    found = mmdp.solve(model, HORIZON, objective=objective, certify=1)
+    mmdp.save_policy(found, tmp_path / f"policy.{ending}")
+    proven = load_certificate(tmp_path / f"policy.{ending}", model)
+    assert proven is not None
+    assert proven.objective == mmdp.CVaR(0.25)
+    assert proven.value == found.bound
+
+
+def test_a_proof_holds_for_the_same_models_from_another_file(tmp_path: Path) -> None:
+    """Constant transitions are spread over time in a table, and zeros lose their sign."""
+    rng = np.random.default_rng(0)
+    rows = rng.dirichlet(np.ones(3), (2, 3, 2))
+    rewards = rng.normal(size=(HORIZON, 2, 3, 2))
+    rewards[0] = -0.0
+    model = mmdp.MMDP(rows, rewards)
+    mmdp.save_policy(mmdp.solve(model, certify=1), tmp_path / "policy.json")
+    mmdp.save(model, tmp_path / "models")
+    assert load_certificate(tmp_path / "policy.json", mmdp.load(tmp_path / "models")) is not None
 
 
 # ---------------------------------------------------------------------- from process to process

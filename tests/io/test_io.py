@@ -88,7 +88,11 @@ MODELS = {
     "only rewards vary": lambda: random_model(9).replace(
         rewards=np.random.default_rng(0).normal(size=(5, 3, 4, 2))
     ),
-}
+    "negative zeros": lambda: mmdp.MMDP(
+        [[[[1.0, -0.0]], [[-0.0, 1.0]]], [[[0.5, 0.5]], [[0.5, 0.5]]]], [[-0.0], [1.0]],
+        initial=[1.0, -0.0], terminal=[-0.0, -0.0],
+    ),
+}  # fmt: skip
 
 
 def assert_same(a: mmdp.MMDP, b: mmdp.MMDP, *, exact: bool = False) -> None:
@@ -99,6 +103,7 @@ def assert_same(a: mmdp.MMDP, b: mmdp.MMDP, *, exact: bool = False) -> None:
             np.testing.assert_array_equal(x, y, err_msg=name, strict=True)
         else:
             assert (x == y).all(), name
+    assert a.fingerprint() == b.fingerprint()
     assert a.has_next_rewards == b.has_next_rewards
     if a.has_next_rewards:
         assert (a.next_rewards == b.next_rewards).all()

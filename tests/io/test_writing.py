@@ -171,6 +171,38 @@ def test_a_list_from_elsewhere_touches_no_other_folder(tmp_path: Path, known: An
     assert not (folder / "stolen.txt").exists()
 
 
+def test_reading_changes_nothing_in_a_folder_from_elsewhere(tmp_path: Path) -> None:
+    """A list of renames counts where it was written: not in a folder that was downloaded."""
+    folder, copied = tmp_path / "models", tmp_path / "downloaded"
+    mmdp.save(mmdp.MMDP([[[[1.0]]]], [[2.0]]), folder)
+    (folder / "thesis.txt").write_text("mine")
+    staged = folder / f".training-1-{writing._HOST}00000000.csv"
+    staged.write_bytes((folder / "training.csv").read_bytes().replace(b"2.0", b"3.0"))
+    listed = writing._listed({staged: folder / "training.csv"}, [folder / "thesis.txt"])
+    shutil.copytree(folder, copied)
+    before = {x.name: x.read_bytes() for x in copied.iterdir()}
+    assert listed.name in before
+    assert mmdp.load(copied).rewards.tolist() == [[[2.0]]]
+    assert {x.name: x.read_bytes() for x in copied.iterdir()} == before
+    io.write_whole(copied / "a.txt", "text")  # nor when something is written there
+    assert {**before, "a.txt": b"text"} == {x.name: x.read_bytes() for x in copied.iterdir()}
+    assert mmdp.load(folder).rewards.tolist() == [[[3.0]]]  # where it was written, it is followed
+    assert not (folder / "thesis.txt").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="needs another user")
+def test_a_list_of_another_user_is_not_followed(tmp_path: Path) -> None:
+    mmdp.save(mmdp.MMDP([[[[1.0]]]], [[2.0]]), tmp_path / "models")
+    (thesis := tmp_path / "models" / "thesis.txt").write_text("mine")
+    staged = tmp_path / "models" / f".x-1-{writing._HOST}00000000.csv"
+    staged.write_text("theirs")
+    listed = writing._listed({staged: thesis})
+    os.chown(listed, 12345, -1)
+    mmdp.load(tmp_path / "models")
+    assert thesis.read_text() == "mine"
+    assert listed.exists()
+
+
 # ---------------------------------------------------------------------- before the work
 def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path) -> None:
     for good in (tmp_path / "a.csv", tmp_path / "new" / "folder", tmp_path):

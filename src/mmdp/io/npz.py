@@ -18,10 +18,11 @@ from mmdp.io.tables import assemble, entries
 from mmdp.io.writing import reason
 from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
-from mmdp.support import MATERIALISE_LIMIT, Storage, Support
+from mmdp.support import Storage, Support
 from mmdp.words import readable_bytes
 
 FORMAT = "mmdp-model-1"
+UNFOLDED = 2**27  # bytes that the arrays may take, however small their file is
 _LABELS = ("states", "actions", "models")
 _WORDS = ("name", "citation")
 
@@ -89,7 +90,7 @@ def check_sizes(path: Path) -> None:
                 raise ValueError(f"{member.filename} is shorter than it says")
             total += size
     held = path.stat().st_size
-    if total > max(MATERIALISE_LIMIT, 16 * held):
+    if total > max(UNFOLDED, 64 * held):
         raise MemoryLimitError(
             f"{path}: its arrays would take {readable_bytes(total)}, and the file has "
             f"{readable_bytes(held)}; save the model with mmdp.save"

@@ -2,9 +2,10 @@
 
 Every file is first written under a hidden name beside its own, which includes the process that
 writes it. If several files belong together, a hidden list of the renames is written next and then
-followed; the next reader or writer that finds such a list follows it to the end. So the files are
-the old ones or the new ones even if the process is killed, and the next process that writes there
-removes what it left.
+followed; the next reader or writer of the same user that finds such a list follows it to the end.
+So the files are the old ones or the new ones even if the process is killed, and the next process
+that writes there removes what it left. A list says which folder it was written in: one that came
+with a copied or downloaded folder is not followed, so that reading changes nothing there.
 """
 
 from __future__ import annotations
@@ -113,9 +114,10 @@ def replacing(folder: Path, names: Collection[str]) -> Iterator[Path]:
 
 
 def settle(folder: Path) -> None:
-    """Finish the renames that a killed process had begun."""
+    """Finish the renames that a killed process of this user had begun in this folder."""
     for listed in folder.glob(f".*{_LIST}"):
-        _follow(listed)
+        if _is_own(listed):
+            _follow(listed)
 
 
 def check_writable(target: PathLike) -> Path:
@@ -149,6 +151,7 @@ def _listed(moves: Mapping[Path, Path], stale: Collection[Path] = ()) -> Path:
     listed = hidden(target.with_name(f"files{_LIST}"))
     begun = listed.with_suffix(".begun")
     with _naming(target):
+        known |= {"folder": target.parent.stat().st_ino}
         try:
             begun.write_text(json.dumps(known), encoding="utf-8")
             os.replace(begun, listed)
@@ -171,21 +174,32 @@ def _do(listed: Path) -> None:
     folder = listed.parent
     try:
         known = json.loads(listed.read_text(encoding="utf-8"))
-        moves, stale = known["moves"], known["stale"]
-        ours = all(_ours(*move) for move in moves) and all(map(_plain, stale))
-    except (OSError, ValueError, TypeError, LookupError):  # done by another process, or not ours
+    except OSError:  # done by another process
         return
-    for place, name in moves if ours else ():
+    for place, name in known["moves"]:
         with _naming(folder / name), suppress(FileNotFoundError):
             os.replace(folder / place, folder / name)
-    for name in stale if ours else ():
+    for name in known["stale"]:
         with _naming(folder / name):
             (folder / name).unlink(missing_ok=True)
     listed.unlink(missing_ok=True)
 
 
-def _ours(place: str, name: str) -> bool:
-    """Whether we would list this rename: a list from elsewhere must do no harm."""
+def _is_own(listed: Path) -> bool:
+    """Whether a process of this user wrote this list in this folder: others must do no harm."""
+    try:
+        owner, known = listed.lstat().st_uid, json.loads(listed.read_text(encoding="utf-8"))
+        return (
+            owner == (os.getuid() if hasattr(os, "getuid") else owner)
+            and known["folder"] == listed.parent.stat().st_ino
+            and all(_would_list(*move) for move in known["moves"])
+            and all(map(_plain, known["stale"]))
+        )
+    except (OSError, ValueError, TypeError, LookupError):
+        return False
+
+
+def _would_list(place: str, name: str) -> bool:
     return _plain(name) and _HIDDEN.fullmatch(place.removesuffix(f"/{name}")) is not None
 
 
