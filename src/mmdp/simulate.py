@@ -23,6 +23,7 @@ from mmdp.methods.base import Context, Stop
 from mmdp.methods.belief import EPISODES, BeliefPlanner, passes_of
 from mmdp.model import MMDP
 from mmdp.policy import ExactPolicy, MarkovPolicy, MemoryPolicy, Planner
+from mmdp.policy.markov import check_labels
 from mmdp.solution import Evaluation
 from mmdp.support import check_memory
 from mmdp.validate import check_seed, check_whole, check_whole_model
@@ -174,6 +175,9 @@ def _tables_of(policy: ExactPolicy | Planner, model: MMDP) -> tuple[PlannerTable
             f"the planner is for {own.n_states} states and {own.n_actions} actions, the model "
             f"has {model.n_states} states and {model.n_actions} actions"
         )
+    names = (own.state_labels if own.labelled["state"] else None,
+             own.action_labels if own.labelled["action"] else None)  # fmt: skip
+    check_labels(*names, model, "the planner", "plan for models with these names")
     if not (own.allowed <= model.allowed).all():
         raise InputError("the planner may take actions that the model does not allow")
     if model.horizon not in (None, policy.horizon):

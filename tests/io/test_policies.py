@@ -69,6 +69,61 @@ def test_ids_of_another_model_give_way_to_labels(tmp_path: Path) -> None:
     assert mmdp.load_policy(file, model(True)).actions.tolist() == [[0, 12]] * 2
 
 
+ODD = (
+    "a ",
+    "a",
+    " a",
+    "",
+    " ",
+    "\n",
+    "\r",
+    "\t",
+    "0",
+    "1",
+    "NA",
+    "nan",
+    'b"',
+    "b,c",
+    "\u00e9",
+    "#",
+)
+
+
+@pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
+def test_every_label_comes_back(tmp_path: Path, ending: str) -> None:
+    """Whatever labels are called, and in whatever order the model has them."""
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    rng, file, n = np.random.default_rng(0), tmp_path / f"policy.{ending}", len(ODD)
+    for states, actions in ((ODD, ODD), (rng.permutation(ODD), ODD[::-1]), (ODD[3:4], ODD[5:6])):
+        shape = (1, len(states), len(actions), len(states))
+        problem = mmdp.MMDP(
+            np.full(shape, 1 / len(states)), np.zeros(shape[1:3]), states=states, actions=actions
+        )
+        policy = mmdp.MarkovPolicy.random(problem, 2 * n)
+        mmdp.save_policy(policy, file)
+        for found in (mmdp.load_policy(file, problem), mmdp.load_policy(file)):
+            assert found.actions.tolist() == policy.actions.tolist()
+            found.check(problem)
+        mmdp.save(problem, tmp_path / "models")
+        assert mmdp.load(tmp_path / "models").state_labels == problem.state_labels
+
+
+def test_blanks_around_plain_labels_do_not_count(tmp_path: Path) -> None:
+    file = tmp_path / "policy.csv"
+    file.write_text("time, state, action\n0, well, wait\n0, ill, treat\n")
+    assert mmdp.load_policy(file, model(True)).actions.tolist() == [[0, 12]]
+
+
+def test_labels_that_look_like_ids_are_labels() -> None:
+    rows = np.full((1, 2, 2, 2), 0.5)
+    one, other = (mmdp.MMDP(rows, np.zeros((2, 2)), states=x) for x in (["0", "1"], ["1", "0"]))
+    policy = mmdp.MarkovPolicy.for_model(one, [[0, 1]])
+    policy.check(one)
+    with pytest.raises(mmdp.InputError, match="number 0 is '0' here, '1' there"):
+        mmdp.evaluate(policy, other)
+
+
 # ---------------------------------------------------------------------- one line, no traceback
 def test_columns_given_twice_or_not_named(tmp_path: Path) -> None:
     twice = "time,state,action,action\n0,0,0,0\n0,1,0,0\n"

@@ -253,3 +253,24 @@ def test_half_the_models_are_held_out_without_test_models() -> None:
         measures.enough_models(model, 2, [50], test=model)
     with pytest.raises(mmdp.InputError, match="give test= models"):
         measures.enough_models(model.subset([0]), 2)
+
+
+def test_a_solution_of_other_models_says_nothing_about_these() -> None:
+    """Of other rewards, weights or names; of the same ones, the figure is that of the method."""
+    rng = np.random.default_rng(3)
+    a = mmdp.MMDP(rng.dirichlet(np.ones(2), (3, 2, 2)), rng.normal(size=(3, 2, 2)), states="xy")
+    found = mmdp.solve(a, 4)
+    assert measures.evpi(a, 4, method=found) == pytest.approx(measures.evpi(a, 4), rel=1e-12)
+    others = (
+        a.replace(rewards=2 * a.rewards), a.replace(weights=[0.5, 0.25, 0.25]),
+        a.replace(states="yx"),
+    )  # fmt: skip
+    for b in others:
+        with pytest.raises(mmdp.InputError, match="is for other models|are named differently"):
+            measures.evpi(b, 4, method=found)
+    # what the policy never does is other: its returns are the same, the models' own optima not
+    bets = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 1.0]], [[2.0, 1.0]]])
+    richer = bets.replace(rewards=[[[2.0, 1.0]], [[2.0, 9.0]]])
+    safe = mmdp.solve(bets, 1)
+    assert measures.evpi(bets, 1, method=safe) == 0
+    assert measures.evpi(richer, 1, method=safe) == pytest.approx(3.5)

@@ -374,3 +374,14 @@ def test_more_queries_make_pomcp_better():
     gain = found[500]["difference"] - found[5]["difference"]
     error = np.hypot(found[500]["difference_stderr"], found[5]["difference_stderr"])
     assert gain > 3 * error
+
+
+@pytest.mark.parametrize("control", [True, False])
+def test_a_planner_is_not_followed_in_models_of_other_names(control: bool) -> None:
+    rows = np.full((2, 2, 2, 2), 0.5)
+    one = mmdp.MMDP(rows, np.eye(2), states=["up", "down"], actions=["go", "stay"])
+    planner = mmdp.solve(one, 3, "qmdp").policy
+    for names in ({"states": ["down", "up"]}, {"actions": ["stay", "go"]}):
+        with pytest.raises(mmdp.InputError, match="are named differently from the model's"):
+            mmdp.simulate(planner, one.replace(**names), episodes=4, control=control)
+    mmdp.simulate(planner, one, episodes=4, control=control)

@@ -242,7 +242,8 @@ def _from_table(
     if not len(frame):
         source.fail("a header but no rows; expected one row per time and state")
     frame = frame.reset_index(drop=True)
-    empty = (frame.astype(str) == "").any(axis=1).to_numpy()
+    named = [x for x in ("state", "action") if f"id{x}" in frame or "" in _labels_in(model, x)]
+    empty = (frame.drop(columns=named).astype(str) == "").any(axis=1).to_numpy()
     if empty.any():
         source.fail("an empty cell; is the line cut?", int(np.argmax(empty)))
     time = whole(numbers(frame["time"], "time", source), "time", source)
@@ -330,12 +331,16 @@ def _ids_of(
     frame: pd.DataFrame, kind: str, source: Source, model: MMDP | None, stored: Mapping[str, Any]
 ) -> tuple[Ints, Labels | None]:
     """Ids and labels of the states or actions of a policy's table."""
-    text, id_column = frame[kind].astype(str).str.strip(), f"id{kind}"
+    text, id_column = frame[kind].astype(str), f"id{kind}"
+    labels = _labels_in(model, kind)
+    if labels or id_column not in frame.columns:  # blanks around a label, unless it has them
+        alike = len({x.strip() for x in labels}) < len(labels)
+        text = text.where(text.isin(labels) | alike, text.str.strip())
     if id_column in frame.columns:
         beside = whole(numbers(frame[id_column], id_column, source), kind, source)
         _check_pairs(text, beside, kind, source)
-    if model is not None and model.labelled[kind]:
-        return _ids_by_label(text, kind, source, model)
+    if labels:
+        return _ids_by_label(text, kind, source, labels)
     if id_column not in frame.columns and not is_number(text).all():
         row = int(np.argmin(is_number(text)))
         label = text.iloc[row]
@@ -361,8 +366,15 @@ def _ids_of(
     return ids, None if names is None else tuple(map(str, names))
 
 
-def _ids_by_label(text: pd.Series, kind: str, source: Source, model: MMDP) -> tuple[Ints, Labels]:
-    labels: Labels = getattr(model, f"{kind}_labels")
+def _labels_in(model: MMDP | None, kind: str) -> Labels:
+    """The model's own labels of a kind; none if there is no model, or it has none."""
+    labels: Labels = () if model is None else getattr(model, f"{kind}_labels")
+    return labels if model is not None and model.labelled[kind] else ()
+
+
+def _ids_by_label(
+    text: pd.Series, kind: str, source: Source, labels: Labels
+) -> tuple[Ints, Labels]:
     column = coded(text)
     ids = column.ids(labels)
     if ids.min() >= 0:

@@ -187,7 +187,10 @@ class MarkovPolicy:
                 f"the policy is for {self.n_states} states and {self.n_actions} actions, the "
                 f"model has {model.n_states} states and {model.n_actions} actions"
             )
-        self._check_labels(model)
+        check_labels(
+            self.state_labels, self.action_labels, model, "the policy",
+            "save the policy and load it with load_policy(path, model), which matches names",
+        )  # fmt: skip
         if horizon is not None and self.horizon != horizon:
             raise InputError(
                 f"the policy covers {self.horizon} time steps, the horizon is {horizon}; "
@@ -211,25 +214,6 @@ class MarkovPolicy:
                 f"the policy takes action {model.action_labels[self.actions[t, s]]!r} in state "
                 f"{model.state_labels[s]!r} at time {t}, which the model does not allow"
             )
-
-    def _check_labels(self, model: MMDP) -> None:
-        """Refuse a model whose states or actions have other names than the policy's."""
-        for what, mine, theirs in (
-            ("states", self.state_labels, model.state_labels),
-            ("actions", self.action_labels, model.action_labels),
-        ):
-            known = model.labelled[what[:-1]] and mine is not None
-            if not known or mine is None:
-                continue
-            # a file without labels of unused actions has their ids in place of them
-            pairs = enumerate(zip(mine, theirs, strict=False))
-            i = next((i for i, (a, b) in pairs if a not in (b, str(i))), None)
-            if i is not None:
-                raise InputError(
-                    f"the policy's {what} are named differently from the model's (number {i} is "
-                    f"{mine[i]!r} here, {theirs[i]!r} there); save the policy and load it with "
-                    "load_policy(path, model), which matches names"
-                )
 
     def table_for(self, model: MMDP) -> npt.NDArray[Any]:
         """``table`` over all of the model's actions."""
@@ -313,6 +297,28 @@ def labelled(columns: dict[str, Any], **labels: Sequence[str] | None) -> dict[st
     }
     ids = {f"id{column}": columns[column] for column in labels if names}
     return {**columns, **names, **ids}
+
+
+def check_labels(
+    states: Sequence[str] | None, actions: Sequence[str] | None, model: MMDP, whose: str,
+    remedy: str,
+) -> None:  # fmt: skip
+    """Refuse a model whose states or actions have other names than those of a policy."""
+    for what, mine, theirs in (
+        ("states", states, model.state_labels),
+        ("actions", actions, model.action_labels),
+    ):
+        if mine is None or not model.labelled[what[:-1]]:
+            continue
+        # a file without labels of unused actions has their ids in place of them
+        pairs = enumerate(zip(mine, theirs, strict=False))
+        i = next((i for i, (a, b) in pairs if a != b and (a != str(i) or a in theirs)), None)
+        if i is not None:
+            raise InputError(
+                f"{whose}'s {what} are named differently from the model's (number {i} is "
+                f"{mine[i]!r} here, {theirs[i]!r} there)",
+                [remedy],
+            )
 
 
 def table_by_label(given: Any, *labels: Sequence[str] | None) -> Any:
