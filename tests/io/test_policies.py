@@ -69,24 +69,7 @@ def test_ids_of_another_model_give_way_to_labels(tmp_path: Path) -> None:
     assert mmdp.load_policy(file, model(True)).actions.tolist() == [[0, 12]] * 2
 
 
-ODD = (
-    "a ",
-    "a",
-    " a",
-    "",
-    " ",
-    "\n",
-    "\r",
-    "\t",
-    "0",
-    "1",
-    "NA",
-    "nan",
-    'b"',
-    "b,c",
-    "\u00e9",
-    "#",
-)
+ODD = ("a ", "a", " a", "", " ", "\n", "\t", "0", "1", "NA", "nan", 'b"', "b,c", "\u00e9", "#")
 
 
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
