@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -159,3 +161,33 @@ def test_a_dense_view_of_a_large_sparse_model_is_refused():
             model=[0], state=[0], action=[0], next_state=[0], probability=[1.0],
             shape=(1, n, 1), storage="dense", rewards=np.zeros((n, 1)),
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+@pytest.mark.parametrize("horizon", [None, 3])
+def test_models_in_the_order_of_other_labels(storage: Any, horizon: int | None) -> None:
+    """Every array, by plain indexing; and back again."""
+    rng = np.random.default_rng(0)
+    times = () if horizon is None else (horizon,)
+    p = rng.dirichlet(np.ones(4), (*times, 2, 4, 3)) * (rng.random((4, 3, 4)) < 0.7)
+    p[..., 0] += 1 - p.sum(axis=-1)
+    model = mmdp.MMDP(
+        p, next_rewards=rng.normal(size=(2, 4, 3, 4)), initial=rng.dirichlet(np.ones(4)),
+        terminal=rng.normal(size=(2, 4)), allowed=[[1, 1, 0], [0, 1, 1], [1, 1, 1], [1, 0, 0]],
+        states="abcd", actions="xyz", discount=0.9, storage=storage,
+    )  # fmt: skip
+    s, a = [2, 0, 3, 1], [1, 2, 0]
+    other = model.replace(states=[model.state_labels[i] for i in s], actions="yzx")
+    found = model.ordered_like(other)
+    at = np.ix_(s, a)
+    np.testing.assert_array_equal(found.transitions, model.transitions[(..., *np.ix_(s, a, s))])
+    np.testing.assert_array_equal(found.next_rewards, model.next_rewards[(..., *np.ix_(s, a, s))])
+    np.testing.assert_array_equal(found.rewards, model.rewards[(..., *at)])
+    np.testing.assert_array_equal(found.allowed, model.allowed[at])
+    np.testing.assert_array_equal(found.initial, model.initial[s])
+    np.testing.assert_array_equal(found.terminal, model.terminal[:, s])
+    assert (found.state_labels, found.action_labels) == (other.state_labels, other.action_labels)
+    assert (found.storage, found.horizon) == (model.storage, model.horizon)
+    assert found.ordered_like(model).fingerprint() == model.fingerprint()
+    assert model.ordered_like(model.replace(states="wxyz")) is model
+    assert model.ordered_like(model.replace(states=None, actions=None)) is model

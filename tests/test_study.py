@@ -198,6 +198,52 @@ def test_a_cell_that_fails_is_a_row_and_is_tried_again(tmp_path: Path) -> None:
         assert len(list((tmp_path / "cells").iterdir())) == 2
 
 
+def named(seed: int, states: str) -> mmdp.MMDP:
+    return small(seed).replace(states=states)
+
+
+def test_a_kind_of_policy_is_known_by_what_it_means_on_the_models(tmp_path: Path) -> None:
+    """Its names may mean other states; what means the same is not computed again."""
+    fixed = mmdp.Fixed({"x": 0})
+    for states in ("xyz", "yxz", "zyx"):
+        model = named(1, states)
+        row = mmdp.study(model, 3, policies=fixed, out=tmp_path).iloc[0]
+        assert row["value"] == mmdp.solve(model, 3, policy=fixed).value
+    told: list[StudyProgress] = []
+    same = mmdp.Fixed([0, -1, -1])
+    mmdp.study(named(1, "xyz"), 3, policies=same, out=tmp_path, callback=told.append)
+    assert told[0].reused == 1
+    failed = mmdp.study(named(1, "xyz"), 3, policies=mmdp.Fixed({"w": 0}), out=tmp_path)
+    assert "no label 'w'" in failed["error"][0]
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_test_models_are_put_in_the_order_of_the_labels(tmp_path: Path, apart: bool) -> None:
+    train, test = named(1, "xyz"), named(2, "xyz")
+    expected = mmdp.evaluate(mmdp.solve(train, 3), test).mean
+    order = [2, 0, 1]
+    other = mmdp.MMDP(
+        test.transitions[:, order][..., order], test.rewards[:, order], initial=test.initial[order],
+        terminal=test.terminal[:, order], discount=test.discount, states="zxy",
+        actions=test.fields()["actions"],
+    )  # fmt: skip
+    assert other.ordered_like(train).fingerprint() == test.fingerprint()
+    for again, wanted in ((other, expected), (other.replace(states="xyz"), None)):
+        given = {"models": train, "test": again} if apart else {"models": (train, again)}
+        row = mmdp.study(**given, horizons=3, out=tmp_path).iloc[0]
+        assert (row["test_mean"] == pytest.approx(expected, rel=1e-12)) == (wanted is not None)
+
+
+def test_a_solve_is_kept_if_its_test_fails(tmp_path: Path) -> None:
+    model, other = small(1), small(2).replace(states=list("abc"))
+    row = mmdp.study(model.replace(states=list("xyz")), 3, test=other, out=tmp_path).iloc[0]
+    assert row["value"] == mmdp.solve(model, 3).value
+    assert row["status"] == "LOCAL_OPTIMUM"
+    assert row["error"].startswith("on the test models: the policy's states are named differently")
+    (kept,) = (tmp_path / "cells").iterdir()
+    assert json.loads(kept.read_text())["answer"]["value"] == row["value"]
+
+
 def test_a_result_is_known_by_what_determines_it() -> None:
     same = facts(partial(pair, 3)), facts(partial(pair, 3))
     assert same[0] == same[1] != facts(partial(pair, 4))

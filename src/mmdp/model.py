@@ -634,6 +634,37 @@ class MMDP:
             **{**self.fields(), "terminal": x.terminal.T[here]}, part=part,
         )  # fmt: skip
 
+    def ordered_like(self, other: MMDP) -> MMDP:
+        """The same models with states and actions in the order in which ``other`` names them.
+
+        Kinds that are not labelled in both, or have other labels, stay as they are.
+
+        >>> import mmdp
+        >>> two = mmdp.MMDP([[[[1.0, 0.0]], [[0.0, 1.0]]]], [[1.0], [2.0]], states=["a", "b"])
+        >>> two.ordered_like(two.replace(states=["b", "a"])).rewards.tolist()
+        [[[2.0], [1.0]]]
+        """
+        s, a = (_places(self, other, kind) for kind in ("state", "action"))
+        x, S, A, per_next = self._problem, self.n_states, self.n_actions, self._next_rewards
+        if (np.diff(s) > 0).all() and (np.diff(a) > 0).all():
+            return self
+        row = np.argsort(s)[x.rows() // A] * A + np.argsort(a)[x.rows() % A]
+        keys = row * S + np.argsort(s)[x.indices]
+        order = np.argsort(keys)
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=S * A))])
+        support = self._support(x.p[:, order])
+        support.indptr, support.indices = indptr, (keys[order] % S).astype(np.int32)
+        fields = self.fields() | {
+            "initial": x.initial[s] if self._initial_given else None,
+            "terminal": x.terminal.T[:, s], "allowed": x.allowed[0][np.ix_(s, a)],
+            "states": [self.state_labels[i] for i in s] if self._labels.states else None,
+            "actions": [self.action_labels[i] for i in a] if self._labels.actions else None,
+        }  # fmt: skip
+        return MMDP._from_parts(
+            support, x.r[:, s][:, :, a], None if per_next is None else per_next[:, order],
+            **fields, part=x.part,
+        )  # fmt: skip
+
     def mean_model(self) -> MMDP:
         """The one-model problem with averaged transitions and rewards (the paper's MVP).
 
@@ -766,6 +797,15 @@ class MMDP:
             parts.append("some actions not allowed everywhere")
         parts.append(f"{self._storage}, {readable_bytes(self.memory)}")
         return f"MMDP({'; '.join(parts)})"
+
+
+def _places(model: MMDP, other: MMDP, kind: str) -> npt.NDArray[np.int64]:
+    """The id in ``model`` of each state or action of ``other``; the same ids if names differ."""
+    mine, theirs = (getattr(x, f"{kind}_labels") for x in (model, other))
+    if not (model.labelled[kind] and other.labelled[kind]) or set(mine) != set(theirs):
+        return np.arange(len(mine))
+    place = {label: i for i, label in enumerate(mine)}
+    return np.array([place[label] for label in theirs])
 
 
 def _once(values: Array) -> Array:

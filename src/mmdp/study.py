@@ -15,7 +15,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +30,7 @@ from mmdp.kernels import BACKENDS
 from mmdp.methods import Method
 from mmdp.model import MMDP
 from mmdp.objective import as_objective
+from mmdp.policy import PolicyKind
 from mmdp.solution import Evaluation, Solution
 from mmdp.solve import evaluate, read_method, solve
 from mmdp.validate import check_seed, check_time_limit, check_whole
@@ -111,12 +112,15 @@ def study(
     The table has the axes, then ``value`` (of the objective), ``mean``, ``sd``, ``stderr`` and
     ``worst`` over the models, the same on the test models as ``test_value`` and so on, ``bound``
     and ``gap`` if certified, ``status``, ``iterations``, ``seconds``, ``test_seconds`` and
-    ``error``. A cell that fails has status FAILED and its error in one line. After Ctrl-C the
-    cells without a result have status INTERRUPTED.
+    ``error``. A cell that fails has status FAILED and its error in one line; if only its test
+    fails, it has the figures of its solve and the error. After Ctrl-C the cells without a result
+    have status INTERRUPTED. Test models whose labels are in another order are put in that of the
+    training models.
 
     A result is known by what determines it: the numbers in the models, or the function that makes
     them with its arguments (and its code and the global values that it reads, but not files), and
-    all that :func:`mmdp.solve` is asked for, and the version of mmdp. Names do not count.
+    all that :func:`mmdp.solve` is asked for, and the version of mmdp. Names do not count, except
+    those by which test models are put in order.
 
     >>> import mmdp
     >>> table = mmdp.study(mmdp.domains.two_models(), horizons=[2, 4], methods=["cadp", "mvp"])
@@ -160,6 +164,18 @@ class Source:
             given = _pair(given)
         return cls(given, digest(facts(given)))
 
+    @property
+    def first(self) -> MMDP | None:
+        """The models, or the training models of a pair; None if a function makes them."""
+        found = self.given[0] if isinstance(self.given, tuple) else self.given
+        return found if isinstance(found, MMDP) else None
+
+    @property
+    def labels(self) -> Any:
+        """Of states and actions, by which test models are put in the order of the others."""
+        x = self.first
+        return facts([] if x is None else [x.fields()[kind] for kind in ("states", "actions")])
+
 
 @dataclass(frozen=True, eq=False)
 class Cell:
@@ -186,9 +202,20 @@ class Cell:
     def question(self) -> dict[str, Any]:
         """All that the figures depend on, in JSON's types."""
         plain = {x.name: facts(getattr(self, x.name)) for x in dataclasses.fields(self)[3:]}
-        test = None if self.test is None else self.test.key
+        plain["policy"] = self._settings() or plain["policy"]
+        test = None if self.test is None else [self.test.key, *(x.labels for x in self.sources)]
         known = {"format": FORMAT, "version": __version__, "cell": type(self).__name__}
         return {**known, "models": self.source.key, "test": test, **plain}
+
+    def _settings(self) -> Any:
+        """What a kind of policy means on the models; None if they are not at hand, or it is bad."""
+        train, kind = self.source.first, self.policy
+        if train is None or not isinstance(kind, PolicyKind):
+            return None
+        with suppress(InputError):  # which the cell will meet too
+            found = kind.settings(train, kind.steps(train, self.horizon))
+            return None if found is None else [kind.name, found]
+        return None
 
     @functools.cached_property
     def key(self) -> str:
@@ -208,7 +235,7 @@ class Cell:
         """The figures of its row, from what ``sources`` give."""
         train, test = made(self.source.key, given)
         if self.test is not None:
-            test = made(self.test.key, given_test)[0]
+            test = made(self.test.key, given_test)[0].ordered_like(train)
         solution = self.ask(train)
         row: Row = {
             **_over_models(solution.evaluation, self.objective), "value": solution.value,
@@ -220,7 +247,10 @@ class Cell:
             row["policy"] = solution.provenance.policy.name
         if test is not None:
             started = time.perf_counter()
-            found = _over_models(self.tested(solution, test), self.objective)
+            try:
+                found = _over_models(self.tested(solution, test), self.objective)
+            except Exception as error:  # the solve is kept
+                return row | {"error": f"on the test models: {_failed(error)['error']}"}
             found["seconds"] = time.perf_counter() - started
             row |= {f"test_{name}": x for name, x in found.items()}
         return row
@@ -404,9 +434,9 @@ def _pair(given: Any) -> tuple[MMDP, MMDP | None]:
     if isinstance(given, MMDP):
         return given, None
     pair = tuple(given) if isinstance(given, Iterable) else ()
-    if [isinstance(x, MMDP) for x in pair] == [True, True] or (
-        len(pair) == 2 and isinstance(pair[0], MMDP) and pair[1] is None
-    ):
+    if [isinstance(x, MMDP) for x in pair] == [True, True]:
+        return pair[0], pair[1].ordered_like(pair[0])
+    if len(pair) == 2 and isinstance(pair[0], MMDP) and pair[1] is None:
         return pair
     raise InputError(
         "models must be an MMDP, a pair of training and test models or a function that makes "
@@ -494,7 +524,7 @@ class Run:
             return False
         try:
             kept = json.loads(self.files[cell.key].read_text(encoding="utf-8"))
-            if kept["question"] != cell.question or kept["answer"]["status"] == FAILED:
+            if kept["question"] != cell.question or kept["answer"].get("error"):
                 return False
         except (OSError, ValueError, TypeError, LookupError):
             return False

@@ -152,3 +152,18 @@ def test_without_a_last_decision_the_methods_for_stationary_policies_are_compare
     found = run("compare", folder, "-T", "inf", "--json").json
     assert [row["method"] for row in found["methods"]] == ["cadp", "oracle"]
     assert "wsu" in refused("compare", folder, "-T", "inf", "--methods", "wsu")
+
+
+def test_test_models_that_name_their_states_in_another_order(tmp_path: Path) -> None:
+    """The rows of a table may come in any order: labels say which state is meant."""
+    rows = {
+        "training": ["a,go,b,1,1", "b,go,a,1,0", "a,stay,a,1,0", "b,stay,b,1,0"],
+        "test": ["b,stay,b,1,0", "b,go,a,1,0", "a,stay,a,1,0", "a,go,b,1,5"],
+    }
+    for name, lines in rows.items():
+        head = "state,action,next_state,probability,reward"
+        (tmp_path / f"{name}.csv").write_text("\n".join([head, *lines, ""]))
+    found = run("compare", tmp_path, "-T", 2, "--methods", "cadp", "--json")
+    assert found.code == 0, found.err
+    cadp = found.json["methods"][0]
+    assert cadp["test"] == 5  # once from a to b, from either start

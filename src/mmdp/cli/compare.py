@@ -99,7 +99,7 @@ def compare(
     train = loading.read(data, quiet=as_json)
     tested = None
     if test_data is not None or test is not False:
-        tested = _read_test(data, test_data, test is True, loading, quiet=as_json)
+        tested = _read_test(data, test_data, train, test is True, loading, quiet=as_json)
     comparison = Comparison(train, tested, horizon, objective, running)
     with Working("comparing", quiet=as_json) as working, Interrupts() as interrupts:
         rows = comparison.rows(chosen, working)
@@ -141,11 +141,11 @@ def _chosen(names: Sequence[str], episodes: int | None) -> list[Method]:
 
 
 def _read_test(
-    data: Path, test_data: Path | None, wanted: bool, loading: Loading, *, quiet: bool
+    data: Path, test_data: Path | None, train: MMDP, wanted: bool, loading: Loading, *, quiet: bool
 ) -> MMDP | None:
     if test_data is not None:
-        return loading.read(test_data, quiet=quiet)
-    found = loading.read_test(data, quiet=quiet)
+        return loading.read(test_data, quiet=quiet).ordered_like(train)
+    found = loading.read_test(data, train, quiet=quiet)
     if found is None and wanted:
         raise InputError(f"{data} has no test models; name them with --test-data")
     return found

@@ -58,7 +58,8 @@ def frontier(
     import mmdp
 
     check_out(out, data)
-    model, test = loading.read(data, quiet=as_json), loading.read_test(data, quiet=as_json)
+    model = loading.read(data, quiet=as_json)
+    test = loading.read_test(data, model, quiet=as_json)
     with Working("solving", quiet=as_json) as working, Interrupts() as interrupts:
         found = mmdp.frontier(
             model, horizon, alphas, tail=tail, test=test, certify=certify or False,

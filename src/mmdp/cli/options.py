@@ -228,12 +228,12 @@ class Loading:
         with Working(f"reading {path}", quiet=quiet):
             return mmdp.load(path, split=split, **rules)
 
-    def read_test(self, path: Path, *, quiet: bool) -> MMDP | None:
-        """The test models beside the training models, if there are any."""
+    def read_test(self, path: Path, train: MMDP, *, quiet: bool) -> MMDP | None:
+        """The test models beside the training models, if there are any, in their order."""
         folder = path if path.is_dir() else path.parent
         paired = path.is_dir() or path.stem == "training"
         if paired and any((folder / f"test.{kind}").is_file() for kind in ("csv", "parquet")):
-            return self.read(folder, "test", quiet=quiet)
+            return self.read(folder, "test", quiet=quiet).ordered_like(train)
         return None
 
 

@@ -77,7 +77,7 @@ def report(
             file = given_policy(policy, model, horizon, "a report shows", instead)
             given = markov_policy(file, "a report shows")
         steps = horizon if given is None or horizon is not None else given.horizon
-        test = loading.read_test(data, quiet=True)
+        test = loading.read_test(data, model, quiet=True)
         proof, notes = None, []
         if policy is not None:
             try:

@@ -209,7 +209,8 @@ def _loaded(path: Path, given: Mapping[str, Any]) -> tuple[Any, Any]:
     """The models of a folder or file, and the test models beside them."""
     unset = dict.fromkeys(inspect.signature(Loading).parameters)
     loading = Loading(**{**unset, **_fitting(Loading, given)})
-    return loading.read(path, quiet=True), loading.read_test(path, quiet=True)
+    train = loading.read(path, quiet=True)
+    return train, loading.read_test(path, train, quiet=True)
 
 
 def _fitting(function: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:

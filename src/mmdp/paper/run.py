@@ -27,8 +27,8 @@ from mmdp.paper.cases import (
 )
 from mmdp.paper.figures import Table, misprints, paper_figures
 from mmdp.policy import MarkovPolicy
-from mmdp.study import FAILED, Row, Run, Source, StudyProgress, made
 from mmdp.study import Cell as StudyCell
+from mmdp.study import Row, Run, Source, StudyProgress, made
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,7 +165,7 @@ class Job:
         run = Run(cells, out=self.out, jobs=self.jobs, fresh=self.fresh, callback=self._heard)
         if run.interrupted:
             raise KeyboardInterrupt
-        failed = [row["error"] for row in run.rows if row["status"] == FAILED]
+        failed = [row["error"] for row in run.rows if row.get("error")]
         if failed:
             raise InputError(failed[0])
         return run.rows
