@@ -475,3 +475,31 @@ def test_draws_without_models_and_tables_without_rewards_say_what_to_add(tmp_pat
     file.write_text("state,action,next_state,probability\n0,0,0,1\n")
     with pytest.raises(mmdp.InputError, match="no column 'reward'; add it, with 0 in every row if"):
         mmdp.load(file)
+
+
+@pytest.mark.parametrize("names", [["model"], ["idoutcome"], ["p", "model", "idstate", "value"]])
+@pytest.mark.parametrize("target", ["folder", "m.csv", "m.npz", "m.parquet"])
+def test_parameters_may_be_called_as_columns_are(
+    tmp_path: Path, names: list[str], target: str
+) -> None:
+    if target.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    given = {name: np.array([2.0, 0.0, 1.0]) + i for i, name in enumerate(names)}
+    model = mmdp.MMDP(np.ones((3, 1, 1, 1)), [[[1.0]], [[2.0]], [[3.0]]], parameters=given)
+    mmdp.save(model, tmp_path / target)
+    found = mmdp.load(tmp_path / target).parameters
+    assert list(found) == names
+    for name in names:
+        np.testing.assert_array_equal(found[name], given[name])
+
+
+@pytest.mark.parametrize("names", [["model", "idoutcome"], ["a", " a"]])
+def test_parameters_that_a_table_cannot_tell_apart_are_refused(
+    tmp_path: Path, names: list[str]
+) -> None:
+    model = mmdp.MMDP(np.ones((2, 1, 1, 1)), [[1.0]], parameters={x: [0.0, 1.0] for x in names})
+    with pytest.raises(mmdp.InputError, match=r"two parameters.*save as \.npz"):
+        mmdp.save(model, tmp_path / "models")
+    assert list(tmp_path.iterdir()) == []
+    mmdp.save(model, tmp_path / "m.npz")
+    assert list(mmdp.load(tmp_path / "m.npz").parameters) == names

@@ -152,7 +152,7 @@ def _read_draws(file: Path, ids: Ids) -> dict[str, Array] | None:
         source.fail(f"{counted(len(places), 'row')} for {counted(ids.sizes['model'], 'model')}")
     order = np.argsort(places)
     names = [str(name) for name in table.columns if name != "idoutcome"]
-    return {name: numbers(table[name], name, source)[order] for name in names}
+    return {name.strip(): numbers(table[name], name, source)[order] for name in names}
 
 
 def _by_model(path: Path | None) -> bool:
@@ -184,7 +184,11 @@ def _beside(
     if path is None:
         return None
     source = Source(path)
-    names = [_TIDY[x] if _TIDY.get(x) in expected else x for x in header(path)]
+    names: list[str] = []
+    for x in header(path):  # of two columns for the same, the first one counts
+        role = x if x in expected else _TIDY.get(x, "")
+        first = role in expected and role not in names
+        names.append(role if first else x if x not in names else f" {x}")
     missing = [x for x in expected if x not in names]
     if missing and rules is None:
         tidy = {paper: plain for plain, paper in _TIDY.items()}
@@ -305,7 +309,7 @@ def _side_frames(
         parameters["actions"] = model.n_actions
     if model.fields()["allow_missing"]:
         parameters["allow_missing"] = 1
-    draws = {"idoutcome": range(model.n_models), **model.parameters}
+    draws = {_id_of_draws(model.parameters): range(model.n_models), **model.parameters}
     return {
         "initial": _numbered("idstate", "probability", model.initial, model.initial_given),
         "parameters": pd.DataFrame(
@@ -316,6 +320,19 @@ def _side_frames(
         "labels": _labels_frame(model),
         "draws": pd.DataFrame(draws if model.parameters else {"idoutcome": []}),
     }  # fmt: skip
+
+
+def _id_of_draws(parameters: Mapping[str, Array]) -> str:
+    """The name of the models' column in draws.csv, which no parameter has."""
+    names = [name.strip() for name in parameters]  # as they are read
+    free = [x for x in ("idoutcome", "model") if x not in names]
+    if not free or len(set(names)) < len(names):
+        told = "idoutcome and model" if not free else "the same but for blanks"
+        raise InputError(
+            f"two parameters are called {told}, which draws.csv cannot tell apart",
+            ["rename one", "save as .npz or .parquet"],
+        )
+    return free[0]
 
 
 def _numbered(key: str, value: str, array: Array, given: bool = True) -> pd.DataFrame:
