@@ -522,3 +522,49 @@ def test_complex_numbers_are_not_cut(name):
         mmdp.MMDP(np.full((2, 2, 1, 2), 0.5), **fields)
     with pytest.raises(mmdp.InputError, match="must be real numbers"):
         mmdp.MMDP(np.full((2, 2, 1, 2), 0.5 + 0j), parts["rewards"])
+
+
+# ---------------------------------------------------------------------- what is accepted, works
+@pytest.mark.parametrize("off", [9e-9, -9e-9])
+def test_sums_that_are_accepted_are_accepted_together(off: float) -> None:
+    rng = np.random.default_rng(0)
+    model = mmdp.MMDP(
+        rng.dirichlet(np.ones(3), (2, 3, 2)) * (1 + off), rng.normal(size=(3, 2)),
+        weights=np.array([0.25, 0.75]) * (1 + off), initial=np.full(3, 1 / 3) * (1 + off),
+    )  # fmt: skip
+    exact = mmdp.MMDP(model.transitions / (1 + off), model.rewards, weights=[0.25, 0.75])
+    for method in ("cadp", "mvp", "exact"):
+        close = pytest.approx(mmdp.solve(exact, 3, method).value, rel=1e-6)
+        assert mmdp.solve(model, 3, method).value == close
+
+
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+@pytest.mark.parametrize("times", [(), (2,)])
+def test_rewards_of_what_cannot_happen_do_not_count(storage: Any, times: tuple[int, ...]) -> None:
+    """Model 0 never moves, so that NaN is its reward for moving; where model 1 moves, it counts."""
+    p = np.array([[[[1.0, 0.0]], [[0.0, 1.0]]], [[[0.5, 0.5]], [[0.0, 1.0]]]])
+    r = np.where(p > 0, 3.0, np.nan)
+    p, r = np.broadcast_to(p, (*times, *p.shape)), np.broadcast_to(r, (*times, *r.shape))
+    model = mmdp.MMDP(p, next_rewards=r, storage=storage)
+    np.testing.assert_array_equal(model.rewards, np.full_like(model.rewards, 3.0))
+    bad = r.copy()
+    bad[..., 1, 0, 0, 1] = np.nan
+    refusal(
+        lambda: mmdp.MMDP(p, next_rewards=bad, storage=storage),
+        "reward is nan at model 1, state 0, action 0", "next state 1",
+    )  # fmt: skip
+
+
+def test_suffixes_in_capitals(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    model = mmdp.MMDP(np.ones((2, 1, 1, 1)), [[2.0]], discount=0.9)
+    for ending in ("CSV", "Npz", "PARQUET"):
+        mmdp.save(model, tmp_path / f"m.{ending}")
+        assert mmdp.load(tmp_path / f"m.{ending}").fingerprint() == model.fingerprint()
+    for ending in ("CSV", "Json", "PARQUET"):
+        mmdp.save_policy(mmdp.solve(model, 2, certify=1), tmp_path / f"p.{ending}")
+        assert mmdp.load_policy(tmp_path / f"p.{ending}", model).horizon == 2
+        assert io.load_certificate(tmp_path / f"p.{ending}", model) is not None
+    log = tmp_path / "LOG.CSV"
+    log.write_text("state,action,next_state,reward\nup , go,up,1\n")
+    assert mmdp.fit(log, models=2).train.state_labels == ("up",)

@@ -36,7 +36,7 @@ class Checkpoint:
                 ["leave it out", Remedy("method", *able, do="choose")],
             )
         self.path, self.context = Path(path), context
-        if self.path.suffix != ".json":
+        if self.path.suffix.lower() != ".json":
             raise InputError(f"{self.path}: choose a name for the checkpoint that ends in .json")
         check_writable(self.path)
         self.problem = {

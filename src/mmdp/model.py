@@ -61,6 +61,7 @@ from mmdp.validate import (
     read_parameters,
     read_rewards,
     read_terminal,
+    without_impossible,
 )
 from mmdp.words import counted, listed, readable_bytes
 
@@ -76,12 +77,14 @@ class MMDP:
     transitions
         ``(M, S, A, S')`` array, ``(T, M, S, A, S')`` if they vary with time, or
         ``(S, A, S')`` for one model; or, for sparse models, a sequence over models of
-        sequences over actions of ``(S, S')`` scipy sparse matrices.
+        sequences over actions of ``(S, S')`` scipy sparse matrices, or one over times of such
+        sequences.
     rewards
         ``(S, A)``, ``(M, S, A)`` or ``(T, M, S, A)``; rewards per next state
         ``(M, S, A, S')`` are recognised if no other reading fits.
     next_rewards
-        Rewards per next state, shaped like ``transitions``; give this or ``rewards``.
+        Rewards per next state, shaped like ``transitions``; give this or ``rewards``. What has
+        probability 0 may be NaN.
     initial
         ``(S,)`` initial distribution mu; uniform by default.
     weights
@@ -281,6 +284,7 @@ class MMDP:
         mask = read_allowed(allowed, support, labels)
         support = drop_disallowed(support, mask, labels)
         check_rows(support, mask, allow_missing, labels)
+        per_next = without_impossible(per_next, support)
         check_rewards(expected, per_next, support, mask, labels)
         if expected is None:
             expected = expected_rewards(support, per_next, mask)
@@ -679,7 +683,7 @@ class MMDP:
             terminal=x.mean(x.terminal)[None, :],
             allow_missing="partial" if self._missing else False,
         )  # fmt: skip
-        support = self._support(x.mean(x.p)[..., None])
+        support = self._support(x.mean(x.p)[..., None] / x.weights.sum())
         if self._next_rewards is None:
             return MMDP._from_parts(support, x.mean(x.r)[..., None], None, **fields)
         per_next = x.mean(self._next_rewards)[..., None]

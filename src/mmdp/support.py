@@ -138,41 +138,47 @@ class Support:
         return sums
 
 
+def depth_of_nest(nest: Any) -> int:
+    """How many lists there are around scipy sparse matrices; 0 if there are none in it."""
+    depth = 0
+    while isinstance(nest, (list, tuple)) and nest:
+        nest, depth = nest[0], depth + 1
+    return depth if hasattr(nest, "tocoo") else 0
+
+
 def is_sparse_nest(transitions: Any) -> bool:
-    if not isinstance(transitions, (list, tuple)) or not transitions:
-        return False
-    first = transitions[0]
-    first = first[0] if isinstance(first, (list, tuple)) and len(first) else first
-    return hasattr(first, "tocoo")
+    return depth_of_nest(transitions) > 0
 
 
 def coordinates_of_nest(nest: Any) -> tuple[Coordinates, tuple[int, int, int]]:
-    """``[model][action]`` of (S, S') sparse matrices to coordinates."""
-    if not isinstance(nest[0], (list, tuple)):
-        nest = [nest]
-    n_actions, n_states = len(nest[0]), nest[0][0].shape[0]
-    parts: dict[str, list[Any]] = {k: [] for k in ("m", "s", "a", "n", "p")}
-    for m, matrices in enumerate(nest):
-        if len(matrices) != n_actions:
-            raise InputError(f"model {m} has {len(matrices)} matrices, model 0 has {n_actions}")
-        for a, matrix in enumerate(matrices):
-            if matrix.shape != (n_states, n_states):
-                raise InputError(
-                    f"model {m}, action {a}: matrix of shape {matrix.shape}, "
-                    f"expected ({n_states}, {n_states})"
-                )
-            coo = matrix.tocoo()
-            parts["m"].append(np.full(coo.nnz, m))
-            parts["a"].append(np.full(coo.nnz, a))
-            parts["s"].append(coo.row)
-            parts["n"].append(coo.col)
-            parts["p"].append(coo.data)
-    joined = {k: np.concatenate(v) for k, v in parts.items()}
-    shape = (len(nest), n_states, n_actions)
-    coordinates = Coordinates.read(
-        joined["m"], joined["s"], joined["a"], joined["n"], joined["p"], None, None, shape, None
-    )
-    return coordinates, shape
+    """``[action]``, ``[model][action]`` or ``[time][model][action]`` of (S, S') sparse matrices."""
+    depth = depth_of_nest(nest)
+    times = nest if depth == 3 else [nest] if depth == 2 else [[nest]]
+    n_models, n_actions, n_states = len(times[0]), len(times[0][0]), times[0][0][0].shape[0]
+    parts: dict[str, list[Any]] = {k: [] for k in ("t", "m", "s", "a", "n", "p")}
+    for t, models in enumerate(times):
+        if len(models) != n_models:
+            raise InputError(f"time {t} has {len(models)} models, time 0 has {n_models}")
+        for m, matrices in enumerate(models):
+            if len(matrices) != n_actions:
+                raise InputError(f"model {m} has {len(matrices)} matrices, model 0 has {n_actions}")
+            for a, matrix in enumerate(matrices):
+                if matrix.shape != (n_states, n_states):
+                    raise InputError(
+                        f"model {m}, action {a}: matrix of shape {matrix.shape}, "
+                        f"expected ({n_states}, {n_states})"
+                    )
+                coo = matrix.tocoo()
+                for key, i in (("t", t), ("m", m), ("a", a)):
+                    parts[key].append(np.full(coo.nnz, i))
+                parts["s"].append(coo.row)
+                parts["n"].append(coo.col)
+                parts["p"].append(coo.data)
+    j = {k: np.concatenate(v) for k, v in parts.items()}
+    shape = (n_models, n_states, n_actions)
+    time, horizon = (j["t"], len(times)) if depth == 3 else (None, None)
+    found = Coordinates.read(j["m"], j["s"], j["a"], j["n"], j["p"], None, time, shape, horizon)
+    return found, shape
 
 
 def support_from_coordinates(

@@ -197,6 +197,15 @@ def _next_rewards_on_pattern(array: Array, support: Support) -> Array:
     return np.ascontiguousarray(np.moveaxis(flat, 1, 2))
 
 
+def without_impossible(per_next: Array | None, support: Support) -> Array | None:
+    """Rewards per next state, 0 in place of NaN and the like where the probability is 0."""
+    if per_next is None or np.isfinite(per_next).all():
+        return per_next
+    possible = support.values > 0
+    possible = possible.any(axis=0, keepdims=True) if len(per_next) == 1 else possible
+    return np.where(~possible & ~np.isfinite(per_next), 0.0, per_next)
+
+
 def expected_rewards(
     support: Support, per_next: Array | None, mask: npt.NDArray[np.bool_]
 ) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -300,3 +301,15 @@ def test_the_backend_is_passed_on(
     assert refused(*given) == "mmdp: asked for auto\n"
     for backend in ("numpy", "numba", "jax"):
         assert refused(*given, "--backend", backend) == f"mmdp: asked for {backend}\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+def test_closed_streams_are_no_error(tmp_path: Path) -> None:
+    """``>&-``: nobody listens, and the work is done; ``<&-``: there is nothing to read."""
+    mmdp.save(mmdp.MMDP([[[[1.0], [1.0]]]], [[1.0, 2.0]]), tmp_path / "m.npz")
+    solved = f"solve {tmp_path / 'm.npz'} -T 2 -m wsu -o {tmp_path / 'policy.csv'}"
+    for call, code in ((f"{solved} >&- 2>&-", 0), ("info - <&-", 2)):
+        command = f"{shlex.quote(sys.executable)} -m mmdp {call}"
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert mmdp.load_policy(tmp_path / "policy.csv").horizon == 2

@@ -207,11 +207,40 @@ def test_what_changes_otherwise_is_refused(tmp_path: Path, old: str, new: str, t
     assert told in str(caught.value)
 
 
-def test_a_first_step_that_draws_a_model_that_changes_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_models_that_change_may_start_anywhere(tmp_path: Path, seed: int) -> None:
+    """One step without reward comes first, so the value is the discount times the model's."""
+    rng = np.random.default_rng(seed)
+    M, S, A, T = rng.integers(1, 4, 4) + 1
+    model = mmdp.MMDP(
+        rng.dirichlet(np.ones(S), (M, S, A)), rng.normal(size=(M, S, A)), discount=0.9,
+        initial=rng.dirichlet(np.ones(S)), weights=rng.dirichlet(np.ones(M)),
+        model_transitions=rng.dirichlet(np.ones(M), M),
+    )  # fmt: skip
+    ecosystem.save_pomdp(model, tmp_path / "spread.pomdp")
+    read = mmdp.load(tmp_path / "spread.pomdp")
+    policy = mmdp.MarkovPolicy.random(model, int(T), seed=seed)
+    later = np.pad(policy.actions, ((1, 0), (0, 1)))  # what is done at the start does not matter
+    found = mmdp.evaluate(mmdp.MarkovPolicy(later, n_actions=int(A)), read).mean
+    assert found == pytest.approx(0.9 * mmdp.evaluate(policy, model).mean, rel=1e-10)
+
+
+def test_a_first_action_must_not_choose_the_model(tmp_path: Path) -> None:
     model = mmdp.load(written(tmp_path, DRIFT)).replace(initial=[0.5, 0.5])
     ecosystem.save_pomdp(model, tmp_path / "spread.pomdp")
-    with pytest.raises(mmdp.InputError, match="draws a model that changes later; start with a"):
-        mmdp.load(tmp_path / "spread.pomdp")
+    text = (tmp_path / "spread.pomdp").read_text()
+    edited = text.replace("T: * : start : m0_s0 0.125", "T: * : start : m0_s0 0.025")
+    edited = edited.replace("T: * : start : m1_s0 0.375", "T: * : start : m1_s0 0.475")
+    assert edited.count("0.475") == 1
+    with pytest.raises(mmdp.InputError, match="something hidden changes"):
+        mmdp.load(written(tmp_path, edited))
+
+
+@pytest.mark.parametrize("ending", ["pomdp", "pomdpx"])
+def test_one_hidden_state_comes_back(tmp_path: Path, ending: str) -> None:
+    one = mmdp.MMDP(np.ones((1, 1, 2, 1)), [[1.0, 2.0]], discount=0.5)
+    ecosystem.save_pomdp(one, tmp_path / f"one.{ending}")
+    assert mmdp.load(tmp_path / f"one.{ending}").fingerprint() == one.fingerprint()
 
 
 # ---------------------------------------------------------------------- not an MMDP, bad files

@@ -455,3 +455,9 @@ def test_the_unit_of_costs_and_effects_does_not_matter(unit: float) -> None:
     frontier = found.frontier([1.0, 50.0])
     assert frontier["policy"].tolist() == ["wait", "treat"]
     assert frontier["evpi"].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("given", [np.array([0.5, 1.0, 0.5]), [0.5, 1.0], None])
+def test_weights_of_times_have_names(given: Any) -> None:
+    with pytest.raises(mmdp.InputError, match="within_cycle is none, half-cycle or simpson, not"):
+        measures.Counting(within_cycle=given)

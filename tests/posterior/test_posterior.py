@@ -591,3 +591,30 @@ def test_what_an_unseen_pair_earns_is_told() -> None:
         assert not any(
             "average reward" in x for x in posterior.fit(log, models=2, **known).warnings
         )
+
+
+@pytest.mark.parametrize("horizon", [None, 3])
+def test_sparse_matrices_of_every_draw(horizon: int | None) -> None:
+    """By action, or by time and action: the same models as dense arrays make."""
+
+    def dense(x: dict[str, Any]) -> Any:
+        def at(t: int) -> Any:
+            stay, p = np.eye(3), x["p"] / (t + 1)
+            return np.stack([(1 - p) * stay + p * np.roll(stay, 1, axis=1), stay], axis=1)
+
+        rows = at(0) if horizon is None else np.stack([at(t) for t in range(horizon)])
+        return rows, np.arange(6.0).reshape(3, 2)
+
+    def sparse(x: dict[str, Any]) -> Any:
+        rows, rewards = dense(x)
+        if horizon is None:
+            return [scipy.sparse.csr_array(rows[:, a]) for a in range(2)], rewards
+        return [[scipy.sparse.csr_array(y[:, a]) for a in range(2)] for y in rows], rewards
+
+    draws = {"p": [0.1, 0.2, 0.4]}
+    found, expected = (posterior.from_draws(draws, build, vectorized=False, discount=0.9)
+                       for build in (sparse, dense))  # fmt: skip
+    assert found.fingerprint() == expected.fingerprint()
+    assert found.horizon == expected.horizon == horizon
+    with pytest.raises(mmdp.InputError, match=r"draw 1 \(p = 1.2\).*go down to -"):
+        posterior.from_draws({"p": [0.1, 1.2]}, sparse, vectorized=False)

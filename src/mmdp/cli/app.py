@@ -151,6 +151,9 @@ def app(ctx: click.Context) -> None:
 
 def main() -> None:
     """The entry point of the ``mmdp`` script."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed, as by >&-
+            setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, mode), encoding="utf-8"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # a label that the terminal cannot show must not end the command

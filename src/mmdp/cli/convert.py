@@ -57,7 +57,7 @@ def convert(
         raise InputError("--format is the format of parts; give --parts, or a suffix to --out")
     model = pricing.apply(loading.read(data, split, quiet=False), horizon)
     with Working(f"writing {out}", quiet=False):
-        if parts is None and out.suffix in (".pomdp", ".pomdpx"):
+        if parts is None and out.suffix.lower() in (".pomdp", ".pomdpx"):
             mmdp.ecosystem.save_pomdp(model, out)
         elif parts is None:
             mmdp.save(model, out)

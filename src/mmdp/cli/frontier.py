@@ -81,7 +81,7 @@ def frontier(
 def _write(found: Frontier, out: Path) -> None:
     from mmdp import plots
 
-    if out.suffix == ".csv":
+    if out.suffix.lower() == ".csv":
         write_csv(found.to_frame(), out)
     else:
         plots.save(found.plot(), out)

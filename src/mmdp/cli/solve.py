@@ -280,7 +280,7 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
         if solution.certificate is not None:
             from mmdp.io.policies import certificate_beside
 
-            kept = certificate_beside(out) if out.suffix == ".csv" else out
+            kept = certificate_beside(out) if out.suffix.lower() == ".csv" else out
             print(f"its proof is kept in {kept}")
     elif solution.policy is None:
         print("each model has a policy of its own; no single policy can do better")

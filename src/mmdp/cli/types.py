@@ -225,6 +225,6 @@ class OutFolder(PathName):
         out = super().convert(value, param, ctx)
         if out.exists() and not out.is_dir():
             raise InputError(f"{out}: is a file; choose the name of a folder")
-        if out.suffix in (".csv", ".parquet", ".npz", ".json") and not out.exists():
+        if out.suffix.lower() in (".csv", ".parquet", ".npz", ".json") and not out.exists():
             raise InputError(f"{out}: a folder is wanted; leave out {out.suffix}")
         return _writable(out)

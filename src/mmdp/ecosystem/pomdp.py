@@ -57,7 +57,7 @@ def save_pomdp(model: MMDP, path: PathLike) -> None:
     """
     target = Path(path)
     writers = {".pomdp": _pomdp_lines, ".pomdpx": _pomdpx_lines}
-    if target.suffix not in writers:
+    if target.suffix.lower() not in writers:
         raise InputError(f"{target}: unknown suffix {target.suffix!r}; write .pomdp or .pomdpx")
     check_stationary(model, "the POMDP formats")
     if model.terminal.any():
@@ -72,7 +72,7 @@ def save_pomdp(model: MMDP, path: PathLike) -> None:
 
     def write(place: Path) -> None:
         with place.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{line}\n" for line in writers[target.suffix](model))
+            file.writelines(f"{line}\n" for line in writers[target.suffix.lower()](model))
 
     write_whole(target, write)
 

@@ -55,9 +55,9 @@ def _built(model: Any) -> Any:
     if not path.is_file():
         raise InputError(f"{path}: no such file; check the path")
     try:
-        if path.suffix == ".drn":
+        if path.suffix.lower() == ".drn":
             found = stormpy.build_model_from_drn(str(path))
-        elif path.suffix in PRISM:
+        elif path.suffix.lower() in PRISM:
             options = stormpy.BuilderOptions(build_full=True)
             options.set_build_choice_labels(True)
             program = stormpy.parse_prism_program(str(path))

@@ -140,9 +140,9 @@ def _part_of(model: MMDP, part: tuple[int, int] | None) -> MMDP:
 
 def _load_table(file: Path, rules: Rules, given: Mapping[str, Any], sides: bool) -> MMDP:
     source, stored = Source(file), None
-    if file.suffix == ".csv":
+    if file.suffix.lower() == ".csv":
         raw = columns_of_csv(file, rules)
-    elif file.suffix == ".transitions":
+    elif file.suffix.lower() == ".transitions":
         raw, source = columns_of_blocks(file)
     else:
         frame, stored = load_parquet(file)
@@ -167,7 +167,9 @@ def _find_files(path: Path, split: str) -> list[Path]:
                 return [path / name]
         if split == "train" and (parts := part_files(path)):
             return parts
-        known = sorted(x.name for x in path.iterdir() if x.suffix in (".csv", ".parquet", ".npz"))
+        known = sorted(
+            x.name for x in path.iterdir() if x.suffix.lower() in (".csv", ".parquet", ".npz")
+        )
         there = f"it has {some(known)}" if known else "it has no data file"
         raise InputError(f"{path}: no {names[0]} in this folder ({there}); name the file to read")
     if not path.exists():
@@ -177,7 +179,7 @@ def _find_files(path: Path, split: str) -> list[Path]:
             f"{path}: is a file, and {split!r} is one of the files of a folder",
             ["give its folder", Remedy("split", do="leave out")],
         )
-    if path.suffix == ".rewards":
+    if path.suffix.lower() == ".rewards":
         raise InputError(f"{path}: belongs to {path.stem}.transitions; name that file")
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{path}: unknown suffix {path.suffix!r}; known are {', '.join(SUFFIXES)}")
@@ -211,13 +213,13 @@ def save(model: MMDP, path: PathLike, *, split: str = "train") -> None:
         raise InputError(f"split must be 'train' or 'test', not {split!r}")
     check_whole_model(model.problem, "a file")
     target = Path(path)
-    if target.suffix == ".csv":
+    if target.suffix.lower() == ".csv":
         save_csv(model, target)
     elif target.is_dir() or not target.suffix:
         save_folder(model, target, f"{SPLITS[split]}.csv")
-    elif target.suffix == ".npz":
+    elif target.suffix.lower() == ".npz":
         write_whole(target, lambda file: save_npz(model, file))
-    elif target.suffix == ".parquet":
+    elif target.suffix.lower() == ".parquet":
         write_whole(target, lambda file: save_parquet(model, file))
     else:
         raise InputError(

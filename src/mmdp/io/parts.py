@@ -214,7 +214,7 @@ def _head(file: Path, read_table: ReadTable, first: Arrays) -> Arrays:
 @contextmanager
 def _opened(file: Path, read_table: ReadTable) -> Iterator[Arrays]:
     """The arrays of a file by name, each read when asked for."""
-    if file.suffix == ".parquet":
+    if file.suffix.lower() == ".parquet":
         stored = read_parquet(file)[1] or {}
         share = {"share": stored["share"]} if "share" in stored else {}
         whole = arrays_of(read_table(file))

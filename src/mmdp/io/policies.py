@@ -57,15 +57,15 @@ def save_policy(policy: PolicyTable | Solution, path: PathLike) -> None:
     stored = {**_facts_of(found), "certificate": proven, "objective": objective}
     files: dict[Path, Writer] = {}
     stale: list[Path] = []
-    if target.suffix == ".csv":
+    if target.suffix.lower() == ".csv":
         files[target] = frame.to_csv(index=False, lineterminator="\n")
         if proven is not None:
             files[certificate_beside(target)] = json.dumps(proven, indent=1) + "\n"
         else:  # one of an earlier policy says nothing here
             stale.append(certificate_beside(target))
-    elif target.suffix == ".json":
+    elif target.suffix.lower() == ".json":
         files[target] = json.dumps(policy_document(found, **stored), indent=1) + "\n"
-    elif target.suffix == ".parquet":
+    elif target.suffix.lower() == ".parquet":
         files[target] = lambda file: write_parquet(frame, stored, file)
     else:
         raise InputError(
@@ -126,9 +126,9 @@ def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
     7.0
     """
     file, policy = Path(path), load_policy(path, model)
-    if file.suffix == ".parquet":
+    if file.suffix.lower() == ".parquet":
         stored = (read_parquet(file)[1] or {}).get("certificate")
-    elif file.suffix == ".json":
+    elif file.suffix.lower() == ".json":
         stored = json.loads(file.read_text(encoding="utf-8")).get("certificate")
     else:
         stored = _beside(file)
@@ -170,15 +170,15 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> PolicyTable:
     policy: PolicyTable
     if not file.is_file():
         raise InputError(f"{file}: no such file; check the path")
-    if file.suffix == ".json":
+    if file.suffix.lower() == ".json":
         policy = _from_json(file)
         if model is None:
             return policy
         frame = policy.to_frame()
-    elif file.suffix == ".csv":
+    elif file.suffix.lower() == ".csv":
         frame = read_csv(file, header(file))
         _check_end(file, len(frame))
-    elif file.suffix == ".parquet":
+    elif file.suffix.lower() == ".parquet":
         frame, stored = read_parquet(file)
     else:
         raise InputError(f"{file}: unknown suffix {file.suffix!r}; known are .csv, .parquet, .json")

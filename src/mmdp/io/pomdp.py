@@ -249,7 +249,8 @@ def _belief(statement: Statement, states: Names) -> Array:
     words = _flat(statement)
     if statement.key == "start" and words == ["uniform"]:
         return np.full(len(states), 1.0 / len(states))
-    if statement.key == "start" and len(words) == len(states) > 1:
+    known = len(words) == 1 and (words[0] in states.places or words[0].isdigit())
+    if statement.key == "start" and len(words) == len(states) and not known:
         belief = read_numbers(words, "start:", (len(states),))
         if belief.min() < 0 or abs(belief.sum() - 1) > EXACT:
             raise InputError(f"start: must be probabilities that sum to 1, not {belief.sum():g}")
@@ -328,6 +329,8 @@ def _mixed(hidden: _Hidden, file: _File) -> Mixed:
         _stay(p, members)
     else:
         p, r, drift = _changing(hidden, members, changes)
+        if first is not None:
+            return _drawn_and_changing(hidden, first, members, (p, r, drift), changes, file)
     start = np.where(members >= 0, after[members], 0.0)  # (M, S)
     weights, initial = start.sum(axis=1), start.sum(axis=0)
     labels = [file.observations[s] for s in states]
@@ -343,6 +346,27 @@ def _mixed(hidden: _Hidden, file: _File) -> Mixed:
         initial = np.append(np.zeros(len(states)), 1.0)
     names = {"state": labels, "action": file.actions}
     return Mixed(p, r, weights, initial, file.discount, names, drift)
+
+
+def _drawn_and_changing(
+    hidden: _Hidden, first: int, members: Ints, known: tuple[Array, Array, Array], told: str,
+    file: _File,
+) -> Mixed:  # fmt: skip
+    """One more model, the last, holds in the first state alone, and then one of the others."""
+    p, r, chain = known
+    joint, earned = _from_fork(hidden.p[:, first], members), _from_fork(hidden.r[:, first], members)
+    drawn, leads = joint[:, 0].sum(axis=1), joint.sum(axis=0)  # (M,), (A, S')
+    if not np.allclose(joint, drawn[:, None, None] * leads, rtol=0, atol=EXACT):
+        refuse_change(told)
+    M = len(p)
+    earned = np.einsum("m,man->an", drawn, earned)
+    p, r = np.concatenate([p, p[:1]]), np.concatenate([r, r[:1]])
+    p = _with_start(p, np.repeat(leads[None], M + 1, axis=0))
+    r = _with_start(r, np.repeat(earned[None], M + 1, axis=0))
+    drift = np.vstack([np.pad(chain, ((0, 0), (0, 1))), np.append(drawn, 0.0)])
+    states = [file.observations[z] for z in hidden.seen[members[0]]]
+    labels = {"state": [*states, file.observations[hidden.seen[first]]], "action": file.actions}
+    return Mixed(p, r, np.eye(M + 1)[M], np.eye(p.shape[1])[-1], file.discount, labels, drift)
 
 
 def _changing(hidden: _Hidden, members: Ints, told: str) -> tuple[Array, Array, Array]:
@@ -425,16 +449,14 @@ def _members(
 
 def _in_order(hidden: _Hidden, first: int | None, told: str) -> Ints:
     """(M, Z) the m-th of the hidden states that are seen as z, as many for every z."""
-    if first is not None:
-        raise InputError(
-            "the first step draws a model that changes later; start with a belief instead"
-        )
-    counts = np.bincount(hidden.seen)
+    seen = hidden.seen if first is None else np.where(np.arange(len(hidden.seen)) == first, -1,
+                                                      hidden.seen)  # fmt: skip
+    counts = np.bincount(seen[seen >= 0])
     if len({*counts.tolist()} - {0}) > 1:
         refuse_change(told)
     members = np.full((counts.max(), len(counts)), -1)
     for z in np.flatnonzero(counts):
-        members[:, z] = np.flatnonzero(hidden.seen == z)
+        members[:, z] = np.flatnonzero(seen == z)
     return members
 
 

@@ -43,7 +43,7 @@ class Source:
 
     def at(self, row: int) -> str:
         """``line 7`` of a CSV, ``row 5`` of another table (rows count from 0)."""
-        if isinstance(self.place, Path) and self.place.suffix == ".csv":
+        if isinstance(self.place, Path) and self.place.suffix.lower() == ".csv":
             return f"line {_line_of(self.place, row)}"
         return f"row {row}"
 

@@ -58,8 +58,9 @@ class Counting:
                     f"{name} is a discount rate per step from 0 to below 0.5, such as 0.035, not "
                     f"{rate!r}; a discount factor g is the rate 1/g - 1"
                 )
-        if self.within_cycle not in CORRECTIONS:
-            told = suggested(str(self.within_cycle), CORRECTIONS)
+        given = self.within_cycle
+        if not isinstance(given, str) or given not in CORRECTIONS:
+            told = suggested(given, CORRECTIONS) if isinstance(given, str) else type(given).__name__
             raise InputError(f"within_cycle is {either(CORRECTIONS)}, not {told}")
 
     @property

@@ -14,7 +14,7 @@ from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.io.frames import as_frame
 from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
-from mmdp.support import MATERIALISE_LIMIT, Array, float_array, is_sparse_nest
+from mmdp.support import MATERIALISE_LIMIT, Array, depth_of_nest, float_array, is_sparse_nest
 from mmdp.validate import ROW_SUM_TOLERANCE, by_label, is_named
 from mmdp.words import counted, either, readable_bytes
 
@@ -46,7 +46,8 @@ def from_draws(
     build
         Function of a dict of parameters by name. It returns ``(transitions, rewards)`` or a
         dict of arguments of :class:`mmdp.MMDP`: for one draw ``transitions`` (S, A, S') or
-        (T, S, A, S'), ``rewards`` (S, A), (T, S, A) or (S, A, S') and so on. Called with arrays
+        (T, S, A, S'), or scipy sparse matrices (S, S') by action or by time and action;
+        ``rewards`` (S, A), (T, S, A) or (S, A, S') and so on. Called with arrays
         over n draws it returns the same with draws first, also before time: (n, T, S, A, S');
         what does not depend on the draw may stay as it is.
     vectorized
@@ -181,7 +182,7 @@ def _read_file(path: Path) -> Any:
 
     if not path.is_file():
         raise InputError(f"{path}: no such file; check the path")
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         return read_parquet(path)[0]
     frame = read_csv(path, header(path))
     return pd.DataFrame({c: numbers(frame[c], str(c), Source(path)) for c in frame.columns})
@@ -310,6 +311,13 @@ def _placed(parts: dict[str, Any]) -> dict[str, Any]:
     """Parts with draws first as MMDP takes them: draws behind time, rewards by their name."""
     if _per_next(_shape(parts.get("rewards"))[1:], _shape(parts["transitions"])[1:]):
         parts = {("next_rewards" if k == "rewards" else k): v for k, v in parts.items()}
+    nest = parts["transitions"]
+    if depth_of_nest(nest) == 3:
+        if len({len(one) for one in nest}) > 1:
+            raise InputError(
+                "build returned transitions over other numbers of times; give the same"
+            )
+        parts = parts | {"transitions": list(zip(*nest, strict=True))}
     return {
         name: np.moveaxis(part, 0, 1) if len(_shape(part)) == TIMED.get(name) else part
         for name, part in parts.items()
@@ -363,7 +371,8 @@ def _check_memory(transitions: Array, count: int) -> None:
 def _check_rows(transitions: Any, table: Draws, count: int) -> None:
     """Rows of every draw are distributions (or absent); errors name the draw."""
     if is_sparse_nest(transitions):
-        for i, matrices in enumerate(transitions):
+        times = transitions if depth_of_nest(transitions) == 3 else [transitions]
+        for i, matrices in ((i, x) for draws in times for i, x in enumerate(draws)):
             low = np.array([0.0 if not x.nnz else x.data.min() for x in matrices])
             sums = np.stack([np.asarray(x.sum(axis=1)).reshape(-1) for x in matrices], axis=1)
             _check_draw(np.minimum(low, 0.0) + 0 * sums, sums, table, i)

@@ -85,9 +85,9 @@ def _columns(
         if not path.is_file():
             raise InputError(f"{path}: no such file; check the path")
         source = Source(path)
-        if path.suffix == ".csv":
+        if path.suffix.lower() == ".csv":
             frame, roles, notes = _read_csv(path, renamed)
-        elif path.suffix == ".parquet":
+        elif path.suffix.lower() == ".parquet":
             file = ParquetColumns(path)
             roles, notes = _roles(file.names, renamed, source)
             return {role: file.read(name) for name, role in roles.items()}, source, notes
@@ -188,7 +188,7 @@ def _coded(column: pd.Series, role: str, source: Source, wanted: Mapping[str, An
     part = coded(column)
     labels = wanted[kind] if isinstance(wanted[kind], tuple) else ()
     _refuse_missing(part.blank(set(MISSING) - set(labels)), role, source)
-    if isinstance(source.place, Path) and source.place.suffix == ".csv":
+    if isinstance(source.place, Path) and source.place.suffix.lower() == ".csv":
         return Coded(part.codes, [x.strip() for x in part.texts or ()])
     return part
 

@@ -238,7 +238,7 @@ def _read_table(table: Any) -> tuple[pd.DataFrame, Source]:
     path = Path(table)
     if not path.is_file():
         raise InputError(f'rewards: no file {path}; give "average", "normal" or a table')
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         return read_parquet(path)[0], Source(path)
     return read_csv(path, header(path)), Source(path)
 

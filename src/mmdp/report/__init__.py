@@ -175,7 +175,7 @@ def _draw_chart(
     seed: int | None = 0, **_: Any,
 ) -> Path:  # fmt: skip
     """The flow chart of a policy with memory; without one, of the best that is found."""
-    if out.suffix not in (".svg", ".dot"):
+    if out.suffix.lower() not in (".svg", ".dot"):
         raise InputError(f"{out}: a flow chart is written as .svg or .dot")
     _check_folder(out)
     if policy is None:
@@ -187,7 +187,7 @@ def _draw_chart(
             ["solve with policy=Memory(3), or mmdp solve --memory 3"],
         )
     chart = found.merged(model).flow_chart(model)
-    write_whole(out, chart.svg() if out.suffix == ".svg" else chart.dot())
+    write_whole(out, chart.svg() if out.suffix.lower() == ".svg" else chart.dot())
     return out
 
 
