@@ -108,7 +108,8 @@ def solve(
     checkpoint
         A ``.json`` file that keeps the best policy so far, as :func:`mmdp.load_policy` reads it.
         It is written every so often and at the end. If it is there already, the solve starts
-        from its policy. It is refused if it belongs to another problem.
+        from its policy and never ends below it. It is refused if it belongs to another problem.
+        If it cannot be written, there is a warning and the solve goes on.
     callback
         Called with a :class:`mmdp.Progress` after each iteration, and with the bound so far
         while it is proven.
@@ -288,7 +289,7 @@ def _kept(method: Method, context: Context, file: str | os.PathLike[str]) -> Out
     resumed = checkpoint.resume(method)
     context.callback = checkpoint.watch(context.callback)
     try:
-        return _run(resumed, context)
+        return checkpoint.at_least(_run(resumed, context))
     finally:
         checkpoint.write()
 
