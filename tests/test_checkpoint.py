@@ -14,7 +14,7 @@ import mmdp
 from mmdp import checkpoint as module
 from mmdp.testing import random_model
 from tests.cli.calls import HORIZON, refused, run
-from tests.noted import small
+from tests.noted import full_disk, small
 
 METHODS = {
     "cadp": mmdp.CADP(init="random", starts=4),
@@ -235,18 +235,6 @@ def test_an_objective_goes_on_from_the_policy_that_is_kept(kind: str, file: Path
         once = mmdp.CADP(init=kept.policy, starts=1, max_iterations=1)
         again = mmdp.solve(model, 4, once, backend="numpy", **question)
         assert again.trace[0] == pytest.approx(kept.value, rel=1e-12) or again.value > kept.value
-
-
-def full_disk(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
-    """From now on nothing can be written to these folders, or to any if none is given."""
-    plain = Path.write_bytes
-
-    def write(self: Path, data: Any) -> int:
-        if not folders or any(self.is_relative_to(x) for x in folders):
-            raise OSError(28, "No space left on device")
-        return plain(self, data)
-
-    monkeypatch.setattr(Path, "write_bytes", write)
 
 
 def test_a_full_disk_does_not_lose_the_solve(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
