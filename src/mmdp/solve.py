@@ -396,7 +396,12 @@ def _certified(
     _check_above(least, solution)
     status: Status = solution.status
     oracle = found.details.get("bounds", {}).get("oracle", least.value)
-    near = closed.closing(PROVEN, solution.value, oracle, model.problem, T)
+    F = solution.objective
+    rho = F.counted(solution.returns, lambda: solution.evaluation.oracle)
+    near = closed.closing(
+        PROVEN, solution.value, oracle, model.problem, T,
+        lambda error: float(F.value(rho + error, model.weights)),
+    )  # fmt: skip
     if least.value - solution.value <= near:
         status = Status.OPTIMAL
     elif "interrupted" in found.details:
