@@ -34,7 +34,7 @@ Array = npt.NDArray[Any]
 EPS = float(np.finfo(float).eps)
 TIE = 1e-12  # of the size of a return: changes that gain less are ties
 GAPS = {"exact": 1e-8, "milp": 1e-6}  # of the methods that prove; a certificate closes 1e-9
-MOST = 600  # policies of time and state
+MOST = 750  # policies of time and state
 OBJECTIVES = (
     "cvar:0.3", "cvar:0.5", "var:0.4", "worst", "mean-cvar:0.5:0.5", "evar:0.4", "entropic",
     "regret:mean", "regret:worst", "regret:cvar:0.5",
@@ -188,15 +188,21 @@ class Instance:
         return sum(x * best(0, s, self.lam.astype(Real)) for s, x in enumerate(self.mu) if x)
 
     # ------------------------------------------------------------ the objective and errors
-    def F(self, returns: Array, error: Array | float = 0.0) -> Array:
-        """(N,) the objective of returns (N, M) that are moved by an error (M,)."""
+    def F(self, returns: Array, error: Array | float = 0.0, tail: float = 0.0) -> Array:
+        """(N,) the objective of returns (N, M) that are moved by an error (M,).
+
+        ``tail`` is added to alpha, in units of the rounding of weights that are added up.
+        """
         text = self.objective
         rho = np.asarray(returns, dtype=Real) + error
         if text.startswith("regret:"):
             text, rho = text.removeprefix("regret:"), rho - self.own
         kind, *numbers = text.split(":")
         lam, rho = self.lam[self.lam > 0].astype(Real), rho[..., self.lam > 0]
-        return VALUES[kind](rho, lam, *(Real(x) for x in numbers))
+        given = [Real(x) for x in numbers]
+        if kind in ("cvar", "mean-cvar"):
+            given[0] += tail * EPS * len(lam)
+        return VALUES[kind](rho, lam, *given)
 
     @cached_property
     def steps(self) -> Any:
@@ -246,10 +252,10 @@ class Instance:
         return found
 
     def least(self, returns: Array, error: Array | float) -> Array:
-        return self.F(returns, -np.asarray(error)) - self.inexact
+        return self.F(returns, -np.asarray(error), -1.0) - self.inexact
 
     def most(self, returns: Array, error: Array | float) -> Array:
-        return self.F(returns, error) + self.inexact
+        return self.F(returns, error, 1.0) + self.inexact
 
 
 # ---------------------------------------------------------------------- objectives, by definition
@@ -316,9 +322,9 @@ def instance(seed: int) -> Instance:
     kinds = ["markov"] * 8 + ["stationary"] * 4 + ["tied", "monotone", "fixed"] * 2 + ["memory"]
     kind = str(rng.choice(kinds))
     endless = kind == "stationary"
-    M = int(rng.integers(1, 5))
+    M = int(rng.choice([1, 2, 3, 3, 4, 5]))
     while True:
-        S, A, T = (int(rng.integers(1, 4)) for _ in range(3))
+        S, A, T = (int(rng.choice(sizes)) for sizes in ([1, 2, 3, 3], [1, 2, 3, 3], [1, 2, 2, 3]))
         allowed = np.ones((S, A), bool)
         if kind in ("markov", "fixed", "stationary", "memory") and has(0.3):
             allowed = rng.random((S, A)) < 0.7
