@@ -1,4 +1,4 @@
-"""A small model, and a method that says when it is done and may misbehave first."""
+"""A small model, a method that says when it is done and may misbehave first, a full disk."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import mmdp
+from mmdp.io import writing
 from mmdp.methods import Context, Method, Outcome
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -82,3 +84,15 @@ def killed_and_started_again(
 
 def steady(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(columns=TIMES)
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
+    """From now on nothing can be written to these folders, or anywhere if none is given."""
+    plain = writing._write
+
+    def write(place: Path, writer: Any) -> None:
+        if not folders or any(place.is_relative_to(x) for x in folders):
+            raise OSError(28, "No space left on device")
+        plain(place, writer)
+
+    monkeypatch.setattr(writing, "_write", write)

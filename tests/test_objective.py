@@ -126,6 +126,15 @@ def test_cvar_is_the_least_mean_over_its_envelope(seed: int) -> None:
     assert float(mmdp.CVaR(0.3).value(returns[0], lam)) == pytest.approx(found.fun, abs=1e-6)
 
 
+@pytest.mark.parametrize("far", [1e2, 1e6, 1e9, 1e15])
+def test_one_return_far_above_leaves_evar_of_the_others(far: float) -> None:
+    """By the definition, as a maximum over beta."""
+    rho, lam, alpha = np.array([0.0, 4.0, 4.0 * far]), np.full(3, 1 / 3), 0.4
+    beta = np.exp(np.linspace(-40, 5, 200_001))
+    true = (-np.log(np.exp(-beta[:, None] * rho) @ lam / alpha) / beta).max()
+    assert mmdp.EVaR(alpha).value(rho, lam) == pytest.approx(true, rel=1e-6)
+
+
 # ---------------------------------------------------------------------- texts
 @pytest.mark.parametrize("text", [*BUILT_IN, *(f"regret:{x}" for x in BUILT_IN)])
 def test_a_text_names_an_objective_and_back(text: str) -> None:

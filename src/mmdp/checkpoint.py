@@ -11,11 +11,14 @@ import json
 import math
 import os
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
-from mmdp.errors import InputError, Remedy
-from mmdp.methods import METHODS, Callback, Context, Method, Progress
+from mmdp.errors import InputError, NotWritten, Remedy
+from mmdp.kernels.problem import TIE
+from mmdp.methods import METHODS, Callback, Context, Method, Outcome, Progress
+from mmdp.solution import Status
 
 EVERY = 10.0  # seconds between two writes
 SHARE = 20.0  # and at least so many times the seconds that a write takes
@@ -46,21 +49,42 @@ class Checkpoint:
             "restriction": context.kind.settings(context.model, context.horizon),
         }  # fmt: skip
         self._value, self._next = -math.inf, 0.0
+        self._failed = False
 
     def resume(self, method: Method) -> Method:
         """The method, to start from the policy that is kept; the same if there is none."""
         if not self.path.exists():
             return method
-        policy = self._read()
+        policy, known = self._read(), self.context
+        known.best_policy = policy.table if known.kind.endless else policy.table_for(known.model)
+        known.best_value = self._value = self._worth(policy)
         if not hasattr(method, "init"):  # its incumbent is the best policy on record
-            known, model = self.context, self.context.model
-            known.best_policy = policy.table if known.kind.endless else policy.table_for(model)
-            known.best_value = known.worth(policy.returns(model, known.kernel))
             return method
         changes: dict[str, Any] = {"init": policy}
         if hasattr(method, "n_starts"):  # as many as without a checkpoint
             changes["starts"] = method.n_starts(self.context.problem, self.context.horizon)
         return dataclasses.replace(method, **changes)  # type: ignore[type-var]
+
+    def at_least(self, outcome: Outcome) -> Outcome:
+        """The outcome, on record; or the best policy so far if what was kept is better.
+
+        A search may go down from where it starts, or end before it comes back to it.
+        """
+        known = self.context
+        value = self._worth(known.kind.policy_of(known.model, outcome.policy))
+        if value > known.best_value:
+            known.best_value, known.best_policy = value, outcome.policy
+        if value >= self._value - TIE * abs(self._value):
+            return outcome
+        ended = outcome.status in (Status.OPTIMAL, Status.LOCAL_OPTIMUM)
+        return Outcome(
+            known.best_policy, Status.COMPLETED if ended else outcome.status, outcome.iterations,
+            trace=[known.best_value],
+            details={k: x for k, x in outcome.details.items() if k == "unrestricted"},
+        )  # fmt: skip
+
+    def _worth(self, policy: Any) -> float:
+        return self.context.worth(policy.returns(self.context.model, self.context.kernel))
 
     def _read(self) -> Any:
         from mmdp.io import load_policy
@@ -91,7 +115,10 @@ class Checkpoint:
         return called
 
     def write(self) -> None:
-        """Keep the best policy so far, if it is better than what is kept."""
+        """Keep the best policy so far, if it is better than what is kept.
+
+        A file that cannot be written does not end the solve: the first time there is a warning.
+        """
         from mmdp.io.policies import policy_document
         from mmdp.io.writing import write_whole
 
@@ -100,6 +127,11 @@ class Checkpoint:
             return
         policy: Any = best.kind.policy_of(best.model, best.best_policy)
         document = policy_document(policy, checkpoint=self.problem, value=best.best_value)
-        write_whole(self.path, json.dumps(document) + "\n")
-        self._value = best.best_value
+        try:
+            write_whole(self.path, json.dumps(document) + "\n")
+            self._value = best.best_value
+        except InputError as error:
+            if not self._failed:
+                warnings.warn(f"{error}; the best policy is not kept", NotWritten, stacklevel=2)
+            self._failed = True
         self._next = time.monotonic() + max(EVERY, SHARE * (time.monotonic() - started))

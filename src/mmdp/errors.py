@@ -54,6 +54,10 @@ class InputError(ValueError):
         return self.told()
 
 
+class NotWritten(UserWarning):
+    """A result is at hand, but the file that was to keep it could not be written."""
+
+
 class LostProcess(RuntimeError):
     """Another process of a solve over many has ended, so this one cannot go on."""
 

@@ -40,7 +40,8 @@ Function = Callable[[Array, Array], npt.ArrayLike]
 
 RUNGS = (8.0, 4.0, 2.0)  # times alpha: wider tails that a search goes through first
 SAME = 1e-12  # weights that differ by less are the same
-COLDEST, STEPS = 1e-6, 40  # least temperature of EVaR, a share of the spread; steps to find one
+COLDEST, STEPS = 1e-6, 40  # least temperature of EVaR, a share of the least step; steps to find it
+SMALLEST = 1e-100  # share of the spread that such a step is at least
 EXACT, INSIDE = 1e-10, 1e-9  # relative error of its KL, and the share of equal weights against it
 
 
@@ -252,7 +253,9 @@ class EVaR(Objective):
         spread = np.where(weights > 0, x, 0.0).max(axis=-1, keepdims=True)
         unit = np.where(spread > 0, spread, 1.0)
         x = np.where(weights > 0, x / unit, 0.0)
-        lo = np.full_like(unit, math.log(COLDEST))
+        # a single return that is far above the others must not hide how these differ
+        step = np.where(x > 0, x, 1.0).min(axis=-1, keepdims=True)
+        lo = np.log(COLDEST * np.maximum(step, SMALLEST))
         worst = ((x <= 0.0) @ weights)[..., None] >= self.alpha  # then the worst case is near
         log_s = hi = np.where(worst, lo, -0.5 * math.log(most))  # KL <= 1 / (8 s^2) < most
         for _ in range(STEPS):

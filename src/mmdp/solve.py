@@ -108,7 +108,8 @@ def solve(
     checkpoint
         A ``.json`` file that keeps the best policy so far, as :func:`mmdp.load_policy` reads it.
         It is written every so often and at the end. If it is there already, the solve starts
-        from its policy. It is refused if it belongs to another problem.
+        from its policy and never ends below it. It is refused if it belongs to another problem.
+        If it cannot be written, there is a warning and the solve goes on.
     callback
         Called with a :class:`mmdp.Progress` after each iteration, and with the bound so far
         while it is proven.
@@ -288,7 +289,7 @@ def _kept(method: Method, context: Context, file: str | os.PathLike[str]) -> Out
     resumed = checkpoint.resume(method)
     context.callback = checkpoint.watch(context.callback)
     try:
-        return _run(resumed, context)
+        return checkpoint.at_least(_run(resumed, context))
     finally:
         checkpoint.write()
 
@@ -395,7 +396,12 @@ def _certified(
     _check_above(least, solution)
     status: Status = solution.status
     oracle = found.details.get("bounds", {}).get("oracle", least.value)
-    near = closed.closing(PROVEN, solution.value, oracle, model.problem, T)
+    F = solution.objective
+    rho = F.counted(solution.returns, lambda: solution.evaluation.oracle)
+    near = closed.closing(
+        PROVEN, solution.value, oracle, model.problem, T,
+        lambda error: float(F.value(rho + error, model.weights)),
+    )  # fmt: skip
     if least.value - solution.value <= near:
         status = Status.OPTIMAL
     elif "interrupted" in found.details:

@@ -14,6 +14,7 @@ import json
 import math
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mmdp._version import __version__
-from mmdp.errors import InputError
+from mmdp.errors import InputError, NotWritten
 from mmdp.identity import digest, facts
 from mmdp.interrupts import unanswered
 from mmdp.kernels import BACKENDS
@@ -99,7 +100,8 @@ def study(
         As for :func:`mmdp.solve`.
     out
         A folder that keeps each cell as soon as it is finished. A study that is run again
-        computes only what is missing there. Cells that failed are tried again.
+        computes only what is missing there. Cells that failed are tried again. If a cell cannot
+        be written, there is a warning, and its row is in the table all the same.
     jobs
         Local processes, which share the cores. A script needs ``if __name__ == "__main__":``
         around its own work, because each process imports it.
@@ -467,7 +469,7 @@ class Run:
         self.folder = None if out is None else _prepared(Path(out))
         self.files = {} if self.folder is None else _by_key(self.folder)
         self.callback, self.started = callback, time.perf_counter()
-        self.interrupted, self.reused = False, 0
+        self.interrupted, self.reused, self.failed = False, 0, False
         self.found: dict[Cell, Row] = {}
         try:
             self._compute([cell for cell in cells if fresh or not self._read(cell)])
@@ -537,7 +539,12 @@ class Run:
 
         if self.folder is not None and row["status"] != FAILED:
             kept = {"question": cell.question, "answer": row}
-            write_whole(self.files.get(cell.key, self.folder / cell.file), json.dumps(kept))
+            try:
+                write_whole(self.files.get(cell.key, self.folder / cell.file), json.dumps(kept))
+            except InputError as error:
+                if not self.failed:
+                    warnings.warn(f"{error}; cells are not kept", NotWritten, stacklevel=2)
+                self.failed = True
 
 
 def _long_ones_first(cells: Sequence[Cell]) -> list[Cell]:

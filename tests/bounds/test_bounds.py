@@ -492,3 +492,16 @@ def test_an_offset_of_the_rewards_proves_nothing(method: str) -> None:
         assert found.status is mmdp.Status.COMPLETED
     if found.status is mmdp.Status.OPTIMAL:
         assert found.value == pytest.approx(best, rel=0, abs=0.1)
+
+
+@pytest.mark.parametrize("large", [1.0, 1e6, 1e12])
+def test_a_model_of_another_scale_proves_nothing(large: float) -> None:
+    """Two models bet against each other; the even mixture is the best for the worst of them."""
+    P = np.ones((3, 1, 2, 1))
+    model = mmdp.MMDP(P, [[[4e-3, 0.0]], [[0.0, 4e-3]], [[large, large]]])
+    even = mmdp.evaluate(mmdp.MarkovPolicy(probabilities=[[[0.5, 0.5]]]), model).worst
+    assert even == pytest.approx(2e-3)
+    found = mmdp.solve(model, 1, objective="worst", certify=0.2)
+    assert found.value == 0
+    assert found.status is not mmdp.Status.OPTIMAL
+    assert even <= found.bound <= even * (1 + 1e-6)

@@ -23,6 +23,7 @@ from mmdp.cli.solve import proof
 from mmdp.methods import able
 from mmdp.testing import best_by_enumeration
 from tests.cli.calls import ACTIONS, HORIZON, STATES, refused, run
+from tests.noted import full_disk
 
 
 def test_solve_prints_the_librarys_figures(folder: Path, train: mmdp.MMDP) -> None:
@@ -69,6 +70,33 @@ def test_solve_writes_a_policy_that_can_be_read_again(
     done = run("solve", folder, "-T", HORIZON, "--out", out)
     assert f"policy written to {out}" in done.out.replace("\n", "")
     assert mmdp.load_policy(out, train) == mmdp.solve(train, HORIZON).policy
+
+
+def test_a_full_disk_does_not_lose_the_policy(
+    folder: Path, train: mmdp.MMDP, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, out = mmdp.solve(train, HORIZON).policy, tmp_path / "policy.csv"
+    call = ("solve", folder, "-T", HORIZON, "--out", out)
+    full_disk(monkeypatch, tmp_path)
+    elsewhere = tmp_path.with_name(f"{tmp_path.name}-elsewhere")
+    elsewhere.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    done = run(*call)
+    (written,) = elsewhere.glob("*/policy.csv")
+    assert done.code == 1
+    assert "policy.csv: cannot be written (No space left on device)" in done.err
+    assert f"written to {written} instead" in done.err
+    assert f"policy written to {written}" in done.out
+    assert mmdp.load_policy(written, train) == found
+    full_disk(monkeypatch)
+    done = run(*call, "--checkpoint", tmp_path / "best.json", "--quiet")
+    assert done.code == 1
+    assert "note: " in done.err
+    assert "best.json: cannot be written (No space left on device)" in done.err
+    assert "it is printed instead" in done.err
+    assert done.out == found.to_frame().to_csv(index=False)
+    done = run(*call, "--json")
+    assert (done.code, done.json["policy"]["actions"]) == (1, found.actions.tolist())
 
 
 def test_solve_quiet_prints_nothing(folder: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import mmdp
 from tests.cli.calls import LOG, fits, process, refused, run
+from tests.noted import full_disk
 
 STUDY = """
 horizons = [2, 4]
@@ -48,6 +50,28 @@ def test_the_table_is_that_of_the_library(
     rows = run("study", file, "--out", out, "--json").json["rows"]
     assert [row["value"] for row in rows] == pytest.approx(table["value"].tolist())
     assert {x.name: x.stat().st_mtime_ns for x in (out / "cells").iterdir()} == before
+
+
+def test_a_full_disk_does_not_lose_the_table(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, columns = tmp_path / "out", ["model", "horizon", "method", "value", "status"]
+    run("study", file, "--out", tmp_path / "known")
+    known = pd.read_csv(tmp_path / "known" / "study.csv")[columns]
+    full_disk(monkeypatch, out)
+    done = run("study", file, "--out", out)
+    assert done.code == 1
+    assert done.err.count("cannot be written (No space left on device); cells are not kept") == 1
+    (written,) = (
+        Path(x.split(" instead")[0]) for x in done.err.split("written to ") if "instead" in x
+    )
+    pd.testing.assert_frame_equal(pd.read_csv(written)[columns], known)
+    written.unlink()
+    written.parent.rmdir()
+    full_disk(monkeypatch)
+    printed = run("study", file, "--out", out)
+    assert printed.code == 1
+    pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(printed.out))[columns], known)
 
 
 def test_a_cell_that_fails_is_told(file: Path, tmp_path: Path) -> None:

@@ -55,6 +55,23 @@ def test_an_ascent_never_falls_and_ends_in_a_local_optimum(objective: Objective,
     assert np.max(values) <= found.value + 10 * slack  # type: ignore[call-overload]
 
 
+@pytest.mark.parametrize("text", ["cvar:0.3", "worst", "var:0.4"])
+def test_models_that_do_not_count_set_no_scale(text: str) -> None:
+    """A change that helps the model that counts is no rounding beside larger returns."""
+    for seed in range(12):
+        scale = 10.0 ** np.random.default_rng(seed).integers(-12, 13, 5)
+        model = random_model(seed, n_models=5, n_states=2, n_actions=3, masks=False, horizon=0)
+        model = model.replace(
+            rewards=model.rewards * scale[:, None, None],
+            terminal=model.terminal * scale[:, None], weights=np.full(5, 0.2),
+        )  # fmt: skip
+        found = mmdp.solve(model, 3, objective=text, backend="numpy")
+        every = all_policies(model, 3)
+        near = every[(every != found.policy.actions).sum(axis=(1, 2)) <= 1]
+        best = as_objective(text).value(returns_of(near, model), model.weights).max()
+        assert best <= found.value + 1e-9 * abs(found.value)
+
+
 @EACH
 def test_many_starts_find_the_optimum_of_most_tiny_instances(objective: Objective) -> None:
     best = []

@@ -25,7 +25,7 @@ from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Table
 from mmdp.model import MMDP
-from mmdp.objective import KINDS, Objective
+from mmdp.objective import Objective
 from mmdp.solution import Bound
 
 ROUNDS = 300  # of the play at most
@@ -81,7 +81,8 @@ class Play:
                 most, self.xi = tilted, average
             rho = rho + (answer - rho) / k
             least = max(least, float(F.value(rho, lam)))
-            if most - least <= CLOSE * float(np.abs(rho).max()) or clock() > until:
+            # by the tilted weights: a model that does not count may have returns of another scale
+            if most - least <= CLOSE * float((lam * self.xi) @ np.abs(rho)) or clock() > until:
                 return
             average = average + (F.tilt(rho, lam) - average) / k
 
@@ -107,20 +108,11 @@ class Play:
         return rho
 
 
-def _rounding(model: MMDP, horizon: int, objective: Objective) -> float:
-    """The error of the returns that F looks at: models of weight 0 do not set its scale."""
-    x = model.problem
-    some = np.flatnonzero(x.weights > 0)
-    if len(some) < x.n_models and x.drift is None and x.part is None and objective.kind in KINDS:
-        x = model.subset(some).problem
-    return closed.rounding(x, horizon)
-
-
-def _first(objective: Objective, weights: Array, own: Array, slack: float) -> float:
+def _first(objective: Objective, weights: Array, own: Array, slack: Array) -> float:
     """F(rho*) and what rounding can add. No return is above rho*, so a regret needs none."""
     if objective.regret:
         return float(objective.value(np.zeros_like(own), weights))
-    return float(objective.value(own + slack, weights)) + slack
+    return float(objective.value(own + slack, weights))
 
 
 Shift = Callable[[float], float]  # a bound on the tilted mean as one on F
@@ -134,7 +126,7 @@ def prove(
     """The least of F(rho*) and a bound on the mean with tilted weights."""
     x = model.problem
     own = x.returns(kernel.backward(x, horizon, "own").first)
-    slack = 2 * _rounding(model, horizon, objective)  # the error of the returns, and that of F
+    slack = 4 * closed.roundings(x, horizon)  # the error of the returns, and that of F
     first = _first(objective, x.weights, own, slack)
     oracle = Bound(first, "oracle", "history", {"bounds": {"oracle": first}}, objective=objective)
     if method == "oracle" or not objective.concave:
@@ -146,7 +138,7 @@ def prove(
         answer(stop)
         return replace(oracle, details={**oracle.details, "interrupted": True})
     weights = x.weights * play.xi
-    offset = objective.penalty(play.xi, x.weights) + slack
+    offset = objective.penalty(play.xi, x.weights) + float(weights @ slack)
     if objective.regret:
         offset -= float(weights @ own)
     some = np.flatnonzero(weights > 0)

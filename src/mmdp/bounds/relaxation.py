@@ -161,14 +161,16 @@ class Relaxation:
     def rounding(self, y: Array | None) -> float:
         """The most by which floating-point error can have lowered D(y); added to every bound."""
         x = self.problem
-        own, common = float(np.abs(x.r).max(initial=0.0)), 0.0
+        r, terminal = (
+            float(x.weights @ np.abs(y).reshape(-1, x.n_models).max(axis=0, initial=0.0))
+            for y in (x.r, x.terminal)
+        )
+        own, common = r, 0.0
         if y is not None:
             own += float(np.abs(y).max(initial=0.0))
             weights = np.abs(y).max(axis=2) * self.reach.hi
             common = float(self.scale @ weights.sum(axis=(1, 2)))
-        own = own * float(self.scale.sum()) + x.discount**self.horizon * float(
-            np.abs(x.terminal).max()
-        )
+        own = own * float(self.scale.sum()) + x.discount**self.horizon * terminal
         row = int(np.diff(x.indptr).max(initial=1))
         terms = (self.horizon + 1) * (row + 32) + x.n_models + x.n_states
         return EPS * (4 * terms * own + (x.n_models + self.prices.size + 8) * common)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -32,7 +34,7 @@ from mmdp.cli import (
 )
 from mmdp.cli.console import complain, notice
 from mmdp.cli.options import INTERRUPTED, examples
-from mmdp.errors import InputError, Remedy
+from mmdp.errors import InputError, NotWritten, Remedy
 from mmdp.kernels.compiling import listening
 from mmdp.words import either
 
@@ -51,7 +53,7 @@ class App(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with listening(lambda: notice("compiling for this machine, once")):
+            with listening(lambda: notice("compiling for this machine, once")), _noting():
                 return super().invoke(ctx)
         except InputError as error:
             known = self.commands[ctx.invoked_subcommand or ""].params
@@ -65,6 +67,23 @@ class App(click.Group):
     ) -> Any:
         call = partial(super().main, args, standalone_mode=False, **rest)
         return sys.exit(exit_status(call)) if standalone_mode else call()
+
+
+@contextmanager
+def _noting() -> Iterator[None]:
+    """What could not be written as a note in one line, without a place in the code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", NotWritten)
+        plain = warnings.showwarning
+
+        def show(message: Any, category: Any, *rest: Any) -> None:
+            if issubclass(category, NotWritten):
+                complain(f"note: {message}")
+            else:
+                plain(message, category, *rest)
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 def as_option(known: Iterable[click.Parameter], remedy: Remedy) -> str | None:

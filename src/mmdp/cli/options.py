@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import click
 
-from mmdp.cli.console import Working
+from mmdp.cli.console import Working, complain
 from mmdp.cli.types import (
     INPUT,
     PATH,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from mmdp.methods import Method
 
 INTERRUPTED = 130  # exit status after Ctrl-C
+NOT_WRITTEN = 1  # exit status if a result is not where it was to be written
 DECIDING, LOADING = "How to solve", "How to read DATA"  # headings of the help
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -394,6 +396,26 @@ def check_out(out: Path | None, data: Path, *others: Path | str | None) -> None:
     read = [Path(other) for other in others if other is not None]
     if is_read_with(out, data) or any(out.resolve() == path.resolve() for path in read):
         raise InputError(f"--out {out}: this is read, not written; choose another name")
+
+
+def write_somewhere(write: Callable[[Path], object], target: Path) -> Path | None:
+    """Where a result was written: at its place, else in a new temporary folder; None if nowhere.
+
+    For results of long work, which a full disk must not lose.
+    """
+    try:
+        write(target)
+        return target
+    except InputError as error:
+        complain(str(error))
+    try:
+        other = Path(tempfile.mkdtemp(prefix="mmdp-")) / target.name
+        write(other)
+    except (InputError, OSError):
+        complain("no other place was found either; it is printed instead")
+        return None
+    complain(f"written to {other} instead; move it where you want it")
+    return other
 
 
 def write_csv(frame: Any, path: Path) -> None:

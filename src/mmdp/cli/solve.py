@@ -6,6 +6,7 @@ import dataclasses
 import math
 import textwrap
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ from mmdp.cli.console import (
 from mmdp.cli.options import (
     DECIDING,
     INTERRUPTED,
+    NOT_WRITTEN,
     Loading,
     Running,
     build_method,
@@ -30,6 +32,7 @@ from mmdp.cli.options import (
     given_policy,
     option,
     takes,
+    write_somewhere,
 )
 from mmdp.cli.types import PATH, Count, Name, OutFile, Seconds
 from mmdp.errors import InputError
@@ -187,7 +190,8 @@ def solve(
     policy until no change of a single action helps.
 
     Ctrl-C and --time-limit give the best policy so far and say so; after Ctrl-C the exit status
-    is 130.
+    is 130. If --out cannot be written, the policy is put elsewhere or printed, and the exit status
+    is 1.
     """
     import mmdp
 
@@ -211,12 +215,17 @@ def solve(
             **dataclasses.asdict(running), certify=certify or False, checkpoint=checkpoint,
             callback=working.progress,
         )  # fmt: skip
-    if out is not None:
-        mmdp.save_policy(solution, out)
+    asked = out
+    if asked is not None:
+        out = write_somewhere(partial(mmdp.save_policy, solution), asked)
     if as_json:
         show_json(document(solution, data, out, deciding.init))
     elif not quiet:
         show(solution, model, data, out)
+    if out != asked:
+        if out is None and not as_json:
+            print(solution.to_frame().to_csv(index=False), end="")
+        return NOT_WRITTEN
     return INTERRUPTED if interrupts.seen or solution.status.name == "INTERRUPTED" else 0
 
 

@@ -15,7 +15,16 @@ import click
 
 from mmdp.cli import options
 from mmdp.cli.console import Steps, complain, show_json, show_table
-from mmdp.cli.options import INTERRUPTED, Loading, build_method, command, option, write_csv
+from mmdp.cli.options import (
+    INTERRUPTED,
+    NOT_WRITTEN,
+    Loading,
+    build_method,
+    command,
+    option,
+    write_csv,
+    write_somewhere,
+)
 from mmdp.cli.types import PATH, refuse_name
 from mmdp.errors import InputError
 from mmdp.methods.table import METHODS
@@ -69,7 +78,8 @@ def study(file: Path, out: Path, jobs: int, dask: str | None, as_json: bool) -> 
 
     Every cell is kept in FOLDER when it is finished, and FOLDER/study.csv has all of them. The same
     command goes on after Ctrl-C (exit status 130). If a cell fails, its error is in the table
-    and the exit status is 1.
+    and the exit status is 1. It is 1 too if the table cannot be written there: then it is put
+    elsewhere or printed.
     """
     import mmdp
 
@@ -78,12 +88,15 @@ def study(file: Path, out: Path, jobs: int, dask: str | None, as_json: bool) -> 
         table = mmdp.study(
             **axes, out=out, jobs=jobs, executor=executor, callback=partial(_say, steps)
         )
-    write_csv(table, out / "study.csv")
+    asked = out / "study.csv"
+    written = write_somewhere(partial(write_csv, table), asked)
     if as_json:
-        show_json({"rows": table.to_dict("records"), "out": out / "study.csv"})
+        show_json({"rows": table.to_dict("records"), "out": written})
+    elif written is not None:
+        _show(table, written)
     else:
-        _show(table, out)
-    return _status(table)
+        print(table.to_csv(index=False), end="")
+    return _status(table) or (0 if written == asked else NOT_WRITTEN)
 
 
 @contextmanager
@@ -223,7 +236,7 @@ def _fitting(function: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 # ---------------------------------------------------------------- what is printed
-def _show(table: pd.DataFrame, out: Path) -> None:
+def _show(table: pd.DataFrame, written: Path) -> None:
     keys = {"value": "value", "test_mean": "test mean", "bound": "at most"}
     table = table[table["status"] != "INTERRUPTED"]
     statuses = table["status"].str.lower().str.replace("_", " ")
@@ -239,7 +252,7 @@ def _show(table: pd.DataFrame, out: Path) -> None:
             columns["status"] = statuses.tolist()
         show_table(list(columns), list(zip(*columns.values(), strict=True)), left=len(axes))
     same = f", each {statuses.iloc[0]}" if statuses.nunique() == 1 else ""
-    print(f"{counted(len(table), 'cell')}{same}, table written to {out / 'study.csv'}")
+    print(f"{counted(len(table), 'cell')}{same}, table written to {written}")
 
 
 def _status(table: pd.DataFrame) -> int:

@@ -124,7 +124,7 @@ class Tree:
         self.count = itertools.count()
         self.working = math.inf  # bound of the node at work
         self.dropped = -math.inf  # the largest bound among nodes that were given up as good enough
-        self.slack = closed.rounding(context.problem, context.horizon)
+        self.slack = closed.mean_rounding(context.problem, context.horizon)
         self.pairs: Pairs | None = None
         self.oracle = math.inf
         self.own: Array | None = None

@@ -116,8 +116,12 @@ class Sweeper:
         return rho
 
     def tie(self, rho: Array) -> float:
-        """The difference in F that is rounding: models of weight 0 do not set its scale."""
-        return TIE * float(np.abs(rho[self.problem.weights > 0]).max())
+        """The difference in F that is rounding: what a share of each return makes of it.
+
+        So models that do not count in F do not set its scale.
+        """
+        F, lam, error = self.objective.value, self.problem.weights, TIE * np.abs(rho)
+        return float(np.abs(F(np.stack([rho + error, rho - error]), lam) - F(rho, lam)).max())
 
     def _most(self, rho: Array, change: Array) -> Array:
         """(n,) the most that F can be after one of the changes (n, A, M).

@@ -233,6 +233,8 @@ class RestrictedSearch(objective_ascent.TableSearch):
     sweeper = RestrictedSweeper
 
     def opened(self, start: Table | None) -> Table:
+        if start is not None and _of_kind(self.context, start):
+            return start
         soft = None if start is None else _soft(start, self.context.problem.n_actions)
         return self.mean(soft, self.context.problem.weights)
 
@@ -240,6 +242,14 @@ class RestrictedSearch(objective_ascent.TableSearch):
         x, T = self.context.problem._replace(weights=weights), self.context.horizon
         rows = rows_of(self.context)
         return self.context.kernel.ascend(x, T, [start], rows=rows, watch=self._look)[0].policy
+
+
+def _of_kind(context: Context, table: Table) -> bool:
+    """Whether the restriction allows this policy: then its own row is the best for its actions."""
+    if table.ndim == 3:
+        return False
+    rows, taken = rows_of(context), np.eye(context.problem.n_actions)
+    return all((rows(taken[row], taken[row], None) == row).all() for row in table)
 
 
 def _soft(table: Table, n_actions: int) -> Array:
