@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
@@ -190,9 +191,12 @@ def test_bounds_hold_without_a_last_decision(method: str) -> None:
 
 def test_a_certificate_bounds_the_price() -> None:
     solution = mmdp.solve(instance(4), INF, certify=0.5, backend="numpy")
-    assert solution.bound is not None
-    assert solution.bound >= solution.details["unrestricted"] - 1e-9
-    assert "being stationary costs" in repr(solution)
+    assert solution.certificate is not None
+    assert solution.certificate.bounds == "deterministic stationary"
+    assert solution.bound == pytest.approx(solution.value)
+    assert solution.certificate.of_every is not None
+    assert solution.certificate.of_every >= solution.details["unrestricted"] - 1e-9
+    assert re.search(r"being stationary costs .*, at most", repr(solution))
 
 
 def test_limits() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from mmdp.bounds.relaxation import EPS
@@ -25,14 +27,23 @@ def own_optimum(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, 
     return q, x.weights * x.returns(values[0])
 
 
-def magnitude(problem: Problem, horizon: float) -> float:
-    """The largest |return| that rewards of this size could give."""
-    x = problem
-    here = [float(np.abs(y).max(initial=0.0)) for y in (x.r, x.terminal)]
-    r, terminal = x.everywhere(here).max(axis=0).tolist()
-    g = x.discount
+def magnitudes(problem: Problem, horizon: float) -> Array:
+    """(M,) the largest |return| of each model that rewards of its size could give.
+
+    Models that change, or that other processes hold too, count as the largest of all.
+    """
+    x, g = problem, problem.discount
     times = horizon if g == 1 else (1 - g**horizon) / (1 - g)
-    return float(times * r + g**horizon * terminal)
+    r, terminal = (np.abs(y).reshape(-1, y.shape[-1]).max(axis=0) for y in (x.r, x.terminal))
+    found: Array = times * r + g**horizon * terminal
+    if x.drift is None and x.part is None:
+        return found
+    return np.full(x.n_models, x.everywhere([float(found.max())]).max())
+
+
+def magnitude(problem: Problem, horizon: float) -> float:
+    """The largest |return| that rewards of this size could give in any model."""
+    return float(magnitudes(problem, horizon).max())
 
 
 def scale_of(value: float, problem: Problem, horizon: float) -> float:
@@ -40,29 +51,46 @@ def scale_of(value: float, problem: Problem, horizon: float) -> float:
     return max(abs(value), 1e-3 * magnitude(problem, horizon))
 
 
-def closing(gap: float, value: float, oracle: float, problem: Problem, horizon: float) -> float:
+def closing(
+    gap: float, value: float, oracle: float, problem: Problem, horizon: float,
+    worth: Callable[[Array], float] | None = None,
+) -> float:  # fmt: skip
     """How close a bound must come to a value to close this gap.
 
     If rewards have a large offset, a small share of the value is much of what is at stake between
-    Oracle and the value. So that counts too, and rounding alone leaves no gap open.
+    Oracle and the value. So that counts too, and rounding alone leaves no gap open. ``worth``
+    gives the value if the returns are moved by an error (M,); the mean of all models by default.
     """
     scale = min(scale_of(value, problem, horizon), STAKES * max(oracle - value, 0.0))
     felt = horizon if problem.discount == 1 else min(horizon, 4 / (1 - problem.discount))
-    return max(gap * scale, 8 * rounding(problem, felt))
+    error = roundings(problem, felt)
+    moved = 2 * problem.weights @ error if worth is None else worth(error) - worth(-error)
+    return max(gap * scale, 4 * float(moved))
+
+
+def roundings(problem: Problem, horizon: float) -> Array:
+    """(M,) the most by which floating-point error can have changed the return of each model."""
+    x = problem
+    row = int(np.diff(x.indptr).max(initial=1)) + (0 if x.drift is None else x.n_models)
+    terms = (horizon + 1) * (row + 4) + x.n_models + x.n_states
+    return 4 * EPS * terms * magnitudes(x, horizon)
 
 
 def rounding(problem: Problem, horizon: float) -> float:
     """The most by which floating-point error can have lowered either bound."""
-    x, total = problem, magnitude(problem, horizon)
-    row = int(np.diff(x.indptr).max(initial=1)) + (0 if x.drift is None else x.n_models)
-    return 4 * EPS * total * ((horizon + 1) * (row + 4) + x.n_models + x.n_states)
+    return float(roundings(problem, horizon).max())
+
+
+def mean_rounding(problem: Problem, horizon: float) -> float:
+    """The same for the mean: a model counts by its weight."""
+    return float(problem.weights @ roundings(problem, horizon))
 
 
 def first_bound(problem: Problem, horizon: int, kernel: Kernel) -> tuple[Array, float]:
     """(M,) lambda_m v*_m, and the better of both bounds with rounding added."""
     q, own = own_optimum(problem, horizon, kernel)
     best = min(oracle_bound(own), qmdp_bound(problem, q))
-    return own, best + rounding(problem, horizon)
+    return own, best + mean_rounding(problem, horizon)
 
 
 def oracle_bound(own: Array) -> float:

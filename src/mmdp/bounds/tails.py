@@ -74,6 +74,11 @@ class Tail:
             eta -= float(self.weights[self.some] @ self.floor) / self.alpha
         return (1 - self.share) * eta + self.share * float(self.weights @ self.most)
 
+    def moved(self, error: Array) -> float:
+        """The most by which the value moves if the returns do by ``error`` (M,)."""
+        tail = float(error[self.some].max())
+        return self.share * float(self.weights @ error) + (1 - self.share) * tail
+
     @property
     def integral(self) -> Mask:
         """Which columns are binary."""

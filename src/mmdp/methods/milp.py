@@ -21,7 +21,6 @@ from mmdp.solution import Status
 LIMIT = 400_000  # variables
 SURE = 1e-4  # of what is at stake: a solver that cannot tell less proves no optimum
 MARGIN = 1e-3  # of what is at stake, by which the program has policies worse than CADP's
-LINEAR = (Mean(), Mean().of_regret())  # in each decision: drawing actions gains nothing
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,8 @@ class MILP(Method):
                 [Remedy("method", "exact", do="use")],
             )
         outer = self._outer(context)
-        over = "markov" if context.objective in LINEAR else "deterministic markov"
-        details: dict[str, Any] = {"bound": outer, "bounds": over, "nodes": 0, "variables": size}
+        details: dict[str, Any] = {"bound": outer, "bounds": "history"}
+        details |= {"nodes": 0, "variables": size}
         try:
             CADP().run(context)
             tail, answer = self._solve(context, outer)
@@ -86,10 +85,14 @@ class MILP(Method):
             if value > context.best_value:
                 context.trace.append(value)
                 context.best_policy, context.best_value = actions, value
-        rounding = closed.rounding(x, context.horizon)
-        if math.isfinite(answer.bound):
-            details["bound"] = min(tail.constant - answer.bound + 2 * rounding, outer)
-        details["bound"] = max(details["bound"], context.best_value + rounding)
+        error = closed.roundings(x, context.horizon)
+        most = tail.constant - answer.bound + 2 * tail.moved(error)
+        if math.isfinite(most) and most < outer:
+            # the mean is linear in each decision: drawing an action gains nothing
+            over = "markov" if tail.share == 1 else "deterministic markov"
+            details |= {"bound": most, "bounds": over}
+        returns = context.returns(context.best_policy)
+        details["bound"] = max(details["bound"], context.worth(returns + error))
         details |= {"nodes": answer.nodes, "variables": len(tail.integral)}
         early = {"stopped": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}
         status = early.get(answer.status, Status.COMPLETED)
@@ -99,8 +102,12 @@ class MILP(Method):
 
     def _near(self, context: Context, outer: float, slack: float) -> float:
         """How close the bound must come: as elsewhere, or to what HiGHS can tell of the stakes."""
-        stakes = outer - context.best_value
-        near = closed.closing(self.gap, context.best_value, outer, context.problem, context.horizon)
+        x, stakes = context.problem, outer - context.best_value
+        returns = context.returns(context.best_policy)
+        near = closed.closing(
+            self.gap, context.best_value, outer, x, context.horizon,
+            lambda error: context.worth(returns + error),
+        )  # fmt: skip
         return max(near, min(self.gap * stakes + slack, SURE * stakes))
 
     def _outer(self, context: Context) -> float:
@@ -108,7 +115,7 @@ class MILP(Method):
         x, T = context.problem, context.horizon
         if context.objective == Mean():
             return closed.first_bound(x, T, context.kernel)[1]
-        return context.worth(context.own() + closed.rounding(x, T))
+        return context.worth(context.own() + closed.roundings(x, T))
 
     def _tail(self, context: Context, reach: Reach, outer: float) -> tails.Tail:
         """The program over the policies that are not worse than CADP's, and a few more."""
