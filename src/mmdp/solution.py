@@ -35,9 +35,13 @@ class Status(enum.Enum):
     INTERRUPTED = "interrupted; the best policy so far"
 
 
-Optimum = Literal["markov", "history", "stationary"]
+Optimum = Literal[
+    "history", "markov", "stationary", "deterministic markov", "deterministic stationary"
+]
 POLICIES: dict[Optimum, str] = {
     "history": "policy", "markov": "Markov policy", "stationary": "stationary policy",
+    "deterministic markov": "deterministic Markov policy",
+    "deterministic stationary": "deterministic stationary policy",
 }  # fmt: skip
 
 
@@ -65,10 +69,11 @@ class Bound:
 
     ``bounds`` says which optimum: ``"history"`` bounds every policy, including those that
     learn from what they see; ``"markov"`` bounds policies of time and state; ``"stationary"``
-    bounds policies of the state alone, over an infinite horizon. ``value`` is rounded up: it
-    includes an allowance for floating-point error. ``objective`` is what it bounds. ``seconds``
-    is the time that the proof took, ``model`` the :meth:`mmdp.MMDP.fingerprint` of the models if
-    it is known.
+    bounds policies of the state alone, over an infinite horizon. These hold for policies that draw
+    their actions too; ``"deterministic markov"`` and ``"deterministic stationary"`` do not.
+    ``value`` is rounded up: it includes an allowance for floating-point error. ``objective`` is
+    what it bounds. ``seconds`` is the time that the proof took, ``model`` the
+    :meth:`mmdp.MMDP.fingerprint` of the models if it is known.
 
     >>> from mmdp import Bound
     >>> Bound(103.0, "oracle", "history").gap(100.0)
@@ -86,6 +91,16 @@ class Bound:
     def gap(self, value: float) -> float:
         """How far a policy of that value can be from the best: see :func:`gap`."""
         return gap(self.value, value)
+
+    @property
+    def of_every(self) -> float | None:
+        """The least value that no Markov policy exceeds, also if it draws its actions; or None.
+
+        If the bound itself is about fewer policies, one that was found on the way.
+        """
+        if self.bounds in ("markov", "history"):
+            return self.value
+        return min(self.details.get("bounds", {}).values(), default=None)
 
     def closed(self, value: float, oracle: float) -> float:
         """(oracle - bound) / (oracle - value): the share of the wait-and-see gap it closes."""
@@ -315,7 +330,16 @@ class Solution:
 
     @property
     def outcome(self) -> str:
-        """How the solve ended and what that proves, in words."""
+        """How the solve ended and what that proves, in words.
+
+        Policies that draw their actions may be better than the best deterministic one if the
+        horizon is infinite or the objective is not the mean.
+        """
+        if self.status is Status.OPTIMAL and self.policy is not None:
+            # without a certificate it is that of the only model
+            over = "history" if self.certificate is None else self.certificate.bounds
+            rest = "; one that draws its actions may be" if over.startswith("determ") else ""
+            return f"{self.status.value}: no {POLICIES[over]} is better{rest}"
         if self.status is Status.LOCAL_OPTIMUM:
             kind = self.provenance.policy
             single = "" if self.objective == Mean() else kind.single_change
@@ -337,11 +361,10 @@ class Solution:
         """The price in a sentence; empty if the policy is not restricted."""
         if self.price is None:
             return ""
-        proven, most = self.certificate, ""
         # a bound on every Markov policy holds without the restriction too
-        same_sign = proven is not None and proven.value * self.details["unrestricted"] > 0
-        if proven is not None and proven.bounds != "stationary" and same_sign:
-            most = f", at most {at_most_percent(_share_lost(proven.value, self.value))}"
+        free, most = None if self.certificate is None else self.certificate.of_every, ""
+        if free is not None and free * self.details["unrestricted"] > 0:
+            most = f", at most {at_most_percent(_share_lost(free, self.value))}"
         return f"being {self.provenance.policy.name} costs {percent(self.price)}{most}"
 
     @property

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,11 @@ from mmdp.errors import InputError
 from mmdp.interrupts import Held, answer
 from mmdp.kernels import Kernel
 from mmdp.kernels.controller import Controller
+from mmdp.kernels.endless import Endless
 from mmdp.methods import METHODS, Callback, Context, Method, Oracle, Outcome, Rollout
 from mmdp.methods.base import Progress, Stop
 from mmdp.methods.belief import BeliefPlanner
+from mmdp.methods.exact import Exact
 from mmdp.methods.table import (
     check_finds,
     check_gives_table,
@@ -32,7 +34,7 @@ from mmdp.methods.table import (
     markov_policy,
 )
 from mmdp.model import MMDP
-from mmdp.objective import Function, Mean, Objective, as_objective
+from mmdp.objective import KINDS, Function, Mean, Objective, as_objective
 from mmdp.policy import (
     Belief,
     ExactPolicy,
@@ -48,13 +50,11 @@ from mmdp.simulate import simulate
 from mmdp.solution import Bound, Evaluation, Provenance, Solution, Status
 from mmdp.validate import check_extent, check_seed, check_time_limit, check_whole_model
 
-if TYPE_CHECKING:
-    from mmdp.bounds.front import BoundProgress
-
 Array = npt.NDArray[np.float64]
 
 HINT_EPISODES = 2000  # simulated in all, to see whether memory would pay
 HINT_NUMBERS = 300_000  # T S A M per second of a proof, up to which it takes little of that
+TREE = 0.8  # of the time of a proof for the tree of exact, if the horizon is infinite
 PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
 
 
@@ -149,7 +149,7 @@ def solve(
     if checkpoint is not None:
         check_whole_model(model.problem, "a checkpoint", ["leave it out"])
     outcome = _run(chosen, context) if checkpoint is None else _kept(chosen, context, checkpoint)
-    solution = _finish(outcome, chosen, context)
+    solution = _of_one_model(_finish(outcome, chosen, context), model)
     if certify and solution.status is not Status.INTERRUPTED:
         solution = _certified(solution, model, certify, backend, callback)
     return _signed(solution, model)
@@ -323,12 +323,11 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     evaluation = _evaluation(context, returns, provenance, outcome)
     value = context.worth(returns)
     proven, certificate = outcome.details.get("bound"), None
-    kind = context.kind
     if proven is not None:
         certificate = Bound(
             proven,
             method.name,
-            "stationary" if kind.endless else "markov",
+            outcome.details.get("bounds", "stationary" if context.kind.endless else "markov"),
             seconds=provenance.seconds,
             objective=context.objective,
         )
@@ -367,28 +366,14 @@ def _certified(
 ) -> Solution:  # fmt: skip
     """The solution with what was proven: the least bound of its own and a searched one."""
     from mmdp.bounds import closed
-    from mmdp.bounds.front import SECONDS, bound
+    from mmdp.bounds.front import SECONDS
 
     own, T = solution.certificate, solution.provenance.horizon
-    if solution.status is Status.OPTIMAL:
-        known = Bound(
-            solution.value, solution.method,
-            "stationary" if solution.provenance.policy.endless else "markov",
-            seconds=solution.seconds, objective=solution.objective,
-        )  # fmt: skip
-        return dataclasses.replace(solution, certificate=own or known)
-    limit = None if certify is True else float(certify)
+    if solution.status is Status.OPTIMAL and own is not None:
+        return solution
+    limit = SECONDS if certify is True else float(certify)
     try:
-        # the bounds on Markov policies do not hold for those that remember
-        remembers = isinstance(solution.policy, MemoryPolicy)
-        every = "pairs" if solution.objective.concave else "oracle"
-        found = bound(
-            model, T,
-            every if remembers and not model.drifts else "best",
-            time_limit=limit, incumbent=solution.value if remembers else solution,
-            backend=backend, objective=solution.objective,
-            callback=None if callback is None else _proving(solution, callback),
-        )  # fmt: skip
+        found = _searched(solution, model, limit, backend, callback)
     except KeyboardInterrupt as stop:  # before any bound was found: the policy is kept
         answer(stop)
         return dataclasses.replace(solution, status=Status.INTERRUPTED)
@@ -402,16 +387,98 @@ def _certified(
         PROVEN, solution.value, oracle, model.problem, T,
         lambda error: float(F.value(rho + error, model.weights)),
     )  # fmt: skip
+    if solution.provenance.policy.endless and solution.objective == Mean():
+        near = max(near, 3 * _rounding(model, T))
     if least.value - solution.value <= near:
         status = Status.OPTIMAL
-    elif "interrupted" in found.details:
+    elif "interrupted" in found.details and status is not Status.OPTIMAL:
         status = Status.INTERRUPTED
     seconds = solution.seconds + found.seconds
     return dataclasses.replace(
         solution, certificate=least, status=status,
-        details={**solution.details, **_memory_gain(solution, model, limit or SECONDS)},
+        details={**solution.details, **_memory_gain(solution, model, limit)},
         provenance=dataclasses.replace(solution.provenance, seconds=seconds),
     )  # fmt: skip
+
+
+def _searched(
+    solution: Solution, model: MMDP, seconds: float, backend: str | Kernel,
+    callback: Callback | None,
+) -> Bound:  # fmt: skip
+    """The least bound of a search; of two if the horizon is infinite.
+
+    ``details["bounds"]`` has what was proven about every Markov policy.
+    """
+    from mmdp.bounds.front import bound
+
+    T, tree, left = solution.provenance.horizon, None, seconds
+    if solution.provenance.policy.endless and solution.objective == Mean():
+        tree = _by_tree(solution, model, TREE * seconds, backend, callback)
+    if tree is not None:
+        if "interrupted" in tree.details:
+            return tree
+        # what every policy can reach at most is worth some time in any case
+        done = tree.gap(solution.value) <= PROVEN
+        left = max((1 - TREE) * seconds, 0.0 if done else seconds - tree.seconds)
+    # the bounds on Markov policies do not hold for those that remember
+    remembers = isinstance(solution.policy, MemoryPolicy)
+    every = "pairs" if solution.objective.concave else "oracle"
+    found = bound(
+        model, T,
+        every if remembers and not model.drifts else "best",
+        time_limit=left, incumbent=solution.value if remembers else solution,
+        backend=backend, objective=solution.objective,
+        callback=None if callback is None else _proving(solution, callback, tree),
+    )  # fmt: skip
+    if tree is None or found.value < tree.value:
+        return found
+    bounds = {"oracle": found.details["bounds"]["oracle"], found.method: found.value}
+    return dataclasses.replace(
+        tree, details={**found.details, "bounds": bounds}, seconds=tree.seconds + found.seconds
+    )
+
+
+def _by_tree(
+    solution: Solution, model: MMDP, seconds: float, backend: str | Kernel,
+    callback: Callback | None,
+) -> Bound | None:  # fmt: skip
+    """What ``exact`` proves of deterministic stationary policies; None if it is not for them."""
+    told = None if callback is None else _proving(solution, callback)
+    try:
+        found = solve(
+            model, math.inf, Exact(gap=PROVEN), time_limit=seconds, backend=backend,
+            callback=told,
+        )  # fmt: skip
+    except (InputError, Stop):  # too large for it, or for the time
+        return None
+    assert found.certificate is not None
+    rho = solution.evaluation
+    details: dict[str, Any] = {"bounds": {"oracle": float(rho.oracle @ rho.weights)}}
+    if found.status is Status.INTERRUPTED:
+        details["interrupted"] = True
+    # no policy at hand is above what is proven
+    most = max(found.certificate.value, solution.value + _rounding(model, math.inf))
+    return dataclasses.replace(found.certificate, value=most, details=details)
+
+
+def _rounding(model: MMDP, horizon: float) -> float:
+    """The most by which rounding can have lowered a value."""
+    from mmdp.bounds import closed
+
+    x = model.problem
+    return Endless(x).rounding() if horizon == math.inf else closed.rounding(x, horizon)
+
+
+def _of_one_model(solution: Solution, model: MMDP) -> Solution:
+    """Proven optimal if it is the optimum of the only model: then no objective has a better one."""
+    F: Any = solution.objective
+    plain = getattr(F, "inner", F).kind in KINDS
+    if model.n_models > 1 or solution.status is not Status.LOCAL_OPTIMUM or not plain:
+        return solution
+    missing = float(solution.evaluation.regret[0])
+    if missing > 2 * _rounding(model, solution.provenance.horizon):
+        return solution
+    return dataclasses.replace(solution, status=Status.OPTIMAL)
 
 
 def _check_above(bound: Bound, solution: Solution) -> None:
@@ -424,12 +491,19 @@ def _check_above(bound: Bound, solution: Solution) -> None:
         )
 
 
-def _proving(solution: Solution, callback: Callback) -> Callable[[BoundProgress], object]:
-    """A callback of bound() that tells a callback of solve()."""
+def _proving(
+    solution: Solution, callback: Callback, known: Bound | None = None
+) -> Callable[[Any], object]:
+    """A callback of bound(), or of exact, that tells a callback of solve()."""
     value, count = solution.value, solution.iterations
-    return lambda p: callback(
-        Progress(solution.method, count, value, value, solution.seconds + p.seconds, p.value)
-    )
+    most, spent = (math.inf, 0.0) if known is None else (known.value, known.seconds)
+
+    def told(p: Any) -> None:
+        bound = p.bound if isinstance(p, Progress) else min(most, p.value)
+        seconds = solution.seconds + spent + p.seconds
+        callback(Progress(solution.method, count, value, value, seconds, bound))
+
+    return told
 
 
 def _memory_gain(solution: Solution, model: MMDP, seconds: float) -> dict[str, Any]:

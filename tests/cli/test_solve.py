@@ -201,6 +201,8 @@ def test_certify_says_how_much_better_any_policy_could_be(folder: Path, train: m
          "value 200.0000, at most 250.0000: the best Markov policy could be up to 25% higher"),
         ("OPTIMAL", 0.0, "markov",
          "value 200.0000, proven optimal: no Markov policy is better"),
+        ("OPTIMAL", 0.0, "deterministic markov",
+         "value 200.0000, proven optimal: no deterministic Markov policy is better"),
         ("OPTIMAL", 1e-6, "history",
          "value 200.0000, proven optimal: no policy is better by more than 0.0001%"),
     ],

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 import mmdp
 from mmdp import kernels
-from mmdp.bounds.closed import magnitude
+from mmdp.bounds.closed import magnitude, roundings
 from mmdp.methods.base import Context, Progress
 from mmdp.methods.exact import Exact
 from mmdp.methods.milp import MILP
@@ -23,7 +23,7 @@ from mmdp.testing import (
     returns_of,
     values_of,
 )
-from tests.instances import NO_TIME, SEEDS, at_least, tiny
+from tests.instances import NO_TIME, SEEDS, at_least, shares, tiny
 
 
 @settings(max_examples=at_least(250), **NO_TIME)
@@ -211,6 +211,72 @@ def test_milp_maximises_tails_and_regret(text: str, seed: int) -> None:
     assert found.bound is not None
     assert found.bound >= best - 1e-9 * (1 + abs(best))
     assert found.value == pytest.approx(best, abs=1e-5 * (1 + np.abs(every).max()))
+
+
+# ---------------------------------------------------------------------- what a claim covers
+def scaled(seed: int) -> tuple[mmdp.MMDP, int]:
+    """A small instance with an offset of all rewards, or with each model in units of its own."""
+    rng, T = np.random.default_rng(seed), 3
+    if seed % 4:
+        model = random_model(seed, n_models=4, n_states=2, n_actions=3, horizon=0, masks=False)
+    else:  # masks, weights of zero, arrays by time
+        model, T = tiny(seed, most=300)
+    offset, *powers = [(1e5, 0, 0), (0.0, 0, 6), (0.0, -6, 6)][seed % 3]
+    scale = 10.0 ** rng.uniform(*powers, model.n_models)
+    rewards = model.rewards * scale[:, None, None] + offset
+    return model.replace(rewards=rewards, terminal=model.terminal * scale[:, None]), T
+
+
+def drawing(model: mmdp.MMDP, T: int, seed: int) -> mmdp.MarkovPolicy:
+    """A policy that draws its actions."""
+    rng = np.random.default_rng(seed)
+    raw = rng.gamma(0.5, size=(T, model.n_states, model.n_actions)) + 1e-9
+    raw = raw * np.broadcast_to(model.allowed, raw.shape)
+    return mmdp.MarkovPolicy(probabilities=raw / raw.sum(axis=2, keepdims=True))
+
+
+@pytest.mark.parametrize("seeds", shares(12, 120))
+@pytest.mark.parametrize("text", ["mean", "worst", "cvar:0.3", "regret:worst"])
+def test_what_milp_claims_is_true_in_any_units(text: str, seeds: range) -> None:
+    F = as_objective(text)
+    for seed in seeds:
+        model, T = scaled(seed)
+        returns = returns_of(all_policies(model, T), model)
+        rho = F.counted(returns, lambda: returns.max(axis=0))  # noqa: B023
+        every = F.value(rho, model.weights)
+        best, range_ = float(every.max()), float(np.ptp(every))
+        moved = F.value(rho[every.argmax()] + roundings(model.problem, T), model.weights)
+        rounding = 2 * float(moved - best)
+        found = mmdp.solve(model, T, "milp", objective=F, backend="numpy")
+        cadp = mmdp.solve(model, T, objective=F, backend="numpy")
+        assert found.certificate is not None
+        assert found.certificate.value >= best - rounding
+        assert cadp.value - rounding <= found.value <= best + rounding
+        if found.status is Status.OPTIMAL:
+            assert found.value >= best - 1e-6 * range_ - rounding
+        if not found.certificate.bounds.startswith("deterministic"):
+            for k in range(5):
+                drawn = mmdp.evaluate(drawing(model, T, k), model, backend="numpy")
+                assert drawn.value(F) <= found.certificate.value + rounding
+
+
+def test_a_proof_about_deterministic_policies_says_so() -> None:
+    bets = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[4.0, 0.0]], [[0.0, 4.0]]])
+    even = mmdp.MarkovPolicy(probabilities=[[[0.5, 0.5]]])
+    worst = mmdp.solve(bets, 1, "milp", objective="worst")
+    assert worst.status is Status.OPTIMAL
+    assert mmdp.evaluate(even, bets).worst == 2.0 > worst.value
+    assert worst.certificate is not None
+    assert worst.certificate.bounds == "deterministic markov"
+    assert worst.outcome == (
+        "proven optimal: no deterministic Markov policy is better; "
+        "one that draws its actions may be"
+    )
+    for method in ("milp", "exact"):
+        mean = mmdp.solve(bets, 1, method)
+        assert mean.certificate is not None
+        assert mean.certificate.bounds in ("markov", "history")
+        assert mean.outcome.endswith("policy is better")
 
 
 def test_exact_refuses_tails() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -25,7 +27,8 @@ def test_cadp_properties(seed):
     solution = mmdp.solve(model, horizon)
     assert (np.diff(solution.trace) >= -1e-12 * size).all()
     assert solution.value >= wsu.value - 1e-12 * size
-    assert solution.status is mmdp.Status.LOCAL_OPTIMUM
+    alone = model.n_models == 1
+    assert solution.status is mmdp.Status["OPTIMAL" if alone else "LOCAL_OPTIMUM"]
     exact = plain_returns(solution.policy, model)
     np.testing.assert_allclose(solution.returns, exact, atol=1e-9 * size)
     oracle = mmdp.solve(model, horizon, "oracle")
@@ -300,4 +303,26 @@ def test_one_model_needs_no_sweep():
         found = mmdp.solve(model, horizon)
         assert found.policy == mmdp.solve(model, horizon, "wsu").policy
         assert found.iterations == 1
-        assert found.status is mmdp.Status.LOCAL_OPTIMUM
+        assert found.outcome == "proven optimal: no policy is better"
+
+
+@pytest.mark.parametrize("horizon", [4, math.inf])
+@pytest.mark.parametrize("objective", ["mean", "worst", "cvar:0.5", "regret:mean", "entropic:0.1"])
+def test_the_optimum_of_one_model_is_proven(horizon: float, objective: str) -> None:
+    for seed in range(6):
+        P = random_model(seed, n_models=1, n_states=4, n_actions=3, horizon=0, discount=0.9)
+        model = P.replace(rewards=P.rewards + 1e5 * (seed % 2))
+        best = mmdp.solve(model, horizon, "oracle").value
+        found = mmdp.solve(model, horizon, mmdp.CADP(init="wsu"), objective=objective)
+        assert found.status is mmdp.Status.OPTIMAL
+        assert found.evaluation.mean == pytest.approx(best, rel=1e-12)
+
+
+def test_a_local_optimum_of_one_model_is_no_more_than_that() -> None:
+    # the second state is not reached, and its action makes it look bad
+    P = np.zeros((1, 3, 2, 3))
+    P[0, 0, 0, 1] = P[0, 0, 1, 2] = P[0, 1:, :, 2] = 1
+    model = mmdp.MMDP(P, [[0.0, 1.0], [5.0, -5.0], [0.0, 0.0]], initial=[1, 0, 0])
+    start = mmdp.MarkovPolicy([[1, 1, 0], [1, 1, 0]])
+    found = mmdp.solve(model, 2, mmdp.CADP(init=start, sweeps="paper"))
+    assert (found.value, found.status) == (1.0, mmdp.Status.LOCAL_OPTIMUM)

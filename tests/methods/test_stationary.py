@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from mmdp.kernels.endless import Endless, Factorised, Iterated
 from mmdp.methods.stationary import Point
 from mmdp.objective import as_objective
 from mmdp.testing import plain_returns
+from tests.instances import shares
 
 INF = math.inf
 
@@ -190,9 +193,65 @@ def test_bounds_hold_without_a_last_decision(method: str) -> None:
 
 def test_a_certificate_bounds_the_price() -> None:
     solution = mmdp.solve(instance(4), INF, certify=0.5, backend="numpy")
-    assert solution.bound is not None
-    assert solution.bound >= solution.details["unrestricted"] - 1e-9
-    assert "being stationary costs" in repr(solution)
+    assert solution.certificate is not None
+    assert solution.certificate.bounds == "deterministic stationary"
+    assert solution.bound == pytest.approx(solution.value)
+    assert solution.certificate.of_every is not None
+    assert solution.certificate.of_every >= solution.details["unrestricted"] - 1e-9
+    assert re.search(r"being stationary costs .*, at most", repr(solution))
+
+
+def opposed(discount: float = 0.99) -> mmdp.MMDP:
+    """Two models, each of which wants the other action until it is done."""
+    P = np.zeros((2, 2, 2, 2))
+    P[[0, 1], 0, [0, 1], 1] = P[[0, 1], 0, [1, 0], 0] = P[:, 1, :, 1] = 1
+    return mmdp.MMDP(P, [[-1.0, -1.0], [0.0, 0.0]], initial=[1, 0], discount=discount)
+
+
+def test_a_proof_is_about_deterministic_policies(tmp_path: Path) -> None:
+    model = opposed()
+    found = mmdp.solve(model, INF, "exact")
+    even = mmdp.StationaryPolicy(probabilities=np.full((2, 2), 0.5))
+    assert found.value == pytest.approx(-50.5)
+    assert mmdp.evaluate(even, model).mean == pytest.approx(-1 / (1 - 0.99 / 2))
+    assert found.outcome.startswith("proven optimal: no deterministic stationary policy is better;")
+    mmdp.save_policy(found, tmp_path / "p.json")
+    again = mmdp.io.load_certificate(tmp_path / "p.json", model)
+    assert again is not None
+    assert again.bounds == "deterministic stationary"
+
+
+@pytest.mark.parametrize("seeds", shares(6, 60))
+def test_a_bound_covers_the_policies_that_it_names(seeds: range) -> None:
+    for seed in seeds:
+        model = opposed(0.9) if seed == 0 else instance(seed, M=3, S=2, A=2)
+        offset = [0.0, 1e6][seed % 2]
+        model = model.replace(rewards=model.rewards + offset)
+        values = by_power_series(every(model), model)
+        rng = np.random.default_rng(seed)
+        rules = [mmdp.StationaryPolicy(probabilities=x) for x in rng.dirichlet([1, 1], (30, 2))]
+        drawn = max(mmdp.evaluate(x, model).mean for x in rules)
+        for method, certify in (("exact", False), ("cadp", 0.2)):
+            found = mmdp.solve(model, INF, method, certify=certify, backend="numpy")
+            proven = found.certificate
+            assert proven is not None
+            deterministic = proven.bounds.startswith("deterministic")
+            rounding = 1e-12 * (1 + offset) / (1 - model.discount) ** 2  # of the power series
+            assert proven.value >= values.max() - rounding
+            assert deterministic or proven.value >= drawn - rounding
+            assert proven.of_every is None or proven.of_every >= drawn - rounding
+            if found.status is mmdp.Status.OPTIMAL:
+                assert found.value >= values.max() - 1e-5 * np.ptp(values) - rounding
+
+
+def test_certify_proves_what_exact_proves() -> None:
+    model = instance(3, M=5, S=6, A=3, discount=0.95)
+    exact = mmdp.solve(model, INF, "exact", backend="numpy")
+    found = mmdp.solve(model, INF, certify=1, backend="numpy")
+    assert exact.status is found.status is mmdp.Status.OPTIMAL
+    assert found.bound == pytest.approx(exact.value, rel=1e-9)
+    assert found.certificate is not None
+    assert found.certificate.bounds == "deterministic stationary"
 
 
 def test_limits() -> None:

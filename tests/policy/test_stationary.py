@@ -38,7 +38,8 @@ def test_a_proof_is_kept_with_it(tmp_path: Path, suffix: str) -> None:
     mmdp.save_policy(solution, file)
     proven = mmdp.io.load_certificate(file, MODEL)
     assert proven is not None
-    assert proven.bounds == "stationary"
+    assert solution.certificate is not None
+    assert proven.bounds == solution.certificate.bounds
     assert proven.value == solution.bound
     mmdp.save_policy(mmdp.solve(MODEL, 3), file)
     assert isinstance(mmdp.load_policy(file, MODEL), mmdp.MarkovPolicy)

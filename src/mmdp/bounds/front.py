@@ -475,7 +475,7 @@ class Search:
 
         Policies that were cut off by closing actions are worth at most the target.
         """
-        program = lp.build(x.problem, self.horizon, x.reach)
+        program = lp.build(x.problem, self.horizon, x.reach, self.kernel)
         result = lp.solve_relaxation(program, share * self.left())
         if result.status != "optimal":
             self.details["lp_status"] = result.status

@@ -5,7 +5,10 @@ Variables u_{t,m}(s, a) and pi_t(s, a):
     max  sum gamma^t r_m(s, a) u_{t,m}(s, a)  (+ the terminal value of the last step)
     s.t. flow of every model, sum_a pi_t(s, a) = 1, L pi_t(s, a) <= u_{t,m}(s, a) <= B pi_t(s, a).
 
-Only (t, s) that some model can reach and open actions have variables.
+Only (t, s) that some model can reach and open actions have variables. By the flow it is the same
+to minimise what models lose against their own optima,
+sum gamma^t (v*_m(s) - q*_m(s, a)) u_{t,m}(s, a). That has no offset, and its size is what is at
+stake.
 """
 
 from __future__ import annotations
@@ -19,13 +22,18 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.bounds.relaxation import Mask, open_actions
-from mmdp.kernels import Problem
+from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.problem import Array, Reach
+
+TOLERANCE = 1e-9  # of HiGHS, on rows whose largest entry and columns whose range is 1
 
 
 @dataclass(frozen=True)
 class Program:
-    """min cost x, equal x = equal_to, below x <= 0; columns u (cell by cell, models last), pi."""
+    """min cost x, equal x = equal_to, below x <= 0; columns u (cell by cell, models last), pi.
+
+    The cost is what models lose against their own optima.
+    """
 
     cost: Array
     equal: Any
@@ -64,30 +72,46 @@ def variables(problem: Problem, horizon: int) -> int:
     return int(open_actions(problem, horizon).sum()) * (problem.n_models + 1)
 
 
-def build(problem: Problem, horizon: int, reach: Reach) -> Program:
-    """The program over the policies of the allowed actions."""
+def build(
+    problem: Problem, horizon: int, reach: Reach, kernel: Kernel, cap: Array | None = None
+) -> Program:
+    """The program over the policies of the allowed actions.
+
+    ``cap`` (M,): the most that models may lose against their own optima, in every cell too.
+    """
     lo, hi = reach
     used = open_actions(problem, horizon) & (hi.max(axis=2) > 0)[:, :, None]
     t, s, a = np.nonzero(used)
     n_u = len(t) * problem.n_models
     column = np.full(used.shape, -1, dtype=np.int64)
     column[t, s, a] = n_u + np.arange(len(t))
-    flow, flow_to, worth = _flow(problem, used)
-    below, lower_cells = _coupling(lo[t, s].reshape(-1), hi[t, s].reshape(-1), problem.n_models)
+    flow, flow_to = _flow(problem, used)
+    own = kernel.backward(problem, horizon, "own", keep=("q", "values"))
+    assert own.q is not None
+    assert own.values is not None
+    loss = np.maximum(own.values[t, s] - own.q[t, s, a], 0.0)
+    loss *= (problem.discount ** t.astype(float))[:, None]
+    upper = hi[t, s]
+    if cap is not None:
+        upper = np.minimum(
+            upper, np.divide(problem.weights * cap, loss, out=upper.copy(), where=loss > 0)
+        )
+    upper = upper.reshape(-1)
+    below, lower_cells = _coupling(lo[t, s].reshape(-1), upper, problem.n_models)
     return Program(
-        cost=-np.concatenate([worth.reshape(-1), np.zeros(len(t))]),
+        cost=np.concatenate([loss.reshape(-1), np.zeros(len(t))]),
         equal=flow,
         equal_to=flow_to,
         below=below,
         pi=column,
         lower_cells=lower_cells,
         n_u=n_u,
-        upper=np.concatenate([hi[t, s].reshape(-1), np.ones(len(t))]),
+        upper=np.concatenate([upper, np.ones(len(t))]),
     )
 
 
-def _flow(problem: Problem, used: Mask) -> tuple[Any, Array, Array]:
-    """Rows: inflow = outflow of every (t, s, m), then sum_a pi = 1; and the worth of each u."""
+def _flow(problem: Problem, used: Mask) -> tuple[Any, Array]:
+    """Rows: inflow = outflow of every (t, s, m), then sum_a pi = 1."""
     x, model = problem, np.arange(problem.n_models)
     horizon, _, n_actions = used.shape
     n_models = x.n_models
@@ -98,14 +122,10 @@ def _flow(problem: Problem, used: Mask) -> tuple[Any, Array, Array]:
     here, cells = state[t, s], np.arange(len(t))
     entries = _Entries()
     entries.add(here[:, None] * n_models + model, cells[:, None] * n_models + model, 1.0)
-    worth = x.r[t if len(x.r) > 1 else 0 * t, s, a] * (x.discount ** t.astype(float))[:, None]
-    for k in range(len(t)):  # where the mass of each cell goes
+    for k in np.flatnonzero(t < horizon - 1):  # where the mass of each cell goes
         row = s[k] * n_actions + a[k]
         part = slice(x.indptr[row], x.indptr[row + 1])
         p, to = x.p[t[k] if len(x.p) > 1 else 0, part], x.indices[part]
-        if t[k] == horizon - 1:
-            worth[k] += (p * x.terminal[to]).sum(axis=0) * x.discount**horizon
-            continue
         there: Any = state[t[k] + 1, to]
         seen = np.flatnonzero(there >= 0)  # the others are out of reach
         entries.add(there[seen][:, None] * n_models + model, k * n_models + model, -p[seen])
@@ -115,7 +135,7 @@ def _flow(problem: Problem, used: Mask) -> tuple[Any, Array, Array]:
     first = np.flatnonzero(used[0].any(axis=1))
     start[state[0, first]] = x.initial[first, None] * x.weights
     shape = (n_flow + int(place.sum()), len(t) * (n_models + 1))
-    return entries.matrix(*shape), np.append(start.reshape(-1), np.ones(int(place.sum()))), worth
+    return entries.matrix(*shape), np.append(start.reshape(-1), np.ones(int(place.sum())))
 
 
 def _coupling(lower: Array, upper: Array, n_models: int) -> tuple[Any, npt.NDArray[np.int64]]:
@@ -159,9 +179,10 @@ class Answer:
 
     status: str
     x: Array | None
-    bound: float  # a lower bound on the minimum, by HiGHS's tolerances
+    bound: float  # a lower bound on the minimum, less what HiGHS's tolerances can do
     prices: Array  # of the rows; empty for an integer program
     nodes: int
+    slack: float  # what these tolerances can do, which the bound allows for
 
 
 Watch = Callable[[float, int], bool]  # (bound, nodes) -> whether to continue
@@ -174,26 +195,38 @@ def minimise(
 ) -> Answer:  # fmt: skip
     """min cost x with row_lower <= rows x <= row_upper, 0 <= x <= upper, some x integral.
 
-    HiGHS has absolute tolerances, so the cost is scaled by its largest entry.
+    HiGHS has absolute tolerances, so every column is scaled to a range of 1, and every row and the
+    cost by their largest entries. Then a reduced cost of the wrong sign within the tolerance
+    changes the bound by no more than that, for each column.
     """
     import highspy
+    from scipy.sparse import diags_array
 
-    unit = float(np.abs(cost).max(initial=0.0)) or 1.0
+    column = np.where(upper > 0, upper, 1.0)
+    rows = rows @ diags_array(column)
+    row = _unless_zero(abs(rows).max(axis=1).toarray().ravel())
+    unit = float(_unless_zero(np.abs(cost * upper).max(initial=0.0)))
     solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.silent()
     solver.passModel(
-        _highs_model(highspy, cost / unit, rows, row_lower, row_upper, upper, integral)
-    )
+        _highs_model(
+            highspy, cost * column / unit, (diags_array(1 / row) @ rows).tocsr(),
+            row_lower / row, row_upper / row, upper / column, integral,
+        )
+    )  # fmt: skip
+    for kind in ("primal", "dual", "mip"):
+        solver.setOptionValue(f"{kind}_feasibility_tolerance", TOLERANCE)
     if time_limit is not None:
         solver.setOptionValue("time_limit", max(time_limit, 0.1))
     solver.setOptionValue("mip_rel_gap", gap)
     solver.setOptionValue("mip_abs_gap", 1e-9)
     if start is not None:
         given = highspy.HighsSolution()
-        given.col_value = list(start)
+        given.col_value = list(start / column)
         solver.setSolution(given)
+    slack = TOLERANCE * len(cost) * unit
     if watch is not None:
-        _follow(solver, watch, unit)
+        _follow(solver, watch, unit, slack)
     interrupted = _run(solver)
     info, found = solver.getInfo(), solver.getSolution()
     kinds = highspy.HighsModelStatus
@@ -203,11 +236,16 @@ def minimise(
     }.get(solver.getModelStatus(), solver.modelStatusToString(solver.getModelStatus()))  # fmt: skip
     if interrupted and status != "optimal":
         status = "interrupted"
-    x = np.array(found.col_value) if found.value_valid else None
+    x = column * np.array(found.col_value) if found.value_valid else None
     whole = integral is not None and bool(integral.any())
-    bound = float(info.mip_dual_bound if whole else info.objective_function_value)
-    prices = np.array(found.row_dual) if found.dual_valid else np.zeros(0)
-    return Answer(status, x, unit * bound, unit * prices, max(int(info.mip_node_count), 0))
+    bound = unit * float(info.mip_dual_bound if whole else info.objective_function_value)
+    prices = unit * np.array(found.row_dual) / row if found.dual_valid else np.zeros(0)
+    return Answer(status, x, bound - slack, prices, max(int(info.mip_node_count), 0), slack)
+
+
+def _unless_zero(scale: Any) -> Array:
+    """1 in place of 0."""
+    return np.where(scale > 0, scale, 1.0)
 
 
 def _run(solver: Any) -> bool:
@@ -250,10 +288,10 @@ def _highs_model(
     return lp
 
 
-def _follow(solver: Any, watch: Watch, unit: float) -> None:
+def _follow(solver: Any, watch: Watch, unit: float, slack: float) -> None:
     def logged(event: Any) -> None:
         out = event.data_out
-        if not watch(unit * out.mip_dual_bound, max(int(out.mip_node_count), 0)):
+        if not watch(unit * out.mip_dual_bound - slack, max(int(out.mip_node_count), 0)):
             solver.cancelSolve()
 
     solver.cbMipLogging += logged

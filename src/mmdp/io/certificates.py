@@ -16,7 +16,7 @@ from mmdp.errors import InputError, Remedy
 from mmdp.model import MMDP
 from mmdp.objective import Custom, as_objective
 from mmdp.policy import PolicyTable
-from mmdp.solution import Bound, Solution
+from mmdp.solution import POLICIES, Bound, Solution
 
 FORMAT = "mmdp-certificate-1"
 AGAIN = Remedy("certify", 10, do="prove it again with")
@@ -49,7 +49,7 @@ def from_document(stored: Any, policy: PolicyTable, model: MMDP) -> Bound:
         if stored["format"] != FORMAT:
             raise ValueError
         bound, value = float(stored["bound"]), float(stored["value"])
-        if not (math.isfinite(bound) and stored["bounds"] in ("markov", "history", "stationary")):
+        if not (math.isfinite(bound) and stored["bounds"] in POLICIES):
             raise ValueError
         found = Bound(
             bound, str(stored["method"]), stored["bounds"], seconds=float(stored["seconds"]),

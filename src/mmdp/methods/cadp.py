@@ -124,7 +124,7 @@ class CADP(Method):
         if x.n_models == 1 and self.init == "wsu" and count == 1:
             # WSU's pass over one model is backward induction: there is nothing left to improve
             details = {"sweeps": 1, "sweeps_taken": "none"}
-            return replace(WSU().run(context), status=Status.LOCAL_OPTIMUM, details=details)
+            return replace(WSU().run(context), status=Status.OPTIMAL, details=details)
         names: list[str] = []
 
         def tables() -> Any:

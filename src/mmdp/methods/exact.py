@@ -36,8 +36,9 @@ KEEP_BYTES = 512 * 1024**2  # that the multipliers of open nodes may take
 
 @dataclass(frozen=True)
 class Exact(Method):
-    """Prove how good the best Markov (or stationary) policy is, and find it.
+    """Prove how good the best Markov (or deterministic stationary) policy is, and find it.
 
+    Stationary policies that draw their actions may be better than the best deterministic one.
     Stops when the bound is within ``gap`` of the value (status OPTIMAL), at the time limit or
     after ``max_nodes``. The solution's ``bound`` is proven in every case.
 
@@ -152,7 +153,8 @@ class Tree:
         return self.bound - self.value <= self.tolerance
 
     def details(self) -> dict[str, Any]:
-        return {"bound": self.bound, "nodes": self.nodes, "closed": self.closed}
+        over = "history" if self.bound >= self.oracle else "markov"
+        return {"bound": self.bound, "bounds": over, "nodes": self.nodes, "closed": self.closed}
 
     # ------------------------------------------------------------ the search
     def first_bound(self) -> None:

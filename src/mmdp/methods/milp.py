@@ -19,17 +19,23 @@ from mmdp.objective import Mean
 from mmdp.solution import Status
 
 LIMIT = 400_000  # variables
-FEASIBLE = 1e-6  # HiGHS's own tolerance: the relative error allowed for in its bound
+SURE = 1e-4  # of what is at stake: a solver that cannot tell less proves no optimum
+MARGIN = 1e-3  # of what is at stake, by which the program has policies worse than CADP's
 
 
 @dataclass(frozen=True)
 class MILP(Method):
     """Mixed-integer program in occupancy form; CADP gives the value to beat.
 
+    The policy is never worse than CADP's, its value that of an exact evaluation, and the answer
+    counts as optimal only if the bound meets that value. For the mean no Markov policy is better
+    then; for other objectives no deterministic one is, and one that draws its actions may be.
+
     Parameters
     ----------
     gap
-        Relative gap at which HiGHS stops.
+        Relative gap at which HiGHS stops and the answer counts as optimal, as for
+        :class:`mmdp.Exact`.
     tight
         Whether L and B are the reach bounds; otherwise they are 0 and the weight of the model
         (the plain program, for comparison).
@@ -63,10 +69,11 @@ class MILP(Method):
                 [Remedy("method", "exact", do="use")],
             )
         outer = self._outer(context)
-        details: dict[str, Any] = {"bound": outer, "nodes": 0, "variables": size}
+        details: dict[str, Any] = {"bound": outer, "bounds": "history"}
+        details |= {"nodes": 0, "variables": size}
         try:
-            self._start(context)
-            tail, answer = self._solve(context)
+            CADP().run(context)
+            tail, answer = self._solve(context, outer)
         except (Stop, KeyboardInterrupt) as stop:
             if context.best_policy is None:
                 raise
@@ -78,42 +85,49 @@ class MILP(Method):
             if value > context.best_value:
                 context.trace.append(value)
                 context.best_policy, context.best_value = actions, value
-        unit = closed.scale_of(context.best_value, x, context.horizon)
-        if math.isfinite(answer.bound):
-            most = tail.constant - answer.bound
-            details["bound"] = min(most + FEASIBLE * unit, outer)
-        details["bound"] = max(details["bound"], context.best_value)
+        error = closed.roundings(x, context.horizon)
+        most = tail.constant - answer.bound + 2 * tail.moved(error)
+        if math.isfinite(most) and most < outer:
+            # the mean is linear in each decision: drawing an action gains nothing
+            over = "markov" if tail.share == 1 else "deterministic markov"
+            details |= {"bound": most, "bounds": over}
+        returns = context.returns(context.best_policy)
+        details["bound"] = max(details["bound"], context.worth(returns + error))
         details |= {"nodes": answer.nodes, "variables": len(tail.integral)}
-        near = details["bound"] - context.best_value <= (self.gap + 20 * FEASIBLE) * unit
         early = {"stopped": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}
         status = early.get(answer.status, Status.COMPLETED)
-        if answer.status == "optimal" and near:
+        if details["bound"] - context.best_value <= self._near(context, outer, answer.slack):
             status = Status.OPTIMAL
         return Outcome(context.best_policy, status, answer.nodes, details=details)
+
+    def _near(self, context: Context, outer: float, slack: float) -> float:
+        """How close the bound must come: as elsewhere, or to what HiGHS can tell of the stakes."""
+        x, stakes = context.problem, outer - context.best_value
+        returns = context.returns(context.best_policy)
+        near = closed.closing(
+            self.gap, context.best_value, outer, x, context.horizon,
+            lambda error: context.worth(returns + error),
+        )  # fmt: skip
+        return max(near, min(self.gap * stakes + slack, SURE * stakes))
 
     def _outer(self, context: Context) -> float:
         """A bound in closed form: the better of Oracle and QMDP, or F of the models' own optima."""
         x, T = context.problem, context.horizon
         if context.objective == Mean():
             return closed.first_bound(x, T, context.kernel)[1]
-        return context.worth(context.own() + closed.rounding(x, T))
+        return context.worth(context.own() + closed.roundings(x, T))
 
-    def _start(self, context: Context) -> None:
-        """CADP's policy, recorded as the value to beat."""
-        if context.objective != Mean():
-            CADP(starts=1).run(context)
-            return
-        x, T = context.problem, context.horizon
-        context.kernel.ascend(x, T, [None], sweeps="paper", watch=context.record)
-
-    def _tail(self, context: Context, program: lp.Program) -> tails.Tail:
-        x, T, objective = context.problem, context.horizon, context.objective
-        own = context.own() if objective.regret else np.zeros(x.n_models)
+    def _tail(self, context: Context, reach: Reach, outer: float) -> tails.Tail:
+        """The program over the policies that are not worse than CADP's, and a few more."""
+        x, T, F = context.problem, context.horizon, context.objective
         losing = x._replace(r=-x.r, terminal=-x.terminal)
         least = -x.returns(context.kernel.backward(losing, T, "own").first)
-        return tails.Tail(program, objective, x.weights, own, least - own, context.own() - own)
+        least, most = (F.counted(rho, context.own) for rho in (least, context.own()))
+        value = context.best_value - MARGIN * (outer - context.best_value)
+        cap = tails.caps(F, x.weights, most, least, value)
+        return tails.Tail(lp.build(x, T, reach, context.kernel, cap), F, x.weights, most, cap)
 
-    def _solve(self, context: Context) -> tuple[tails.Tail, lp.Answer]:
+    def _solve(self, context: Context, outer: float) -> tuple[tails.Tail, lp.Answer]:
         x, best = context.problem, context.best_policy
         assert best is not None
         if self.tight:
@@ -121,7 +135,7 @@ class MILP(Method):
         else:
             shape = (context.horizon, x.n_states, x.n_models)
             reach = Reach(np.zeros(shape), np.broadcast_to(x.weights, shape).copy())
-        tail = self._tail(context, lp.build(x, context.horizon, reach))
+        tail = self._tail(context, reach, outer)
         left = None if context.deadline is None else context.deadline - clock()
         b = context.kernel.forward(x, context.horizon, best)
         rho = context.objective.counted(context.returns(best), context.own)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.bounds import closed
 from mmdp.errors import InputError
 from mmdp.kernels.endless import Endless, Factorised, Own
 from mmdp.kernels.problem import Array
@@ -44,7 +45,7 @@ class StationaryTree:
         self.nodes = 0
         self.heap: list[tuple[float, int, Mask, Own]] = []
         self.count = itertools.count()
-        self.working = math.inf  # bound of the node at work
+        self.oracle = self.working = math.inf  # bounds: every model by itself, the node at work
         self.dropped = -math.inf  # the largest bound among nodes that were given up as good enough
 
     @property
@@ -53,20 +54,24 @@ class StationaryTree:
 
     @property
     def bound(self) -> float:
-        """Proven: no stationary policy is better than this."""
+        """Proven: no deterministic stationary policy is better than this."""
         waiting = -self.heap[0][0] if self.heap else -math.inf
         return max(self.value, waiting, self.working, self.dropped) + self.slack
 
     @property
     def tolerance(self) -> float:
-        return max(self.options.gap * abs(self.value), 2 * self.slack)
+        x, gap = self.context.problem, self.options.gap
+        near = closed.closing(gap, self.value, self.oracle, x, math.inf)
+        return max(near, 2 * self.slack)
 
     @property
     def proven(self) -> bool:
         return self.bound - self.value <= self.tolerance
 
     def details(self) -> dict[str, Any]:
-        return {"bound": self.bound, "nodes": self.nodes}
+        # what the first node has holds for every policy
+        over = "history" if self.bound >= self.oracle else "deterministic stationary"
+        return {"bound": self.bound, "bounds": over, "nodes": self.nodes}
 
     def first_bound(self) -> None:
         """Every model by itself."""
@@ -74,6 +79,7 @@ class StationaryTree:
         own = self.x.own()
         self.push(mask, own)
         self.working = -math.inf
+        self.oracle = self.bound
 
     def first_incumbent(self) -> None:
         context = self.context
