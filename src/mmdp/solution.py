@@ -16,7 +16,7 @@ from mmdp import notebook
 from mmdp.errors import InputError
 from mmdp.objective import CVaR, Function, Mean, Objective, WorstCase, as_objective, quantile
 from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
-from mmdp.words import at_most_percent, counted, figures, number, percent
+from mmdp.words import NOISE, at_most, at_most_percent, counted, figures, number, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,13 +50,6 @@ def gap(bound: float, value: float) -> float:
     if bound <= value:
         return 0.0
     return (bound - value) / abs(value) if value else float("inf")
-
-
-def _share_lost(free: float, value: float) -> float:
-    """(free - value) / |free|: the share of the better value that is given up."""
-    if free <= value:
-        return 0.0
-    return (free - value) / abs(free) if free else float("inf")
 
 
 @dataclass(frozen=True)
@@ -324,25 +317,35 @@ class Solution:
 
     @property
     def price(self) -> float | None:
-        """(unrestricted - value) / |unrestricted|: what a restricted kind of policy costs.
+        """unrestricted - value: what a restricted kind of policy costs, in units of the value.
 
         ``details["unrestricted"]`` is the value of the best policy found without the
-        restriction. None if the policy is not restricted.
+        restriction. None if the policy is not restricted, or if that is not known.
         """
         free = self.details.get("unrestricted")
-        return None if free is None else _share_lost(free, self.value)
+        return None if free is None else max(free - self.value, 0.0)
 
     @property
     def price_told(self) -> str:
-        """The price in a sentence; empty if the policy is not restricted."""
-        if self.price is None:
+        """The price in a sentence; empty if the policy is not restricted.
+
+        In percent of the unrestricted value too, unless the price is more than that value: then
+        the two have different signs, or one is near 0, and a share would say nothing.
+        """
+        kind, proven, price = self.provenance.policy, self.certificate, self.price
+        if not kind.restricted or self.policy is None:
             return ""
-        proven, most = self.certificate, ""
+        most = ""
         # a bound on every Markov policy holds without the restriction too
-        same_sign = proven is not None and proven.value * self.details["unrestricted"] > 0
-        if proven is not None and proven.bounds != "stationary" and same_sign:
-            most = f", at most {at_most_percent(_share_lost(proven.value, self.value))}"
-        return f"being {self.provenance.policy.name} costs {percent(self.price)}{most}"
+        if proven is not None and proven.bounds in ("markov", "history"):
+            most = f"at most {at_most(max(proven.value - self.value, price or 0.0), 3)}"
+        if price is None:
+            return f"being {kind.name} costs {most or 'an unknown amount'}"
+        free = abs(self.details["unrestricted"])
+        share = f" ({percent(price / free)})" if price <= free else ""
+        some = price > NOISE * max(free, abs(self.value))
+        told = f"{number(price, 3)}{share}" if some else "nothing"
+        return ", ".join(filter(None, [f"being {kind.name} costs {told}", most]))
 
     @property
     def memory_told(self) -> str:
@@ -419,7 +422,7 @@ class Solution:
         if self.certificate is not None and self.gap is not None:
             lines.append(f"  at most     {most} (gap {at_most_percent(self.gap)})")
             proof = f" (proof {self.certificate.seconds:.3g} s)"
-        if self.price is not None:
+        if self.price_told:
             lines.append(f"  price       {self.price_told}")
         if self.memory_told:
             lines.append(f"  memory      {self.memory_told}: try policy=mmdp.Memory(nodes=3)")

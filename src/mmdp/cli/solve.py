@@ -307,7 +307,7 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
         ("iterations", f"{solution.iterations:,}{_starts(solution)}"),
         ("seconds", f"{clock(solution.seconds)} ({solution.provenance.backend})"),
     ]
-    if solution.price is not None:
+    if solution.price_told:
         facts.insert(1, ("price", solution.price_told))
     if solution.memory_told:
         facts.append(("memory", f"{solution.memory_told}; try --memory 3"))

@@ -48,6 +48,7 @@ def ascend(context: Context, options: CADP) -> Outcome:
             yield None if each.table is None else _soft(each.table, x.n_actions)
             if not free:  # a policy of the right kind is at hand, should the time be up
                 free.append(options.climb(context.free()))
+                context.details["unrestricted"] = context.worth(_returns_of(free[0]))
                 names.append("unrestricted")
                 yield _soft(free[0].policy, x.n_actions)
 

@@ -32,6 +32,7 @@ class PolicyKind:
     change: ClassVar[str] = "change of the action"  # what a local maximum has no better one of
     single_change: ClassVar[str] = ""  # the same for objectives other than the mean, if it differs
     endless: ClassVar[bool] = False  # whether there is no last decision
+    restricted: ClassVar[bool] = False  # whether some policies of time and state are left out
     starts: ClassVar[bool] = True  # whether a search can begin with a policy of this kind
 
     @property

@@ -50,6 +50,7 @@ class Tied(Markov):
     groups: Any
 
     name: ClassVar[str] = "tied"
+    restricted: ClassVar[bool] = True
     title: ClassVar[str] = "the time and the group of the state"
     change: ClassVar[str] = "change of the action in a single group and time"
 
@@ -136,6 +137,7 @@ class Monotone(Markov):
     actions: Sequence[Any] | None = None
 
     name: ClassVar[str] = "monotone"
+    restricted: ClassVar[bool] = True
     title: ClassVar[str] = "the time and the state, never lower in a higher state"
     change: ClassVar[str] = "other monotone rule at a single time"
     single_change: ClassVar[str] = "change in a single state and time that keeps it monotone"
@@ -203,6 +205,7 @@ class Fixed(Markov):
     actions: Any
 
     name: ClassVar[str] = "fixed"
+    restricted: ClassVar[bool] = True
     title: ClassVar[str] = "the time and the state, with some decisions given"
     change: ClassVar[str] = "change of the action in a single free state and time"
 
