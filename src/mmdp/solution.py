@@ -52,6 +52,17 @@ def gap(bound: float, value: float) -> float:
     return (bound - value) / abs(value) if value else float("inf")
 
 
+def widened(freedom: float) -> float:
+    """The factor by which an error grows so that two of it make a 95% interval (Student's t).
+
+    >>> round(widened(3.0), 2), round(widened(30.0), 2), widened(1000.0)
+    (1.59, 1.02, 1.0)
+    """
+    from scipy.special import stdtrit
+
+    return max(float(stdtrit(freedom, 0.975)) / 2, 1.0)
+
+
 @dataclass(frozen=True)
 class Bound:
     """A proven upper bound on the value of the best policy.
@@ -111,7 +122,8 @@ class Evaluation:
     """Returns of one policy on every model of a problem.
 
     ``returns`` (M,) and ``weights`` (M,); ``errors`` (M,) standard errors of simulated
-    returns, None if they are exact. Risk measures treat the models as a lottery with the
+    returns, None if they are exact; after few episodes they are larger, so that ``mean`` ± two
+    ``stderr`` is a 95% interval (Student's t). Risk measures treat the models as a lottery with the
     given weights: the standard deviation is that of a population.
 
     >>> import numpy as np
@@ -166,20 +178,22 @@ class Evaluation:
         """(d, e): the mean return is d above that of another policy on the same models, ± e.
 
         The differences are taken model by model; e is their standard error if the models are
-        draws from what is plausible, with that of simulated returns.
+        draws from what is plausible, with that of simulated returns. It is larger for few models,
+        so that d ± 2e is a 95% interval.
 
         >>> import numpy as np
         >>> from mmdp import Evaluation
         >>> one, two = (Evaluation(np.array(x), np.full(2, 0.5)) for x in ([3.0, 7.0], [1.0, 3.0]))
-        >>> one.lead(two)
-        (3.0, 1.0)
+        >>> one.lead(two)[0], round(one.lead(two)[1], 3)  # Student's t for two models
+        (3.0, 6.353)
         """
         if self.weights.shape != other.weights.shape or (self.weights != other.weights).any():
             raise InputError("the two policies were evaluated on other models")
         w, d = self.weights, self.returns - other.returns
         mean, count = float(w @ d), int((w > 0).sum())
         variance = float(w**2 @ (d - mean) ** 2) * count / max(count - 1, 1)
-        return mean, math.sqrt(variance + self.stderr**2 + other.stderr**2)
+        between = widened(max(count - 1, 1)) * math.sqrt(variance)
+        return mean, math.hypot(between, self.stderr, other.stderr)
 
     def quantile(self, level: float) -> float:
         """The smallest return x such that P(return <= x) >= level."""
@@ -263,7 +277,7 @@ class Evaluation:
         )
 
     def __repr__(self) -> str:
-        error = f" ± {self.stderr:.3g}" if self.errors is not None else ""
+        error = f" ± {2 * self.stderr:.3g}" if self.errors is not None else ""
         return (
             f"Evaluation(mean {number(self.mean, 6)}{error}, sd {number(self.sd)}, worst "
             f"{number(self.worst, 6)}, CVaR 10% {number(self.cvar(0.1), 6)}, "

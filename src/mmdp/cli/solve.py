@@ -43,7 +43,7 @@ from mmdp.methods.table import (
 from mmdp.objective import Mean, Objective
 from mmdp.policy import KINDS, Memory, StationaryPolicy, Tied
 from mmdp.solution import POLICIES
-from mmdp.words import at_most_percent, clock, counted, either, errors, figures
+from mmdp.words import at_most_percent, clock, counted, either, figures, two_errors
 
 if TYPE_CHECKING:
     from mmdp import MMDP, MarkovPolicy, Solution
@@ -301,7 +301,7 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
         "CVaR 10%": found.cvar(0.1),
     })  # fmt: skip
     if found.errors is not None and not mean:
-        facts[0] = ("value", f"{facts[0][1]} ± {errors([found.stderr])[0]}")
+        facts[0] = ("value", f"{facts[0][1]} ± {two_errors([found.stderr])[0]}")
     facts += [
         ("status", f"{solution.status.name}: {solution.outcome}"),
         ("iterations", f"{solution.iterations:,}{_starts(solution)}"),
