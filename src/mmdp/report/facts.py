@@ -423,9 +423,15 @@ class Facts:
         return policy_cells(self.policy, self.model)
 
     @cached_property
+    def visited(self) -> Array:
+        """(T, S) the probability of a decision there; 0 where no action changes anything."""
+        return self.cells.visited * self.model.deciding
+
+    @cached_property
     def most_visited(self) -> npt.NDArray[np.int64]:
-        """States by their expected number of visits, the most visited first."""
-        return np.argsort(-self.cells.visited.sum(axis=0), kind="stable").astype(np.int64)
+        """States with a decision by their expected number of visits, the most visited first."""
+        order = np.argsort(-self.visited.sum(axis=0), kind="stable").astype(np.int64)
+        return order[self.model.deciding[order]]
 
     # -------------------------------------------------------------- knowing more
     @cached_property
@@ -557,12 +563,12 @@ class Facts:
     @cached_property
     def rule(self) -> Rule:
         """The policy in a few phases."""
-        return short_rule(self.policy, self.model, self.cells.visited)
+        return short_rule(self.policy, self.model, self.visited)
 
     @cached_property
     def simpler(self) -> tuple[Rival, ...]:
         """Simpler policies, the least simple first: the short rule, one rule, one action."""
-        given = (self.policy, self.model, self.cells.visited)
+        given = (self.policy, self.model, self.visited)
         found: dict[str, MarkovPolicy | None] = {"the short rule": self.rule.policy}
         if self.work <= QUICK_SIMPLER:
             self._say("simpler policies")
