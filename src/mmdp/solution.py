@@ -380,7 +380,8 @@ class Solution:
         """Oracle's value minus this policy's: at most this much is gained by knowing the model.
 
         It equals the expected value of perfect information if the policy is optimal, and
-        overestimates it otherwise.
+        overestimates it otherwise. It does so too if the kind of policy is restricted, since
+        Oracle is not: :func:`mmdp.measures.evpi` keeps to the kind.
         """
         return self.evaluation.bayes_regret
 

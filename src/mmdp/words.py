@@ -66,15 +66,15 @@ def listed(labels: Sequence[str], own: bool, most: int = 8) -> str:
     return f"{count:,}: {', '.join(names + ['...'] * (count > most))}"
 
 
-def some(names: Iterable[str], most: int = 8) -> str:
+def some(names: Iterable[str], most: int = 8, between: str = ", ") -> str:
     """The first names, and how many more there are.
 
-    >>> some("abc"), some("abc", 1)
-    ('a, b, c', 'a and 2 more')
+    >>> some("abc"), some("abc", 1), some("abc", between=" < ")
+    ('a, b, c', 'a and 2 more', 'a < b < c')
     """
     every = list(names)
     more = f" and {len(every) - most:,} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more
+    return between.join(every[:most]) + more
 
 
 def shortened(text: object, longest: int = LONGEST) -> str:

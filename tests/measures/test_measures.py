@@ -253,3 +253,15 @@ def test_half_the_models_are_held_out_without_test_models() -> None:
         measures.enough_models(model, 2, [50], test=model)
     with pytest.raises(mmdp.InputError, match="give test= models"):
         measures.enough_models(model.subset([0]), 2)
+
+
+def test_stability_counts_decisions_only() -> None:
+    """Half of the weight is in a state that nobody leaves; the other is decided by each draw."""
+    P = np.broadcast_to(np.eye(2)[:, None], (6, 2, 2, 2))
+    r = np.zeros((6, 2, 2))
+    r[:3, 0], r[3:, 0] = [1.0, 0.0], [0.0, 1.0]
+    found = measures.stability(mmdp.MMDP(P, r), 1, resamples=10)
+    frequency = found.frequency[0, 0]
+    assert 0 < frequency < 1
+    assert found.share == pytest.approx(frequency)
+    assert found.frequency[0, 1] * found.visited[0, 1] == 0

@@ -65,6 +65,10 @@ class PolicyKind:
         """What tells apart two kinds of this name on ``model``, as JSON holds it."""
         return None
 
+    def told(self, model: MMDP, horizon: int) -> str:
+        """What was asked of its policies on ``model``, in words; empty if nothing."""
+        return ""
+
     def policy_of(self, model: MMDP, table: Any) -> ExactPolicy:
         """The policy that a method's table stands for, with the labels of ``model``."""
         raise NotImplementedError
