@@ -191,3 +191,32 @@ def test_models_in_the_order_of_other_labels(storage: Any, horizon: int | None) 
     assert found.ordered_like(model).fingerprint() == model.fingerprint()
     assert model.ordered_like(model.replace(states="wxyz")) is model
     assert model.ordered_like(model.replace(states=None, actions=None)) is model
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_states_in_which_an_action_changes_something(seed: int) -> None:
+    """Row by row in plain Python: left by an action, or actions that differ in some model."""
+    rng = np.random.default_rng(seed)
+    M, S, A, T = 2, 4, 3, 2
+    varies = (T,) if seed % 3 == 0 else ()
+    P = rng.dirichlet(np.ones(S), size=(*varies, M, S, A))
+    r = rng.normal(size=(*varies, M, S, A))
+    for s in rng.permutation(S)[:2]:  # absorbing, one of them with rewards that may differ
+        P[..., s, :, :] = np.eye(S)[s]
+        if rng.random() < 0.6:
+            r[..., s, :] = r[..., s, :1]
+    allowed = rng.random((S, A)) < 0.7
+    allowed[:, 0] |= ~allowed.any(axis=1)
+    model = mmdp.MMDP(P, r, allowed=allowed)
+    expected = []
+    for s in range(S):
+        open_ = np.flatnonzero(allowed[s])
+        rows = P.reshape(-1, S, A, S)[:, s, open_]
+        rewards = r.reshape(-1, S, A)[:, s, open_]
+        stays = (rows[..., s] == 1).all()
+        expected.append(not (stays and (rewards == rewards[:, :1]).all()))
+    assert model.deciding.tolist() == (expected if any(expected) else [True] * S)
+
+
+def test_if_nothing_can_be_decided_every_state_counts() -> None:
+    assert mmdp.MMDP([[[[1.0], [1.0]]]], [[1.0, 1.0]]).deciding.tolist() == [True]

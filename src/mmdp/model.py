@@ -407,6 +407,32 @@ class MMDP:
         return self._problem.allowed[0]
 
     @property
+    def deciding(self) -> npt.NDArray[np.bool_]:
+        """(S,) whether an action changes anything in a state.
+
+        It does not in one that is never left, if all its actions have the same reward. If there
+        is no other state, all of them count as deciding.
+
+        >>> import mmdp
+        >>> P = [[[[0.5, 0.5], [0.9, 0.1]], [[0.0, 1.0], [0.0, 1.0]]]]
+        >>> mmdp.MMDP(P, [[1.0, 0.8], [0.0, 0.0]], states=["ill", "dead"]).deciding.tolist()
+        [True, False]
+        """
+        x, S, A = self._problem, self.n_states, self.n_actions
+        rows, first = x.rows(), self.allowed.argmax(axis=1)
+        stays = x.indices == rows // A
+        leaves = np.zeros(S * A, dtype=bool)
+        leaves[rows[~stays][(x.p[:, ~stays] > 0).any(axis=(0, 2))]] = True
+        again = np.zeros((len(x.p), S * A, x.p.shape[2]))
+        again[:, rows[stays]] = x.p[:, stays]
+        differs = leaves.reshape(S, A)
+        for y in (again.reshape(len(x.p), S, A, -1), x.r):
+            same = np.take_along_axis(y, first[None, :, None, None], axis=2)
+            differs = differs | (y != same).any(axis=(0, 3))
+        found: npt.NDArray[np.bool_] = (differs & self.allowed).any(axis=1)
+        return found if found.any() else np.ones(S, dtype=bool)
+
+    @property
     def terminal(self) -> Array:
         """(M, S) value of ending in each state."""
         return self._problem.terminal.T

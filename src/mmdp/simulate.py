@@ -1,7 +1,8 @@
 """Episodes: the return of any policy with error bars.
 
 Models are strata, the same random numbers serve every policy, and CADP's Markov policy,
-whose return is known exactly, is the control variate.
+whose return is known exactly, is the control variate. Errors are such that two of them make a 95%
+interval of the mean, however few episodes there are.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mmdp.methods.belief import EPISODES, BeliefPlanner, passes_of
 from mmdp.model import MMDP
 from mmdp.policy import ExactPolicy, MarkovPolicy, MemoryPolicy, Planner
 from mmdp.policy.markov import check_labels
-from mmdp.solution import Evaluation
+from mmdp.solution import Evaluation, widened
 from mmdp.support import check_memory
 from mmdp.validate import check_seed, check_whole, check_whole_model
 
@@ -33,6 +34,8 @@ Array = npt.NDArray[np.float64]
 SEARCHES_IN_ALL = 2_000_000  # tree queries that a simulation makes by default, over all episodes
 MIN_EPISODES = 4  # per model, however many queries they take
 QUICK = 0.2  # seconds that a part of the episodes should take
+CONTROLLED = 500  # episodes in all from which on a control is used: few may not differ from it
+CHAINS = 2  # of episodes that carry a belief on
 FASTER = 16  # a part has at most so many times the episodes of the one before
 
 
@@ -52,13 +55,15 @@ def simulate(
     For a planner, ``details`` holds the paired ``difference`` to CADP (with the same random
     numbers) and its ``difference_stderr``, ``impossible`` (the transitions that no model of
     the planner explains) and ``episode_sd`` (over models and episodes). With ``control`` the
-    return of CADP's policy, which is known exactly, is a control variate. ``backend``: as for
+    return of CADP's policy, which is known exactly, is a control variate unless there are few
+    episodes. ``backend``: as for
     :func:`mmdp.solve`; ``threads`` (all by default) are numba's.
 
     ``check_time`` is called after every few episodes per model and may raise
     ``mmdp.methods.base.Stop`` to end early with what is done. Ctrl-C does the same then, and
     ``details`` has ``interrupted``. Episodes do not depend on how many of them are simulated at
-    a time. A planner that carries its belief from one episode to the next runs them all at once.
+    a time. A planner that carries its belief from one episode to the next runs them all at once,
+    and twice: its episodes depend on each other, so the error is that between the two runs.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[0.5, 0.5]], [[0.5, 0.5]]]] * 2, [[1.0], [0.0]], initial=[1, 0])
@@ -88,20 +93,20 @@ def simulate(
     }
     if isinstance(stopped, KeyboardInterrupt):
         details["interrupted"] = True
-    adjusted = returns
+    apart = run.apart(returns)
     if isinstance(policy, BeliefPlanner) and control:
         paired, exact = _baseline(run, policy.baseline)
-        difference = returns - paired
+        difference = run.apart(returns - paired)
         details["difference"] = float(model.weights @ difference.mean(axis=1))
-        details["difference_stderr"] = _stderr(difference, model.weights)
-        slope = _slope(returns, paired)
-        adjusted = returns - slope * (paired - exact[:, None])
-        details["control_slope"] = slope
-    errors = adjusted.std(axis=1, ddof=1) / np.sqrt(count)
+        between = _errors(difference, model.weights)
+        details["difference_stderr"] = float(np.linalg.norm(model.weights * between))
+        if returns.size >= CONTROLLED:
+            slope = details["control_slope"] = _slope(returns, paired)
+            apart = run.apart(returns - slope * (paired - exact[:, None]))
     return Evaluation(
-        returns=adjusted.mean(axis=1),
+        returns=apart.mean(axis=1),
         weights=model.weights,
-        errors=errors,
+        errors=_errors(apart, model.weights),
         model_labels=model.model_labels if model.labelled["model"] else None,
         details=details,
     )
@@ -120,7 +125,7 @@ def _simulate_plainly(
     return Evaluation(
         returns=returns.mean(axis=1),
         weights=model.weights,
-        errors=returns.std(axis=1, ddof=1) / np.sqrt(count),
+        errors=_errors(returns, model.weights),
         model_labels=model.model_labels if model.labelled["model"] else None,
         details={"episodes": count, "episode_sd": _overall_sd(returns, model.weights)},
     )
@@ -222,6 +227,12 @@ class _Episodes:
         """(M, episodes so far)."""
         return np.concatenate(self._parts, axis=1)
 
+    def apart(self, returns: Array) -> Array:
+        """(M, n) what is independent: each return, or the means of chains of carried episodes."""
+        if not self.made.carry:
+            return returns
+        return returns.reshape(len(returns), CHAINS, -1).mean(axis=2)
+
     @property
     def done(self) -> int:
         return sum(part.shape[1] for part in self._parts)
@@ -232,7 +243,7 @@ class _Episodes:
         """So many episodes; with ``check_time``, what ended them early if anything did."""
         x = self.model
         try:
-            for size in [count] if self.made.carry else _sizes(count):
+            for size in [count] * CHAINS if self.made.carry else _sizes(count):
                 returns, unexplained = self.kernel.simulate(
                     x.problem, x.pattern_rewards, self.made, self.horizon, size, self.seed,
                     first=self.done,
@@ -277,9 +288,16 @@ def _slope(x: Array, y: Array) -> float:
     return float((dx * dy).sum()) / variance if variance > 0 else 0.0
 
 
-def _stderr(x: Array, weights: Array) -> float:
+def _errors(x: Array, weights: Array) -> Array:
+    """(M,) standard errors of the means of x (M, n), for a 95% interval of the weighted mean.
+
+    Its degrees of freedom are Satterthwaite's: (sum_m u_m)^2 / sum_m u_m^2 / (n - 1) with
+    u_m = weight_m^2 s_m^2.
+    """
     errors = x.std(axis=1, ddof=1) / np.sqrt(x.shape[1])
-    return float(np.sqrt((weights**2) @ (errors**2)))
+    total = float(np.linalg.norm(weights * errors))
+    shares = (weights * errors / total) ** 2 if total > 0 else np.ones(1)
+    return errors * widened((x.shape[1] - 1) / float(shares @ shares))
 
 
 def _overall_sd(returns: Array, weights: Array) -> float:

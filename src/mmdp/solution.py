@@ -16,7 +16,7 @@ from mmdp import notebook
 from mmdp.errors import InputError
 from mmdp.objective import CVaR, Function, Mean, Objective, WorstCase, as_objective, quantile
 from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
-from mmdp.words import at_most_percent, counted, figures, number, percent
+from mmdp.words import NOISE, at_most, at_most_percent, counted, figures, number, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,11 +56,15 @@ def gap(bound: float, value: float) -> float:
     return (bound - value) / abs(value) if value else float("inf")
 
 
-def _share_lost(free: float, value: float) -> float:
-    """(free - value) / |free|: the share of the better value that is given up."""
-    if free <= value:
-        return 0.0
-    return (free - value) / abs(free) if free else float("inf")
+def widened(freedom: float) -> float:
+    """The factor by which an error grows so that two of it make a 95% interval (Student's t).
+
+    >>> round(widened(3.0), 2), round(widened(30.0), 2), widened(1000.0)
+    (1.59, 1.02, 1.0)
+    """
+    from scipy.special import stdtrit
+
+    return max(float(stdtrit(freedom, 0.975)) / 2, 1.0)
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,8 @@ class Evaluation:
     """Returns of one policy on every model of a problem.
 
     ``returns`` (M,) and ``weights`` (M,); ``errors`` (M,) standard errors of simulated
-    returns, None if they are exact. Risk measures treat the models as a lottery with the
+    returns, None if they are exact; after few episodes they are larger, so that ``mean`` ± two
+    ``stderr`` is a 95% interval (Student's t). Risk measures treat the models as a lottery with the
     given weights: the standard deviation is that of a population.
 
     >>> import numpy as np
@@ -188,20 +193,22 @@ class Evaluation:
         """(d, e): the mean return is d above that of another policy on the same models, ± e.
 
         The differences are taken model by model; e is their standard error if the models are
-        draws from what is plausible, with that of simulated returns.
+        draws from what is plausible, with that of simulated returns. It is larger for few models,
+        so that d ± 2e is a 95% interval.
 
         >>> import numpy as np
         >>> from mmdp import Evaluation
         >>> one, two = (Evaluation(np.array(x), np.full(2, 0.5)) for x in ([3.0, 7.0], [1.0, 3.0]))
-        >>> one.lead(two)
-        (3.0, 1.0)
+        >>> one.lead(two)[0], round(one.lead(two)[1], 3)  # Student's t for two models
+        (3.0, 6.353)
         """
         if self.weights.shape != other.weights.shape or (self.weights != other.weights).any():
             raise InputError("the two policies were evaluated on other models")
         w, d = self.weights, self.returns - other.returns
         mean, count = float(w @ d), int((w > 0).sum())
         variance = float(w**2 @ (d - mean) ** 2) * count / max(count - 1, 1)
-        return mean, math.sqrt(variance + self.stderr**2 + other.stderr**2)
+        between = widened(max(count - 1, 1)) * math.sqrt(variance)
+        return mean, math.hypot(between, self.stderr, other.stderr)
 
     def quantile(self, level: float) -> float:
         """The smallest return x such that P(return <= x) >= level."""
@@ -285,7 +292,7 @@ class Evaluation:
         )
 
     def __repr__(self) -> str:
-        error = f" ± {self.stderr:.3g}" if self.errors is not None else ""
+        error = f" ± {2 * self.stderr:.3g}" if self.errors is not None else ""
         return (
             f"Evaluation(mean {number(self.mean, 6)}{error}, sd {number(self.sd)}, worst "
             f"{number(self.worst, 6)}, CVaR 10% {number(self.cvar(0.1), 6)}, "
@@ -348,24 +355,36 @@ class Solution:
 
     @property
     def price(self) -> float | None:
-        """(unrestricted - value) / |unrestricted|: what a restricted kind of policy costs.
+        """unrestricted - value: what a restricted kind of policy costs, in units of the value.
 
         ``details["unrestricted"]`` is the value of the best policy found without the
-        restriction. None if the policy is not restricted.
+        restriction. None if the policy is not restricted, or if that is not known.
         """
         free = self.details.get("unrestricted")
-        return None if free is None else _share_lost(free, self.value)
+        return None if free is None else max(free - self.value, 0.0)
 
     @property
     def price_told(self) -> str:
-        """The price in a sentence; empty if the policy is not restricted."""
-        if self.price is None:
+        """The price in a sentence; empty if the policy is not restricted.
+
+        In percent of the unrestricted value too, unless the price is more than that value: then
+        the two have different signs, or one is near 0, and a share would say nothing.
+        """
+        kind, price = self.provenance.policy, self.price
+        if not kind.restricted or self.policy is None:
             return ""
+        most = ""
         # a bound on every Markov policy holds without the restriction too
-        free, most = None if self.certificate is None else self.certificate.of_every, ""
-        if free is not None and free * self.details["unrestricted"] > 0:
-            most = f", at most {at_most_percent(_share_lost(free, self.value))}"
-        return f"being {self.provenance.policy.name} costs {percent(self.price)}{most}"
+        proven = None if self.certificate is None else self.certificate.of_every
+        if proven is not None:
+            most = f"at most {at_most(max(proven - self.value, price or 0.0), 3)}"
+        if price is None:
+            return f"being {kind.name} costs {most or 'an unknown amount'}"
+        free = abs(self.details["unrestricted"])
+        share = f" ({percent(price / free)})" if price <= free else ""
+        some = price > NOISE * max(free, abs(self.value))
+        told = f"{number(price, 3)}{share}" if some else "nothing"
+        return ", ".join(filter(None, [f"being {kind.name} costs {told}", most]))
 
     @property
     def memory_told(self) -> str:
@@ -386,7 +405,8 @@ class Solution:
         """Oracle's value minus this policy's: at most this much is gained by knowing the model.
 
         It equals the expected value of perfect information if the policy is optimal, and
-        overestimates it otherwise.
+        overestimates it otherwise. It does so too if the kind of policy is restricted, since
+        Oracle is not: :func:`mmdp.measures.evpi` keeps to the kind.
         """
         return self.evaluation.bayes_regret
 
@@ -442,7 +462,7 @@ class Solution:
         if self.certificate is not None and self.gap is not None:
             lines.append(f"  at most     {most} (gap {at_most_percent(self.gap)})")
             proof = f" (proof {self.certificate.seconds:.3g} s)"
-        if self.price is not None:
+        if self.price_told:
             lines.append(f"  price       {self.price_told}")
         if self.memory_told:
             lines.append(f"  memory      {self.memory_told}: try policy=mmdp.Memory(nodes=3)")

@@ -280,7 +280,8 @@ def _run(method: Method, context: Context) -> Outcome:
             raise
         answer(stop)
         status = Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
-        return Outcome(context.best_policy, status, context.iterations)
+        details = dict(context.details)
+        return Outcome(context.best_policy, status, context.iterations, details=details)
 
 
 def _kept(method: Method, context: Context, file: str | os.PathLike[str]) -> Outcome:

@@ -66,15 +66,15 @@ def listed(labels: Sequence[str], own: bool, most: int = 8) -> str:
     return f"{count:,}: {', '.join(names + ['...'] * (count > most))}"
 
 
-def some(names: Iterable[str], most: int = 8) -> str:
+def some(names: Iterable[str], most: int = 8, between: str = ", ") -> str:
     """The first names, and how many more there are.
 
-    >>> some("abc"), some("abc", 1)
-    ('a, b, c', 'a and 2 more')
+    >>> some("abc"), some("abc", 1), some("abc", between=" < ")
+    ('a, b, c', 'a and 2 more', 'a < b < c')
     """
     every = list(names)
     more = f" and {len(every) - most:,} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more
+    return between.join(every[:most]) + more
 
 
 def shortened(text: object, longest: int = LONGEST) -> str:
@@ -186,25 +186,25 @@ def figures(values: Sequence[float | None], *, up: Collection[int] = ()) -> list
     return ["" if x is None else format(x + 0.0, form) for x in rounded]
 
 
-def errors(values: Sequence[float | None]) -> list[str]:
-    """Standard errors to two digits; nothing if a figure is exact.
+def two_errors(values: Iterable[float | None]) -> list[str]:
+    """What follows ±: two standard errors to two digits; nothing if a figure is exact.
 
-    >>> errors([0.0312, None])
-    ['0.031', '']
+    >>> two_errors([0.0312, None])
+    ['0.062', '']
     """
-    return ["" if x is None else f"{x:.2g}" for x in values]
+    return ["" if x is None else f"{2 * x:.2g}" for x in values]
 
 
 def leading(difference: float, error: float) -> str:
     """By how much one policy is ahead of another, and whether that may be chance.
 
     >>> leading(46.2, 12.1)
-    'by 46.2 ± 12 (the difference and its standard error)'
+    'by 46.2 ± 24 (two standard errors)'
     >>> leading(0.5, 0.4)
-    'by 0.5 ± 0.4 (the difference and its standard error), which may be chance'
+    'by 0.5 ± 0.8 (two standard errors), which may be chance'
     """
     chance = ", which may be chance" * (difference < 2 * error)
-    return f"by {difference:,.3g} ± {error:,.2g} (the difference and its standard error){chance}"
+    return f"by {difference:,.3g} ± {2 * error:,.2g} (two standard errors){chance}"
 
 
 def truncated(value: float | None, unit: int = 1) -> str:

@@ -96,8 +96,8 @@ def test_compare_simulates_policies_with_memory(
         "method", "train", "±", "test", "±", "test", "sd", "regret", "seconds"
     ]  # fmt: skip
     shown = next(line for line in lines if line.startswith("qmdp")).split()
-    assert float(shown[2]) == pytest.approx(rows[0]["train_stderr"], rel=0.06)
-    assert float(shown[4]) == pytest.approx(rows[0]["test_stderr"], rel=0.06)
+    assert float(shown[2]) == pytest.approx(2 * rows[0]["train_stderr"], rel=0.06)
+    assert float(shown[4]) == pytest.approx(2 * rows[0]["test_stderr"], rel=0.06)
 
 
 def test_episodes_are_for_policies_with_memory(folder: Path) -> None:
@@ -124,7 +124,7 @@ def test_another_method_that_wins_on_the_test_models_is_named(tmp_path: Path) ->
     assert ahead["difference"] == pytest.approx(gain.mean())
     assert ahead["stderr"] == pytest.approx(error)
     told = " ".join(run(*arguments).out.split())
-    by = f"by {gain.mean():.3g} ± {error:.2g} (the difference and its standard error)"
+    by = f"by {gain.mean():.3g} ± {2 * error:.2g} (two standard errors)"
     who = "on the test models gradient is ahead of cadp, the best on the training models"
     assert f"{who}, {by}" in told
     assert ("which may be chance" in told) == (gain.mean() < 2 * error)

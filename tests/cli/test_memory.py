@@ -16,7 +16,7 @@ def test_memory_prints_the_chart_and_the_librarys_value(folder: Path, train: mmd
     assert done.code == 0
     assert float(done.facts()["value"]) == pytest.approx(expected.value, abs=1e-4)
     assert "Node 0 (start)" in done.out
-    assert "of the time" in done.out
+    assert "of the decisions" in done.out
 
 
 def test_a_saved_chart_is_evaluated(folder: Path, test: mmdp.MMDP, tmp_path: Path) -> None:

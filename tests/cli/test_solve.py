@@ -163,7 +163,7 @@ def test_solve_shows_the_error_of_a_simulated_value(folder: Path, train: mmdp.MM
     value, sign, error = run(*arguments).facts()["value"].split()
     assert float(value) == pytest.approx(expected.value, abs=1e-4)
     assert sign == "±"
-    assert float(error) == pytest.approx(expected.evaluation.stderr, rel=0.06)
+    assert float(error) == pytest.approx(2 * expected.evaluation.stderr, rel=0.06)
     found = run(*arguments, "--json").json
     assert found["value"] == pytest.approx(expected.value, rel=1e-12)
     assert found["stderr"] == pytest.approx(expected.evaluation.stderr, rel=1e-12)

@@ -260,6 +260,33 @@ def test_within_cycle_weights_on_the_trace(draws: list[dict[str, Any]], correcti
         assert table.effects[0, m] == pytest.approx(rule(trace, dx=1.0), rel=1e-12)
 
 
+@pytest.mark.parametrize("chance", [0.9, 1.0])
+def test_simpsons_weights_count_and_are_not_optimised(chance: float) -> None:
+    """A treatment pays a year later, so weights that alternate would make it every second year."""
+    well, ill = [0.0, 1.0], [1.0, 0.0]  # to (ill, well)
+    cured = [1 - chance, chance]
+    model = mmdp.MMDP([[[ill, cured], [ill, cured]]] * 2, [[0.0, 0.0]] * 2, initial=well)
+    effects, costs = [[0.0, 0.0], [1.0, 1.0]], [[0.0, 8.0], [0.0, 8.0]]
+    counting, T = Counting(within_cycle="simpson"), 9
+    sweep = measures.willingness_to_pay(model, effects, costs, [10.0], T, counting=counting)
+    policy = sweep.policies[sweep.frontier["policy"][0]].actions
+    assert policy[1:-2].all()  # at the last two times the gain is halved, or none
+    assert not policy[-1].any()
+    x, years, paid = np.array(well), [], []
+    for t in range(T):  # the cohort trace, added up by scipy's rule
+        years.append(x[1])
+        paid.append(8.0 * policy[t, 0])
+        x = np.array(cured if policy[t, 0] else ill)
+    assert sweep.frontier["effect"][0] == pytest.approx(scipy.integrate.simpson(years, dx=1.0))
+    assert sweep.frontier["cost"][0] == pytest.approx(scipy.integrate.simpson(paid, dx=1.0))
+    priced = counting.net_benefit(model, effects, costs, 10.0, T)
+    smooth = Counting(within_cycle="half-cycle").net_benefit(model, effects, costs, 10.0, T)
+    np.testing.assert_array_equal(priced.rewards, smooth.rewards)
+    assert "half-cycle weights in the search" in counting.told
+    with pytest.raises(mmdp.InputError, match="odd horizon"):
+        counting.net_benefit(model, effects, costs, 10.0, 8)
+
+
 # ---------------------------------------------------------------------- the sweep
 def test_the_sweep_names_its_comparators_and_never_does_worse(
     draws: list[dict[str, Any]],

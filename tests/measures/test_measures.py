@@ -274,3 +274,15 @@ def test_a_solution_of_other_models_says_nothing_about_these() -> None:
     safe = mmdp.solve(bets, 1)
     assert measures.evpi(bets, 1, method=safe) == 0
     assert measures.evpi(richer, 1, method=safe) == pytest.approx(3.5)
+
+
+def test_stability_counts_decisions_only() -> None:
+    """Half of the weight is in a state that nobody leaves; the other is decided by each draw."""
+    P = np.broadcast_to(np.eye(2)[:, None], (6, 2, 2, 2))
+    r = np.zeros((6, 2, 2))
+    r[:3, 0], r[3:, 0] = [1.0, 0.0], [0.0, 1.0]
+    found = measures.stability(mmdp.MMDP(P, r), 1, resamples=10)
+    frequency = found.frequency[0, 0]
+    assert 0 < frequency < 1
+    assert found.share == pytest.approx(frequency)
+    assert found.frequency[0, 1] * found.visited[0, 1] == 0

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 import mmdp
 from mmdp.methods import Context
+from mmdp.methods.base import Stop
 from mmdp.methods.restricted import monotone_rows, tied_rows
+from mmdp.methods.starts import Start
 from mmdp.objective import as_objective
 from mmdp.testing import all_policies, random_model, values_of
+from mmdp.words import at_most
+from tests.instances import shares
 
 FREE = {"masks": False, "horizon": 0}
 
@@ -91,7 +98,7 @@ def test_restricted_policies_against_enumeration(name: str) -> None:
         assert (np.diff(solution.trace) >= 0).all()
         free = solution.details["unrestricted"]
         assert solution.value <= free <= values.max() + 1e-9
-        assert solution.price == pytest.approx((free - solution.value) / abs(free))
+        assert solution.price == free - solution.value
         found += solution.value >= best - 1e-9
     assert found >= 24
 
@@ -144,7 +151,7 @@ def test_the_price_is_told_with_its_bound() -> None:
     model = random_model(0, n_models=4, n_states=3, n_actions=3, **FREE)
     solution = mmdp.solve(model, 3, policy=mmdp.Tied([0, 0, 0]), certify=0.5, backend="numpy")
     assert solution.price is not None
-    assert 0 < solution.price <= solution.gap + 1e-12
+    assert 0 < solution.price <= solution.bound - solution.value + 1e-12
     assert "being tied costs" in repr(solution)
     assert "at most" in solution.price_told
     assert mmdp.solve(model, 3).price is None
@@ -193,8 +200,80 @@ def test_a_finished_search_stays_finished_if_its_price_takes_too_long(
     assert found.price is None
 
 
-def test_the_price_is_a_share_of_the_free_value() -> None:
+def test_the_price_is_an_amount_and_a_share_of_the_free_value() -> None:
     model = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
     found = mmdp.solve(model, 1, policy=mmdp.Fixed([0]), certify=1)
-    assert found.price == pytest.approx(1 / 3)
-    assert found.price_told.startswith("being fixed costs 33%, at most 3")
+    assert found.price == 1
+    assert found.price_told == "being fixed costs 1 (33%), at most 1"
+    free = mmdp.solve(model, 1, policy=mmdp.Fixed([1]))
+    assert free.price_told == "being fixed costs nothing"
+
+
+@pytest.mark.parametrize("seeds", shares(60, 400))
+def test_no_price_is_false_if_values_have_both_signs(seeds: range) -> None:
+    """Against the best of all policies, tied and free; rewards are moved so that values near 0."""
+    shown = hidden = 0
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        model = random_model(seed, n_models=3, n_states=3, n_actions=2, **FREE)
+        near = mmdp.solve(model, 2, policy=mmdp.Tied([0, 0, 1]), backend="numpy").value
+        steps = model.discount ** np.arange(3)
+        move = (near + rng.normal() * rng.choice([0, 0.1, 1, 10])) / steps.sum()
+        model = model.replace(rewards=model.rewards - move, terminal=model.terminal - move)
+        solution = mmdp.solve(model, 2, policy=mmdp.Tied([0, 0, 1]), backend="numpy")
+        values = values_of(all_policies(model, 2), model)
+        proven = mmdp.bound(model, 2, "oracle", backend="numpy")
+        text = dataclasses.replace(solution, certificate=proven).price_told
+        told = re.fullmatch(
+            r"being tied costs (nothing|[\d.e-]+)(?: \((?:less than )?([\d.]+)%\))?, "
+            r"at most ([\d.e-]+)",
+            text,
+        )
+        assert told is not None, text
+        cost, percent, most = told.groups()
+        free = solution.details["unrestricted"]
+        assert float(most) >= values.max() - solution.value - 1e-12
+        if cost != "nothing":
+            assert float(cost) <= float(most)
+            assert float(cost) == pytest.approx(free - solution.value, rel=6e-3)
+            assert free <= values.max() + 1e-9
+        if percent is not None:
+            shown += 1
+            assert free * solution.value > -1e-12
+            assert float(percent) <= 100
+            expected = 100 * (free - solution.value) / abs(free)
+            assert float(percent) == pytest.approx(expected, abs=0.5)
+        hidden += cost != "nothing" and percent is None
+    assert min(shown, hidden) > 0
+
+
+def test_the_price_is_told_after_a_time_limit() -> None:
+    """What is not known is said to be so; a free policy that was found, or a proof, is used."""
+    model = random_model(3, n_models=4, n_states=4, n_actions=3, **FREE)
+    kind = mmdp.Tied([0, 0, 1, 1])
+    stopped = mmdp.solve(model, 5, policy=kind, time_limit=1e-9)
+    assert stopped.status is mmdp.Status.TIME_LIMIT
+    assert stopped.price_told == "being tied costs an unknown amount"
+    proven = mmdp.bound(model, 5, "oracle")
+    bounded = dataclasses.replace(stopped, certificate=proven).price_told
+    assert bounded == f"being tied costs at most {at_most(proven.value - stopped.value, 3)}"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            "mmdp.methods.starts.in_order", late_after_two(mmdp.methods.starts.in_order)
+        )
+        later = mmdp.solve(model, 5, mmdp.CADP(starts=4), policy=kind)
+    assert later.status is mmdp.Status.TIME_LIMIT
+    assert later.details["unrestricted"] >= mmdp.solve(model, 5, mmdp.CADP(starts=4)).value - 1e-9
+    assert mmdp.solve(model, 5).price_told == ""
+
+
+def late_after_two(in_order: Callable[..., Iterator[Start]]) -> Callable[..., Iterator[Start]]:
+    """The starts of a search; the time of the restricted one is up before the third."""
+
+    def starts(context: Context, *rest: Any) -> Iterator[Start]:
+        for i, each in enumerate(in_order(context, *rest)):
+            if i == 2 and context.kind.restricted:
+                raise Stop
+            yield each
+
+    return starts

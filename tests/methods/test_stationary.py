@@ -141,7 +141,21 @@ def test_the_price_of_stationarity_is_that_of_a_policy_one_can_follow() -> None:
     solution = mmdp.solve(train, INF, mmdp.CADP(starts=1))
     long = mmdp.solve(train, 150, mmdp.CADP(starts=1)).value
     assert solution.details["unrestricted"] == pytest.approx(long, rel=1e-4)
-    assert solution.price == pytest.approx(0.0054, abs=2e-4)
+    assert solution.price is not None
+    assert solution.price / long == pytest.approx(0.0054, abs=2e-4)
+    assert "(0.54%)" in solution.price_told
+
+
+def test_the_price_is_known_if_a_long_while_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = instance(0).replace(discount=0.99)
+    whole = mmdp.solve(model, INF, backend="numpy")
+    monkeypatch.setattr("mmdp.methods.stationary.BESIDE", 1e-4)
+    short = mmdp.solve(model, INF, backend="numpy")
+    assert 1 <= short.details["beside_steps"] < whole.details["beside_steps"]
+    assert short.price is not None
+    assert whole.price is not None
+    assert 0 <= short.price <= whole.price + 1e-9
+    assert short.price_told.startswith("being stationary costs ")
 
 
 def test_many_states_are_searched_by_gradient(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -432,7 +432,7 @@ def test_randomised_policies_and_planners(tmp_path: Path, small: mmdp.MMDP) -> N
     mixed = mmdp.MarkovPolicy.uniform(small, 3)
     page = written(tmp_path, small, policy=mixed, methods=("cadp", mmdp.QMDP(episodes=2)))
     assert "The most probable action is shown" in page.text
-    assert "± is the standard error of a simulated mean" in page.text
+    assert "± is two standard errors of a simulated mean" in page.text
     assert "QMDP" in page.text
 
 

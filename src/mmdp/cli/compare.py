@@ -41,7 +41,7 @@ from mmdp.errors import InputError
 from mmdp.interrupts import Interrupts
 from mmdp.methods.table import METHODS, able, maximises
 from mmdp.objective import Mean, Objective
-from mmdp.words import clock, counted, errors, figures, leading
+from mmdp.words import clock, counted, figures, leading, two_errors
 
 if TYPE_CHECKING:
     from mmdp import MMDP, Evaluation, Solution
@@ -87,7 +87,7 @@ def compare(
     The last row, oracle, solves each model on its own, as if one knew which model is true: no
     policy does better. Regret is the distance to it, on the test models if there are any.
 
-    Policies with memory are simulated: ± is the standard error. The time limit holds for each
+    Policies with memory are simulated: ± is two standard errors. The time limit holds for each
     method. After Ctrl-C the rows that are finished are printed and written, and the exit status
     is 130.
     """
@@ -243,7 +243,7 @@ def _show(rows: Sequence[Mapping[str, Any]], test: MMDP | None, objective: Objec
     for key, title in keys.items():
         columns.append((title, figures([row[key] for row in rows])))
         if simulated and f"{key}_stderr" in rows[0]:
-            columns.append(("±", errors([row[f"{key}_stderr"] for row in rows])))
+            columns.append(("±", two_errors(row[f"{key}_stderr"] for row in rows)))
     if not simulated:  # a planner has no iterations, and a line is short
         columns.append(("iter.", [f"{row['iterations']:,}" for row in rows]))
     columns.append(("seconds", [clock(row["seconds"]) for row in rows]))

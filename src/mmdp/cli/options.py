@@ -268,7 +268,8 @@ class Outcomes:
     )]  # fmt: skip
     within_cycle: Annotated[str, option(
         "--within-cycle", type=Words("none", "half-cycle", "simpson"), default="none",
-        show_default=True, help="Weights of the times; n cycles need a horizon of n + 1.",
+        show_default=True, help="Weights of the times; n cycles need a horizon of n + 1. Policies "
+        "are optimised with half-cycle weights in place of simpson's, which alternate.",
     )]  # fmt: skip
 
     @property

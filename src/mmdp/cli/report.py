@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -71,11 +72,13 @@ def report(
     check_finite(horizon)
     with Working(f"reading {data}") as working, unanswered():
         model = loading.read(data, quiet=True)
-        given = None
+        given = shown = None
         if policy is not None:
             instead = ["give --memory N in place of --policy", "draw it with mmdp plot chart"]
             file = given_policy(policy, model, horizon, "a report shows", instead)
             given = markov_policy(file, "a report shows")
+            # a stationary one is shown as such
+            shown = given_policy(policy, model, math.inf, "a report shows", instead)
         steps = horizon if given is None or horizon is not None else given.horizon
         test = loading.read_test(data, model, quiet=True)
         proof, notes = None, []
@@ -96,7 +99,7 @@ def report(
                 model, steps, time_limit=certify, incumbent=given, objective=objective
             )
         mmdp.report.write(
-            model, out, horizon=steps, policy=given, test=test, methods=methods, bound=proof,
+            model, out, horizon=steps, policy=shown, test=test, methods=methods, bound=proof,
             objective=objective,
             seed=seed, unseen=mmdp.report.read_unseen(data), notes=notes,
             information=True if information else None, say=working.say,

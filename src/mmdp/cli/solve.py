@@ -46,7 +46,7 @@ from mmdp.methods.table import (
 from mmdp.objective import Mean, Objective
 from mmdp.policy import KINDS, Memory, StationaryPolicy, Tied
 from mmdp.solution import POLICIES
-from mmdp.words import at_most_percent, clock, counted, either, errors, figures
+from mmdp.words import at_most_percent, clock, counted, either, figures, two_errors
 
 if TYPE_CHECKING:
     from mmdp import MMDP, MarkovPolicy, Solution
@@ -310,13 +310,13 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
         "CVaR 10%": found.cvar(0.1),
     })  # fmt: skip
     if found.errors is not None and not mean:
-        facts[0] = ("value", f"{facts[0][1]} ± {errors([found.stderr])[0]}")
+        facts[0] = ("value", f"{facts[0][1]} ± {two_errors([found.stderr])[0]}")
     facts += [
         ("status", f"{solution.status.name}: {solution.outcome}"),
         ("iterations", f"{solution.iterations:,}{_starts(solution)}"),
         ("seconds", f"{clock(solution.seconds)} ({solution.provenance.backend})"),
     ]
-    if solution.price is not None:
+    if solution.price_told:
         facts.insert(1, ("price", solution.price_told))
     if solution.memory_told:
         facts.append(("memory", f"{solution.memory_told}; try --memory 3"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -37,7 +37,8 @@ class Counting:
         ``"half-cycle"``: the first and the last time count half (the trapezium rule).
         ``"simpson"``: 1/3, 4/3, 2/3, ..., 4/3, 1/3 (Simpson's rule; Elbasha and Chhatwal, Medical
         Decision Making 36(1), 2016). The times are the rows of a cohort trace, so n cycles need a
-        horizon of n + 1.
+        horizon of n + 1. Simpson's weights count what policies cost and give. No policy is
+        optimised for them, as it would act every second time: that takes half-cycle weights.
 
     >>> from mmdp.measures import Counting
     >>> Counting(within_cycle="half-cycle").times(5).tolist()
@@ -77,7 +78,8 @@ class Counting:
         )  # fmt: skip
         weights = {
             "none": "", "half-cycle": "; the first and the last time count half",
-            "simpson": "; times have Simpson's weights",
+            "simpson": "; times have Simpson's weights, and half-cycle weights in the search for "
+            "policies, which could otherwise act every second time",
         }[self.within_cycle]  # fmt: skip
         return f"effects are discounted {effects} and costs {costs}{weights}"
 
@@ -125,6 +127,7 @@ class Counting:
 
         Solve it, bound it or report about it like any other model. With rates or within-cycle
         weights its rewards vary with time and its discount is 1; only then does the horizon matter.
+        In place of Simpson's weights it has half-cycle weights, which cannot alternate.
 
         >>> import mmdp
         >>> from mmdp.measures import Counting
@@ -139,7 +142,11 @@ class Counting:
         (level,) = read_thresholds([threshold])
         steps = 0 if self == Counting() else check_horizon(model.horizon, horizon)
         check_no_terminal(model)
-        worth, price = self.models(model, effects, costs, steps)
+        smooth = self
+        if self.within_cycle == "simpson":
+            self.times(steps)  # refuse a horizon for which nothing could be counted
+            smooth = replace(self, within_cycle="half-cycle")
+        worth, price = smooth.models(model, effects, costs, steps)
         e, c = worth.rewards, price.rewards
         axes = max(e.ndim, c.ndim)
         e, c = (x.reshape((1,) * (axes - x.ndim) + x.shape) for x in (e, c))

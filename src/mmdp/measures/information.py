@@ -10,6 +10,9 @@ theta, here a Markov policy in a model:
 
 The expectation is over the models with their weights. The last maximum is found by a method
 of :func:`mmdp.solve`; CADP finds a local one, so both figures may be too large by its gap.
+
+If decisions are restricted to a kind of policy (tied, monotone, fixed), so are all of them: someone
+who knows the model takes its best policy of that kind, which CADP finds, too, but for local maxima.
 """
 
 from __future__ import annotations
@@ -53,14 +56,15 @@ def evpi(
     """Expected value of perfect information: what knowing the model before acting is worth.
 
     The weighted mean of each model's own optimum minus the value of the best single policy.
-    ``method`` finds that policy; or give the solution.
+    ``method`` finds that policy; or give the solution. If that is of a restricted kind, each
+    model's own optimum is of that kind too.
 
     >>> import mmdp, mmdp.measures
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
     >>> mmdp.measures.evpi(two, 1)                       # (3 + 5) / 2 - (2 + 5) / 2
     0.5
     """
-    return _best(model, horizon, method).evpi
+    return _evpi(model, _best(model, horizon, method))
 
 
 @unanswered()
@@ -101,7 +105,8 @@ def evppi(
     """
     values = parameter_values(parameter, model.parameters, model.model_labels)
     best = _best(model, horizon, method)
-    return _evppi(model, best, values, _chosen(estimator, values), bins, degree, method)
+    worth = _evppi(model, best, values, _chosen(estimator, values), bins, degree, method)
+    return float(np.clip(worth, 0.0, _evpi(model, best)))
 
 
 @unanswered()
@@ -129,11 +134,12 @@ def information_table(
                y    0.0    0.0     exact
     """
     best = _best(model, horizon, method)
-    total, rows = best.evpi, []
+    total, rows = _evpi(model, best), []
     for name, column in model.parameters.items():
         values = column[:, None]
         chosen = _chosen(estimator, values)
         worth = _evppi(model, best, values, chosen, bins, degree, method)
+        worth = float(np.clip(worth, 0.0, total))
         rows.append((name, worth, worth / total if total > 0 else 0.0, chosen))
     rows.sort(key=lambda row: -row[1])
     head = ("(everything)", total, 1.0, "exact")
@@ -152,6 +158,24 @@ def _best(model: MMDP, horizon: int | None, method: str | Method | Solution) -> 
             raise InputError("the solution is for other models; solve this model, or give a method")
         found = dataclasses.replace(found, evaluation=here)
     return found
+
+
+def own_within(model: MMDP, best: Solution) -> Array:
+    """(M,) about what each model's own best policy of the solution's kind returns.
+
+    By CADP, so it may be less than the best; never less than the solution itself returns.
+    """
+    if not best.provenance.policy.restricted:
+        return best.evaluation.oracle
+    own = best.returns.copy()
+    for m in np.flatnonzero(model.weights):
+        found = _solve_group(_group(model, np.array([m])), best, "cadp")
+        own[m] = max(own[m], found.evaluation.mean)
+    return own
+
+
+def _evpi(model: MMDP, best: Solution) -> float:
+    return max(float(model.weights @ (own_within(model, best) - best.returns)), 0.0)
 
 
 def parameter_values(parameter: Any, known: Mapping[str, Array], models: Sequence[Any]) -> Array:
@@ -193,8 +217,8 @@ def _evppi(
         worth = regressed(pool, values, model.weights, degree)
     else:
         groups = _groups(values if estimator == "exact" else _binned(values, bins))
-        worth = sum(g.gain for g in _solve_groups(model, best, groups, method))
-    return float(np.clip(worth, 0.0, max(best.evpi, 0.0)))
+        worth = float(sum(g.gain for g in _solve_groups(model, best, groups, method)))
+    return worth
 
 
 # ---------------------------------------------------------------------- conditioning
@@ -246,9 +270,9 @@ def _group(model: MMDP, members: npt.NDArray[np.int64]) -> MMDP:
 def _solve_group(part: MMDP, best: Solution, method: Any) -> Solution:
     horizon = best.provenance.horizon
     chosen = best.method if isinstance(method, Solution) else method
-    found = solve(part, horizon, chosen)
+    found = solve(part, horizon, chosen, policy=best.provenance.policy)
     if found.method == "cadp" and part.n_models > 1:
-        again = solve(part, horizon, CADP(init=best.policy))
+        again = solve(part, horizon, CADP(init=best.policy), policy=best.provenance.policy)
         return max(found, again, key=lambda x: x.value)
     return found
 

@@ -74,6 +74,7 @@ def stability(
 
     Each resample draws M models with replacement by their weights. A decision at (t, s) is
     weighted by the probability that the full problem's policy meets it; all times count alike.
+    States in which no action changes anything (:attr:`mmdp.MMDP.deciding`) do not count.
 
     >>> import mmdp, mmdp.measures
     >>> sure = mmdp.MMDP([[[[1.0], [1.0]]]] * 4, [[2.0, 3.0]])
@@ -84,7 +85,7 @@ def stability(
     full = solve(model, horizon, method, seed=seed)
     if not isinstance(full.policy, MarkovPolicy):
         raise InputError(f"stability needs a Markov policy; {full.method} has none")
-    visited = model_weights(full.policy, model).sum(axis=1)
+    visited = model_weights(full.policy, model).sum(axis=1) * model.deciding
     rng = np.random.default_rng(seed)
     frequency = np.zeros(visited.shape)
     changed, losses = np.empty(resamples), np.empty(resamples)
@@ -92,7 +93,7 @@ def stability(
         found = _resampled(model, full, rng, method, seed)
         differs = found.actions != full.policy.actions
         frequency += differs
-        changed[i] = (visited * differs).sum() / len(visited)
+        changed[i] = (visited * differs).sum() / visited.sum()
         losses[i] = full.value - evaluate(found, model).mean
     share = float(changed.mean())
     return Stability(share, changed, frequency / resamples, visited, losses, full.policy)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.kernels.problem import Rows
+from mmdp.methods.restricted import rows_of
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
-from mmdp.solve import evaluate, gradient
+from mmdp.policy import Markov, MarkovPolicy, PolicyKind
+from mmdp.solve import evaluate, gradient, model_weights, solve
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 MOST_PHASES = 3
 ENOUGH = 0.99  # share of the decisions that a short rule should tell
@@ -46,12 +50,14 @@ class Rule:
 
 
 def short_rule(
-    policy: MarkovPolicy, model: MMDP, visited: Array, phases: int = MOST_PHASES
-) -> Rule:
+    policy: MarkovPolicy, model: MMDP, visited: Array, phases: int = MOST_PHASES,
+    kind: PolicyKind = Markov(),  # noqa: B008
+) -> Rule:  # fmt: skip
     """The rule of at most ``phases`` phases that tells most of the decisions of a policy.
 
     ``visited`` (T, S) are probabilities of being in a state at a time. Within a phase a state has
-    one action. The fewest phases that tell 99% of the decisions are taken.
+    one action. The fewest phases that tell 99% of the decisions are taken. The rule is of the
+    ``kind`` that the policy is of.
 
     >>> import mmdp
     >>> model, _ = mmdp.domains.two_models()
@@ -61,34 +67,35 @@ def short_rule(
     ([(0, 3), (3, 5)], 1.0)
     """
     actions = policy.actions.astype(np.int64)
-    found = [_phase(actions, visited, *ends) for ends in pairwise(_cuts(actions, visited, phases))]
+    cuts = pairwise(_cuts(actions, visited, phases))
+    usual, open_ = rows_of(kind, model), kind.problem(model, policy.horizon).allowed.any(axis=0)
+    found = [_phase(actions, visited, *ends, open_, usual) for ends in cuts]
     table = np.concatenate([np.tile(x.row, (x.stop - x.start, 1)) for x in found])
-    simple = _followed(table, policy, model)
+    simple = _followed(table, policy, model, kind)
     same = visited[simple.actions == actions].sum() / visited.sum()
     return Rule(tuple(found), simple, float(same))
 
 
-def one_rule(policy: MarkovPolicy, model: MMDP, visited: Array) -> MarkovPolicy:
+def one_rule(
+    policy: MarkovPolicy, model: MMDP, visited: Array,
+    kind: PolicyKind = Markov(),  # noqa: B008
+) -> MarkovPolicy:  # fmt: skip
     """A rule that is the same at all steps: the usual action of each state, then improved.
 
-    Each step of the search takes argmax_a sum_t G_t(s, a) in every state, as long as the mean
-    return rises. It is a good rule of that kind, not always the best.
+    Each step of the search takes argmax_a sum_t G_t(s, a) in every state, or the best row of the
+    ``kind``, as long as the mean return rises. It is a good rule, not always the best.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
     >>> one_rule(mmdp.MarkovPolicy([[1], [1], [0]]), two, np.ones((3, 1))).actions.tolist()
     [[0], [0], [0]]
     """
-    best = short_rule(policy, model, visited, phases=1).policy
-    value = evaluate(best, model).mean
+    best = short_rule(policy, model, visited, 1, kind).policy
+    value, better = evaluate(best, model).mean, rows_of(kind, model)
     for _ in range(STEPS):
         G = np.nan_to_num(gradient(best, model).sum(axis=0), nan=-np.inf)  # NaN: not allowed
-        row = best.actions[0].astype(np.int64)
-        states = np.arange(len(row))
-        gains = G.max(axis=1) - G[states, row]
-        scale = float(np.abs(G[np.isfinite(G)]).max(initial=0.0))
-        row = np.where(gains > 1e-12 * scale, G.argmax(axis=1), row)
-        other = _followed(np.tile(row, (policy.horizon, 1)), policy, model)
+        row = better(G, np.ones_like(G), best.actions[0]).astype(np.int64)
+        other = _followed(np.tile(row, (policy.horizon, 1)), policy, model, kind)
         worth = evaluate(other, model).mean
         if not worth > value:
             break
@@ -96,15 +103,34 @@ def one_rule(policy: MarkovPolicy, model: MMDP, visited: Array) -> MarkovPolicy:
     return best
 
 
-def one_action(policy: MarkovPolicy, model: MMDP, visited: Array) -> MarkovPolicy | None:
-    """The best policy that always takes the same action; None if no action is allowed everywhere.
+def own_rules(policy: MarkovPolicy, model: MMDP) -> Array:
+    """(M,) about the best return in each model of a rule that is the same at all steps.
+
+    The better end of two searches: from the policy, and from the model's rule for ever.
+    """
+    own = np.empty(model.n_models)
+    for m in range(model.n_models):
+        one = model.subset([m])
+        starts = [policy]
+        if model.discount < 1 and model.horizon is None:
+            starts.append(solve(one, math.inf).policy.over(policy.horizon))
+        rules = [one_rule(x, one, model_weights(x, one).sum(axis=1)) for x in starts]
+        own[m] = max(evaluate(x, one).mean for x in (policy, *rules))
+    return own
+
+
+def one_action(
+    policy: MarkovPolicy, model: MMDP, visited: Array,
+    kind: PolicyKind = Markov(),  # noqa: B008
+) -> MarkovPolicy | None:  # fmt: skip
+    """The best policy that always takes the same action; None if no action is open everywhere.
 
     If there are more than 20 actions, those are tried that ``policy`` takes most.
     """
     used = np.bincount(policy.actions.ravel(), visited.ravel(), minlength=model.n_actions)
-    allowed = np.all(model.problem.allowed, axis=(0, 1)).tolist()
+    allowed = np.all(kind.problem(model, policy.horizon).allowed, axis=(0, 1)).tolist()
     tried = [int(a) for a in np.argsort(-used, kind="stable") if allowed[a]][:MOST_ACTIONS]
-    always = [_followed(np.full(policy.actions.shape, a), policy, model) for a in tried]
+    always = [_followed(np.full(policy.actions.shape, a), policy, model, kind) for a in tried]
     return max(always, key=lambda x: evaluate(x, model).mean, default=None)
 
 
@@ -132,16 +158,18 @@ def _cuts(actions: Ints, visited: Array, most: int) -> list[int]:
     return [int(times[i]) for i in next(path for value, path in ends if value >= enough)]
 
 
-def _phase(actions: Ints, visited: Array, start: int, stop: int) -> Phase:
+def _phase(actions: Ints, visited: Array, start: int, stop: int, open_: Mask, usual: Rows) -> Phase:
     """The usual action of every state; a state that is never reached counts its times."""
     part, visits = actions[start:stop], visited[start:stop]
-    tally = np.zeros((actions.shape[1], int(actions.max()) + 1))
+    tally = np.where(open_, 0.0, -np.inf)
     np.add.at(tally, (np.arange(actions.shape[1]), part), visits + 1e-12)
-    return Phase(start, stop, tally.argmax(axis=1), visits.sum(axis=0))
+    row = usual(tally, np.ones_like(tally), None).astype(np.int64)
+    return Phase(start, stop, row, visits.sum(axis=0))
 
 
-def _followed(table: Ints, policy: MarkovPolicy, model: MMDP) -> MarkovPolicy:
-    """The table as a policy; where an action is not allowed, the given policy decides."""
-    allowed = np.broadcast_to(model.problem.allowed, (*table.shape, model.n_actions))
+def _followed(table: Ints, policy: MarkovPolicy, model: MMDP, kind: PolicyKind) -> MarkovPolicy:
+    """The table as a policy; where an action is not open, the given policy decides."""
+    open_actions = kind.problem(model, policy.horizon).allowed
+    allowed = np.broadcast_to(open_actions, (*table.shape, model.n_actions))
     open_ = np.take_along_axis(allowed, table[:, :, None], axis=2)[:, :, 0]
     return MarkovPolicy.for_model(model, np.where(open_, table, policy.actions).astype(np.int32))

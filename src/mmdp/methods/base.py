@@ -96,6 +96,7 @@ class Context:
         self.best_value = -np.inf
         self.best_policy: Any = None  # a table, or a controller
         self.iterations = 0
+        self.details: dict[str, Any] = {}  # what is known should the time be up
         self.interrupts = Interrupts()  # for a part: those held back until all processes agree
 
     @property

@@ -20,8 +20,9 @@ from mmdp.kernels.problem import TIE, Array, IntArray, Rows, Table, at
 from mmdp.methods import objective_ascent
 from mmdp.methods import starts as start
 from mmdp.methods.base import Context, Outcome, Stop
+from mmdp.model import MMDP
 from mmdp.objective import Mean
-from mmdp.policy import Monotone, Tied
+from mmdp.policy import Monotone, PolicyKind, Tied
 
 if TYPE_CHECKING:
     from mmdp.methods.cadp import CADP
@@ -48,12 +49,13 @@ def ascend(context: Context, options: CADP) -> Outcome:
             yield None if each.table is None else _soft(each.table, x.n_actions)
             if not free:  # a policy of the right kind is at hand, should the time be up
                 free.append(options.climb(context.free()))
+                context.details["unrestricted"] = context.worth(_returns_of(free[0]))
                 names.append("unrestricted")
                 yield _soft(free[0].policy, x.n_actions)
 
     ends = context.kernel.ascend(
         x, T, tables(), tol=options.tol, max_sweeps=options.max_iterations, sweeps=sweeps,
-        rows=rows_of(context), watch=context.record,
+        rows=rows_of(context.kind, context.model), watch=context.record,
     )  # fmt: skip
     outcome, best = start.best_of(ends, names, sweeps)
     place = next(i for i, end in enumerate(ends) if end is best)
@@ -98,13 +100,13 @@ def _onward(context: Context, policy: Table) -> float:
     return search.climb(context.objective, policy, watch).value
 
 
-def rows_of(context: Context) -> Rows:
+def rows_of(kind: PolicyKind, model: MMDP) -> Rows:
     """The maximiser over the rows that the kind of policy leaves open."""
-    kind, model = context.kind, context.model
     if isinstance(kind, Tied):
         return tied_rows(kind.group_of(model))
-    assert isinstance(kind, Monotone)
-    return monotone_rows(kind.chains(model), kind.order(model))
+    if isinstance(kind, Monotone):
+        return monotone_rows(kind.chains(model), kind.order(model))
+    return choose
 
 
 def tied_rows(group: Ints) -> Rows:
@@ -170,7 +172,7 @@ class RestrictedSweeper(objective_ascent.Sweeper):
     def __post_init__(self) -> None:
         super().__post_init__()
         kind, model = self.context.kind, self.context.model
-        self.rows = rows_of(self.context)
+        self.rows = rows_of(kind, model)
         if isinstance(kind, Tied):
             group = kind.group_of(model)
             self.blocks = [np.flatnonzero(group == g) for g in range(group.max() + 1)]
@@ -240,7 +242,7 @@ class RestrictedSearch(objective_ascent.TableSearch):
 
     def mean(self, start: Table | None, weights: Array) -> Table:
         x, T = self.context.problem._replace(weights=weights), self.context.horizon
-        rows = rows_of(self.context)
+        rows = rows_of(self.context.kind, self.context.model)
         return self.context.kernel.ascend(x, T, [start], rows=rows, watch=self._look)[0].policy
 
 

@@ -240,12 +240,12 @@ def _better(
 def _beside(context: Context, x: Endless, outcome: Outcome) -> Outcome:
     """The outcome with the value of a policy that depends on time for a long while.
 
-    After ``context.horizon`` decisions it follows the stationary policy, from which its ascent
-    starts: both values are exact, and it is never the worse one.
+    After that it follows the stationary policy, from which its ascent starts: both values are
+    exact, and it is never the worse one. So the while may be as short as the time allows.
     """
-    problem, T = context.problem, context.horizon
-    if start.PASSES * 2 * problem.work(T) / start.RATE > BESIDE:
-        return outcome
+    problem = context.problem
+    affordable = int(BESIDE * start.RATE / (start.PASSES * 2 * problem.work(1)))
+    T = max(1, min(context.horizon, affordable))
     after = np.ascontiguousarray(x.values(outcome.policy).T)
     again: Table = np.repeat(outcome.policy[None], T, axis=0)
     try:

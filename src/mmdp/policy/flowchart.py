@@ -118,6 +118,7 @@ class _Reader:
     def __init__(self, model: MMDP, controller: Controller, b: Array) -> None:
         self.model, self.controller, self.b = model, controller, b
         self.visits = b.sum(axis=3)  # (T, S, N)
+        self.decisions = self.visits * model.deciding[:, None]
         self.flow, self.late = self._flows()
 
     def _flows(self) -> tuple[Array, Array]:
@@ -138,20 +139,20 @@ class _Reader:
 
     def box(self, n: int) -> Box:
         begins = bool((self.model.initial[self.controller.first == n] > 0).any())
-        share = float(self.visits[:, :, n].sum() / self.visits.sum())
+        share = float(self.decisions[:, :, n].sum() / self.decisions.sum())
         head = f"Node {n}" + (" (start)" if begins else "")
-        if share == 0:
+        if not self.visits[:, :, n].any():
             return Box(head, ("never entered",), ())
         times = np.flatnonzero(self.visits[:, :, n].any(axis=1))
         inside, out = self.flow[n, n].sum(), self.flow[n].sum()
         stays = f", stays {percent(inside / out)}" if out else ""
-        lines = (f"{percent(share)} of the time{stays}", *self._actions(n), self._belief(n))
+        lines = (f"{percent(share)} of the decisions{stays}", *self._actions(n), self._belief(n))
         more = (f"between time {times[0]} and {times[-1]}", *self._models(n))
         return Box(head, lines, more)
 
     def _actions(self, n: int) -> list[str]:
         """The usual action in the states that are visited, states with the same together."""
-        model, used = self.model, self.visits[:, :, n]
+        model, used = self.model, self.decisions[:, :, n]
         counts = np.zeros((model.n_states, model.n_actions))
         t, s = np.nonzero(used)
         np.add.at(counts, (s, self.controller.actions[t, s, n]), used[t, s])

@@ -32,6 +32,7 @@ class PolicyKind:
     change: ClassVar[str] = "change of the action"  # what a local maximum has no better one of
     single_change: ClassVar[str] = ""  # the same for objectives other than the mean, if it differs
     endless: ClassVar[bool] = False  # whether there is no last decision
+    restricted: ClassVar[bool] = False  # whether some policies of time and state are left out
     starts: ClassVar[bool] = True  # whether a search can begin with a policy of this kind
 
     @property
@@ -63,6 +64,10 @@ class PolicyKind:
     def settings(self, model: MMDP, horizon: int) -> Any:
         """What tells apart two kinds of this name on ``model``, as JSON holds it."""
         return None
+
+    def told(self, model: MMDP, horizon: int) -> str:
+        """What was asked of its policies on ``model``, in words; empty if nothing."""
+        return ""
 
     def policy_of(self, model: MMDP, table: Any) -> ExactPolicy:
         """The policy that a method's table stands for, with the labels of ``model``."""

@@ -18,7 +18,7 @@ from mmdp.policy.kinds import needs_settings
 from mmdp.policy.markov import Markov
 from mmdp.support import refuse_masked
 from mmdp.validate import by_label, ids_of, is_named, ordered
-from mmdp.words import counted, either, suggested
+from mmdp.words import counted, either, some, suggested
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
@@ -52,6 +52,7 @@ class Tied(Markov):
     groups: Any
 
     name: ClassVar[str] = "tied"
+    restricted: ClassVar[bool] = True
     title: ClassVar[str] = "the time and the group of the state"
     change: ClassVar[str] = "change of the action in a single group and time"
 
@@ -106,6 +107,12 @@ class Tied(Markov):
     def settings(self, model: MMDP, horizon: int) -> Any:
         return self.group_of(model).tolist()
 
+    def told(self, model: MMDP, horizon: int) -> str:
+        group, labels = self.group_of(model), model.state_labels
+        members = [np.flatnonzero(group == g) for g in range(group.max() + 1)]
+        together = [some((labels[s] for s in x), 6) for x in members if len(x) > 1]
+        return "the same action in " + some(together, 6, "; in ") if together else ""
+
     def check(self, model: MMDP, horizon: int) -> None:
         group = self.group_of(model)
         for g in range(group.max() + 1):
@@ -140,6 +147,7 @@ class Monotone(Markov):
     actions: Sequence[Any] | None = None
 
     name: ClassVar[str] = "monotone"
+    restricted: ClassVar[bool] = True
     title: ClassVar[str] = "the time and the state, never lower in a higher state"
     change: ClassVar[str] = "other monotone rule at a single time"
     single_change: ClassVar[str] = "change in a single state and time that keeps it monotone"
@@ -172,6 +180,12 @@ class Monotone(Markov):
 
     def settings(self, model: MMDP, horizon: int) -> Any:
         return [*(chain.tolist() for chain in self.chains(model)), self.order(model).tolist()]
+
+    def told(self, model: MMDP, horizon: int) -> str:
+        chains = [x for x in self.chains(model) if len(x) > 1]
+        rising = (some((model.state_labels[s] for s in x), 8, " < ") for x in chains)
+        actions = some((model.action_labels[a] for a in self.order(model)), 8, " < ")
+        return f"states {some(rising, 4, '; ')}; actions {actions}"
 
     def check(self, model: MMDP, horizon: int) -> None:
         order = self.order(model)
@@ -208,6 +222,7 @@ class Fixed(Markov):
     actions: Any
 
     name: ClassVar[str] = "fixed"
+    restricted: ClassVar[bool] = True
     title: ClassVar[str] = "the time and the state, with some decisions given"
     change: ClassVar[str] = "change of the action in a single free state and time"
 
@@ -271,6 +286,16 @@ class Fixed(Markov):
     def settings(self, model: MMDP, horizon: int) -> Any:
         mask = self.mask(model, horizon)
         return [len(mask), hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()]
+
+    def told(self, model: MMDP, horizon: int) -> str:
+        mask, names = self.mask(model, horizon), np.array(model.action_labels, dtype=object)
+        closed = (mask != model.allowed).any(axis=(0, 2))
+        always = (mask == mask[0]).all(axis=(0, 2))
+        return some(
+            (f"{model.state_labels[s]}: {either(names[mask[0, s]])}" if always[s]
+             else f"{model.state_labels[s]}: by time" for s in np.flatnonzero(closed)),
+            6, "; ",
+        )  # fmt: skip
 
     def check(self, model: MMDP, horizon: int) -> None:
         self.mask(model, horizon)

@@ -44,6 +44,7 @@ class Stationary(PolicyKind):
     title: ClassVar[str] = "the state alone"
     change: ClassVar[str] = "change of the action in a single state"
     endless: ClassVar[bool] = True
+    restricted: ClassVar[bool] = True
 
     def steps(self, model: MMDP, horizon: float | None) -> int:
         """The number of decisions for which a policy of time and state is put beside it."""

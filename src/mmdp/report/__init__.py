@@ -19,7 +19,7 @@ from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED
 from mmdp.model import MMDP
 from mmdp.objective import Objective
-from mmdp.policy import MarkovPolicy, Memory, MemoryPolicy
+from mmdp.policy import MarkovPolicy, Memory, MemoryPolicy, StationaryPolicy
 from mmdp.report.effects import read_effects
 from mmdp.report.facts import NODES, Facts, Say
 from mmdp.report.page import page
@@ -39,7 +39,7 @@ def write(
     out: PathLike,
     *,
     horizon: int | None = None,
-    policy: MarkovPolicy | Solution | None = None,
+    policy: MarkovPolicy | StationaryPolicy | Solution | None = None,
     test: MMDP | None = None,
     methods: Sequence[str | Method] = COMPARED,
     bound: Bound | float | None = None,
@@ -70,7 +70,8 @@ def write(
         A name that ends in ``.html``; written whole or not at all.
     policy
         The policy to report about, or the solution it comes from. Without one the first of
-        ``methods`` computes it.
+        ``methods`` computes it. A stationary one is followed over ``horizon`` decisions. If a
+        solution is of a restricted kind, such as tied, what the page compares it with is too.
     test
         Test models, on which every policy is evaluated too.
     methods

@@ -51,7 +51,8 @@ class Comparison:
     @cached_property
     def used(self) -> npt.NDArray[np.int64]:
         """The actions that some of the policies take."""
-        return np.unique(np.concatenate([np.unique(x.policy.actions) for x in self.rivals]))
+        states = self.facts.model.deciding
+        return np.unique(np.concatenate([x.policy.actions[:, states] for x in self.rivals]))
 
     @property
     def start(self) -> tuple[int, int]:
@@ -71,7 +72,7 @@ class Comparison:
         """What the script draws: the rows of the heat map's table in words."""
         model, shown = self.facts.model, heat_map.rows
         order = {s: i for i, s in enumerate(heat_map.states)}
-        visits = [model_weights(x.policy, model).sum(axis=1) for x in self.rivals]
+        visits = [model_weights(x.policy, model).sum(axis=1) * model.deciding for x in self.rivals]
         kept = _kept(model.n_models)
         place = [np.searchsorted(self.used, x.policy.actions) for x in self.rivals]
         return {

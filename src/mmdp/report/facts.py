@@ -19,6 +19,7 @@ from mmdp.measures import (
     Stability,
     WillingnessToPay,
     enough_models,
+    evpi,
     frontier,
     information_table,
     stability,
@@ -26,15 +27,15 @@ from mmdp.measures import (
 )
 from mmdp.measures.comparators import named_policies, twin
 from mmdp.measures.memory import value_and_policy
-from mmdp.measures.simplicity import Rule, one_action, one_rule, short_rule
+from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules, short_rule
 from mmdp.measures.tables import Cells, policy_cells
 from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED, markov_policy, title_of
 from mmdp.model import MMDP
 from mmdp.objective import Mean, Objective, as_objective
-from mmdp.policy import MarkovPolicy, MemoryPolicy
+from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
 from mmdp.solution import Evaluation, Solution
-from mmdp.solve import evaluate, model_weights, solve
+from mmdp.solve import evaluate, model_weights, read_method, solve
 from mmdp.validate import check_horizon, check_whole
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ QUICK_RESAMPLES = 30_000_000
 QUICK_INFORMATION = 40_000_000  # for each parameter
 QUICK_SIZES = 80_000_000
 QUICK_SIMPLER = 300_000_000
+QUICK_OWN = 2_000  # models times steps up to which a policy of its own is computed for each model
 QUICK_FRONTIER = 1_000_000
 QUICK_MEMORY = 50_000
 RESAMPLES = 20
@@ -95,7 +97,7 @@ class Facts:
         model: MMDP,
         *,
         horizon: int | None = None,
-        policy: MarkovPolicy | Solution | None = None,
+        policy: MarkovPolicy | StationaryPolicy | Solution | None = None,
         test: MMDP | None = None,
         methods: Sequence[str | Method] = COMPARED,
         bound: Bound | float | None = None,
@@ -124,6 +126,9 @@ class Facts:
         if policy is None and self.aimed:
             self._say(f"solving for {self.objective.name}")
             policy = solve(model, horizon, methods[0], objective=self.objective, seed=seed)
+        self.kind = _kind_of(policy)
+        if self.kind.endless and horizon is not None:
+            policy = _repeated(policy, horizon)
         self.given = policy
         table = None if policy is None else _table_of(policy)
         if horizon is None and table is not None:
@@ -189,7 +194,7 @@ class Facts:
         """``CADP``, ``CADP (CVaR 10%)``, or ``the given policy``."""
         if self.solution is None:
             return "the given policy"
-        title = title_of(self.solution.method)
+        title = self._titled(self.solution)
         goal = self.solution.objective
         return title if goal == Mean() else f"{title} ({goal.name})"
 
@@ -237,7 +242,7 @@ class Facts:
 
     @property
     def near_optimal(self) -> float:
-        """Weight of the models in which the policy is within 1% of their own optimum."""
+        """Weight of the models in which the policy is within 1% of their own free optimum."""
         found = self.evaluation
         return float(found.weights[found.regret <= 0.01 * np.abs(found.oracle)].sum())
 
@@ -283,8 +288,17 @@ class Facts:
         if place not in self._solved:
             method = self.methods[place]
             self._say(f"solving with {getattr(method, 'name', method)}")
-            self._solved[place] = solve(self.model, self.horizon, method, seed=self.seed)
+            found = read_method(method).policies
+            kind = self.kind if self.kind.name in found and not self.kind.endless else None
+            self._solved[place] = solve(
+                self.model, self.horizon, method, policy=kind, seed=self.seed
+            )
         return self._solved[place]
+
+    def _titled(self, found: Solution) -> str:
+        """The method, and the kind of its policy if it is restricted."""
+        kind = found.provenance.policy
+        return title_of(found.method) + (f" ({kind.name})" if kind.restricted else "")
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -293,13 +307,13 @@ class Facts:
         every = [self.solved(place) for place in range(len(self.methods))]
         same = [x for x in every if self.given is not None and self._is_given(x)]
         if self.given is not None:
-            taken = any(title_of(x.method) == self.name for x in every if x not in same)
+            taken = any(self._titled(x) == self.name for x in every if x not in same)
             name = "this policy" if taken else self.name
             rows.append(self._row(name, self.evaluation, self.held_out, self.solution))
         for place, found in enumerate(every):
             if found.policy is not None and found not in same:
                 tested = self._tested(found, first=place == 0 and self.given is None)
-                rows.append(self._row(title_of(found.method), found.evaluation, tested, found))
+                rows.append(self._row(self._titled(found), found.evaluation, tested, found))
         return (*rows, self._oracle_row())
 
     def _is_given(self, found: Solution) -> bool:
@@ -423,24 +437,51 @@ class Facts:
         return policy_cells(self.policy, self.model)
 
     @cached_property
+    def visited(self) -> Array:
+        """(T, S) the probability of a decision there; 0 where no action changes anything."""
+        return self.cells.visited * self.model.deciding
+
+    @cached_property
     def most_visited(self) -> npt.NDArray[np.int64]:
-        """States by their expected number of visits, the most visited first."""
-        return np.argsort(-self.cells.visited.sum(axis=0), kind="stable").astype(np.int64)
+        """States with a decision by their expected number of visits, the most visited first."""
+        order = np.argsort(-self.visited.sum(axis=0), kind="stable").astype(np.int64)
+        return order[self.model.deciding[order]]
 
     # -------------------------------------------------------------- knowing more
     @cached_property
     def best(self) -> Solution | None:
-        """The best Markov solution at hand; None if only a policy was given."""
+        """The best solution at hand of the kind that was asked for; None if there is none."""
         found = [self.solved(i) for i in range(len(self.methods))]
         found += [] if self.solution is None or self.given is None else [self.solution]
-        markov = [x for x in found if isinstance(x.policy, MarkovPolicy)]
-        return max(markov, key=lambda x: x.evaluation.mean) if markov else None
+        same = [x for x in found if isinstance(x.policy, MarkovPolicy)
+                and x.provenance.policy.name == self.kind.name]  # fmt: skip
+        return max(same, key=lambda x: x.evaluation.mean) if same else None
+
+    @property
+    def best_mean(self) -> float:
+        """The mean return of the best policy at hand of the kind that was asked for."""
+        own = self.evaluation.mean
+        return own if self.best is None else max(own, self.best.evaluation.mean)
 
     @property
     def evpi(self) -> float:
-        """Expected value of perfect information, at most: exact if the best policy is optimal."""
-        best = self.evaluation.mean if self.best is None else self.best.evaluation.mean
-        return max(self.oracle_mean - max(best, self.evaluation.mean), 0.0)
+        """Expected value of perfect information, at most.
+
+        Exact if the best policy is optimal and its kind is not restricted: Oracle is free.
+        """
+        return max(self.oracle_mean - self.best_mean, 0.0)
+
+    @cached_property
+    def evpi_within(self) -> float | None:
+        """About the same for someone bound to a restricted kind; None if that is not known."""
+        small = self.model.n_models * self.horizon <= QUICK_OWN and self.work <= QUICK_INFORMATION
+        if not (self.kind.restricted and small) or self.model.n_models == 1:
+            return None
+        self._say("the best policy of each model")
+        if self.best is not None:
+            return evpi(self.model, method=self.best)
+        own = own_rules(self.policy, self.model)
+        return max(float(own @ self.model.weights) - self.best_mean, 0.0)
 
     @cached_property
     def information(self) -> pd.DataFrame | None:
@@ -500,7 +541,7 @@ class Facts:
     def sizes(self) -> pd.DataFrame | None:
         """Return on held-out models by the number of models solved; None if not computed."""
         available = self.model.n_models if self.test is not None else -(-self.model.n_models // 2)
-        quick = self.work <= QUICK_SIZES and not self.model.drifts
+        quick = self.work <= QUICK_SIZES and not (self.model.drifts or self.kind.restricted)
         wanted = quick if self._enough is None else self._enough
         if not wanted or available <= FEWEST or not self.methods:
             return None
@@ -534,7 +575,7 @@ class Facts:
         """What memory is worth by nodes, and the policy with the most; None if not computed."""
         most = self._memory
         if most is None:
-            most = NODES if self.work <= QUICK_MEMORY else 0
+            most = NODES if self.work <= QUICK_MEMORY and not self.kind.restricted else 0
         if not most or self.model.n_models == 1:
             return None
         self._say("policies with memory")
@@ -557,12 +598,12 @@ class Facts:
     @cached_property
     def rule(self) -> Rule:
         """The policy in a few phases."""
-        return short_rule(self.policy, self.model, self.cells.visited)
+        return short_rule(self.policy, self.model, self.visited, kind=self.kind)
 
     @cached_property
     def simpler(self) -> tuple[Rival, ...]:
         """Simpler policies, the least simple first: the short rule, one rule, one action."""
-        given = (self.policy, self.model, self.cells.visited)
+        given = (self.policy, self.model, self.visited, self.kind)
         found: dict[str, MarkovPolicy | None] = {"the short rule": self.rule.policy}
         if self.work <= QUICK_SIMPLER:
             self._say("simpler policies")
@@ -581,7 +622,8 @@ class Facts:
         """From the best on average to the safest policy; None if not computed."""
         wanted = self._frontier
         if wanted is None:
-            wanted = self.work <= QUICK_FRONTIER and not self.model.drifts
+            free = not (self.model.drifts or self.kind.restricted)
+            wanted = self.work <= QUICK_FRONTIER and free
         if not wanted or self.model.n_models == 1:
             return None
         self._say("safer policies")
@@ -623,6 +665,19 @@ def _objective_of(given: Any, policy: Any, bound: Any) -> Objective:
     if isinstance(policy, Solution):
         return policy.objective
     return bound.objective if isinstance(bound, Bound) else Mean()
+
+
+def _kind_of(given: Any) -> PolicyKind:
+    """The kind of policy that was asked for, as far as it is known."""
+    if isinstance(given, Solution):
+        return given.provenance.policy
+    return given.kind if isinstance(given, StationaryPolicy) else Markov()
+
+
+def _repeated(given: Any, horizon: int) -> MarkovPolicy:
+    """A stationary policy over a number of decisions, on which the page then is."""
+    policy: StationaryPolicy = given.policy if isinstance(given, Solution) else given
+    return policy.over(horizon)
 
 
 def _table_of(found: Any) -> MarkovPolicy:

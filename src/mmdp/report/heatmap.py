@@ -31,13 +31,20 @@ class HeatMap:
 
     @cached_property
     def states(self) -> list[int]:
-        """The states of the map in their order; all of them unless the page would be too large."""
+        """The states of the map in their order: those with a decision, if they are not too many."""
         most = max(1, MOST_CELLS // self.facts.horizon)
         return np.sort(self.facts.most_visited[:most]).tolist()
 
     @property
     def left_out(self) -> int:
-        return self.facts.model.n_states - len(self.states)
+        """States with a decision that are too many to show."""
+        return len(self.facts.most_visited) - len(self.states)
+
+    @property
+    def idle(self) -> list[str]:
+        """The states in which no action changes anything."""
+        labels = self.facts.model.state_labels
+        return [labels[s] for s in np.flatnonzero(~self.facts.model.deciding)]
 
     @property
     def choice(self) -> bool:
@@ -52,11 +59,11 @@ class HeatMap:
     @cached_property
     def visits(self) -> npt.NDArray[np.float64]:
         """(S,) expected number of visits."""
-        return self.facts.cells.visited.sum(axis=0)
+        return self.facts.visited.sum(axis=0)
 
     @property
     def share(self) -> float:
-        """Share of the time spent in the states of the table."""
+        """Share of the decisions that come up in the states of the table."""
         return float(self.visits[self.rows].sum()) / max(float(self.visits.sum()), 1e-300)
 
     def runs(self, state: int) -> list[tuple[int, int, str]]:

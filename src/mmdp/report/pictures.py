@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mmdp import plots
+from mmdp.policy import MarkovPolicy
 from mmdp.report.facts import Facts
 
 if TYPE_CHECKING:
@@ -27,9 +30,10 @@ class Picture:
 
 
 def _policy(facts: Facts) -> Axes:
-    return plots.policy_heatmap(
-        facts.policy, states=facts.model.state_labels, actions=facts.action_names
-    )
+    shown = np.flatnonzero(facts.model.deciding)
+    table = MarkovPolicy(facts.policy.actions[:, shown], n_actions=facts.model.n_actions)
+    states = [facts.model.state_labels[s] for s in shown]
+    return plots.policy_heatmap(table, states=states, actions=facts.action_names)
 
 
 def _returns(facts: Facts) -> Axes:

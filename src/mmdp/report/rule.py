@@ -44,7 +44,7 @@ def in_words(facts: Facts) -> list[Sentence]:
 
 def usual_actions(facts: Facts, most: int = 3) -> list[tuple[str, float]]:
     """The actions that are taken most, and the share of the decisions that come up."""
-    visited = facts.cells.visited
+    visited = facts.visited
     taken = np.bincount(facts.policy.actions.ravel(), visited.ravel()) / visited.sum()
     order = np.argsort(-taken, kind="stable")[:most].tolist()
     return [(facts.action_names[a], float(taken[a])) for a in order if taken[a] > 0]
@@ -67,7 +67,11 @@ def _parts(facts: Facts, phase: Phase) -> list[Part] | None:
     weight = np.bincount(row[named], phase.visits[named], minlength=len(names))
     order = [int(a) for a in np.argsort(-weight, kind="stable") if weight[a] > 0]
     if len(order) == 1:
-        every = "in every state" if named.all() else "in every state that comes up"
+        every = (
+            "in every state"
+            if (named | ~facts.model.deciding).all()
+            else "in every state that comes up"
+        )
         return [Part(names[order[0]], every if len(row) > 1 else "")]
     places = {a: _places(facts, np.flatnonzero(named & (row == a))) for a in order}
     if max(map(len, places.values())) > MOST_PLACES:

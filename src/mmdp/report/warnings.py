@@ -41,7 +41,7 @@ class Cautions:
         states = coded(s for s, _ in facts.unseen).ids(self.model.state_labels)
         actions = coded(a for _, a in facts.unseen).ids(self.model.action_labels)
         taken = facts.policy.actions[:, states] == actions
-        chance = (facts.cells.visited[:, states] * taken).sum(axis=0)
+        chance = (facts.visited[:, states] * taken).sum(axis=0)
         known = np.flatnonzero((states >= 0) & (actions >= 0) & (chance > 0))
         return [facts.unseen[i] for i in known[np.argsort(-chance[known], kind="stable")]]
 

@@ -1,0 +1,285 @@
+"""Pages read sentence by sentence, against numbers computed apart: plain numpy, all policies."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp.words import at_most, number, percent
+from tests.instances import shares
+from tests.report.pages import Page, written
+
+GAMMA, START, WEIGHTS = 0.9, np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.2, 0.3, 0.4])
+
+
+class Numbers:
+    """Returns of every policy of time and state over T steps, by matrix products."""
+
+    def __init__(self, P: np.ndarray, r: np.ndarray, T: int, states: int, actions: int) -> None:
+        self.P, self.r, self.T = P, r, T
+        tables = itertools.product(range(actions), repeat=T * states)
+        self.tables = np.array(list(tables)).reshape(-1, T, states)
+        self.returns = np.array([self.of(table) for table in self.tables])  # (policies, models)
+        self.means = self.returns @ WEIGHTS
+        self.oracle = self.returns.max(axis=0)
+
+    def of(self, table: np.ndarray) -> np.ndarray:
+        """(M,) returns of one policy."""
+        found, states = [], np.arange(table.shape[1])
+        for P, r in zip(self.P, self.r, strict=True):
+            x, total = START[: len(states)], 0.0
+            for t, row in enumerate(table):
+                total += GAMMA**t * float(x @ r[states, row])
+                x = x @ P[states, row]
+            found.append(total)
+        return np.array(found)
+
+    def visits(self, table: np.ndarray) -> np.ndarray:
+        """(T, S) probability of each state at each time."""
+        states, seen = np.arange(table.shape[1]), []
+        x = [START[: len(states)] for _ in self.P]
+        for row in table:
+            seen.append(sum(w * y for w, y in zip(WEIGHTS, x, strict=True)))
+            x = [y @ P[states, row] for y, P in zip(x, self.P, strict=True)]
+        return np.array(seen)
+
+    def quantile(self, returns: np.ndarray, level: float) -> float:
+        order = np.argsort(returns)
+        return float(returns[order][np.cumsum(WEIGHTS[order]) >= level - 1e-12][0])
+
+    def tail(self, returns: np.ndarray, level: float) -> float:
+        """Mean of the worst models of that weight in all."""
+        left, total = level, 0.0
+        for m in np.argsort(returns):
+            total += min(left, WEIGHTS[m]) * returns[m]
+            left -= min(left, WEIGHTS[m])
+        return total / level
+
+
+def general(x: Numbers, own: np.ndarray) -> list[str]:
+    """Sentences that every page has, from the returns (M,) of its policy."""
+    mean, knows = float(own @ WEIGHTS), float(x.oracle @ WEIGHTS)
+    missing = at_most(knows - mean)
+    near = WEIGHTS[x.oracle - own <= 0.01 * np.abs(x.oracle)].sum()
+    worst = int(own.argmin())
+    return [
+        f"returns {number(mean)} on average over the 4 models.",
+        f"In four of five models it returns between {number(x.quantile(own, 0.1))} and "
+        f"{number(x.quantile(own, 0.9))}. The worst is model {worst} with {number(own.min())}; "
+        f"the worst tenth average {number(x.tail(own, 0.1))}.",
+        f"A policy that learns which models are plausible could gain at most {missing}",
+        f"so at most {missing} is missing",
+        f"{number(np.sqrt(WEIGHTS @ (own - mean) ** 2))} standard deviation over models",
+        f"{number(knows - mean)} regret, mean {number((x.oracle - own).max())} largest regret",
+        f"In {percent(near)} of the models the policy is within 1% of that model's own optimum",
+    ]
+
+
+def check(page: Page, sentences: list[str]) -> None:
+    for sentence in sentences:
+        assert sentence in page.text, f"{sentence!r} is not in {page.text[:6000]}"
+
+
+def costs(best: float, other: float) -> str:
+    lost = best - other
+    share = f" ({percent(lost / abs(best))})" if lost <= abs(best) else ""
+    return f"costs {number(lost, 3)}{share}" if lost > 1e-9 * abs(best) else "costs nothing"
+
+
+# ---------------------------------------------------------------------- tied
+def tied_problem(seed: int) -> tuple[Numbers, mmdp.MMDP]:
+    rng = np.random.default_rng(seed)
+    P, r = rng.dirichlet(np.ones(3), size=(4, 3, 2)), rng.normal(size=(4, 3, 2)).round(1)
+    model = mmdp.MMDP(
+        P, r, initial=START, discount=GAMMA, weights=WEIGHTS, states=["mild", "bad", "well"],
+        actions=["wait", "treat"], parameters={"x": [1, 1, 2, 2]},
+    )  # fmt: skip
+    return Numbers(P, r, 2, 3, 2), model
+
+
+@pytest.mark.parametrize("seeds", shares(2, 10))
+def test_the_page_of_a_tied_policy(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
+        read_tied_page(seed, tmp_path)
+
+
+def read_tied_page(seed: int, tmp_path: Path) -> None:
+    x, model = tied_problem(seed)
+    tied = (x.tables[:, :, 0] == x.tables[:, :, 1]).all(axis=1)
+    solution = mmdp.solve(
+        model, 2, mmdp.CADP(starts=64), policy=mmdp.Tied({"mild": 1, "bad": 1, "well": 2})
+    )
+    best = x.means[tied].max()
+    assert solution.value == pytest.approx(best)
+    page = written(tmp_path, model, policy=solution, information=True)
+    own = x.of(solution.policy.actions)
+    knows = float(x.oracle @ WEIGHTS)
+    within = float(x.returns[tied].max(axis=0) @ WEIGHTS) - best
+    groups = [np.array([0, 1]), np.array([2, 3])]
+    partly = sum((x.returns[tied][:, g] @ WEIGHTS[g]).max() for g in groups) - best
+    price = x.means.max() - best
+    constant = tied & (x.tables[:, 0] == x.tables[:, 1]).all(axis=1)
+    same = [x.means[(x.tables == a).all(axis=(1, 2))][0] for a in range(2)]
+    always = int(np.argmax(same))
+    free = costs(x.means.max(), best) if price <= abs(x.means.max()) else f"{number(price, 3)}"
+    check(page, [
+        *general(x, own),
+        f"About {number(within, 3)} to someone who is bound to tied policies, and at most "
+        f"{at_most(knows - best)} ",
+        f"bound to tied policies it is worth about {number(within, 3)} ,",
+        f"is worth at most {at_most(knows - best)} on average",
+        f"Knowing x alone is worth {number(partly, 3)}.",
+        f"x {number(partly)} {percent(partly / within)} exact",
+        f"Someone who knew the true model and could choose freely could return {number(knows)} on "
+        f"average, {number(knows - best)} more. In the model where it matters most, that is "
+        f"{number((x.oracle - own).max())} more.",
+        f"Compared with a free choice, being tied {free}",
+        f"Always {model.action_labels[always]} {costs(best, max(same))}.",
+        "tied: decisions depend on the time and the group of the state (the same action in mild, "
+        "bad)",
+    ])  # fmt: skip
+    one = costs(best, x.means[constant].max())
+    if "One rule for all steps" in page.text:  # otherwise it is the short rule
+        assert f"One rule for all steps {one}{' or less' if 'nothing' not in one else ''}." in (
+            page.text
+        )
+    assert "finds one that returns" not in page.text
+    for line in ("CADP (tied)", "tied policies"):
+        assert line in page.text
+
+
+def test_two_tied_states_of_which_each_model_wants_another_action(tmp_path: Path) -> None:
+    """Free to choose, knowing the model is worth nothing; tied, it is worth 0.1 of 0.2."""
+    r = [[[0.6, 0.0], [0.0, 0.2]], [[0.2, 0.0], [0.0, 0.6]]]
+    P = np.broadcast_to(np.eye(2)[:, None], (2, 2, 2, 2))
+    model = mmdp.MMDP(P, r, initial=[0.5, 0.5], states=["left", "right"])
+    tied = mmdp.solve(model, 1, policy=mmdp.Tied([0, 0]))
+    assert tied.value == pytest.approx(0.2)  # each action: (0.6 + 0.2) / 2 / 2
+    assert mmdp.solve(model, 1).evpi == pytest.approx(0)
+    assert mmdp.measures.evpi(model, 1, method=tied) == pytest.approx(0.1)  # 0.3 in each model
+    assert mmdp.measures.evppi(model, 1, [1.0, 2.0], method=tied) == pytest.approx(0.1)
+    text = written(tmp_path, model, policy=tied).text
+    assert "About 0.100 to someone who is bound to tied policies, and at most 0.2000 " in text
+    assert "CADP finds" not in text
+    weak = mmdp.MarkovPolicy.for_model(model, [[0, 1]])
+    assert "At most 0 " in written(tmp_path, model, policy=weak).text
+
+
+def test_a_better_policy_of_the_kind_is_told() -> None:
+    x, model = tied_problem(1)
+    kind = mmdp.Tied([0, 0, 1])
+    worst = mmdp.MarkovPolicy(1 - mmdp.solve(model, 2, policy=kind).policy.actions)
+    given = mmdp.solve(model, 2, mmdp.CADP(init=worst, starts=1, max_iterations=1), policy=kind)
+    facts = mmdp.report.facts.Facts(model, policy=given)
+    tied = (x.tables[:, :, 0] == x.tables[:, :, 1]).all(axis=1)
+    assert facts.best is not None
+    assert facts.best.provenance.policy.name == "tied"
+    assert facts.best_mean <= x.means[tied].max() + 1e-9
+
+
+@pytest.mark.parametrize("kind", [mmdp.Tied([0, 0, 1]), mmdp.Monotone(), mmdp.Fixed([1, -1, -1])])
+@pytest.mark.parametrize("seed", range(3))
+def test_simpler_policies_are_of_the_kind(kind: mmdp.policy.PolicyKind, seed: int) -> None:
+    _, model = tied_problem(seed)
+    found = mmdp.solve(model, 6, policy=kind)
+    facts = mmdp.report.facts.Facts(model, policy=found)
+    for rival in facts.simpler:
+        actions = rival.policy.actions
+        if kind.name == "tied":
+            assert (actions[:, 0] == actions[:, 1]).all()
+        elif kind.name == "monotone":
+            assert (np.diff(actions, axis=1) >= 0).all()
+        else:
+            assert (actions[:, 0] == 1).all()
+
+
+def test_the_kind_is_told(tmp_path: Path) -> None:
+    _, model = tied_problem(0)
+    order = mmdp.Monotone(states=[["well", "mild"], ["bad"]], actions=["treat", "wait"])
+    text = written(tmp_path, model, policy=mmdp.solve(model, 2, policy=order)).text
+    assert "never lower in a higher state (states well < mild; actions treat < wait)" in text
+    given = mmdp.Fixed({"bad": "treat"})
+    text = written(tmp_path, model, policy=mmdp.solve(model, 2, policy=given)).text
+    assert "with some decisions given (bad: treat)" in text
+    assert "Kind of policy" not in written(tmp_path, model, horizon=2).text
+
+
+# ---------------------------------------------------------------------- absorbing
+def test_the_page_of_a_problem_with_an_absorbing_state(tmp_path: Path) -> None:
+    """Discharged patients stay so: whatever the table says about them is no decision."""
+    rng = np.random.default_rng(5)
+    P = np.zeros((4, 3, 2, 3))
+    P[:, :2] = rng.dirichlet([1.0, 1.0, 4.0], size=(4, 2, 2))
+    P[:, 2, :, 2] = 1.0
+    r = rng.normal(size=(4, 3, 2)).round(1)
+    r[:, 2] = 0.0
+    model = mmdp.MMDP(
+        P, r, initial=START, discount=GAMMA, weights=WEIGHTS,
+        states=["ill", "very ill", "discharged"], actions=["drug 0", "drug 1"],
+    )  # fmt: skip
+    x = Numbers(P, r, 3, 3, 2)
+    solution = mmdp.solve(model, 3)
+    page = written(tmp_path, model, policy=solution)
+    table, own = solution.policy.actions, x.of(solution.policy.actions)
+    visits = x.visits(table)
+    taken = [visits[:, :2][table[:, :2] == a].sum() / visits[:, :2].sum() for a in range(2)]
+    facts = mmdp.report.facts.Facts(model, policy=solution)
+    told = dict(mmdp.report.rule.usual_actions(facts))
+    for a in range(2):
+        assert told.get(f"drug {a}", 0.0) == pytest.approx(taken[a])
+    best, knows = float(own @ WEIGHTS), float(x.oracle @ WEIGHTS)
+    same = [x.means[(x.tables[:, :, :2] == a).all(axis=(1, 2))].max() for a in range(2)]
+    always = int(np.argmax(same))
+    check(page, [
+        *general(x, own),
+        f"At most {at_most(knows - best)} , for knowing the model before the first decision.",
+        f"could return {number(knows)} on average, {number(knows - best)} more.",
+        f"not knowing costs {number((x.oracle - own).max())}.",
+        f"Always drug {always} {costs(best, same[always])}.",
+        "In 1 state no action changes anything, so it is not shown and does not count as a "
+        "decision: discharged.",
+        f"ill {number(visits[:, 0].sum(), 3)} 0",
+        f"very ill {number(visits[:, 1].sum(), 3)} 0",
+    ])  # fmt: skip
+    words = page.text.split("What to do ")[1].split("How safe")[0]
+    assert "discharged" not in words
+    assert "discharged" not in page.text.split("Action by time")[1].split("What safety costs")[0]
+    share = visits[:, :2][facts.rule.policy.actions[:, :2] == table[:, :2]].sum()
+    assert facts.rule.share == pytest.approx(share / visits[:, :2].sum())
+    assert page.scripts[0].count("discharged") == 0
+
+
+# ---------------------------------------------------------------------- stationary
+def test_the_page_of_a_stationary_policy(tmp_path: Path) -> None:
+    """One rule for ever, shown over three decisions: compared with other rules of that kind."""
+    rng = np.random.default_rng(8)
+    P, r = rng.dirichlet(np.ones(3), size=(4, 3, 2)), rng.normal(size=(4, 3, 2)).round(1)
+    model = mmdp.MMDP(P, r, initial=START, discount=GAMMA, weights=WEIGHTS)
+    rule = mmdp.solve(model, math.inf)
+    x = Numbers(P, r, 3, 3, 2)
+    table = np.tile(rule.policy.actions, (3, 1))
+    own, constant = x.of(table), (x.tables == x.tables[:, :1]).all(axis=(1, 2))
+    best, knows = float(own @ WEIGHTS), float(x.oracle @ WEIGHTS)
+    within = float(x.returns[constant].max(axis=0) @ WEIGHTS) - best
+    same = max(x.means[(x.tables == a).all(axis=(1, 2))][0] for a in range(2))
+    for given in (rule, rule.policy):
+        page = written(tmp_path, model, policy=given, horizon=3)
+        check(page, [
+            *general(x, own),
+            f"About {number(within, 3)} to someone who is bound to stationary policies, and at "
+            f"most {at_most(knows - best)} ",
+            f"and could choose freely could return {number(knows)} on average, "
+            f"{number(knows - best)} more.",
+            "stationary: decisions depend on the state alone",
+            "Following these words to the letter costs nothing.",
+            costs(best, same),
+        ])  # fmt: skip
+        assert "finds one that returns" not in page.text
+        assert "being stationary costs" not in page.text  # that is for ever, not three decisions
+    with pytest.raises(mmdp.InputError, match="stationary"):
+        written(tmp_path, model, policy=rule)
