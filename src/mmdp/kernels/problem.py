@@ -251,6 +251,10 @@ Watch = Callable[[Table, float], object]  # an improved policy and its value
 Rows = Callable[[Array, Array, "npt.NDArray[Any] | None"], IntArray]
 
 
+class Stop(Exception):
+    """Raised where the clock is watched when the time is up."""
+
+
 class Backward(NamedTuple):
     """What a backward pass found; parts that ``keep`` does not name are None.
 
