@@ -31,6 +31,7 @@ from mmdp.methods.table import (
     check_spreads,
     markov_policy,
 )
+from mmdp.methods.unreached import filled
 from mmdp.model import MMDP
 from mmdp.objective import Function, Mean, Objective, as_objective
 from mmdp.policy import (
@@ -312,6 +313,8 @@ def _simulated(outcome: Outcome, context: Context) -> Outcome:
 def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     if isinstance(outcome.policy, BeliefPlanner):
         outcome = _simulated(outcome, context)
+    elif not method.complete:
+        outcome = filled(context, outcome)
     returns, policy = outcome.returns, outcome.policy
     if isinstance(policy, (np.ndarray, Controller)):
         policy = context.kind.policy_of(context.model, policy)

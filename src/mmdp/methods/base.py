@@ -211,6 +211,7 @@ class Method:
     policies: ClassVar[tuple[str, ...]] = ("markov",)  # kinds of policy it can find; first: default
     drifts: ClassVar[bool] = False  # whether it can plan for models that change
     resumes: ClassVar[bool] = False  # whether it can go on from a policy that it found before
+    complete: ClassVar[bool] = False  # whether it decides also where no model goes
     spreads: ClassVar[bool] = False  # whether it can work on models spread over processes
     least_passes: ClassVar[float] = PASSES  # over the problem; infinite: too many for plain numpy
 

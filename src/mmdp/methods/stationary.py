@@ -48,13 +48,14 @@ def ascend(context: Context, options: CADP) -> Outcome:
     mean = context.objective == Mean()
     count = affordable(x.problem) if mean else max(1, affordable(x.problem) // ASCENTS)
     count = count if options.starts == "auto" else options.starts
-    search = StationarySearch(context, options.tol, options.max_iterations, x)
+    tol = options.tol * x.problem.stakes(math.inf)
+    search = StationarySearch(context, tol, options.max_iterations, x)
     names, ends = [], []
     for name, actions in starts(context, x, options.init, count):
         for end in [search.up(actions)] if mean else search.ends(actions):
             names.append(name)
             ends.append(end)
-    outcome, _ = start.best_of(ends, names, "single states")
+    outcome, _ = start.best_of(ends, names, "single states", x.rounding())
     return _beside(context, x, outcome) if mean else outcome
 
 
@@ -165,7 +166,7 @@ def _by_single_states(
         point = Point(x, policy)
         trace.append(context.worth(point.rho))
         context.record(policy.copy(), trace[-1])
-        if len(trace) > 1 and trace[-1] - trace[-2] <= tol * max(1.0, abs(trace[-1])) and tol:
+        if tol and len(trace) > 1 and trace[-1] - trace[-2] <= tol:
             return Ascent(policy, point.rho, trace[-1], trace, sweep, "tolerance")
         visited = context.problem.weights @ point.d
         improved = False
@@ -235,7 +236,7 @@ def _by_gradient(
         policy, returns = found
         trace.append(context.worth(returns))
         context.record(policy, trace[-1])
-        if tol and trace[-1] - trace[-2] <= tol * max(1.0, abs(trace[-1])):
+        if tol and trace[-1] - trace[-2] <= tol:
             return Ascent(policy, returns, trace[-1], trace, sweep, "tolerance")
     return Ascent(policy, returns, trace[-1], trace, most, "limit")
 
