@@ -45,7 +45,7 @@ def weighed_q(model: mmdp.MMDP, actions: np.ndarray) -> np.ndarray:
     ("method", "objective"),
     [
         (mmdp.CADP(starts=5), "mean"), (mmdp.CADP(init="random"), "cvar:0.4"),
-        (mmdp.Exact(polish=0), "mean"), ("milp", "cvar:0.4"),
+        ("mirror", "mean"), ("milp", "cvar:0.4"),
     ],
 )  # fmt: skip
 def test_unreached_states_take_what_is_best_by_the_prior(method: Any, objective: str) -> None:

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 FEWEST, MOST = 4, 24  # candidates for a node
 BUDGET = 2.0  # seconds that the candidates for a node may take together, estimated by size
 SWEEPS = 15  # that one ascent takes
-CLOSE = 1e-6  # gain of a sweep, as a share of what is at stake, at which the ascent of a candidate ends
+CLOSE = (
+    1e-6  # gain of a sweep, as a share of what is at stake, at which the ascent of a candidate ends
+)
 
 
 class Climbed(NamedTuple):
