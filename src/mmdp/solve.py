@@ -33,6 +33,7 @@ from mmdp.methods.table import (
     check_spreads,
     markov_policy,
 )
+from mmdp.methods.unreached import filled
 from mmdp.model import MMDP
 from mmdp.objective import KINDS, Function, Mean, Objective, as_objective
 from mmdp.policy import (
@@ -314,6 +315,8 @@ def _simulated(outcome: Outcome, context: Context) -> Outcome:
 def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     if isinstance(outcome.policy, BeliefPlanner):
         outcome = _simulated(outcome, context)
+    elif not method.complete:
+        outcome = filled(context, outcome)
     returns, policy = outcome.returns, outcome.policy
     if isinstance(policy, (np.ndarray, Controller)):
         policy = context.kind.policy_of(context.model, policy)
@@ -560,7 +563,9 @@ def _evaluation(
         fresh = Context(model, context.horizon, context.kernel, method="oracle", kind=endless)
         found = Oracle(keep_policies=False).run(fresh).returns
         assert found is not None
-        return found
+        # an optimum that rounding puts below an exact return is as high as that
+        exact = outcome is None or outcome.errors is None
+        return np.maximum(found, returns) if exact else found
 
     returns.setflags(write=False)
     return Evaluation(

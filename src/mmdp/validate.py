@@ -15,6 +15,7 @@ from mmdp.support import Array, Support, check_memory, float_array, refuse_maske
 from mmdp.words import counted, suggested
 
 ROW_SUM_TOLERANCE = 1e-8
+ROUNDING = 1e-14  # relative difference of rewards that is rounding
 SUMS_AT_ONCE = 200_000  # row sums that are checked together
 LARGEST = 1e150  # value: variances are squares, and doubles end at 1.8e308
 
@@ -229,7 +230,9 @@ def per_next_worth_keeping(per_next: Array | None, support: Support) -> Array | 
     highest = np.maximum.reduceat(np.where(possible > 0, per_next, -np.inf), starts, axis=1)
     lowest = np.minimum.reduceat(np.where(possible > 0, per_next, np.inf), starts, axis=1)
     # published files carry rounding in their rewards: 999.99999 and 1000.00001 are the same
-    tolerance = 1e-9 * np.maximum(1.0, np.abs(np.where(np.isfinite(highest), highest, 0.0)))
+    known = np.isfinite(highest)
+    range_ = highest.max(initial=-np.inf, where=known) - lowest.min(initial=np.inf, where=known)
+    tolerance = 1e-9 * max(range_, 0.0) + ROUNDING * np.abs(np.where(known, highest, 0.0))
     return None if bool((highest - lowest <= tolerance).all()) else per_next
 
 

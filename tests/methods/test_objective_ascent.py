@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 import mmdp
+from mmdp.methods.objective_ascent import Sweeper
 from mmdp.methods.table import able
 from mmdp.objective import Objective, as_objective
 from mmdp.testing import all_policies, plain_returns, random_model, returns_of
@@ -187,6 +189,25 @@ def test_a_time_limit_and_a_callback_end_it_with_the_best_so_far() -> None:
     found = mmdp.solve(model, 20, objective="cvar:0.2", callback=interrupt)
     assert found.status is mmdp.Status.INTERRUPTED
     assert found.value == pytest.approx(max(seen))
+
+
+@pytest.mark.parametrize("kind", [None, mmdp.Tied([0, 0, 1, 1]), mmdp.Monotone()])
+def test_a_time_limit_ends_a_sweep(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which the changes at one time take a second."""
+    now, values_at = [0.0], Sweeper._q
+    monkeypatch.setattr("mmdp.kernels.compiling.time.perf_counter", lambda: now[0])
+
+    def slow(*args: Any) -> Any:
+        now[0] += 1
+        return values_at(*args)
+
+    monkeypatch.setattr(Sweeper, "_q", slow)
+    model = random_model(2, n_models=5, n_states=4, n_actions=3, horizon=0, masks=False)
+    found = mmdp.solve(
+        model, 20, objective="cvar:0.2", policy=kind, time_limit=30.0, backend="numpy"
+    )
+    assert found.status is mmdp.Status.TIME_LIMIT
+    assert now[0] <= 31
 
 
 def test_seeds_repeat() -> None:

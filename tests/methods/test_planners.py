@@ -48,6 +48,14 @@ def tiny(seed: int) -> mmdp.MMDP:
     return random_model(seed, n_models=4, n_states=3, n_actions=3, horizon=3 if seed % 2 else 0)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_the_baseline_is_the_policy_that_cadp_returns(seed):
+    model = random_model(seed, n_models=6, n_states=6, n_actions=4, horizon=0)
+    cadp = mmdp.solve(model, 8, backend="numpy").policy
+    planner = mmdp.solve(model, 8, mmdp.Rollout(episodes=2), backend="numpy").policy
+    assert planner.baseline == cadp
+
+
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("name", ["qmdp", "rollout"])
 def test_simulation_agrees_with_the_expanded_history_tree(name, seed):

@@ -5,13 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import types
+from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import mmdp
 from mmdp.kernels.endless import Endless, Factorised, Iterated
+from mmdp.methods.base import Stop
 from mmdp.methods.stationary import Point
 from mmdp.objective import as_objective
 from mmdp.testing import plain_returns
@@ -63,6 +68,61 @@ def test_values_visits_and_own_optima_both_ways() -> None:
         assert exact.own().values[m] @ model.initial == pytest.approx(
             by_power_series(every(alone), alone).max()
         )
+
+
+def exact_optimum(model: mmdp.MMDP, m: int) -> list[Fraction]:
+    """(S,) the optimal values of model m in exact arithmetic."""
+    S, gamma, found = model.n_states, Fraction(model.discount), []
+    for policy in every(model):
+        rows = [
+            [int(s == z) - gamma * Fraction(model.transitions[m, s, a, z]) for z in range(S)]
+            + [Fraction(model.rewards[m, s, a])]
+            for s, a in enumerate(policy)
+        ]
+        for i in range(S):  # Gauss-Jordan; the matrix is diagonally dominant
+            rows[i] = [x / rows[i][i] for x in rows[i]]
+            for k in range(S):
+                if k != i:
+                    rows[k] = [y - rows[k][i] * x for x, y in zip(rows[i], rows[k], strict=True)]
+        found.append([row[-1] for row in rows])
+    return [max(values) for values in zip(*found, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "left"), [(Iterated, 1e-2), (Factorised, 1e-2), (Factorised, 1e-5), (Factorised, 1e-6)]
+)
+def test_own_optima_near_discount_1_are_proven(kind: type[Endless], left: float) -> None:
+    for seed in range(4):
+        model = near_one(seed, left, 10.0 ** (6 * seed - 9))
+        own = kind(model.problem).own()
+        for m in range(model.n_models):
+            optimum = exact_optimum(model, m)
+            above = [Fraction(x) + Fraction(own.above[m]) for x in own.values[m]]
+            assert all(x >= y for x, y in zip(above, optimum, strict=True))
+            assert own.above[m] <= 1e-13 / left * abs(own.values[m]).max()
+
+
+def near_one(seed: int, left: float, scale: float) -> mmdp.MMDP:
+    """Rewards of this size, of which few differ by much; actions that are all but tied."""
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.full(4, 0.3), size=(2, 4, 2))
+    r = scale * (1 + 10.0 ** -rng.integers(1, 12, size=(2, 4, 2)) * rng.normal(size=(2, 4, 2)))
+    return mmdp.MMDP(p, r, discount=1 - left, initial=[1, 0, 0, 0])
+
+
+@pytest.mark.parametrize("left", [1e-5, 1e-6])
+def test_bounds_and_evpi_near_discount_1(left: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmdp.methods.stationary.BESIDE", 0)
+    for seed in range(6):
+        model = near_one(seed, left, 10.0 ** (3 * seed - 9))
+        solution = mmdp.solve(model, INF, mmdp.CADP(starts=4), backend="numpy")
+        assert mmdp.bound(model, INF, "oracle").value >= solution.value
+        assert solution.evpi >= 0
+        assert (solution.evaluation.regret >= 0).all()
+        alone = mmdp.solve(model.subset([0]), INF, backend="numpy")
+        assert mmdp.bound(model.subset([0]), INF, "qmdp").value >= alone.value
+        proven = mmdp.solve(model, INF, "exact", backend="numpy")
+        assert proven.bound >= max(proven.value, solution.value)
 
 
 def test_evaluation_is_that_of_a_long_horizon() -> None:
@@ -275,6 +335,62 @@ def test_limits() -> None:
     early = mmdp.solve(instance(4), INF, "exact", time_limit=1e-9)
     assert early.bound is not None
     assert early.bound >= early.value
+
+
+@pytest.mark.parametrize("kind", [Factorised, Iterated])
+def test_own_optima_are_proven_whenever_the_time_is_up(kind: type[Endless]) -> None:
+    model = instance(4, S=8)
+    optimum, gaps = Factorised(model.problem).own().values, []
+    for most in range(50):
+        calls = itertools.count()
+
+        def check_time(calls: Iterator[int] = calls, most: int = most) -> None:
+            if next(calls) >= most:
+                raise Stop
+
+        own = kind(model.problem, check_time).own()
+        above = own.values + own.above[:, None] - optimum
+        assert (above >= 0).all()
+        gaps.append(above.max())
+    assert gaps[0] > 1
+    assert gaps[-1] < 1e-11
+
+
+@pytest.mark.parametrize("limit", [3.0, 20.0])
+def test_limits_are_kept_up_to_a_pass(limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which a factorisation, a change of a state or a pass takes a second."""
+    now = [0.0]
+
+    def perf_counter() -> float:
+        now[0] += 1e-3
+        return now[0]
+
+    fake = types.SimpleNamespace(perf_counter=perf_counter)
+    monkeypatch.setattr("mmdp.kernels.compiling.time", fake)
+
+    def slow(owner: type, name: str) -> None:
+        work = getattr(owner, name)
+
+        def taking_a_second(*args: Any, **options: Any) -> Any:
+            now[0] += 1
+            return work(*args, **options)
+
+        monkeypatch.setattr(owner, name, taking_a_second)
+
+    model = instance(4, S=4, discount=0.95)
+    best = by_power_series(every(model), model).max()
+    for owner, name in ((Factorised, "solve"), (Factorised, "inverse"), (Point, "improve")):
+        slow(owner, name)
+    slow(mmdp.kernels.numpy_kernel.NumpyKernel, "backward")
+    for method in ("cadp", "exact"):
+        now[0] = 0.0
+        found = mmdp.solve(model, INF, method, time_limit=limit, backend="numpy")
+        assert found.status is mmdp.Status.TIME_LIMIT
+        assert now[0] <= limit + 4  # a start, its values, its returns and those of the solution
+        assert found.bound is None or found.bound >= best
+    now[0] = 0.0
+    assert mmdp.bound(model, INF, "pairs", time_limit=limit, backend="numpy").value >= best
+    assert now[0] <= limit + 4
 
 
 def test_options() -> None:

@@ -24,7 +24,6 @@ PAIR_LEVEL, PAIR_PATIENCE = 0.15, 6  # the same for pairs of models, whose steps
 FALL = 0.6  # by which factor
 SMALLEST = 1e-4  # level, as a share of the gap, at which the search has converged
 
-SAME = 1e-13  # relative difference that is rounding
 IN_CACHE = 2**15  # numbers that are moved at a time
 
 Watch = Callable[[float], object]  # the best value of D so far
@@ -101,7 +100,7 @@ class Descent:
         assert self.delta is not None
         aim = max(self.target, self.best - self.delta)
         self._go = None
-        if self.best - self.target <= SAME * max(1.0, abs(self.target)):
+        if self.best - self.target <= self.relaxation.rounding(None):
             self.converged = True  # only rounding is left; more steps would only inflate y
         else:
             size = self.relaxation.direction(here, self.d, KEEP)

@@ -24,7 +24,7 @@ from mmdp.interrupts import answer
 from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.endless import Endless, check_endless, planning_horizon
-from mmdp.kernels.problem import Array, Pairs
+from mmdp.kernels.problem import Array, Pairs, Stop
 from mmdp.objective import Function, Mean, Objective, as_objective
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Bound, Optimum, Solution, gap
@@ -41,6 +41,8 @@ FEW = 100  # steps with pairs of models; if fewer fit the time, models begin one
 BEGINNING = 6  # values of all pairs that a search with pairs takes before it moves
 WORTH = 25  # such values; in a shorter time more matching gains more on average
 FEW_PASSES = 20  # of the closed forms and one ascent
+RATE = 1e9  # multiply-adds per second, by which decisions are counted that fit a time
+LEAST = 0.1  # seconds for a search at least
 PASSES = 1000  # that a search takes, by which its kernel is chosen
 CLOSED = ("oracle", "qmdp")
 TELL = 0.5  # seconds between two looks at what pairs give
@@ -209,15 +211,29 @@ def _endless(
     number of decisions gives a valid bound.
     """
     check_endless(model.problem, model.horizon)
-    x = Endless.of(model.problem)
-    known = model.replace(terminal=x.own().values)
+    check_time_limit(time_limit)
+    began, started = time.perf_counter(), clock()
+    seconds = SECONDS if time_limit is None else time_limit
+
+    def check_time() -> None:
+        if clock() > started + seconds / 2:
+            raise Stop
+
+    x = Endless.of(model.problem, check_time)
+    own = x.own()
+    known = model.replace(terminal=own.values + own.above[:, None])
     if isinstance(incumbent, Solution):
         incumbent = incumbent.value
-    found = bound(
-        known, planning_horizon(model.problem), method, time_limit=time_limit,
-        incumbent=incumbent, **how,
-    )  # fmt: skip
-    return dataclasses.replace(found, value=found.value + x.rounding())
+    left = max(started + seconds - clock(), LEAST)
+    steps = min(planning_horizon(model.problem), affordable_steps(model.problem, left))
+    found = bound(known, steps, method, time_limit=left, incumbent=incumbent, **how)
+    value = found.value + x.rounding()
+    return dataclasses.replace(found, value=value, seconds=time.perf_counter() - began)
+
+
+def affordable_steps(problem: Problem, seconds: float) -> int:
+    """How many decisions take FEW_PASSES passes in this time: a rule by size, not by the clock."""
+    return max(1, int(seconds * RATE / (FEW_PASSES * problem.work(1))))
 
 
 class _Enough(Exception):

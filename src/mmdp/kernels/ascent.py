@@ -50,6 +50,6 @@ def ascend(
         policy, returns = improved, new_returns
         trace.append(value)
         watch(policy, value)
-        if sharp and gain <= tol * max(1.0, abs(value)):
+        if sharp and gain <= tol:
             return Ascent(policy, returns, value, trace, sweep, "tolerance")
     return Ascent(policy, returns, trace[-1], trace, max_sweeps, "limit")

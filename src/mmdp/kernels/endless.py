@@ -15,6 +15,7 @@ d          mu F_m, the discounted visits                           (M, S)
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels.numpy_kernel import transitions_of
-from mmdp.kernels.problem import TIE, Array, IntArray, Problem, Table
+from mmdp.kernels.problem import Array, IntArray, Problem, Stop, Table
 
 MATRICES = 2**28  # bytes that P may take; beyond that values are iterated
 ACCURATE = 1e-14  # last change of iterated values, relative to the rewards
@@ -30,6 +31,7 @@ EPS = float(np.finfo(float).eps)
 REST = 1e-4  # weight of what lies beyond the horizon at which planning by time ends
 LONGEST = 1000  # decisions of that horizon at most
 MOST_BYTES = 2**29  # that values by time, state and model may take there
+LOOK = 64  # iterations between two looks at the clock
 
 
 def check_endless(problem: Problem, varies_over: int | None) -> None:
@@ -60,27 +62,32 @@ def planning_horizon(problem: Problem) -> int:
 
 
 class Own(NamedTuple):
-    """Each model's own optimum: actions (M, S) and values (M, S)."""
+    """Each model's own optimum: actions (M, S) and values (M, S).
+
+    ``above`` (M,): proven is that no policy has values higher than these by more.
+    """
 
     actions: IntArray
     values: Array
+    above: Array
 
 
 class Endless:
     """Values under policies that are the same at all times.
 
     A policy is (S,) actions, (M, S) actions of each model, or (S, A) probabilities.
+    ``check_time`` is called every so often and may raise :class:`Stop`.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
+        self.problem, self.check_time = problem, check_time
         self.r: Array = np.moveaxis(problem.r[0], 2, 0)  # (M, S, A)
 
     @staticmethod
-    def of(problem: Problem) -> Endless:
+    def of(problem: Problem, check_time: Callable[[], object] = lambda: None) -> Endless:
         x = problem
         size = 8 * x.n_models * x.n_states**2 * x.n_actions
-        return Factorised(x) if size <= MATRICES else Iterated(x)
+        return (Factorised if size <= MATRICES else Iterated)(x, check_time)
 
     def q(self, v: Array) -> Array:
         """(M, S, A) q = r + gamma P v."""
@@ -104,23 +111,41 @@ class Endless:
         return self.values(policy) @ self.problem.initial
 
     def own(self, allowed: npt.NDArray[np.bool_] | None = None, start: Own | None = None) -> Own:
-        """Each model's own optimum over the allowed actions (S, A), by policy iteration."""
+        """Each model's own optimum over the allowed actions (S, A), by policy iteration.
+
+        For any v at all the optimum is at most v + max(T v - v) / (1 - gamma), T v = max_a q. If
+        the time is up, that is proven of the last v, and of a bound on v if there is none.
+        """
         open_ = self.problem.allowed[0] if allowed is None else allowed
         m, s = np.indices(self.r.shape[:2])
-        actions = np.where(open_, self.r, -np.inf).argmax(axis=2)
+        r = np.where(open_, self.r, -np.inf)
+        actions = r.argmax(axis=2)
         if start is not None:
             actions = np.where(open_[s, start.actions], start.actions, actions)
+        beyond, total = 1 / (1 - self.problem.discount), np.full(len(r), -np.inf)
+        v, late = np.broadcast_to(beyond * r.max(axis=(1, 2))[:, None], r.shape[:2]), False
         while True:
-            v = self.values(actions)
+            try:
+                self.check_time()
+                v = self.values(actions)
+            except Stop:
+                late = True
             q = np.where(open_, self.q(v), -np.inf)
-            # a tie keeps the action, so that rounding cannot turn in a circle
-            better = q.max(axis=2) > q[m, s, actions] + TIE * np.abs(v).max(axis=1, keepdims=True)
-            if not better.any():
-                return Own(actions.astype(np.int32), q.max(axis=2))
-            actions = np.where(better, q.argmax(axis=2), actions)
+            best, tie = q.max(axis=2), self._error() * np.abs(v).max(axis=1)
+            # rounding could turn in a circle, if ties and values that do not rise were followed
+            rises = v.sum(axis=1) > total
+            better = (best > q[m, s, actions] + tie[:, None]) & rises[:, None]
+            if late or not better.any():
+                above = beyond * (np.maximum(best - v, 0.0).max(axis=1) + tie)
+                return Own(actions.astype(np.int32), best, above)
+            actions, total = np.where(better, q.argmax(axis=2), actions), v.sum(axis=1)
+
+    def _error(self) -> float:
+        """The relative rounding error of q."""
+        return EPS * (int(np.diff(self.problem.indptr).max(initial=1)) + 4)
 
     def rounding(self) -> float:
-        """The most by which floating-point error can have lowered a return."""
+        """The most by which floating-point error can have changed a return."""
         x = self.problem
         largest = float(np.abs(x.r).max(initial=0.0)) / (1 - x.discount)
         return 16 * EPS * largest * (x.n_states + x.n_models) / (1 - x.discount)
@@ -136,8 +161,8 @@ class Endless:
 class Factorised(Endless):
     """By the matrices themselves."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
+    def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
+        super().__init__(problem, check_time)
         x = problem
         P = np.zeros((x.n_models, len(x.indptr) - 1, x.n_states))
         P[:, x.rows(), x.indices] = x.p[0].T
@@ -169,8 +194,8 @@ class Factorised(Endless):
 class Iterated(Endless):
     """By iteration on the entries, all models as one system, for models with many states."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
+    def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
+        super().__init__(problem, check_time)
         self.transitions = transitions_of(problem)
         self.state, self.action = np.divmod(problem.rows(), problem.n_actions)
 
@@ -183,7 +208,11 @@ class Iterated(Endless):
         step = step.T.tocsr() if transposed else step
         b = right.ravel()
         x, largest = b, float(np.abs(b).max())
+        n = 0
         while True:
+            n += 1
+            if n % LOOK == 0:
+                self.check_time()
             after = b + step @ x
             change = float(np.abs(after - x).max())
             x = after

@@ -44,6 +44,7 @@ Table = npt.NDArray[Any]  # a policy: (T, S) actions or (T, S, A) probabilities
 
 LINE = 64  # bytes that a processor moves at a time
 
+_ENDS = ((np.max, -math.inf), (np.min, math.inf))
 TIE = 1e-12  # two actions whose G differ by less, relative to their size, are tied
 
 
@@ -137,6 +138,25 @@ class Problem(NamedTuple):
     def work(self, horizon: int) -> int:
         """Multiply-adds of one backward pass."""
         return len(self.indices) * self.n_models * horizon
+
+    def stakes(self, horizon: float) -> float:
+        """What is at stake, (max r - min r) sum_t gamma^t: tolerances are shares of it.
+
+        Actions that are not allowed and models of weight 0 do not count.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], discount=0.5)
+        >>> one.problem.stakes(2), one.problem.stakes(math.inf)
+        (1.5, 2.0)
+        """
+        g, known = self.discount, self.weights[self.models_here] > 0
+        open_ = self.allowed.any(axis=0)
+        spans = (self.r[:, open_][..., known], self.terminal[:, known])
+        here = [end(x, initial=side) for x in spans for end, side in _ENDS]
+        ends = self.everywhere(here)
+        r, terminal = (float(max(ends[:, i].max() - ends[:, i + 1].min(), 0.0)) for i in (0, 2))
+        times = horizon if g == 1 else (1 - g**horizon) / (1 - g)
+        return times * r + g**horizon * terminal
 
     def check(self, horizon: int) -> None:
         """Refuse a horizon that is longer than what varies with time."""
@@ -251,6 +271,10 @@ Watch = Callable[[Table, float], object]  # an improved policy and its value
 Rows = Callable[[Array, Array, "npt.NDArray[Any] | None"], IntArray]
 
 
+class Stop(Exception):
+    """Raised where the clock is watched when the time is up."""
+
+
 class Backward(NamedTuple):
     """What a backward pass found; parts that ``keep`` does not name are None.
 
@@ -358,7 +382,7 @@ class Kernel(Protocol):
         t, b_t of the new policy and q_t kept from the backward pass give the exact gradient
         there, so taking its maximiser is a coordinate step like those of the backward pass.
         An ascent ends when the policy repeats or gains nothing, when a sweep gains no more than
-        ``tol * max(1, |value|)``, or after ``max_sweeps`` (one at least from a randomised start).
+        ``tol``, in units of return, or after ``max_sweeps`` (one at least from a randomised start).
 
         ``rows`` restricts the rows pi_t that a policy may have. The return is linear in a whole
         row, so taking the best open row at each t is a coordinate step as before. Deterministic

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import kernels
+from mmdp.bounds import closed
 from mmdp.kernels import Problem
 from mmdp.methods.table import markov_policy
 from mmdp.model import MMDP
@@ -16,7 +17,7 @@ from mmdp.policy import MarkovPolicy
 from mmdp.solution import Solution
 
 Array = npt.NDArray[np.float64]
-TIE = 1e-9  # q of two actions closer than this, relative to their size, are equally good
+TIE = 1e-9  # q of two actions closer than this share of what is at stake are equally good
 
 
 def policy_table(solution: Solution | MarkovPolicy, model: MMDP) -> pd.DataFrame:
@@ -102,11 +103,11 @@ def _agreement(model: MMDP, actions: npt.NDArray[np.int64]) -> Array:
     values = kernel.backward(problem, horizon, "own", keep=("values",)).values
     assert values is not None
     agree = np.empty(actions.shape)
+    slack = max(TIE * problem.stakes(horizon), closed.rounding(problem, horizon))
     states = np.arange(model.n_states)
     for t in range(horizon):
         q = _action_values(problem, t, problem.ahead(values[t + 1]))
         best = q.max(axis=1)
-        slack = TIE * np.maximum(1.0, np.abs(best))
         agree[t] = (q[states, actions[t]] >= best - slack) @ problem.weights
     return agree
 

@@ -23,7 +23,7 @@ from mmdp.kernels import PASSES, Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.controller import Controller
 from mmdp.kernels.endless import Endless
-from mmdp.kernels.problem import Table
+from mmdp.kernels.problem import Stop, Table
 from mmdp.model import MMDP
 from mmdp.objective import Mean, Objective
 from mmdp.policy import Markov, PolicyKind
@@ -50,10 +50,6 @@ class Progress(NamedTuple):
 
 
 Callback = Callable[[Progress], object]
-
-
-class Stop(Exception):
-    """Raised inside a method when the time is up; ``solve`` returns the best so far."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +212,7 @@ class Method:
     policies: ClassVar[tuple[str, ...]] = ("markov",)  # kinds of policy it can find; first: default
     drifts: ClassVar[bool] = False  # whether it can plan for models that change
     resumes: ClassVar[bool] = False  # whether it can go on from a policy that it found before
+    complete: ClassVar[bool] = False  # whether it decides also where no model goes
     spreads: ClassVar[bool] = False  # whether it can work on models spread over processes
     least_passes: ClassVar[float] = PASSES  # over the problem; infinite: too many for plain numpy
 

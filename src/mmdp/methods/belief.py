@@ -8,7 +8,6 @@ If models change, the belief is that over the model that holds now: it moves on 
 
 from __future__ import annotations
 
-import math
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -19,10 +18,12 @@ from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.planner import SAMPLED, VALUES, PlannerTables
-from mmdp.kernels.problem import Problem, Table, at
+from mmdp.kernels.problem import Problem, at
 from mmdp.methods.base import Context, Method, Outcome, Stop
+from mmdp.methods.cadp import CADP
+from mmdp.methods.unreached import filled
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import Markov, MarkovPolicy
 from mmdp.solution import Status
 
 Array = npt.NDArray[np.float64]
@@ -154,18 +155,15 @@ class Planning(Method):
             if not known.deterministic:
                 raise InputError("baseline must be a deterministic policy")
             return known.actions
-        x, T, seen = context.problem, context.horizon, []
-        until = math.inf if context.deadline is None else (clock() + context.deadline) / 2
-
-        def watch(policy: Table, value: float) -> None:
-            seen.append(policy)
-            if clock() > until:
-                raise Stop
-
+        inner = context.quiet(Markov())
+        if context.deadline is not None:
+            inner.deadline = (clock() + context.deadline) / 2
         try:
-            return context.kernel.ascend(x, T, [None], sweeps="paper", watch=watch)[0].policy
+            found = CADP().run(inner)
         except Stop:
-            return seen[-1]
+            found = Outcome(inner.best_policy, Status.TIME_LIMIT, inner.iterations)
+        table: npt.NDArray[Any] = filled(inner, found).policy
+        return table
 
     def planned(
         self, context: Context, made: PlannerTables, actions: npt.NDArray[Any]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+from mmdp.bounds import closed
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Ascent, Problem, Sweeps
 from mmdp.methods import memory, objective_ascent, restricted, stationary
@@ -54,8 +55,8 @@ class CADP(Method):
         ``details`` has ``start_values``, ``starts`` (their names), ``best_start`` and
         ``spread`` (min, mean, max).
     tol
-        Stop when an iteration gains no more than ``tol * max(1, |value|)``; 0 continues to a
-        local maximum.
+        Stop when an iteration gains no more than this share of what is at stake, the range of
+        the rewards times sum_t gamma^t; 0 continues to a local maximum.
     max_iterations
         Cap on the iterations of one start.
     sweeps
@@ -133,10 +134,10 @@ class CADP(Method):
                 yield each.table
 
         ends = context.kernel.ascend(
-            x, T, tables(), tol=self.tol, max_sweeps=self.max_iterations, sweeps=sweeps,
-            watch=context.record,
+            x, T, tables(), tol=self.tol * x.stakes(T), max_sweeps=self.max_iterations,
+            sweeps=sweeps, watch=context.record,
         )  # fmt: skip
-        outcome, best = start.best_of(ends, names, sweeps)
+        outcome, best = start.best_of(ends, names, sweeps, closed.rounding(x, T))
         return self._polished(context, outcome, best) if self.polish else outcome
 
     def _polished(self, context: Context, outcome: Outcome, best: Ascent) -> Outcome:

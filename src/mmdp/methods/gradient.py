@@ -33,7 +33,7 @@ class _Ascent(Method):
         Cap on accepted steps.
     tol
         Stop when the stationarity measure sum_{t,s} gamma^t max_a (G - sum_a pi G) is at most
-        ``tol * max(1, |value|)``.
+        this share of what is at stake, the range of the rewards times sum_t gamma^t.
     round
         Return a deterministic policy; its return is never lower.
     """
@@ -75,13 +75,14 @@ class _Ascent(Method):
     ) -> tuple[_Point, int, Status]:
         """Steps until stationary, stuck, or out of iterations or time."""
         size, step = None, 0
+        enough = self.tol * context.problem.stakes(context.horizon)
         try:
             context.record(point.policy, point.value)
             for step in range(self.max_iterations):
-                if point.stationarity(discounts) <= self.tol * max(1.0, abs(point.value)):
+                if point.stationarity(discounts) <= enough:
                     return point, step, Status.COMPLETED
                 d = self.direction(point, discounts)
-                size = size or 1.0 / max(float(np.abs(d).max()), 1e-300)
+                size = size or 1.0 / float(np.abs(d).max())
                 found, size = _line_search(context, point, d, size)
                 if found is None:  # no step improves any more: this is as far as rounding allows
                     return point, step, Status.COMPLETED

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 FEWEST, MOST = 4, 24  # candidates for a node
 BUDGET = 2.0  # seconds that the candidates for a node may take together, estimated by size
 SWEEPS = 15  # that one ascent takes
-CLOSE = 1e-6  # relative gain of a sweep at which the ascent of a candidate ends
+CLOSE = (
+    1e-6  # gain of a sweep, as a share of what is at stake, at which the ascent of a candidate ends
+)
 
 
 class Climbed(NamedTuple):
@@ -109,7 +111,8 @@ def _ends(context: Context, start: Climbed, weights: Array, options: CADP) -> It
 
 
 def climb(context: Context, start: Climbed, tol: float, options: CADP) -> Climbed:
-    """Sweep until a sweep gains no more than ``tol`` of the value, or nothing."""
+    """Sweep until a sweep gains no more than ``tol`` of what is at stake, or nothing."""
+    tol *= context.problem.stakes(context.horizon)
     controller, returns, trace = start.controller, start.returns, [start.value]
     values = None
     if start.fresh:
@@ -125,7 +128,7 @@ def climb(context: Context, start: Climbed, tol: float, options: CADP) -> Climbe
         (controller, returns), values = found, None
         trace.append(context.worth(returns))
         context.record(controller, trace[-1])
-        if trace[-1] - trace[-2] <= tol * max(1.0, abs(trace[-1])):
+        if trace[-1] - trace[-2] <= tol:
             return Climbed(controller, returns, trace, Status.COMPLETED)
     return Climbed(controller, returns, trace, Status.ITERATION_LIMIT)
 
@@ -159,8 +162,8 @@ def n_candidates(problem: Problem, horizon: int, nodes: int) -> int:
 
 def planned_for(context: Context, posterior: Array) -> Table:
     """(T, S) CADP's policy if these were the weights of the models."""
-    x = context.problem._replace(weights=posterior)
-    return context.kernel.ascend(x, context.horizon, [None], tol=CLOSE)[0].policy
+    x, T = context.problem._replace(weights=posterior), context.horizon
+    return context.kernel.ascend(x, T, [None], tol=CLOSE * x.stakes(T))[0].policy
 
 
 def sampled_posterior(

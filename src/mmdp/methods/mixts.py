@@ -69,7 +69,7 @@ class MixTS(Planning):
         reward_sd = 0.0
         if self.likelihood != "transition":
             spread = float(np.sqrt(problem.r.var(axis=-1)[:, problem.allowed[0]].mean()))
-            reward_sd = self.reward_sd or max(spread, 1e-12)
+            reward_sd = self.reward_sd or spread or 1.0
         made = PlannerTables(
             SAMPLED, problem, own=own, each_step=self.resample == "step", carry=self.carry,
             reward_sd=reward_sd, use_transitions=self.likelihood != "reward",

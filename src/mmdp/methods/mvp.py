@@ -23,6 +23,7 @@ class MVP(Method):
     name: ClassVar[str] = "mvp"
     title: ClassVar[str] = "the optimal policy of the average model"
     drifts: ClassVar[bool] = True
+    complete: ClassVar[bool] = True
     spreads: ClassVar[bool] = True
 
     def bytes_held(self, problem: Problem, horizon: int) -> int:

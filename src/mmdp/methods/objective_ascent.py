@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from mmdp.bounds import closed
 from mmdp.errors import InputError
 from mmdp.kernels import ascent
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Problem, Table, Watch, at
@@ -36,7 +37,8 @@ def ascend(context: Context, options: CADP, search: TableSearch | None = None) -
     """From CADP's policy for the mean, or from a given one, up the objective itself."""
     if options.polish:
         raise InputError("polish is for the mean; leave it out, or take more starts")
-    search = search or TableSearch(context, options.tol, options.max_iterations)
+    tol = options.tol * context.problem.stakes(context.horizon)
+    search = search or TableSearch(context, tol, options.max_iterations)
     count = options.n_starts(context.problem, context.horizon)
     if options.starts == "auto":
         count = max(1, count // ASCENTS)
@@ -46,7 +48,8 @@ def ascend(context: Context, options: CADP, search: TableSearch | None = None) -
         for end in search.ends(search.opened(each.table)):
             names.append(each.name)
             ends.append(end)
-    return start.best_of(ends, names, "backward")[0]
+    rounding = closed.rounding(context.problem, context.horizon)
+    return start.best_of(ends, names, "backward", rounding)[0]
 
 
 @dataclass
@@ -76,6 +79,7 @@ class Sweeper:
         rho = self.objective.counted(self.returns, self.context.own)
         states, v = np.arange(x.n_states), x.terminal
         for t in reversed(range(T)):
+            self.context.check_time()  # a sweep takes long beside a pass
             q = self._q(t, v, actions[t])
             rho = self._improve(x.discount**t * d[t], q, actions[t], rho)
             v = q[states, actions[t]]

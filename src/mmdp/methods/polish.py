@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.bounds import closed
 from mmdp.errors import InputError
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import IntArray, Table
@@ -57,7 +58,7 @@ def polish(
             moved[t, s] = a
             moved, _ = ascend_inside(context, mask, moved)
             moved, worth = ascend_inside(context, everything, moved)
-            if worth > value + 1e-12 * max(1.0, abs(value)):
+            if worth > value + closed.rounding(x, horizon):
                 best, value, improved = moved, worth, True
                 break
     return best, value

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.bounds import closed
 from mmdp.errors import InputError
 from mmdp.kernels.numpy_kernel import choose
 from mmdp.kernels.problem import TIE, Array, IntArray, Rows, Table, at
@@ -35,7 +36,8 @@ def ascend(context: Context, options: CADP) -> Outcome:
     if options.polish:
         raise InputError(f"polish does not keep a policy {context.kind.name}; leave it out")
     if context.objective != Mean():
-        search = RestrictedSearch(context, options.tol, options.max_iterations)
+        tol = options.tol * context.problem.stakes(context.horizon)
+        search = RestrictedSearch(context, tol, options.max_iterations)
         outcome = objective_ascent.ascend(context, options, search)
         return priced(context, outcome, lambda: options.climb(context.free()))
     x, T = context.problem, context.horizon
@@ -54,10 +56,10 @@ def ascend(context: Context, options: CADP) -> Outcome:
                 yield _soft(free[0].policy, x.n_actions)
 
     ends = context.kernel.ascend(
-        x, T, tables(), tol=options.tol, max_sweeps=options.max_iterations, sweeps=sweeps,
-        rows=rows_of(context.kind, context.model), watch=context.record,
+        x, T, tables(), tol=options.tol * x.stakes(T), max_sweeps=options.max_iterations,
+        sweeps=sweeps, rows=rows_of(context.kind, context.model), watch=context.record,
     )  # fmt: skip
-    outcome, best = start.best_of(ends, names, sweeps)
+    outcome, best = start.best_of(ends, names, sweeps, closed.rounding(x, T))
     place = next(i for i, end in enumerate(ends) if end is best)
     if outcome.trace and names[place] != "wsu":
         outcome = replace(outcome, trace=outcome.trace[1:])  # the start was not of this kind

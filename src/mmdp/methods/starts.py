@@ -134,20 +134,23 @@ def _optima(context: Context, most: int) -> Iterator[Start]:
             yield Start(f"model {context.model.model_labels[m]}", found)
 
 
-def best_of(ends: list[Ascent], names: list[str], sweeps: str) -> tuple[Outcome, Ascent]:
-    """The best end of several ascents."""
-    best = max(ends, key=lambda end: end.value)
+def best_of(
+    ends: list[Ascent], names: list[str], sweeps: str, rounding: float
+) -> tuple[Outcome, Ascent]:
+    """The first of several ascents that no other beats by more than rounding."""
+    values = np.array([end.value for end in ends])
+    first = int((values >= values.max() - rounding).argmax())
+    best = ends[first]
     outcome = Outcome(
         best.policy, _STATUS[best.end], best.sweeps, returns=best.returns, trace=best.trace,
-        details={"sweeps_taken": sweeps, **described(names, ends)},
+        details={"sweeps_taken": sweeps, **described(names, ends, first)},
     )  # fmt: skip
     return outcome, best
 
 
-def described(names: list[str], ends: list[Ascent]) -> dict[str, Any]:
+def described(names: list[str], ends: list[Ascent], best: int) -> dict[str, Any]:
     """What a solution says about its starts."""
     values = np.array([end.value for end in ends])
-    best = int(values.argmax())
     if len(ends) == 1:
         return {"sweeps": ends[0].sweeps}
     return {

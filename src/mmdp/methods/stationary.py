@@ -10,6 +10,8 @@ and F_m by a matrix of rank one.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mmdp.errors import InputError
+from mmdp.kernels.compiling import clock
 from mmdp.kernels.endless import Endless, Factorised
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Problem, Table
 from mmdp.methods import starts as start
@@ -33,6 +36,7 @@ BUDGET = 0.3  # seconds that all starts may take together, estimated by the rate
 RATE = 2e8  # multiply-adds per second
 ROUNDS = 5  # that one ascent takes
 BESIDE = 5.0  # seconds that a policy of time and state beside it may take, estimated
+AT_ONCE = 16  # decisions between two looks at the clock
 SINGLES = 20  # single changes that are tried before a search by gradient ends
 
 
@@ -40,17 +44,18 @@ def ascend(context: Context, options: CADP) -> Outcome:
     """The best end of several starts, with a policy of time and state beside it."""
     if options.polish:
         raise InputError("polish is not for stationary policies; leave it out")
-    x = Endless.of(context.problem)
+    x = Endless.of(context.problem, context.check_time)
     mean = context.objective == Mean()
     count = affordable(x.problem) if mean else max(1, affordable(x.problem) // ASCENTS)
     count = count if options.starts == "auto" else options.starts
-    search = StationarySearch(context, options.tol, options.max_iterations, x)
+    tol = options.tol * x.problem.stakes(math.inf)
+    search = StationarySearch(context, tol, options.max_iterations, x)
     names, ends = [], []
     for name, actions in starts(context, x, options.init, count):
         for end in [search.up(actions)] if mean else search.ends(actions):
             names.append(name)
             ends.append(end)
-    outcome, _ = start.best_of(ends, names, "single states")
+    outcome, _ = start.best_of(ends, names, "single states", x.rounding())
     return _beside(context, x, outcome) if mean else outcome
 
 
@@ -99,14 +104,18 @@ def starts(
     In order: the first row of WSU's policy over a long horizon, the average model's optimum, and
     what is best on average if the model becomes known after one step.
     """
-    own, open_ = x.own(), context.problem.allowed[0]
-    mean = Endless.of(context.model.mean_model().problem)
-    next_known = np.tensordot(context.problem.weights, x.q(own.values), 1)
+    own, open_ = functools.cache(x.own), context.problem.allowed[0]
+
+    def average_model() -> IntArray:
+        return Endless.of(context.model.mean_model().problem, x.check_time).own().actions[0]
+
+    def next_known() -> IntArray:
+        q = np.tensordot(context.problem.weights, x.q(own().values), 1)
+        return np.where(open_, q, -np.inf).argmax(axis=1).astype(np.int32)
+
     made: dict[str, Callable[[], IntArray]] = {
-        "wsu": lambda: context.wsu()[0][0],
-        "mvp": lambda: mean.own().actions[0],
-        "qmdp": lambda: np.where(open_, next_known, -np.inf).argmax(axis=1).astype(np.int32),
-    }
+        "wsu": lambda: _wsu(context), "mvp": average_model, "qmdp": next_known,
+    }  # fmt: skip
     if isinstance(init, StationaryPolicy):
         init.check(context.model)
         given = init.actions
@@ -126,10 +135,24 @@ def starts(
     for nth in range(count - len(made)):
         if nth % 2 == 0 and models:
             m = models.pop()
-            yield f"model {context.model.model_labels[m]}", own.actions[m]
+            yield f"model {context.model.model_labels[m]}", own().actions[m]
         else:
             scores = np.where(open_, rng.random(open_.shape), -1.0)
             yield "random", scores.argmax(axis=1).astype(np.int32)
+
+
+def _wsu(context: Context) -> IntArray:
+    """(S,) the first row of WSU's policy over as many decisions as half of the time allows."""
+    x, T = context.problem, context.horizon
+    until = math.inf if context.deadline is None else (clock() + context.deadline) / 2
+    steps = min(AT_ONCE, T)
+    for _ in range(-(-T // steps)):
+        found = context.kernel.backward(x, steps, "weighted", weights=x.prior_weights())
+        x = x._replace(terminal=found.first)
+        if clock() > until:
+            break
+    assert found.actions is not None
+    return found.actions[0]
 
 
 # ---------------------------------------------------------------------- exact single changes
@@ -143,11 +166,18 @@ def _by_single_states(
         point = Point(x, policy)
         trace.append(context.worth(point.rho))
         context.record(policy.copy(), trace[-1])
-        if len(trace) > 1 and trace[-1] - trace[-2] <= tol * max(1.0, abs(trace[-1])) and tol:
+        if tol and len(trace) > 1 and trace[-1] - trace[-2] <= tol:
             return Ascent(policy, point.rho, trace[-1], trace, sweep, "tolerance")
         visited = context.problem.weights @ point.d
-        improved = [point.improve(int(s), context) for s in np.argsort(-visited, kind="stable")]
-        if not any(improved):
+        improved = False
+        for s in np.argsort(-visited, kind="stable"):
+            improved |= point.improve(int(s), context)
+            try:
+                context.check_time()
+            except Stop:
+                context.record(policy.copy(), context.worth(point.rho))
+                raise
+        if not improved:
             return Ascent(policy, point.rho, trace[-1], trace, sweep, "maximum")
     rho = x.returns(policy)
     return Ascent(policy, rho, context.worth(rho), [*trace, context.worth(rho)], most, "limit")
@@ -206,7 +236,7 @@ def _by_gradient(
         policy, returns = found
         trace.append(context.worth(returns))
         context.record(policy, trace[-1])
-        if tol and trace[-1] - trace[-2] <= tol * max(1.0, abs(trace[-1])):
+        if tol and trace[-1] - trace[-2] <= tol:
             return Ascent(policy, returns, trace[-1], trace, sweep, "tolerance")
     return Ascent(policy, returns, trace[-1], trace, most, "limit")
 

@@ -34,7 +34,7 @@ class StationaryTree:
 
     def __init__(self, context: Context, options: Exact) -> None:
         self.context, self.options = context, options
-        x = Endless.of(context.problem)
+        x = Endless.of(context.problem, context.check_time)
         if not isinstance(x, Factorised):
             size = 8 * context.model.n_models * context.model.n_states**2 * context.model.n_actions
             raise InputError(
@@ -97,7 +97,7 @@ class StationaryTree:
 
     def push(self, mask: Mask, own: Own) -> None:
         x = self.context.problem
-        bound = float(x.weights @ own.values @ x.initial)
+        bound = min(float(x.weights @ (own.values @ x.initial + own.above)), self.working)
         if math.isfinite(self.value) and bound - self.value <= self.tolerance:
             self.dropped = max(self.dropped, bound)
         else:
@@ -134,8 +134,11 @@ class StationaryTree:
             self.climb(actions)
 
     def climb(self, actions: npt.NDArray[np.int32]) -> None:
-        end = stationary.climb(self.context.quiet(), self.x, actions)
-        self.note(end.policy, end.value)
+        inner = self.context.quiet()
+        try:
+            stationary.climb(inner, self.x, actions)
+        finally:  # also if the time is up
+            self.note(inner.best_policy, inner.best_value)
 
     def note(self, actions: npt.NDArray[np.int32], value: float) -> None:
         if value > self.value:

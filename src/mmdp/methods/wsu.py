@@ -23,6 +23,7 @@ class WSU(Method):
     name: ClassVar[str] = "wsu"
     title: ClassVar[str] = "one backward pass with the initial weights"
     drifts: ClassVar[bool] = True
+    complete: ClassVar[bool] = True
     spreads: ClassVar[bool] = True
 
     def bytes_held(self, problem: Problem, horizon: int) -> int:

@@ -181,7 +181,7 @@ class Facts:
         if not isinstance(self.given, Solution):
             return None
         found, here = self.given.returns, evaluate(self.given, self.model).returns
-        same = len(found) == len(here) and np.allclose(found, here, rtol=1e-6, atol=1e-9)
+        same = len(found) == len(here) and np.allclose(found, here, 1e-6, 1e-9 * abs(here).max())
         return self.given if same else None
 
     @cached_property
@@ -275,7 +275,7 @@ class Facts:
                 "alone"
             )
         value = self.value
-        if not bound.value >= value - 1e-6 * max(1.0, abs(value)):
+        if not bound.value >= value - 1e-6 * abs(value):
             raise InputError(
                 f"the bound {bound.value:,.8g} is below the policy's own value {value:,.8g}, so "
                 "it is no bound for this problem; compute it for these models and this horizon"

@@ -94,7 +94,7 @@ class Cautions:
         if self.facts.given is None or best is None or self.facts.aimed:
             return None
         gain = best.value - self.facts.evaluation.mean
-        return gain if gain > 1e-9 * max(1.0, abs(best.value)) else None
+        return gain if gain > 1e-9 * abs(best.value) else None
 
     @property
     def weightless(self) -> int:

@@ -135,8 +135,7 @@ def _judged(
     improved, value = found["actions"], on.mean(returns)
     gain, running = value - state.value, state.end == RUNNING
     still = (improved == state.policy).all(axis=(0, 1)) | (gain <= 0)
-    small = gain <= tol * jnp.maximum(1.0, jnp.abs(value))
-    end = jnp.where(still, MAXIMUM, jnp.where(small, TOLERANCE, RUNNING))
+    end = jnp.where(still, MAXIMUM, jnp.where(gain <= tol, TOLERANCE, RUNNING))
     taken = running & ~still
     return State(
         policy=jnp.where(taken, improved, state.policy),

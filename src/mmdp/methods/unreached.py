@@ -1,0 +1,92 @@
+"""Actions where no model goes: they change no return, so a search leaves them as it found them.
+
+A policy that is returned takes there what is best under the models' prior weights, given the rest:
+the maximiser of sum_m lambda_m q_{t,m}(s, a).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.kernels.endless import Endless
+from mmdp.kernels.numpy_kernel import Sweeper, choose
+from mmdp.kernels.problem import IntArray, Problem, Table, at
+from mmdp.methods.base import Context, Outcome, Stop
+from mmdp.methods.restricted import rows_of
+from mmdp.policy import Markov, Monotone, Tied
+
+Mask = npt.NDArray[np.bool_]
+ROUNDS = 10  # of a stationary policy at most: its actions depend on each other
+
+
+def filled(context: Context, outcome: Outcome) -> Outcome:
+    """The outcome with such actions, and ``details["unreached"]``: where they are."""
+    table, kind = outcome.policy, context.kind
+    if not (isinstance(table, np.ndarray) and table.dtype.kind == "i"):
+        return outcome
+    if not (kind.endless or isinstance(kind, Markov)):
+        return outcome
+    there = reached(context.problem, table)
+    if there.all():
+        return outcome
+    found = (_stationary if kind.endless else _by_time)(context, table, there)
+    details = {**outcome.details, "unreached": ~there}
+    return replace(outcome, policy=found, details=details)
+
+
+def reached(problem: Problem, policy: Table) -> Mask:
+    """(T, S) whether some model is there with a positive probability; (S,) if stationary."""
+    x, endless = problem, policy.ndim == 1
+    state, action = np.divmod(x.rows(), x.n_actions)
+    possible = x.everywhere((x.p > 0).any(axis=2)).any(axis=0)  # (T or 1, nnz)
+    there: Mask = np.empty((1 if endless else len(policy), x.n_states), dtype=bool)
+    now = x.initial > 0
+    for t, row in enumerate(np.atleast_2d(policy)):
+        there[t] = now
+        after = np.zeros_like(now)
+        after[x.indices[at(possible, t) & now[state] & (action == row[state])]] = True
+        now = after
+    while endless and (now & ~there[0]).any():
+        there[0] |= now
+        now = np.zeros_like(now)
+        now[x.indices[possible[0] & there[0][state] & (action == policy[state])]] = True
+    return there[0] if endless else there
+
+
+def _by_time(context: Context, table: Table, there: Mask) -> IntArray:
+    """One backward pass in which what is reached is decided already."""
+    x, T, kind = context.problem, context.horizon, context.kind
+    if isinstance(kind, Tied):  # a group that is reached anywhere has its action
+        group = kind.group_of(context.model)
+        there = there @ np.eye(group.max() + 1, dtype=bool)[group]
+        there = there[:, group]
+    taken = table[:, :, None] == np.arange(x.n_actions)
+    inside = x.restricted(np.where(there[:, :, None], taken, x.allowed))
+    prior = x.prior_weights(T)
+    if isinstance(kind, (Tied, Monotone)):
+        found = Sweeper(inside, T, "paper", rows_of(context)).backward("weighted", prior)
+    else:
+        found = context.kernel.backward(inside, T, "weighted", weights=prior)
+    assert found.actions is not None
+    return found.actions
+
+
+def _stationary(context: Context, table: Table, there: Mask) -> IntArray:
+    """Round after round until no action changes, or the time is up."""
+    x, actions = Endless.of(context.problem), np.asarray(table, dtype=np.int32)
+    prior = np.broadcast_to(x.problem.weights, (len(actions), x.problem.n_models))
+    for _ in range(ROUNDS):
+        q = np.tensordot(x.problem.weights, x.q(x.values(actions)), 1)
+        best = choose(np.where(x.problem.allowed[0], q, -np.inf), prior, actions)
+        after = np.where(there, actions, best)
+        if (after == actions).all():
+            break
+        actions = after
+        try:
+            context.check_time()
+        except Stop:
+            break
+    return actions
