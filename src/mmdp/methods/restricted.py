@@ -252,7 +252,7 @@ def _of_kind(context: Context, table: Table) -> bool:
     """Whether the restriction allows this policy: then its own row is the best for its actions."""
     if table.ndim == 3:
         return False
-    rows, taken = rows_of(context), np.eye(context.problem.n_actions)
+    rows, taken = rows_of(context.kind, context.model), np.eye(context.problem.n_actions)
     return all((rows(taken[row], taken[row], None) == row).all() for row in table)
 
 
