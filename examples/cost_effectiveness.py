@@ -78,7 +78,7 @@ mmdp.plots.save(picture, out / "acceptability.svg")
 # %% parameters
 for name in ("risk", "care_A", "care_B", "care_C"):
     value, error = found.evppi(6_000, name)
-    print(f"{name:7} {value:5.0f} ± {error:.0f}")
+    print(f"{name:7} {value:5.0f} ± {2 * error:.0f}")
 
 
 # %% study
@@ -94,7 +94,7 @@ def trial(patients):
 
 for patients in (50, 200, 1000):
     value, error = found.evsi(6_000, trial(patients))
-    print(f"{patients:5} patients per arm: {value:4.0f} ± {error:.0f}")
+    print(f"{patients:5} patients per arm: {value:4.0f} ± {2 * error:.0f}")
 
 # %% optimal
 sweep = measures.willingness_to_pay(

@@ -69,7 +69,7 @@ for year, after in enumerate(["many", "thick", "many", "few"]):
 # %% check
 exact = mmdp.evaluate(policy, model)
 seen = mmdp.simulate(policy, model, episodes=2000, seed=1)
-print(f"exact {exact.mean:.3f}, simulated {seen.mean:.3f} ± {seen.stderr:.3f}")
+print(f"exact {exact.mean:.3f}, simulated {seen.mean:.3f} ± {2 * seen.stderr:.3f}")
 for name, value in zip(model.model_labels, exact.returns, strict=True):
     print(f"if spraying {name:9} {value:7.2f}")
 mmdp.save_policy(policy, out / "policy.csv")

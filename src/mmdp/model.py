@@ -425,11 +425,11 @@ class MMDP:
         leaves[rows[~stays][(x.p[:, ~stays] > 0).any(axis=(0, 2))]] = True
         again = np.zeros((len(x.p), S * A, x.p.shape[2]))
         again[:, rows[stays]] = x.p[:, stays]
-        differs = leaves.reshape(S, A)
+        differs: npt.NDArray[np.bool_] = leaves.reshape(S, A)
         for y in (again.reshape(len(x.p), S, A, -1), x.r):
             same = np.take_along_axis(y, first[None, :, None, None], axis=2)
-            differs = differs | (y != same).any(axis=(0, 3))
-        found: npt.NDArray[np.bool_] = (differs & self.allowed).any(axis=1)
+            differs = np.logical_or(differs, np.any(y != same, axis=(0, 3)))
+        found: npt.NDArray[np.bool_] = np.any(differs & self.allowed, axis=1)
         return found if found.any() else np.ones(S, dtype=bool)
 
     @property

@@ -85,6 +85,9 @@ def report(
         if policy is not None:
             try:
                 proof = mmdp.io.load_certificate(policy, model)
+                if proof is not None and isinstance(shown, mmdp.StationaryPolicy):
+                    proof = None
+                    raise InputError("what is proven is about an infinite horizon")
                 if proof is not None and objective not in (None, proof.objective):
                     raise InputError(f"what is proven is about {proof.objective}, not {objective}")
             except InputError as error:  # the page is about the policy all the same

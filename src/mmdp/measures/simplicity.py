@@ -68,7 +68,8 @@ def short_rule(
     """
     actions = policy.actions.astype(np.int64)
     cuts = pairwise(_cuts(actions, visited, phases))
-    usual, open_ = rows_of(kind, model), kind.problem(model, policy.horizon).allowed.any(axis=0)
+    usual = rows_of(kind, model)
+    open_: Mask = np.logical_or.reduce(kind.problem(model, policy.horizon).allowed)
     found = [_phase(actions, visited, *ends, open_, usual) for ends in cuts]
     table = np.concatenate([np.tile(x.row, (x.stop - x.start, 1)) for x in found])
     simple = _followed(table, policy, model, kind)
