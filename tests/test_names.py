@@ -11,6 +11,7 @@ import pytest
 
 import mmdp
 from mmdp import posterior
+from mmdp.validate import by_label
 
 STATES, ACTIONS, MODELS = ("well", "ill", "dead"), ("wait", "treat"), ("low", "high")
 LABELS = {"states": STATES, "actions": ACTIONS, "models": MODELS}
@@ -76,6 +77,17 @@ def test_default_indexes_are_ids_and_other_labels_an_error(case: str) -> None:
     else:  # what is left out has no probability, as in a dict
         with pytest.raises(mmdp.InputError, match="must sum to 1"):
             built(**{field: named.iloc[1:]})
+
+
+def test_transitions_by_model_and_state_go_by_label() -> None:
+    rows = [[shuffled(P[m, s], ACTIONS, STATES) for s in range(3)] for m in range(2)]
+    assert mmdp.MMDP(rows, R, **LABELS).fingerprint() == built().fingerprint()
+
+
+def test_many_labels_take_no_time() -> None:
+    names = [f"s{i}" for i in range(50_000)]
+    keys = dict.fromkeys(names[::-1], 1.0)
+    assert by_label(keys, "weights", names).sum() == 50_000
 
 
 def test_rewards_by_model_and_parameters_go_by_label() -> None:

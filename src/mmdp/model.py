@@ -49,10 +49,12 @@ from mmdp.support import (
 from mmdp.validate import (
     Labels,
     Missing,
+    by_label,
     check_rewards,
     check_rows,
     drop_disallowed,
     expected_rewards,
+    ordered,
     per_next_worth_keeping,
     read_allowed,
     read_discount,
@@ -86,7 +88,9 @@ class MMDP:
         Rewards per next state, shaped like ``transitions``; give this or ``rewards``. What has
         probability 0 may be NaN.
     initial
-        ``(S,)`` initial distribution mu; uniform by default.
+        ``(S,)`` initial distribution mu; uniform by default. Like every field, it may be a
+        mapping, a Series or a DataFrame of pandas, which is read by label (or id), whatever its
+        order.
     weights
         ``(M,)`` model probabilities lambda; uniform by default.
     discount
@@ -168,7 +172,9 @@ class MMDP:
             coordinates, shape = coordinates_of_nest(transitions)
             support = support_from_coordinates(coordinates, shape, storage)
         else:
-            support = support_from_dense(float_array(transitions, "transitions"), storage)
+            states, actions = ordered(states, "state"), ordered(actions, "action")
+            rows = by_label(transitions, "transitions", actions, states)
+            support = support_from_dense(float_array(rows, "transitions"), storage)
         labels = Labels.read(support.shape, states, actions, models)
         expected, per_next = read_rewards(rewards, next_rewards, support, labels)
         self._build(

@@ -37,7 +37,8 @@ def refuse_masked(values: Any, what: str) -> None:
             refuse_masked(inner, what)
     elif np.ma.is_masked(values):
         raise InputError(
-            f"{what}: {int(np.ma.count_masked(values)):,} of {values.size:,} entries are masked",
+            f"{what}: {int(np.ma.getmaskarray(values).sum()):,} of {values.size:,} entries are "
+            "masked",
             ["fill them in with .filled(VALUE)", "leave them out with .compressed()"],
         )
 

@@ -96,22 +96,26 @@ def ids_of(keys: Iterable[object], labels: Sequence[object], what: str) -> list[
             else place.get(str(key), -1)
             for key in given
         ]
-    for i, (key, at) in enumerate(zip(given, found, strict=True)):
+    seen: set[int] = set()
+    for key, at in zip(given, found, strict=True):
         if at < 0:
             raise InputError(
                 f"{what}: the model has no label {suggested(str(key), place)}",
-                ["use the labels of the model", "give an array, in the order of the model"],
+                ["use its ids, or label it" if isinstance(labels, range) else "use its labels"],
             )
-        if i and found.index(at) < i:
+        if at in seen:
             raise InputError(f"{what}: {str(key)!r} is given twice; keep one of them")
+        seen.add(at)
     return found
 
 
-def by_label(values: Any, what: str, *axes: Sequence[object], fill: float | None = None) -> Any:
+def by_label(
+    values: Any, what: str, *axes: Sequence[object] | None, fill: float | None = None
+) -> Any:
     """What has labels of its own as an array in the order of ``axes``; anything else as it is.
 
-    ``axes`` are the labels of the last axes. Lists are searched for what has labels. What is not
-    named is ``fill``, or an error.
+    ``axes`` are the labels of the last axes, None for ids. Lists are searched for what has
+    labels. What is not named is ``fill``, or an error.
 
     >>> by_label({"b": 1.0, "a": 2.0}, "weights", ["a", "b"]).tolist()
     [2.0, 1.0]
@@ -126,9 +130,10 @@ def by_label(values: Any, what: str, *axes: Sequence[object], fill: float | None
     else:
         pairs = list(values.items())
         keys, data = [[key for key, _ in pairs]], [x for _, x in pairs]
-    labels = axes[len(axes) - len(keys) :]
-    if len(labels) < len(keys):
+    if len(axes) < len(keys):
         return data
+    last = axes[len(axes) - len(keys) :]
+    labels = [range(len(k)) if x is None else x for k, x in zip(keys, last, strict=True)]
     places = [ids_of(*pair, what) for pair in zip(keys, labels, strict=True)]
     for known, found in zip(labels, places, strict=True):
         absent = set(range(len(known))).difference(found)
@@ -202,9 +207,8 @@ def without_impossible(per_next: Array | None, support: Support) -> Array | None
     """Rewards per next state, 0 in place of NaN and the like where the probability is 0."""
     if per_next is None or np.isfinite(per_next).all():
         return per_next
-    possible = support.values > 0
-    possible = possible.any(axis=0, keepdims=True) if len(per_next) == 1 else possible
-    return np.where(~possible & ~np.isfinite(per_next), 0.0, per_next)
+    p = support.values if len(per_next) > 1 else support.values.max(axis=0, keepdims=True)
+    return np.where((p == 0) & ~np.isfinite(per_next), 0.0, per_next)
 
 
 def expected_rewards(

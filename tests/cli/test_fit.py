@@ -128,7 +128,9 @@ def test_standard_input_discount_and_first_state(tmp_path: Path) -> None:
         "info", "-", given=frame.replace("1,1\n", "1,x\n")
     )
     assert "standard input is empty" in refused("info", "-", given="")
-    assert "initial names 'left'" in refused("solve", "-", "--initial", "left", given=frame)
+    assert "the model has no label 'left'" in refused(
+        "solve", "-", "--initial", "left", given=frame
+    )
     model = mmdp.MMDP([[[[1.0]]]], [[2.0]], discount=0.25)
     mmdp.save(model, tmp_path / "one.npz")
     piped = run("info", "-", given=(tmp_path / "one.npz").read_bytes())

@@ -121,7 +121,7 @@ def test_the_size_is_that_of_the_method(folder: Path, monkeypatch: pytest.Monkey
 def test_zeros_that_fill_the_memory_are_refused_with_their_size(
     train: mmdp.MMDP, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mmdp.io.npz.MATERIALISE_LIMIT", 1_000_000)  # it is 2 GiB
+    monkeypatch.setattr("mmdp.io.npz.UNFOLDED", 1_000_000)  # it is 128 MiB
     mmdp.save(train, tmp_path / "good.npz")
     with np.load(tmp_path / "good.npz") as file:
         arrays = dict(file)

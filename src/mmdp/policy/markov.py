@@ -13,7 +13,7 @@ from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.policy.kinds import PolicyKind
 from mmdp.support import refuse_masked
-from mmdp.validate import by_label, check_seed, check_whole, is_named
+from mmdp.validate import by_label, check_seed, check_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +83,7 @@ class MarkovPolicy:
             raise InputError("a policy needs either actions (T, S) or probabilities (T, S, A)")
         put = object.__setattr__
         if actions is not None:
-            array = _read_actions(table_by_label(actions, None, state_labels))
+            array = _read_actions(by_label(actions, "the policy", None, state_labels))
             count = int(array.max()) + 1
             size = max(count, n_actions or (len(action_labels) if action_labels else count))
             put(self, "_actions", array)
@@ -319,14 +319,6 @@ def check_labels(
                 f"{mine[i]!r} here, {theirs[i]!r} there)",
                 [remedy],
             )
-
-
-def table_by_label(given: Any, *labels: Sequence[str] | None) -> Any:
-    """A table of pandas in the order of the labels (None: of its ids); anything else as it is."""
-    if not is_named(given):
-        return given
-    axes = [x or range(n) for x, n in zip(labels, np.shape(given), strict=False)]
-    return by_label(given, "the policy", *axes)
 
 
 def _read_actions(actions: npt.ArrayLike) -> IntArray:

@@ -14,7 +14,8 @@ from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel
 from mmdp.kernels.endless import Endless, check_endless, planning_horizon
 from mmdp.policy.kinds import PolicyKind
-from mmdp.policy.markov import MarkovPolicy, table_by_label
+from mmdp.policy.markov import MarkovPolicy
+from mmdp.validate import by_label
 from mmdp.words import counted
 
 if TYPE_CHECKING:
@@ -93,12 +94,11 @@ class StationaryPolicy:
         state_labels: Sequence[str] | None = None,
         action_labels: Sequence[str] | None = None,
     ) -> None:
-        labels = state_labels, action_labels
-        given, shares = (
-            None if x is None else [table_by_label(x, *labels)] for x in (actions, probabilities)
-        )
+        given = by_label(actions, "the policy", state_labels)
+        shares = by_label(probabilities, "the policy", state_labels, action_labels)
         row = MarkovPolicy(
-            given, probabilities=shares,
+            None if given is None else [given],
+            probabilities=None if shares is None else [shares],
             n_actions=n_actions, state_labels=state_labels, action_labels=action_labels,
         )  # fmt: skip
         object.__setattr__(self, "row", row)
