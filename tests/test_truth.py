@@ -438,7 +438,8 @@ class Audit:
         found = solved(x, method, certify)
         told = f"{x.kind} {x.objective} {found.method}"
         rho = returns_of(x, found.policy)
-        low, high = x.least(rho, x.rounding), x.most(rho, x.rounding)
+        digits = 8 * EPS * abs(x.F(rho))  # of the value itself
+        low, high = x.least(rho, x.rounding) - digits, x.most(rho, x.rounding) + digits
         self.holds("value", low <= found.value <= high, told, found.value, x.F(rho))
         near = np.abs(found.returns - rho) <= x.rounding
         self.holds("returns", near, told, found.returns, rho)
