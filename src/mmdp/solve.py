@@ -115,6 +115,10 @@ def solve(
         Called with a :class:`mmdp.Progress` after each iteration, and with the bound so far
         while it is proven.
 
+    Where no model goes, a policy of time and state, or a stationary one, takes the action that is
+    best under the weights of the models given the rest, as WSU does. It changes no return.
+    ``details["unreached"]``, (T, S) or (S,), says where that is; it is left out if that is nowhere.
+
     Ctrl-C returns the best policy so far, if there is one, with status INTERRUPTED: a loop over
     solves asks for it. The next Ctrl-C raises KeyboardInterrupt.
 

@@ -98,7 +98,8 @@ def bound(
         models and 16 pairs of them if that takes longer. ``dual``, ``pair-dual`` and ``lp`` need
         two passes per state before their first step. If those do not fit (for ``best``: if they
         take over a quarter of the time), ``pair-dual`` and ``best`` value pairs alone, and
-        ``details`` has ``prices``.
+        ``details`` has ``prices``. If the horizon is infinite, a short limit also counts fewer
+        decisions before the model becomes known.
     incumbent
         A Solution, a MarkovPolicy or a value for the searches to aim at; found by CADP by
         default. A wrong value only makes the bound less tight: it is never below it.

@@ -23,7 +23,8 @@ from mmdp.kernels import PASSES, Kernel, Problem
 from mmdp.kernels.compiling import clock
 from mmdp.kernels.controller import Controller
 from mmdp.kernels.endless import Endless
-from mmdp.kernels.problem import Stop, Table
+from mmdp.kernels.problem import Stop as Stop
+from mmdp.kernels.problem import Table
 from mmdp.model import MMDP
 from mmdp.objective import Mean, Objective
 from mmdp.policy import Markov, PolicyKind

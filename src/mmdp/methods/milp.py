@@ -160,7 +160,7 @@ def _watch(context: Context, constant: float) -> lp.Watch:
 
 
 def _policy(program: lp.Program, solution: Any, mask: Any) -> Table:
-    """(T, S) actions; the lowest allowed action in states that are never reached."""
+    """(T, S) actions; the lowest allowed action where the program puts no weight."""
     chance = np.where(program.pi >= 0, solution[np.maximum(program.pi, 0)], -1.0)
     chance = np.where(mask, chance, -2.0)
     actions: Table = chance.argmax(axis=2).astype(np.int32)

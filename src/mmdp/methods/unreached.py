@@ -41,7 +41,7 @@ def reached(problem: Problem, policy: Table) -> Mask:
     """(T, S) whether some model is there with a positive probability; (S,) if stationary."""
     x, endless = problem, policy.ndim == 1
     state, action = np.divmod(x.rows(), x.n_actions)
-    possible = x.everywhere((x.p > 0).any(axis=2)).any(axis=0)  # (T or 1, nnz)
+    possible: Mask = np.logical_or.reduce(x.everywhere((x.p > 0).any(axis=2)))  # (T or 1, nnz)
     there: Mask = np.empty((1 if endless else len(policy), x.n_states), dtype=bool)
     now = x.initial > 0
     for t, row in enumerate(np.atleast_2d(policy)):
