@@ -67,7 +67,9 @@ def _by_time(context: Context, table: Table, there: Mask) -> IntArray:
     inside = x.restricted(np.where(there[:, :, None], taken, x.allowed))
     prior = x.prior_weights(T)
     if isinstance(kind, (Tied, Monotone)):
-        found = Sweeper(inside, T, "paper", rows_of(context.kind, context.model)).backward("weighted", prior)
+        found = Sweeper(inside, T, "paper", rows_of(context.kind, context.model)).backward(
+            "weighted", prior
+        )
     else:
         found = context.kernel.backward(inside, T, "weighted", weights=prior)
     assert found.actions is not None
