@@ -579,7 +579,8 @@ def _check_solution(solution: Solution, model: MMDP, horizon: int) -> None:
     oracle = solve(model, horizon, "oracle", backend="numpy")
     assert solution.returns.shape == (model.n_models,), f"{name}: one return per model"
     assert abs(solution.value - solution.returns @ model.weights) <= tolerance, f"{name}: value"
-    assert solution.value <= oracle.value + tolerance, f"{name}: value above Oracle"
+    above = tolerance + 4 * solution.evaluation.stderr
+    assert solution.value <= oracle.value + above, f"{name}: value above Oracle"
     assert isinstance(solution.status, Status), f"{name}: status"
     assert solution.provenance.horizon == horizon, f"{name}: horizon"
     if solution.bound is not None:
