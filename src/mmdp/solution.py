@@ -381,7 +381,7 @@ class Solution:
         if price is None:
             return f"being {kind.name} costs {most or 'an unknown amount'}"
         free = abs(self.details["unrestricted"])
-        share = f" ({percent(price / free)})" if price <= free else ""
+        share = f" ({percent(price / free)})" if 0 < price <= free else ""
         some = price > NOISE * max(free, abs(self.value))
         told = f"{number(price, 3)}{share}" if some else "nothing"
         return ", ".join(filter(None, [f"being {kind.name} costs {told}", most]))

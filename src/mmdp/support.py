@@ -28,13 +28,13 @@ DENSE_ABOVE = 0.7  # share of non-zero entries over which the full pattern is ke
 MATERIALISE_LIMIT = 2 * 1024**3  # bytes that an array larger than its input may take
 
 
-def refuse_masked(values: Any, what: str) -> None:
+def refuse_masked(values: Any, what: str, depth: int = 8) -> None:
     """Refuse masked entries, also in lists: numpy would read what is under the mask."""
     if isinstance(values, (list, tuple)):
-        for inner in values:
+        for inner in values if depth else ():
             if not isinstance(inner, (list, tuple, np.ndarray)):
                 break  # numbers: looking at each would take long
-            refuse_masked(inner, what)
+            refuse_masked(inner, what, depth - 1)
     elif np.ma.is_masked(values):
         raise InputError(
             f"{what}: {int(np.ma.getmaskarray(values).sum()):,} of {values.size:,} entries are "

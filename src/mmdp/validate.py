@@ -17,6 +17,7 @@ from mmdp.words import counted, suggested
 ROW_SUM_TOLERANCE = 1e-8
 ROUNDING = 1e-14  # relative difference of rewards that is rounding
 SUMS_AT_ONCE = 200_000  # row sums that are checked together
+DEEPEST = 8  # lists within lists that are searched
 LARGEST = 1e150  # value: variances are squares, and doubles end at 1.8e308
 
 # may an action be missing in some models; "partial": rows are a mean over such models
@@ -121,8 +122,11 @@ def by_label(
     [2.0, 1.0]
     """
     if isinstance(values, (list, tuple)):
-        nested = any(isinstance(x, (list, tuple)) or is_named(x) for x in values[:1])
-        return [by_label(x, what, *axes, fill=fill) for x in values] if nested else values
+        first = values
+        for _ in range(DEEPEST):
+            first = first[0] if isinstance(first, (list, tuple)) and first else first
+        named = is_named(first)
+        return [by_label(x, what, *axes, fill=fill) for x in values] if named else values
     if not is_named(values):
         return values
     if hasattr(values, "columns"):
