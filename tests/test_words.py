@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,3 +50,11 @@ def test_round_numbers_stay():
     assert at_most(0.3, 4) == number(0.3, 4)
     assert at_most(0.1 + 0.2, 4) == "0.3000"
     assert at_most(float("inf")) == "–"
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e4, 1e9, 1e11])
+def test_what_is_proven_is_never_printed_below_what_is_not(size: float) -> None:
+    """A value and a bound that meet read the same, or the bound reads as the larger one."""
+    random = Random(0)
+    for value in (random.random() * size for _ in range(200)):
+        assert read(at_most(value, 3)) >= read(number(value, 3)), value

@@ -228,7 +228,8 @@ def _up(value: float, decimals: int) -> float:
     if not math.isfinite(value):
         return value
     unit = 10.0 ** min(decimals, 300)
-    return math.ceil(value * unit - NOISE * abs(value * unit)) / unit
+    # never a thousandth of the last digit below, however large the value
+    return math.ceil(value * unit - min(NOISE * abs(value * unit), 1e-3)) / unit
 
 
 # ---------------------------------------------------------------------- sizes and times
