@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _first_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmdp.interrupts._answered", False)
+    monkeypatch.setattr("mmdp.clock._answered", False)

@@ -20,7 +20,6 @@ from pathlib import Path
 import mmdp
 from mmdp.bounds import bound
 from mmdp.bounds.descent import Descent
-from mmdp.bounds.front import BoundProgress
 from mmdp.bounds.relaxation import Relaxation
 from mmdp.methods.exact import Exact
 from mmdp.methods.milp import MILP
@@ -53,12 +52,12 @@ def bounds(seconds: float | None) -> None:
         model = load()
         solution = mmdp.solve(model, horizon)
         oracle = mmdp.solve(model, horizon, "oracle").value
-        trace: list[BoundProgress] = []
+        trace: list[mmdp.Progress] = []
         found = bound(
             model, horizon, time_limit=seconds or limit, incumbent=solution, callback=trace.append
         )
         last = max(trace[-1].seconds, found.seconds)
-        seen = [[p.value for p in trace if p.seconds <= mark] for mark in marks]
+        seen = [[p.bound for p in trace if p.seconds <= mark] for mark in marks]
         after = [
             f"{x[-1]:.3f}" if x and mark <= last + 1 else ""
             for x, mark in zip(seen, marks, strict=True)

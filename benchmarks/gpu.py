@@ -31,7 +31,7 @@ import numpy as np
 import mmdp
 from mmdp import kernels
 from mmdp.kernels.jax.arrays import Arrays, double
-from mmdp.kernels.jax.kernel import JaxKernel
+from mmdp.kernels.jax.kernel import JaxKernel, JaxPlan
 from mmdp.kernels.jax.passes import backward, forward
 from mmdp.kernels.jax.rows import Narrow
 from mmdp.kernels.problem import Problem
@@ -150,14 +150,14 @@ def _problem(
     return problem
 
 
-def made_on_device(sizes: Sizes, models: int, store: Any) -> Arrays:
+def made_on_device(sizes: Sizes, models: int) -> Arrays:
     """A dense problem whose p never is on the host."""
     S, A, M = sizes.states, sizes.actions, models
     one, two = jax.random.split(jax.random.key(0))
 
     @jax.jit
     def draw(key: Any) -> Any:
-        p = jax.random.uniform(key, (1, S * A, S, M), store)
+        p = jax.random.uniform(key, (1, S * A, S, M), jnp.float64)
         return p / p.sum(axis=2, keepdims=True)
 
     return Arrays(
@@ -165,6 +165,13 @@ def made_on_device(sizes: Sizes, models: int, store: Any) -> Arrays:
         allowed=jnp.ones((1, S, A), bool), initial=jnp.full(S, 1.0 / S),
         weights=jnp.full(M, 1.0 / M), discount=np.float64(DISCOUNT), terminal=jnp.zeros((S, M)),
     )  # fmt: skip
+
+
+def held(problem: Problem, horizon: int) -> Arrays:
+    """The problem on the device."""
+    plan = JaxKernel().plan(problem, horizon)
+    assert isinstance(plan, JaxPlan)
+    return plan.held.arrays(problem)
 
 
 # ------------------------------------------------------------------ passes on the device
@@ -202,36 +209,29 @@ def copy(report: Report, sizes: Sizes) -> None:
 
 
 def population(report: Report, sizes: Sizes) -> None:
-    """The paper's largest domain: passes in 64 and 32 bits, and the whole climb."""
-    x, T, kernel = dense_problem(sizes, sizes.models), sizes.horizon, JaxKernel()
-    for name, store in (("double", np.float64), ("mixed", np.float32)):
-        report_passes(report, f"POP {name}", kernel.place.arrays(x, store=store), T)
-    climb = partial(kernel.ascend, x, T, [None])
+    """The paper's largest domain: passes, and the whole climb."""
+    x, T = dense_problem(sizes, sizes.models), sizes.horizon
+    report_passes(report, "POP double", held(x, T), T)
+    climb = partial(JaxKernel().plan(x, T).ascend, [None])
     report.timed("POP ascent, host to host", wall(climb), sweeps=climb()[0].sweeps)
 
 
 def many_models(report: Report, sizes: Sizes) -> None:
-    for name, store in (("double", jnp.float64), ("mixed", jnp.float32)):
-        x = made_on_device(sizes, sizes.many, store)
-        report_passes(report, f"{sizes.many} models {name}", x, sizes.horizon)
+    x = made_on_device(sizes, sizes.many)
+    report_passes(report, f"{sizes.many} models double", x, sizes.horizon)
 
 
 def sparse(report: Report, sizes: Sizes) -> None:
-    x = JaxKernel().place.arrays(sparse_problem(sizes, sizes.models))
+    x = held(sparse_problem(sizes, sizes.models), sizes.horizon)
     report_passes(report, f"sparse S={sizes.sparse_states} M={sizes.models}", x, sizes.horizon)
 
 
 def entrances(report: Report, sizes: Sizes) -> None:
-    """The same solve by every entrance, once compiled; the command line reads and sends p anew."""
+    """The same solve by every entrance, once compiled; each sends p to the device once."""
     x, T = dense_problem(sizes, sizes.entrance_models), sizes.horizon
     p = np.moveaxis(x.p.reshape(sizes.states, sizes.actions, sizes.states, -1), -1, 0)
     model = mmdp.MMDP(p, np.moveaxis(x.r[0], -1, 0), initial=x.initial, discount=DISCOUNT)
     plain = partial(mmdp.solve, model, T, backend="jax")
-
-    def sending() -> None:
-        JaxKernel.forget()
-        plain()
-
     title = f"{sizes.entrance_models} models, solve"
     base = wall(plain, rounds=5)
     report.timed(title, base, sweeps=plain().iterations)
@@ -241,8 +241,6 @@ def entrances(report: Report, sizes: Sizes) -> None:
     }.items():
         found = wall(run, rounds=5)
         report.timed(f"{title} {name}", found, times_plain=found / base)
-    base = wall(sending)
-    report.timed(f"{title}, p sent first", base)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.npz"
         mmdp.save(model, file)
@@ -273,8 +271,8 @@ def many_starts(report: Report, sizes: Sizes) -> None:
     starts = list(rng.integers(0, x.n_actions, shape, dtype=np.int32))
     alone = JaxKernel(tuning=kernel.tuning._replace(wide=False))
     for count in sorted({min(8, sizes.starts), sizes.starts}):
-        together = wall(partial(kernel.ascend, x, T, starts[:count]), rounds=2)
-        apart = wall(partial(alone.ascend, x, T, starts[:count]), rounds=2)
+        together = wall(partial(kernel.plan(x, T).ascend, starts[:count]), rounds=2)
+        apart = wall(partial(alone.plan(x, T).ascend, starts[:count]), rounds=2)
         ratio = {"times_faster_than_separate": apart / together}
         report.timed(f"POP {count} starts, whole ascents", together, **ratio)
 
@@ -285,11 +283,11 @@ def crossover(report: Report, sizes: Sizes) -> None:
     for models in sizes.crossover:
         x = dense_problem(sizes, models)
         started = time.perf_counter()
-        found = gpu.ascend(x, T, [None])[0]
+        climb, plain = (partial(kernel.plan(x, T).ascend, [None]) for kernel in (gpu, cpu))
+        found = climb()[0]
         first = time.perf_counter() - started
-        ours = wall(partial(gpu.ascend, x, T, [None]))
-        expected = cpu.ascend(x, T, [None])[0]
-        theirs = wall(partial(cpu.ascend, x, T, [None]), rounds=2)
+        ours, theirs = wall(climb), wall(plain, rounds=2)
+        expected = plain()[0]
         report.timed(
             f"crossover M={models}", ours, numba_ms=theirs * 1e3, ratio=theirs / ours,
             first_call_s=first, sweeps=f"{found.sweeps}/{expected.sweeps}",

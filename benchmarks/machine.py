@@ -64,10 +64,11 @@ def bandwidth(sizes: Sizes) -> Iterator[Row]:
 def _shares(sizes: Sizes, kind: str, goals: dict[int, Goal]) -> Iterator[Row]:
     x, T = sized(sizes, "POP", band=kind == "banded").model.problem, sizes.horizon
     policy = np.zeros((T, x.n_states), dtype=np.int32)
-    b = NumbaKernel(2).forward(x, T, policy)
+    b = NumbaKernel(2).plan(x, T).forward(policy)
     contestants: dict[str, Contestant] = {}
     for threads in THREADS:
-        step = partial(NumbaKernel(threads).backward, x, T, "weighted", weights=b, policy=policy)
+        plan = NumbaKernel(threads).plan(x, T)
+        step = partial(plan.backward, "weighted", weights=b, policy=policy)
         reader = Reader(x.p, T, threads)
         contestants[f"step {threads}"] = Contestant(step, scale=1 / T)
         contestants[f"read {threads}"] = Contestant(reader.run, scale=1 / T)

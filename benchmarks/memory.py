@@ -177,8 +177,8 @@ def _speed(model: mmdp.MMDP, horizon: int, kernel: NumbaKernel) -> dict[str, flo
     """Seconds of a backward step and of reading the transitions, on two threads."""
     x = model.problem
     policy = np.zeros((horizon, x.n_states), dtype=np.int32)
-    b = kernel.forward(x, horizon, policy)
-    step = partial(kernel.backward, x, horizon, "weighted", weights=b, policy=policy)
+    plan = kernel.plan(x, horizon)
+    step = partial(plan.backward, "weighted", weights=plan.forward(policy), policy=policy)
     reader = Reader(x.p, 2, threads=2)
     reader.run()
     contestants = {

@@ -33,7 +33,8 @@ from benchmarks.timing import Contestant
 from mmdp import measures, plots
 from mmdp.kernels.controller import Controller
 from mmdp.kernels.cpu.kernel import NumbaKernel
-from mmdp.kernels.problem import Problem, Table
+from mmdp.kernels.plan import Plan
+from mmdp.kernels.problem import Table
 
 NODES = (1, 2, 3, 4, 5)
 
@@ -48,13 +49,11 @@ def sweeps(
     tables = [mmdp.MarkovPolicy.random(model, T, seed).actions for seed in range(max(NODES))]
     found = {}
     for count in threads:
-        kernel = NumbaKernel(count)
-        runs: dict[str, Callable[[], object]] = {
-            "markov": partial(markov_sweep, kernel, model.problem, T, tables[0])
-        }
+        plan = NumbaKernel(count).plan(model.problem, T)
+        runs: dict[str, Callable[[], object]] = {"markov": partial(markov_sweep, plan, tables[0])}
         for n in NODES[1:]:
             controller = mixed(tables[:n])
-            runs[f"{n}"] = partial(node_sweep, kernel, model.problem, T, controller)
+            runs[f"{n}"] = partial(node_sweep, plan, controller)
         for run in runs.values():
             run()
         times = timing.interleave({name: Contestant(run) for name, run in runs.items()}, rounds)
@@ -74,14 +73,13 @@ def mixed(tables: Sequence[Table]) -> Controller:
     return controller._replace(moves=moves.astype(np.uint8))
 
 
-def markov_sweep(kernel: NumbaKernel, x: Problem, horizon: int, table: Table) -> None:
-    b = kernel.forward(x, horizon, table)
-    kernel.backward(x, horizon, "weighted", weights=b, policy=table)
+def markov_sweep(plan: Plan, table: Table) -> None:
+    plan.backward("weighted", weights=plan.forward(table), policy=table)
 
 
-def node_sweep(kernel: NumbaKernel, x: Problem, horizon: int, controller: Controller) -> None:
-    _, b = kernel.node_weights(x, horizon, controller)
-    kernel.node_values(x, horizon, controller, b)
+def node_sweep(plan: Plan, controller: Controller) -> None:
+    _, b = plan.node_weights(controller)
+    plan.node_values(controller, b)
 
 
 def values(

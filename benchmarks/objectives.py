@@ -21,11 +21,12 @@ import mmdp
 from benchmarks.instances import population
 from benchmarks.timing import Contestant, interleave
 from mmdp.kernels.cpu.climb import Climb
-from mmdp.kernels.cpu.threads import Team
+from mmdp.kernels.cpu.kernel import CpuPlan
 from mmdp.kernels.problem import Array, Table
-from mmdp.methods.base import Context
-from mmdp.methods.objective_ascent import Sweeper
 from mmdp.objective import as_objective
+from mmdp.search.context import Context
+from mmdp.search.landscape import climbed
+from mmdp.search.tables import Tables
 from mmdp.testing import all_policies, best_lottery, random_model, returns_of
 
 ALPHAS = (0.5, 0.2, 0.1, 0.05, 0.01)
@@ -62,25 +63,19 @@ def sweeps(models: int = 1000) -> None:
     instance = population(models)
     model, horizon = instance.model, instance.horizon
     kernel = mmdp.kernels.get("numba", threads=1)
-    start = kernel.ascend(model.problem, horizon, [None], sweeps="paper")[0].policy
-    climb = Climb(model.problem, horizon, Team.of(1), two_way=False)
+    context, goal = Context(model, horizon, kernel), mmdp.CVaR(0.1)
+    start = context.plan.ascend([None], sweeps="paper")[0].policy
+    assert isinstance(context.plan, CpuPlan)
+    climb = Climb(context.plan, two_way=False)
     climb.open(start)
     climb.sweep(start)
-    context, goal = Context(model, horizon, kernel), mmdp.CVaR(0.1)
-    path = [start]
-    sweeper = Sweeper(context, goal)
-    sweeper.open(start)
+    landscape, path = Tables(context), [start]
     while len(path) < 2 or (path[-1] != path[-2]).any():
-        path.append(sweeper.sweep(path[-1])[0])
+        path.append(climbed(landscape, path[-1], landscape.returns(path[-1]), goal)[0])
 
     def again(policy: Table) -> Contestant:
-        returns = context.returns(policy)
-
-        def run() -> object:
-            sweeper.returns = returns
-            return sweeper.sweep(policy)
-
-        return Contestant(run)
+        returns = landscape.returns(policy)
+        return Contestant(lambda: climbed(landscape, policy, returns, goal))
 
     times = interleave(
         {

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import strategies as st
 
 import mmdp
 from mmdp.testing import random_model
 
+Array = npt.NDArray[np.float64]
+EXACT = 1e-12
 SEEDS = st.integers(0, 2**32 - 1)
 NO_TIME = {"deadline": None, "derandomize": True}
 
@@ -78,3 +83,35 @@ def by_histories(policy: mmdp.MemoryPolicy, model: mmdp.MMDP) -> np.ndarray[Any,
         sum(model.initial[s] * walk(m, 0, int(s), policy.start()) for s in starts)
         for m in range(model.n_models)
     ])  # fmt: skip
+
+
+# ---------------------------------------------------------------------- models that change
+def drawn(seed: int, M: int = 2, S: int = 2, A: int = 2, **more: Any) -> mmdp.MMDP:
+    rng = np.random.default_rng(seed)
+    return mmdp.MMDP(
+        rng.dirichlet(np.full(S, 0.7), (M, S, A)), rng.normal(size=(M, S, A)),
+        initial=rng.dirichlet(np.ones(S)), weights=rng.dirichlet(np.ones(M)),
+        discount=rng.uniform(0.5, 1.0), terminal=rng.normal(size=(M, S)),
+        model_transitions=rng.dirichlet(np.full(M, 0.5), M), **more,
+    )  # fmt: skip
+
+
+def by_paths(x: mmdp.MMDP, actions: Array) -> Array:
+    """(M,) the return from each first model: the sum over all paths m0 s0 m1 s1 ... of both."""
+    P, r, K, end = x.transitions, x.rewards, x.model_transitions, x.terminal
+    returns = np.zeros(x.n_models)
+    T = len(actions)
+    both = list(product(range(x.n_models), range(x.n_states)))
+    for path in product(both, repeat=T + 1):
+        chance, earned = x.initial[path[0][1]], 0.0
+        for t, ((m, s), (m_next, s_next)) in enumerate(pairwise(path)):
+            a = actions[t, s]
+            chance *= P[m, s, a, s_next] * K[m, m_next]
+            earned += x.discount**t * r[m, s, a]
+        returns[path[0][0]] += chance * (earned + x.discount**T * end[path[-1]])
+    return returns
+
+
+def every_policy(x: mmdp.MMDP, T: int) -> Array:
+    shape = (T, x.n_states)
+    return np.array(list(product(range(x.n_actions), repeat=math.prod(shape)))).reshape(-1, *shape)

@@ -472,7 +472,7 @@ def test_memory_nodes_runs_and_its_sweeps_are_those_of_the_solver(
     assert set(found) == {(1, n) for n in (2, 3, 4, 5)}
     x = tiny.model.problem
     controller = memory_nodes.mixed([np.zeros((4, 23), np.int32), np.ones((4, 23), np.int32)])
-    _, b = mmdp.kernels.get("numpy").node_weights(x, 4, controller)
+    _, b = mmdp.kernels.get("numpy").plan(x, 4).node_weights(controller)
     assert (b[-1].sum(axis=(0, 2)) > 0).all()  # every node has weight, or a sweep skips it
     memory_nodes.regret(tmp_path, horizons=(4, 16))
     assert (tmp_path / "regret.svg").is_file()

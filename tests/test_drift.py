@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +15,12 @@ import mmdp
 from mmdp import kernels
 from mmdp.kernels.controller import Controller
 from mmdp.policy import MemoryPolicy
+from tests.instances import EXACT, by_paths, drawn, every_policy
 
 Array = npt.NDArray[np.float64]
-EXACT = 1e-12
 
 
 # ---------------------------------------------------------------------- brute force
-def drawn(seed: int, M: int = 2, S: int = 2, A: int = 2, **more: Any) -> mmdp.MMDP:
-    rng = np.random.default_rng(seed)
-    return mmdp.MMDP(
-        rng.dirichlet(np.full(S, 0.7), (M, S, A)), rng.normal(size=(M, S, A)),
-        initial=rng.dirichlet(np.ones(S)), weights=rng.dirichlet(np.ones(M)),
-        discount=rng.uniform(0.5, 1.0), terminal=rng.normal(size=(M, S)),
-        model_transitions=rng.dirichlet(np.full(M, 0.5), M), **more,
-    )  # fmt: skip
-
-
-def by_paths(x: mmdp.MMDP, actions: Array) -> Array:
-    """(M,) the return from each first model: the sum over all paths m0 s0 m1 s1 ... of both."""
-    P, r, K, end = x.transitions, x.rewards, x.model_transitions, x.terminal
-    returns = np.zeros(x.n_models)
-    T = len(actions)
-    both = list(product(range(x.n_models), range(x.n_states)))
-    for path in product(both, repeat=T + 1):
-        chance, earned = x.initial[path[0][1]], 0.0
-        for t, ((m, s), (m_next, s_next)) in enumerate(pairwise(path)):
-            a = actions[t, s]
-            chance *= P[m, s, a, s_next] * K[m, m_next]
-            earned += x.discount**t * r[m, s, a]
-        returns[path[0][0]] += chance * (earned + x.discount**T * end[path[-1]])
-    return returns
-
-
 def continued(
     x: mmdp.MMDP, paths: dict[tuple[int, ...], float], s: int, a: int, after: int
 ) -> dict[tuple[int, ...], float]:
@@ -73,11 +47,6 @@ def by_tree(x: mmdp.MMDP, T: int, t: int = 0, s: int | None = None, paths: Any =
             value += x.discount * by_tree(x, T, t + 1, after, longer)
         values.append(value)
     return max(values)
-
-
-def every_policy(x: mmdp.MMDP, T: int) -> Array:
-    shape = (T, x.n_states)
-    return np.array(list(product(range(x.n_actions), repeat=math.prod(shape)))).reshape(-1, *shape)
 
 
 def check_against_paths(seed: int, T: int) -> bool:
@@ -174,12 +143,12 @@ def test_passes_with_the_identity_are_the_same_to_the_bit() -> None:
     x = drawn(4, M=3, S=4).replace(model_transitions=None).problem
     identity, kernel, T = x._replace(drift=np.eye(3)), kernels.get("numpy"), 5
     for one, other in zip(
-        kernel.ascend(x, T, [None]), kernel.ascend(identity, T, [None]), strict=True
+        kernel.plan(x, T).ascend([None]), kernel.plan(identity, T).ascend([None]), strict=True
     ):
         assert one.policy.tolist() == other.policy.tolist()
         assert one.trace == other.trace
     table = np.zeros((T, 4), dtype=np.int32)
-    assert np.array_equal(kernel.forward(x, T, table), kernel.forward(identity, T, table))
+    assert np.array_equal(kernel.plan(x, T).forward(table), kernel.plan(identity, T).forward(table))
 
 
 @pytest.mark.parametrize("storage", ["dense", "sparse"])
@@ -205,10 +174,33 @@ def test_the_gradient_is_the_slope() -> None:
         table = policy.probabilities.copy()
         table[t, s, a] += step
         kernel = kernels.get("numpy")
-        first = [kernel.backward(x.problem, 3, "given", policy=p).first
+        first = [kernel.plan(x.problem, 3).backward("given", policy=p).first
                  for p in (table, policy.probabilities)]  # fmt: skip
         rise = (x.problem.returns(first[0]) - x.problem.returns(first[1])) @ x.weights
         assert slopes[t, s, a] == pytest.approx(rise / step, abs=1e-8)
+
+
+# ---------------------------------------------------------------------- every machine
+@pytest.mark.parametrize("backend", ["numba", "jax"])
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+def test_every_machine_finds_the_same(backend: str, storage: Any) -> None:
+    if backend == "jax":
+        pytest.importorskip("jax")
+    x, T = drawn(16, M=4, S=4, A=3, storage=storage), 5
+    plans = [kernels.get(name).plan(x.problem, T) for name in (backend, "numpy")]
+    sharp, soft = mmdp.MarkovPolicy.random(x, T, 1).table, mmdp.MarkovPolicy.uniform(x, T).table
+    for ascents in zip(*(plan.ascend([None, sharp, soft]) for plan in plans), strict=True):
+        assert (ascents[0].policy == ascents[1].policy).all()
+        assert ascents[0].trace == pytest.approx(ascents[1].trace, rel=1e-12)
+    for policy in (sharp, soft):
+        one, other = (plan.forward(policy) for plan in plans)
+        np.testing.assert_allclose(one, other, rtol=0, atol=EXACT)
+        one, other = (plan.backward("given", policy=policy).first for plan in plans)
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-11)
+    for method in ("wsu", "oracle"):
+        one, other = (mmdp.solve(x, T, method, backend=name) for name in (backend, "numpy"))
+        assert one.provenance.backend == backend
+        np.testing.assert_allclose(one.returns, other.returns, rtol=0, atol=1e-11)
 
 
 # ---------------------------------------------------------------------- episodes and memory
@@ -350,9 +342,11 @@ def test_bad_chains_are_one_clear_line(K: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        *(({"method": name}, "plans for models that never change, and these do; choose method='ca")
-          for name in ("exact", "milp", "pomcp", "mixts")),
-        ({"objective": "cvar:0.2"}, "only the mean can be maximised, not cvar:0.2"),
+        *(({"method": name}, "by itself, and these models change; choose method='cadp', 'wsu'")
+          for name in ("exact", "milp")),
+        *(({"method": name}, "must stay true, and these models change; choose method='cadp'")
+          for name in ("pomcp", "mixts")),
+        ({"objective": "cvar:0.2", "certify": True}, "only the mean can be bounded, not cvar:0.2"),
         ({"policy": "stationary", "horizon": math.inf}, "over a number of decisions"),
     ],
 )  # fmt: skip

@@ -219,11 +219,12 @@ from mmdp.kernels.jax.arrays import double
 from mmdp.kernels.jax.kernel import JaxKernel
 from tests.kernels.instances import T, instance
 
-kernel, x = JaxKernel(devices=jax.devices()), instance(2, "padded")
-tuning = kernel._tuned(kernel.place)
+x = instance(2, "padded")
+plan = JaxKernel(devices=jax.devices()).plan(x, T)
+tuning = plan.tuning
 for two_way in (False, True):
     with double():
-        arrays = kernel.place.arrays(x)
+        arrays = plan.held.arrays(x)
         state, _ = ascent._open(arrays, None, horizon=T, two_way=two_way, tuning=tuning)
         text = ascent._block.lower(arrays, state, 0.0, 1, tuning=tuning).compile().as_text()
     print(sorted(re.findall(r"= f64\\[([\\d,]*)\\]\\S* all-reduce", text)))
@@ -269,7 +270,7 @@ def test_a_part_is_not_solved_alone():
 @pytest.mark.parametrize(
     ("run", "told"),
     [
-        (lambda x: mmdp.solve(x, T, "qmdp"), "qmdp needs all models in one process.*'cadp'"),
+        (lambda x: mmdp.solve(x, T, "qmdp"), "it needs all models in one process.*'cadp'"),
         (lambda x: mmdp.solve(x, T, objective="cvar:0.1"), "cvar:0.1 needs all models"),
         (lambda x: mmdp.solve(x, T, mmdp.CADP(polish=1)), "polish needs all models"),
         (lambda x: mmdp.bound(x, T), "bound best needs all models.*method='oracle'"),

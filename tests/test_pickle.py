@@ -20,7 +20,7 @@ MODULES = ("mmdp", "mmdp.methods", "mmdp.posterior", "mmdp.measures", "mmdp.doma
            "mmdp.kernels", "mmdp.bounds")  # fmt: skip
 PLANNERS = ("qmdp", "rollout", "mixts", "pomcp")
 # a protocol, a base class and what lives only while solve() runs: nothing of these travels
-NOT_MADE = {"Planner", "Method", "Kernel", "Context", "Objective", "PolicyKind"}
+NOT_MADE = {"Planner", "Method", "Kernel", "Plan", "Context", "Objective", "PolicyKind", "Question"}
 
 
 @cache
@@ -58,7 +58,7 @@ def examples() -> dict[str, Any]:
         "Counting": measures.Counting(cost_rate=0.035), "Estimate": measures.Estimate(1.0, 0.1),
         "CostEffectiveness": measures.CostEffectiveness.from_tables({"a": [1, 2]}, {"a": [3, 4]}),
         "Domain": mmdp.domains.two_models(), "Problem": model().problem,
-        "Backward": kernel.backward(model().problem, 2, "own"),
+        "Backward": kernel.plan(model().problem, 2).backward("own"),
         "Outcome": mmdp.methods.Outcome(None, found.status, 1),
         "Capabilities": mmdp.methods.capabilities()[0],
         "Tied": mmdp.Tied([0, 1, 1]), "Monotone": mmdp.Monotone(), "Fixed": mmdp.Fixed({0: 1}),

@@ -62,7 +62,7 @@ class Checkpoint:
             return method
         changes: dict[str, Any] = {"init": policy}
         if hasattr(method, "n_starts"):  # as many as without a checkpoint
-            changes["starts"] = method.n_starts(self.context.problem, self.context.horizon)
+            changes["starts"] = method.n_starts(self.context)
         return dataclasses.replace(method, **changes)  # type: ignore[type-var]
 
     def at_least(self, outcome: Outcome) -> Outcome:

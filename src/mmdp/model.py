@@ -32,7 +32,8 @@ import numpy.typing as npt
 
 from mmdp import notebook
 from mmdp.errors import InputError, MemoryLimitError
-from mmdp.kernels.problem import Part, Problem
+from mmdp.kernels.problem import Part, Problem, Stored
+from mmdp.kernels.storage import Computed
 from mmdp.support import (
     MATERIALISE_LIMIT,
     Array,
@@ -80,7 +81,7 @@ class MMDP:
         ``(M, S, A, S')`` array, ``(T, M, S, A, S')`` if they vary with time, or
         ``(S, A, S')`` for one model; or, for sparse models, a sequence over models of
         sequences over actions of ``(S, S')`` scipy sparse matrices, or one over times of such
-        sequences.
+        sequences; or a storage of one's own (:class:`mmdp.kernels.storage.Computed`).
     rewards
         ``(S, A)``, ``(M, S, A)`` or ``(T, M, S, A)``; rewards per next state
         ``(M, S, A, S')`` are recognised if no other reading fits.
@@ -168,7 +169,10 @@ class MMDP:
         name: str | None = None,
         citation: str | None = None,
     ) -> None:
-        if is_sparse_nest(transitions):
+        computed = transitions if isinstance(transitions, Computed) else None
+        if computed is not None:
+            support = _support_of(computed)
+        elif is_sparse_nest(transitions):
             coordinates, shape = coordinates_of_nest(transitions)
             support = support_from_coordinates(coordinates, shape, storage)
         else:
@@ -181,7 +185,7 @@ class MMDP:
             support, expected, per_next, initial=initial, weights=weights, discount=discount,
             terminal=terminal, allowed=allowed, model_transitions=model_transitions,
             **labels._asdict(), allow_missing=allow_missing, parameters=parameters, name=name,
-            citation=citation,
+            citation=citation, computed=computed,
         )  # fmt: skip
 
     @classmethod
@@ -279,6 +283,7 @@ class MMDP:
         name: str | None = None,
         citation: str | None = None,
         part: Part | None = None,
+        computed: Computed | None = None,
     ) -> None:
         here, n_states, n_actions = support.shape
         n_models = here if part is None else part.models
@@ -312,23 +317,18 @@ class MMDP:
         drift = read_model_transitions(model_transitions, n_models, self._labels.models)
         if drift is not None and part is not None:
             raise InputError("models that change cannot be divided into parts")
+        stored = Stored(support.indptr, support.indices, support.values, support.dense)
         problem = Problem(
-            indptr=support.indptr,
-            indices=support.indices,
-            p=support.values,
+            storage=stored if computed is None else computed,
             r=expected,
             allowed=mask[None],
             initial=read_distribution(initial, n_states, "initial", "state", labels.states),
             weights=read_distribution(weights, n_models, "weights", "model", self._labels.models),
             discount=read_discount(discount),
             terminal=read_terminal(terminal, here, n_states, labels),
-            dense=support.dense,
             drift=drift,
             part=part,
         )
-        for array in (*problem, per_next):
-            if isinstance(array, np.ndarray):
-                array.setflags(write=False)
         put(self, "_problem", problem)
         put(self, "_next_rewards", per_next)
         put(self, "_storage", "dense" if support.dense else "sparse")
@@ -338,6 +338,17 @@ class MMDP:
         put(self, "_horizon", horizon)
         put(self, "name", name)
         put(self, "citation", citation)
+        self._freeze()
+
+    def _arrays(self) -> list[npt.NDArray[Any]]:
+        """All arrays of the transitions and rewards."""
+        x = self._problem
+        parts = (*x, *x.storage.table(), self._next_rewards)
+        return [part for part in parts if isinstance(part, np.ndarray)]
+
+    def _freeze(self) -> None:
+        for array in (*self._arrays(), *self._parameters.values()):
+            array.setflags(write=False)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"MMDP is frozen; use model.replace({name}=...) for a changed copy")
@@ -351,9 +362,7 @@ class MMDP:
     def __setstate__(self, state: dict[str, Any]) -> None:
         for field, value in state.items():
             object.__setattr__(self, field, value)
-        for array in (*self._problem, self._next_rewards, *self._parameters.values()):
-            if isinstance(array, np.ndarray):  # unpickled arrays are writable
-                array.setflags(write=False)
+        self._freeze()  # unpickled arrays are writable
 
     # ---------------------------------------------------------------- sizes and facts
     @property
@@ -511,10 +520,7 @@ class MMDP:
     @property
     def memory(self) -> int:
         """Bytes held by the arrays of this model."""
-        arrays = [x for x in self._problem if isinstance(x, np.ndarray)]
-        if self._next_rewards is not None:
-            arrays.append(self._next_rewards)
-        return sum(x.nbytes for x in arrays)
+        return sum(array.nbytes for array in self._arrays())
 
     @property
     def transitions(self) -> Array:
@@ -610,7 +616,10 @@ class MMDP:
             )
         else:
             expected, per_next = x.r, self._next_rewards
-        return MMDP._from_parts(support, expected, per_next, **{**fields, **changes})
+        computed = x.storage if isinstance(x.storage, Computed) else None
+        return MMDP._from_parts(
+            support, expected, per_next, **{**fields, **changes}, computed=computed
+        )
 
     def subset(self, models: Sequence[int] | Sequence[str] | npt.NDArray[Any] | slice) -> MMDP:
         """The same problem over some of the models, their weights scaled to sum to 1.
@@ -842,6 +851,12 @@ def _places(model: MMDP, other: MMDP, kind: str) -> npt.NDArray[np.int64]:
         return np.arange(len(mine))
     place = {label: i for i, label in enumerate(mine)}
     return np.array([place[label] for label in theirs])
+
+
+def _support_of(computed: Computed) -> Support:
+    """The tables of another storage, to be checked like all others."""
+    table, steps = computed.table(), computed.steps
+    return Support(computed.shape, *table, None, steps if steps > 1 else None)
 
 
 def _once(values: Array) -> Array:

@@ -59,6 +59,7 @@ class Objective:
     concave: bool = True
     coherent: bool = True
     regret: bool = False
+    linear: ClassVar[bool] = False  # the mean itself
 
     def value(self, returns: Array, weights: Array) -> Array:
         """F of many policies at once: values (...) from returns (..., M) and weights (M,)."""
@@ -113,6 +114,7 @@ class Mean(Objective):
     """
 
     kind: ClassVar[str] = "mean"
+    linear: ClassVar[bool] = True
 
     def value(self, returns: Array, weights: Array) -> Array:
         found: Array = returns @ weights
@@ -510,7 +512,6 @@ KINDS: dict[str, type[Objective]] = {
     x.kind: x for x in (Mean, CVaR, VaR, EVaR, Entropic, WorstCase, MeanCVaR)
 }
 EXAMPLES = "mean, cvar:0.1, var:0.1, evar:0.1, entropic:0.01, worst, mean-cvar:0.1:0.5"
-EVERY = (*KINDS, Custom.kind, "regret")  # what a method for any objective can maximise
 
 
 def as_objective(given: str | Objective | Function) -> Objective:

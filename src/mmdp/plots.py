@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.methods.table import markov_policy
 from mmdp.words import number, shortened
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
     from matplotlib.transforms import Bbox
 
-    from mmdp.policy import MarkovPolicy
+    from mmdp.policy import Policy
 
 Array = npt.NDArray[np.float64]
 
@@ -130,7 +129,7 @@ def action_colours(count: int) -> list[str]:
 
 
 def policy_heatmap(
-    policy: MarkovPolicy,
+    policy: Policy,
     axis: Axes | None = None,
     *,
     states: Sequence[str] | None = None,
@@ -138,7 +137,8 @@ def policy_heatmap(
 ) -> Axes:
     """The action by time (across) and state (down), with letters in the cells if they fit.
 
-    For a randomised policy it shows the most probable action. ``states`` and ``actions`` are
+    For a randomised policy it shows the most probable action. A stationary one has a single
+    column, and one with memory a row for each state and node. ``states`` and ``actions`` are
     labels; by default those of the policy, or the ids if it has none.
 
     >>> import mmdp
@@ -148,11 +148,9 @@ def policy_heatmap(
     """
     from matplotlib.colors import ListedColormap
 
-    policy = markov_policy(policy, "a heat map shows")
-    table = policy.actions
+    table, rows = policy.drawn()
     horizon, n_states = table.shape
-    states = states or policy.state_labels or [str(s) for s in range(n_states)]
-    actions = actions or policy.action_labels or [str(a) for a in range(policy.n_actions)]
+    states, actions = states or rows, actions or policy.action_names
     used, place = np.unique(table, return_inverse=True)
     place = place.reshape(table.shape)
     if axis is None:

@@ -15,16 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp import kernels
+from mmdp.clock import EARLY, answer, clock
 from mmdp.errors import InputError
-from mmdp.interrupts import answer
-from mmdp.kernels import Kernel
-from mmdp.kernels.compiling import clock
-from mmdp.kernels.planner import ACTIONS, NODES, PROBABILITIES, PlannerTables
-from mmdp.methods.base import Context, Stop
-from mmdp.methods.belief import EPISODES, BeliefPlanner, passes_of
+from mmdp.kernels import Kernel, Plan
+from mmdp.kernels.endless import check_endless
+from mmdp.kernels.planner import PlannerTables
+from mmdp.methods.belief import EPISODES, passes_of
 from mmdp.model import MMDP
-from mmdp.policy import ExactPolicy, MarkovPolicy, MemoryPolicy, Planner
-from mmdp.policy.markov import check_labels
+from mmdp.policy import MarkovPolicy, Planner, Policy
 from mmdp.solution import Evaluation, widened
 from mmdp.support import check_memory
 from mmdp.validate import check_seed, check_whole, check_whole_model
@@ -33,6 +31,7 @@ Array = npt.NDArray[np.float64]
 
 SEARCHES_IN_ALL = 2_000_000  # tree queries that a simulation makes by default, over all episodes
 MIN_EPISODES = 4  # per model, however many queries they take
+LEFT_OUT = 1e-6  # weight of the decisions of an infinite horizon that are not simulated
 QUICK = 0.2  # seconds that a part of the episodes should take
 CONTROLLED = 500  # episodes in all from which on a control is used: few may not differ from it
 CHAINS = 2  # of episodes that carry a belief on
@@ -40,7 +39,7 @@ FASTER = 16  # a part has at most so many times the episodes of the one before
 
 
 def simulate(
-    policy: ExactPolicy | Planner,
+    policy: Planner,
     model: MMDP,
     *,
     episodes: int | None = None,
@@ -59,8 +58,12 @@ def simulate(
     episodes. ``backend``: as for
     :func:`mmdp.solve`; ``threads`` (all by default) are numba's.
 
+    Of an infinite horizon as many decisions are simulated as have all weight but a millionth.
+    ``details`` then has their number, ``horizon``, and ``left_out``, the most that the others can
+    add to a return or take from it.
+
     ``check_time`` is called after every few episodes per model and may raise
-    ``mmdp.methods.base.Stop`` to end early with what is done. Ctrl-C does the same then, and
+    ``mmdp.clock.Stop`` to end early with what is done. Ctrl-C does the same then, and
     ``details`` has ``interrupted``. Episodes do not depend on how many of them are simulated at
     a time. A planner that carries its belief from one episode to the next runs them all at once,
     and twice: its episodes depend on each other, so the error is that between the two runs.
@@ -72,17 +75,18 @@ def simulate(
     True
     """
     check_whole_model(model.problem, "a simulation")
-    if isinstance(policy, Planner) and not isinstance(policy, (BeliefPlanner, MemoryPolicy)):
-        return _simulate_plainly(policy, model, episodes, seed)
-    made, horizon = _tables_of(policy, model)
-    count = _episodes_of(policy, model, episodes)
-    number = _seed_of(seed)
+    made, horizon, cut = _followed(policy, model)
+    if made is None:
+        return _simulate_plainly(policy, model, horizon, episodes, seed, cut)
+    count, number = _episodes_of(made, model, horizon, episodes), _seed_of(seed)
     if threads is not None:
         check_whole(threads, "threads")
     passes = math.inf if made.queries else passes_of(made.problem, count, carry=made.carry)
-    drifting = made.problem if made.problem.drift is not None else model.problem
-    kernel = kernels.get(backend, drifting, horizon, passes=passes, threads=threads)
-    run = _Episodes(kernel, made, model, horizon, number)
+    kernel = kernels.get(backend, model.problem, horizon, passes=passes, threads=threads)
+    plan = kernel.plan(model.problem, horizon)
+    if cut:  # what comes at the end of a finite horizon plays no part
+        plan = plan.but(terminal=np.zeros_like(model.problem.terminal))
+    run = _Episodes(plan, made, model, number)
     stopped = run.simulate(count, check_time)
     returns, wanted, count = run.returns, count, run.done
     details: dict[str, Any] = {
@@ -90,12 +94,14 @@ def simulate(
         "episodes_wanted": wanted,
         "impossible": int(run.impossible.sum()),
         "episode_sd": _overall_sd(returns, model.weights),
+        **cut,
     }
     if isinstance(stopped, KeyboardInterrupt):
         details["interrupted"] = True
     apart = run.apart(returns)
-    if isinstance(policy, BeliefPlanner) and control:
-        paired, exact = _baseline(run, policy.baseline)
+    baseline = getattr(policy, "baseline", None)
+    if baseline is not None and control:
+        paired, exact = _baseline(run, baseline, kernel)
         difference = run.apart(returns - paired)
         details["difference"] = float(model.weights @ difference.mean(axis=1))
         between = _errors(difference, model.weights)
@@ -103,40 +109,74 @@ def simulate(
         if returns.size >= CONTROLLED:
             slope = details["control_slope"] = _slope(returns, paired)
             apart = run.apart(returns - slope * (paired - exact[:, None]))
+    return _evaluation(apart, model, details)
+
+
+def _followed(policy: Any, model: MMDP) -> tuple[PlannerTables | None, int, dict[str, Any]]:
+    """What a kernel simulates, over how many decisions, and what is left out after them if any is.
+
+    None in place of tables: an object of the Planner protocol, or a policy that is followed step
+    by step.
+    """
+    if not isinstance(policy, Planner):
+        raise InputError(
+            f"simulate() takes a policy or a planner from solve(), not {type(policy).__name__}"
+        )
+    cut: dict[str, Any] = {}
+    if (horizon := policy.horizon) == math.inf:
+        check_endless(model.problem, model.horizon)
+        horizon, most = _long_enough(model.discount), float(np.abs(model.problem.r).max())
+        rest = model.discount**horizon / (1 - model.discount)
+        cut = {"horizon": horizon, "left_out": rest * most}
+    if not isinstance(policy, Policy):
+        return None, int(horizon), cut
+    policy.check(model)
+    return policy.tables_for(model, int(horizon)), int(horizon), cut
+
+
+def _long_enough(discount: float) -> int:
+    """So many decisions that those after them weigh no more than ``LEFT_OUT``.
+
+    >>> _long_enough(0.9), _long_enough(0.0)
+    (132, 1)
+    """
+    return 1 if discount == 0 else math.ceil(math.log(LEFT_OUT) / math.log(discount))
+
+
+def _evaluation(returns: Array, model: MMDP, details: dict[str, Any]) -> Evaluation:
+    """Of independent returns (M, n)."""
     return Evaluation(
-        returns=apart.mean(axis=1),
+        returns=returns.mean(axis=1),
         weights=model.weights,
-        errors=_errors(apart, model.weights),
+        errors=_errors(returns, model.weights),
         model_labels=model.model_labels if model.labelled["model"] else None,
         details=details,
     )
 
 
 def _simulate_plainly(
-    planner: Planner, model: MMDP, episodes: int | None, seed: int | None
-) -> Evaluation:
+    planner: Planner, model: MMDP, horizon: int, episodes: int | None, seed: int | None,
+    cut: dict[str, Any],
+) -> Evaluation:  # fmt: skip
     """Any object of the Planner protocol, step by step in Python."""
-    count = _episodes_of(planner, model, episodes or max(2, 200 // model.n_models))
-    number = _seed_of(seed)
+    count = _episodes_of(None, model, horizon, episodes or max(2, 200 // model.n_models))
+    number, end = _seed_of(seed), model.problem.terminal * (not cut)
     returns = np.array(
-        [[_one_episode(planner, model, m, number, e) for e in range(count)]
+        [[_one_episode(planner, model, horizon, end, m, number, e) for e in range(count)]
          for m in range(model.n_models)]
     )  # fmt: skip
-    return Evaluation(
-        returns=returns.mean(axis=1),
-        weights=model.weights,
-        errors=_errors(returns, model.weights),
-        model_labels=model.model_labels if model.labelled["model"] else None,
-        details={"episodes": count, "episode_sd": _overall_sd(returns, model.weights)},
-    )
+    sd = _overall_sd(returns, model.weights)
+    return _evaluation(returns, model, {"episodes": count, "episode_sd": sd, **cut})
 
 
-def _one_episode(planner: Planner, model: MMDP, m: int, seed: int, episode: int) -> float:
+def _one_episode(
+    planner: Planner, model: MMDP, horizon: int, terminal: Array, m: int, seed: int, episode: int
+) -> float:
     rng = np.random.default_rng([seed, m, episode])
     x, total, factor = model.problem, 0.0, 1.0
     memory = planner.start(int(rng.integers(2**31)))
     s = int(rng.choice(model.n_states, p=model.initial))
-    for t in range(planner.horizon):
+    for t in range(horizon):
         a = int(planner.act(memory, t, s))
         if not (0 <= a < model.n_actions and model.allowed[s, a]):
             raise InputError(
@@ -154,49 +194,15 @@ def _one_episode(planner: Planner, model: MMDP, m: int, seed: int, episode: int)
         s, factor = after, factor * model.discount
         if x.drift is not None:
             m = int(rng.choice(model.n_models, p=x.drift[m] / x.drift[m].sum()))
-    return total + factor * float(x.terminal[s, m])
+    return total + factor * float(terminal[s, m])
 
 
-def _tables_of(policy: ExactPolicy | Planner, model: MMDP) -> tuple[PlannerTables, int]:
-    if isinstance(policy, MarkovPolicy):
-        policy.check(model)
-        table = policy.table_for(model)
-        if policy.deterministic:
-            made = PlannerTables(ACTIONS, model.problem, actions=table)
-        else:
-            made = PlannerTables(PROBABILITIES, model.problem, probabilities=table)
-        return made, policy.horizon
-    if isinstance(policy, MemoryPolicy):
-        policy.check(model)
-        return PlannerTables(NODES, model.problem, controller=policy.controller), policy.horizon
-    if not isinstance(policy, BeliefPlanner):
-        raise InputError(
-            f"simulate() takes a MarkovPolicy or a planner from solve(), not "
-            f"{type(policy).__name__}; a stationary policy has over(T), the same over T decisions"
-        )
-    own = policy.model
-    if (own.n_states, own.n_actions) != (model.n_states, model.n_actions):
-        raise InputError(
-            f"the planner is for {own.n_states} states and {own.n_actions} actions, the model "
-            f"has {model.n_states} states and {model.n_actions} actions"
-        )
-    names = (own.state_labels if own.labelled["state"] else None,
-             own.action_labels if own.labelled["action"] else None)  # fmt: skip
-    check_labels(*names, model, "the planner", "plan for models with these names")
-    if not (own.allowed <= model.allowed).all():
-        raise InputError("the planner may take actions that the model does not allow")
-    if model.horizon not in (None, policy.horizon):
-        raise InputError(
-            f"the planner covers {policy.horizon} time steps, the model varies over {model.horizon}"
-        )
-    return policy.tables, policy.horizon
-
-
-def _episodes_of(policy: Any, model: MMDP, episodes: int | None) -> int:
+def _episodes_of(
+    made: PlannerTables | None, model: MMDP, horizon: int, episodes: int | None
+) -> int:
     if episodes is None:
-        total = EPISODES
-        if isinstance(policy, BeliefPlanner) and policy.tables.queries:
-            total = SEARCHES_IN_ALL // (policy.tables.queries * policy.horizon)
+        searches = 0 if made is None else made.queries * horizon
+        total = SEARCHES_IN_ALL // searches if searches else EPISODES
         return max(MIN_EPISODES, total // model.n_models)
     if not isinstance(episodes, (int, np.integer)) or episodes < 2:
         raise InputError(
@@ -214,11 +220,8 @@ def _seed_of(seed: int | None) -> int:
 class _Episodes:
     """Episodes of one planner in every model, simulated part by part."""
 
-    def __init__(
-        self, kernel: Kernel, made: PlannerTables, model: MMDP, horizon: int, seed: int
-    ) -> None:
-        self.kernel, self.made, self.model = kernel, made, model
-        self.horizon, self.seed = horizon, seed
+    def __init__(self, plan: Plan, made: PlannerTables, model: MMDP, seed: int) -> None:
+        self.plan, self.made, self.model, self.seed = plan, made, model, seed
         self.impossible = np.zeros(model.n_models, dtype=np.int64)
         self._parts: list[Array] = []
 
@@ -241,18 +244,16 @@ class _Episodes:
         self, count: int, check_time: Callable[[], None] | None = None
     ) -> BaseException | None:
         """So many episodes; with ``check_time``, what ended them early if anything did."""
-        x = self.model
         try:
             for size in [count] * CHAINS if self.made.carry else _sizes(count):
-                returns, unexplained = self.kernel.simulate(
-                    x.problem, x.pattern_rewards, self.made, self.horizon, size, self.seed,
-                    first=self.done,
-                )  # fmt: skip
+                returns, unexplained = self.plan.simulate(
+                    self.model.pattern_rewards, self.made, size, self.seed, first=self.done
+                )
                 self._parts.append(returns)
                 self.impossible += unexplained
                 if check_time is not None and self.done < count:
                     check_time()
-        except (Stop, KeyboardInterrupt) as stop:
+        except EARLY as stop:
             if check_time is None or not self._parts:
                 raise
             answer(stop)
@@ -272,13 +273,13 @@ def _sizes(count: int) -> Iterator[int]:
         size = max(2, int(size * min(quicker, FASTER)))
 
 
-def _baseline(run: _Episodes, baseline: MarkovPolicy) -> tuple[Array, Array]:
+def _baseline(run: _Episodes, baseline: MarkovPolicy, kernel: Kernel) -> tuple[Array, Array]:
     """((M, episodes) simulated, (M,) exact) returns of the control variate."""
-    made, horizon = _tables_of(baseline, run.model)
-    same = _Episodes(run.kernel, made, run.model, horizon, run.seed)
+    baseline.check(run.model)
+    made = baseline.tables_for(run.model, baseline.horizon)
+    same = _Episodes(run.plan, made, run.model, run.seed)
     same.simulate(run.done)
-    context = Context(run.model, horizon, run.kernel, method="evaluate")
-    return same.returns, context.returns(baseline.table_for(run.model))
+    return same.returns, baseline.returns(run.model, kernel)
 
 
 def _slope(x: Array, y: Array) -> float:

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp import notebook
+from mmdp.clock import gap
 from mmdp.errors import InputError
 from mmdp.objective import CVaR, Function, Mean, Objective, WorstCase, as_objective, quantile
-from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
+from mmdp.policy import Markov, MarkovPolicy, PolicyKind
 from mmdp.words import NOISE, at_most, at_most_percent, counted, figures, number, percent
 
 if TYPE_CHECKING:
@@ -36,24 +37,14 @@ class Status(enum.Enum):
 
 
 Optimum = Literal[
-    "history", "markov", "stationary", "deterministic markov", "deterministic stationary"
+    "history", "markov", "stationary", "deterministic markov", "deterministic stationary", "fixed"
 ]
 POLICIES: dict[Optimum, str] = {
     "history": "policy", "markov": "Markov policy", "stationary": "stationary policy",
     "deterministic markov": "deterministic Markov policy",
     "deterministic stationary": "deterministic stationary policy",
+    "fixed": "deterministic policy with these decisions given",
 }  # fmt: skip
-
-
-def gap(bound: float, value: float) -> float:
-    """(bound - value) / |value|, the one meaning of a gap; 0 if the value meets its bound.
-
-    >>> gap(103.0, 100.0), gap(-9.0, -10.0), gap(1.0, 0.0)
-    (0.03, 0.1, inf)
-    """
-    if bound <= value:
-        return 0.0
-    return (bound - value) / abs(value) if value else float("inf")
 
 
 def widened(freedom: float) -> float:
@@ -74,7 +65,8 @@ class Bound:
     ``bounds`` says which optimum: ``"history"`` bounds every policy, including those that
     learn from what they see; ``"markov"`` bounds policies of time and state; ``"stationary"``
     bounds policies of the state alone, over an infinite horizon. These hold for policies that draw
-    their actions too; ``"deterministic markov"`` and ``"deterministic stationary"`` do not.
+    their actions too; ``"deterministic markov"`` and ``"deterministic stationary"`` do not, nor
+    does ``"fixed"``, which bounds policies with the decisions of :class:`mmdp.Fixed`.
     ``value`` is rounded up: it includes an allowance for floating-point error. ``objective`` is
     what it bounds. ``seconds`` is the time that the proof took, ``model`` the
     :meth:`mmdp.MMDP.fingerprint` of the models if it is known.
@@ -349,7 +341,7 @@ class Solution:
             return f"{self.status.value}: no {POLICIES[over]} is better{rest}"
         if self.status is Status.LOCAL_OPTIMUM:
             kind = self.provenance.policy
-            single = "" if self.objective == Mean() else kind.single_change
+            single = "" if self.objective.linear else kind.single_change
             return f"no {single or kind.change} improves it"
         return self.status.value
 
@@ -390,8 +382,8 @@ class Solution:
     def memory_told(self) -> str:
         """Whether memory would pay, in a sentence; empty if that is not known.
 
-        With ``certify`` a short simulation compares a Markov policy with one that learns which
-        models are plausible. ``details["memory_gain"]`` is the gain if it is clear.
+        :func:`mmdp.measures.memory_gain` finds it: ``details["memory_gain"]`` is the gain if it is
+        clear.
         """
         gain = self.details.get("memory_gain")
         if gain is None:
@@ -429,7 +421,7 @@ class Solution:
         """The method, the horizon, and the objective and kind of policy if not the usual ones."""
         source = self.provenance
         told = [f"{source.method}, horizon {source.horizon}"]
-        if source.objective != Mean():
+        if not source.objective.linear:
             told.append(source.objective.name)
         if source.policy.name not in ("markov", "belief"):
             told.append(source.policy.name)
@@ -437,16 +429,22 @@ class Solution:
 
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table (see :meth:`MarkovPolicy.to_frame`)."""
-        if not isinstance(self.policy, (MarkovPolicy, MemoryPolicy, StationaryPolicy)):
-            raise InputError(f"{self.method} has no single Markov policy to tabulate")
-        return self.policy.to_frame()
+        if self.policy is None:
+            raise InputError(f"{self.method} has no single policy to tabulate")
+        frame: pd.DataFrame = self.policy.to_frame()
+        return frame
+
+    @property
+    def markov(self) -> MarkovPolicy | None:
+        """The policy if it is one of time and state; None otherwise."""
+        return self.policy if isinstance(self.policy, MarkovPolicy) else None
 
     def _repr_html_(self) -> str:
         """For notebooks: what __repr__ says, and a map of the policy."""
         _, *lines = repr(self).splitlines()
         rows = [(name.strip(), rest) for name, rest in ((x[:14], x[14:]) for x in lines)]
-        drawn = getattr(self.policy, "_repr_html_", None)
-        return notebook.facts(f"Solution: {self.title}", rows) + (drawn() if drawn else "")
+        drawn = "" if self.policy is None else self.policy._repr_html_()
+        return notebook.facts(f"Solution: {self.title}", rows) + drawn
 
     def __repr__(self) -> str:
         value, most = figures([self.value, self.bound], up=[1])
@@ -456,7 +454,7 @@ class Solution:
         ]
         proof, found = "", self.evaluation
         over = {"sd": found.sd, "worst": found.worst, "CVaR 10%": found.cvar(0.1)}
-        if self.objective != Mean():
+        if not self.objective.linear:
             over = {"mean": found.mean, **over}
         spread = (f"{name} {number(x, 6)}" for name, x in over.items())
         if self.certificate is not None and self.gap is not None:

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mmdp._version import __version__
+from mmdp.clock import unanswered
 from mmdp.errors import InputError, NotWritten
 from mmdp.identity import digest, facts
-from mmdp.interrupts import unanswered
 from mmdp.kernels import BACKENDS
 from mmdp.methods import Method
 from mmdp.model import MMDP
@@ -395,7 +395,7 @@ def _kind_name(policy: Any) -> str:
 
 def _first(method: Method) -> str:
     """The kind of policy that a method finds unless asked for another."""
-    return method.policies[0] if method.policies else "one per model"
+    return "one per model" if method.finds is None else method.finds.name
 
 
 # ---------------------------------------------------------------------- one cell

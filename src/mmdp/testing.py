@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels import Kernel, Problem, get
+from mmdp.clock import Stop
+from mmdp.kernels import Kernel, Plan, Problem
 from mmdp.kernels.controller import Controller
-from mmdp.kernels.numpy_kernel import NumpyKernel
+from mmdp.kernels.numpy.kernel import NumpyKernel
 from mmdp.kernels.planner import (
     ACTIONS,
     NODES,
@@ -33,7 +34,7 @@ from mmdp.methods import Method, Progress
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Solution, Status
-from mmdp.solve import read_method, solve
+from mmdp.solve import solve
 
 Array = npt.NDArray[np.float64]
 
@@ -207,6 +208,8 @@ def _transitions(x: Problem, t: int) -> Array:
 def check_kernel(kernel: Kernel, *, seeds: Iterable[int] = range(30), rtol: float = 1e-9) -> None:
     """Compare a kernel with the numpy specification on every storage, mask and time shape.
 
+    Its plans need ``expect`` and ``push`` alone. Some of the models change.
+
     >>> from mmdp import kernels
     >>> check_kernel(kernels.get("numpy"), seeds=[0, 1])
     """
@@ -215,11 +218,11 @@ def check_kernel(kernel: Kernel, *, seeds: Iterable[int] = range(30), rtol: floa
         for storage in ("dense", "sparse"):
             model = _restored(base, storage)
             horizon = model.horizon or 1 + seed % 7
-            check_passes(kernel, model, horizon, seed=seed, rtol=rtol)
-            check_ascents(kernel, model, horizon, seed=seed, rtol=rtol)
-            check_controllers(kernel, model, horizon, seed=seed, rtol=rtol)
-            check_bounds(kernel, model, horizon, seed=seed, rtol=rtol)
-            check_episodes(kernel, model, horizon, seed=seed, rtol=rtol)
+            for check in (check_steps, check_bounds):
+                check(kernel, model, horizon, seed=seed, rtol=rtol)
+            for case in (model, changing(model, seed)) if seed % 3 == 0 else (model,):
+                for check in (check_passes, check_ascents, check_controllers, check_episodes):
+                    check(kernel, case, horizon, seed=seed, rtol=rtol)
 
 
 def _restored(model: MMDP, storage: Any) -> MMDP:
@@ -228,6 +231,13 @@ def _restored(model: MMDP, storage: Any) -> MMDP:
         model.transitions, model.rewards, initial=model.initial, weights=model.weights,
         discount=model.discount, terminal=model.terminal, allowed=model.allowed, storage=storage,
     )  # fmt: skip
+
+
+def changing(model: MMDP, seed: int) -> MMDP:
+    """The same models, which change by a random chain."""
+    rng = np.random.default_rng(seed + 8)
+    chain = rng.dirichlet(np.ones(model.n_models), model.n_models)
+    return model.replace(model_transitions=chain)
 
 
 def by_time(model: MMDP, horizon: int, seed: int) -> Problem:
@@ -241,30 +251,69 @@ def by_time(model: MMDP, horizon: int, seed: int) -> Problem:
     return x.restricted(mask)
 
 
+def check_steps(
+    kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
+) -> None:
+    """Compare the operator itself with products of whole matrices; models that change too."""
+    rng = np.random.default_rng(seed + 6)
+    x = model.problem
+    shape, where = (x.n_states, x.n_models), f"{kernel.name}, seed {seed}, {model!r}"
+    sharp, soft = _random_policies(x, horizon, seed)
+    for K in (None, changing(model, seed).problem.drift):
+        plan, change = kernel.plan(x._replace(drift=K), horizon), np.eye(x.n_models)
+        change = change if K is None else K
+        for t in range(min(horizon, 2)):
+            v, b, P = rng.normal(size=shape), rng.random(shape), _transitions(x, t)
+            expected = np.einsum("sazm,zm->sam", P, v @ change.T)
+            _same(plan.expect(t, v), expected, rtol, f"expect ({where})")
+            q = _at(x.r, t) + x.discount * expected
+            _same(plan.step(t, v), q, rtol, f"step ({where})")
+            for row in (sharp[t], soft[t]):
+                pi = np.eye(x.n_actions)[row] if row.ndim == 1 else row
+                after = np.einsum("sa,sazm,sm->zm", pi, P, b) @ change
+                _same(plan.push(t, b, row), after, rtol, f"push ({where})")
+        s, a = int(rng.integers(x.n_states)), int(rng.integers(x.n_actions))
+        row, full = plan.rows(0, s, a), np.zeros(shape)
+        full[row.after] = row.p
+        if K is None:
+            _same(full, _transitions(x, 0)[s, a], rtol, f"rows ({where})")
+        other = plan.but(weights=x.weights[::-1], rewards=x.r[:, ::-1], terminal=x.terminal + 1.0)
+        fresh = kernel.plan(
+            plan.problem._replace(
+                weights=x.weights[::-1], r=x.r[:, ::-1], terminal=x.terminal + 1.0
+            ),
+            horizon,
+        )
+        found, again = (k.backward("given", policy=sharp).first for k in (other, fresh))
+        _same(found, again, rtol, f"but ({where})")
+        _same(other.forward(soft), fresh.forward(soft), rtol, f"but, forward ({where})")
+
+
 def check_passes(
     kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
 ) -> None:
     """Compare the forward and every kind of backward pass with the specification."""
-    truth, x = NumpyKernel(), by_time(model, horizon, seed)
+    x = by_time(model, horizon, seed)
+    truth, mine = NumpyKernel().plan(x, horizon), kernel.plan(x, horizon)
     where = f"{kernel.name}, seed {seed}, {model!r}"
     sharp, soft = _random_policies(x, horizon, seed)
     for policy in (sharp, soft):
-        b = truth.forward(x, horizon, policy)
-        _same(kernel.forward(x, horizon, policy), b, rtol, f"model weights b ({where})")
+        b = truth.forward(policy)
+        _same(mine.forward(policy), b, rtol, f"model weights b ({where})")
         for weights in (None, b):
             options: dict[str, Any] = {
                 "policy": policy, "weights": weights, 
                 "keep": ("values", "q") + (() if weights is None else ("gradient",)),
             }  # fmt: skip
-            _same_backward(kernel, truth, x, horizon, "given", options, rtol, where)
+            _same_backward(mine, truth, "given", options, rtol, where)
         kept = {"policy": policy, "keep": ("actions",)}
-        _same_backward(kernel, truth, x, horizon, "given", kept, rtol, where)
-    b = truth.forward(x, horizon, sharp)
+        _same_backward(mine, truth, "given", kept, rtol, where)
+    b = truth.forward(sharp)
     for weights, incumbent in ((x.prior_weights(), None), (b, sharp), (b, None)):
         options = {"weights": weights, "policy": incumbent, "keep": ("values",)}
-        _same_backward(kernel, truth, x, horizon, "weighted", options, rtol, where)
-    _same_backward(kernel, truth, x, horizon, "own", {"keep": ("actions",)}, rtol, where)
-    lean = kernel.backward(x, horizon, "own")
+        _same_backward(mine, truth, "weighted", options, rtol, where)
+    _same_backward(mine, truth, "own", {"keep": ("actions",)}, rtol, where)
+    lean = mine.backward("own")
     assert lean.actions is None, f"actions kept unasked ({where})"
     assert lean.values is None, f"values kept unasked ({where})"
 
@@ -273,7 +322,8 @@ def check_ascents(
     kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
 ) -> None:
     """Compare CADP's ascents with the specification: both kinds of sweeps, all kinds of starts."""
-    truth, x = NumpyKernel(), by_time(model, horizon, seed)
+    x = by_time(model, horizon, seed)
+    truth, mine = NumpyKernel().plan(x, horizon), kernel.plan(x, horizon)
     starts = [None, *_random_policies(x, horizon, seed)]
     cases: list[tuple[str, dict[str, float]]] = [
         ("two-way", {}), ("paper", {}), ("two-way", {"max_sweeps": 1}), ("paper", {"tol": 0.05}),
@@ -287,12 +337,12 @@ def check_ascents(
         def watch(policy: Any, value: float, seen: list[tuple[Any, float]] = seen) -> None:
             seen.append((policy.copy(), value))
 
-        found = kernel.ascend(x, horizon, iter(starts), watch=watch, **options)
-        expected = truth.ascend(x, horizon, starts, **options)
+        found = mine.ascend(iter(starts), watch=watch, **options)
+        expected = truth.ascend(starts, **options)
         assert len(found) == len(expected), f"{where}: one end per start"
         best = max(end.value for end in found)
         for policy, value in seen:
-            first = truth.backward(x, horizon, "given", policy=policy).first
+            first = truth.backward("given", policy=policy).first
             exact = np.array([x.returns(first) @ x.weights])
             _same(np.array([value]), exact, rtol, f"{where}: value of a watched policy")
         highest = max(value for _, value in seen)
@@ -302,27 +352,23 @@ def check_ascents(
             assert end.sweeps == other.sweeps, f"{where}: {end.sweeps} sweeps, not {other.sweeps}"
             _same(np.array(end.trace), np.array(other.trace), rtol, f"{where}: trace")
             _same(end.returns, other.returns, rtol, f"{where}: returns")
-            exact = truth.backward(x, horizon, "given", policy=end.policy).first
+            exact = truth.backward("given", policy=end.policy).first
             _same(end.returns, x.returns(exact), rtol, f"{where}: returns of its policy")
             legal = np.take_along_axis(
                 np.broadcast_to(x.allowed, (horizon, *x.allowed.shape[1:])),
                 end.policy[:, :, None].astype(np.int64), 2,
             )  # fmt: skip
             assert legal.all(), f"{where}: an action that is not allowed"
-    _check_watch_stops(kernel, x, horizon, f"{kernel.name}, seed {seed}, {model!r}")
+    _check_watch_stops(mine, f"{kernel.name}, seed {seed}, {model!r}")
 
 
-class _Enough(Exception):
-    """Raised by a watch to end an ascent."""
-
-
-def _check_watch_stops(kernel: Kernel, x: Problem, horizon: int, where: str) -> None:
+def _check_watch_stops(mine: Plan, where: str) -> None:
     def stop(policy: Any, value: float) -> None:
-        raise _Enough
+        raise Stop
 
     try:
-        kernel.ascend(x, horizon, [None], watch=stop)
-    except _Enough:
+        mine.ascend([None], watch=stop)
+    except Stop:
         return
     raise AssertionError(f"what watch raises is lost ({where})")
 
@@ -331,29 +377,30 @@ def check_controllers(
     kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
 ) -> None:
     """Compare the passes over states and nodes with the specification, from random controllers."""
-    truth, x = NumpyKernel(), by_time(model, horizon, seed)
-    controller, both = random_controller(x, horizon, 1 + seed % 4, seed), (kernel, truth)
+    x = by_time(model, horizon, seed)
+    truth, mine = NumpyKernel().plan(x, horizon), kernel.plan(x, horizon)
+    controller, both = random_controller(x, horizon, 1 + seed % 4, seed), (mine, truth)
     where = f"controllers, {kernel.name}, seed {seed}, {model!r}"
     for sweep in range(3):
-        b, before = truth.node_weights(x, horizon, controller)[1], controller.copy()
-        _same(kernel.node_weights(x, horizon, controller)[1], b, rtol, f"{where}: weights")
-        expected = truth.node_values(x, horizon, controller, keep=True)
-        found = kernel.node_values(x, horizon, controller, keep=True)
+        b, before = truth.node_weights(controller)[1], controller.copy()
+        _same(mine.node_weights(controller)[1], b, rtol, f"{where}: weights")
+        expected = truth.node_values(controller, keep=True)
+        found = mine.node_values(controller, keep=True)
         assert found.values is not None
         assert expected.values is not None
         _same(found.returns, expected.returns, rtol, f"{where}: returns")
         _same(found.values, expected.values, rtol, f"{where}: values")
         if sweep == 1:
-            passes = [k.node_weights(x, horizon, controller, expected.values) for k in both]
+            passes = [k.node_weights(controller, expected.values) for k in both]
             (one, weights), (better, other) = passes
             _same(weights, other, rtol, f"{where}: improved weights")
         else:
-            ends = [k.node_values(x, horizon, controller, b) for k in both]
+            ends = [k.node_values(controller, b) for k in both]
             (one, returns, _), (better, others, _) = ends
             _same(returns, others, rtol, f"{where}: improved returns, sweep {sweep}")
         for name in controller._fields:
-            mine, its, now, old = (getattr(c, name) for c in (one, better, controller, before))
-            assert (mine == its).all(), f"{where}: improved {name}, sweep {sweep}"
+            improved, its, now, old = (getattr(c, name) for c in (one, better, controller, before))
+            assert (improved == its).all(), f"{where}: improved {name}, sweep {sweep}"
             assert (now == old).all(), f"{where}: {name} changed in place"
         controller = better
 
@@ -370,10 +417,9 @@ def random_controller(x: Problem, horizon: int, nodes: int, seed: int) -> Contro
 
 
 def _same_backward(
-    kernel: Kernel, truth: Kernel, x: Problem, horizon: int, choice: Any,
-    options: dict[str, Any], rtol: float, where: str,
-) -> None:  # fmt: skip
-    found, expected = (k.backward(x, horizon, choice, **options) for k in (kernel, truth))
+    mine: Plan, truth: Plan, choice: Any, options: dict[str, Any], rtol: float, where: str
+) -> None:
+    found, expected = (k.backward(choice, **options) for k in (mine, truth))
     for name in ("first", "values", "gradient", "q"):
         a, b = getattr(found, name), getattr(expected, name)
         assert (a is None) == (b is None), f"{choice}: {name} kept or not ({where})"
@@ -383,7 +429,7 @@ def _same_backward(
         assert found.actions is not None, f"{choice}: no actions ({where})"
         assert found.actions.shape == expected.actions.shape, f"{choice}: shape ({where})"
         if choice == "own":  # ties may be broken otherwise: the actions must attain the values
-            q = truth.backward(x, horizon, choice, keep=("values", "q"))
+            q = truth.backward(choice, keep=("values", "q"))
             assert q.q is not None
             assert q.values is not None
             taken = np.take_along_axis(q.q, found.actions[:, :, None].astype(np.int64), 2)[:, :, 0]
@@ -415,51 +461,52 @@ def check_bounds(
     kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
 ) -> None:
     """Compare what upper bounds need with the specification, with prices and without."""
-    truth, x = NumpyKernel(), by_time(model, horizon, seed)
+    x = by_time(model, horizon, seed)
+    truth, mine = NumpyKernel().plan(x, horizon), kernel.plan(x, horizon)
     where, rng = f"{kernel.name}, seed {seed}, {model!r}", np.random.default_rng(seed + 3)
-    reach = truth.reach(x, horizon)
-    for name, one, other in zip(("L", "B"), kernel.reach(x, horizon), reach, strict=True):
+    reach = truth.reach()
+    for name, one, other in zip(("L", "B"), mine.reach(), reach, strict=True):
         _same(one, other, rtol, f"reach: {name} ({where})")
     some = rng.permutation(x.n_states)[: max(1, x.n_states // 2)]
-    for name, one, other in zip(("L", "B"), kernel.reach(x, horizon, some), reach, strict=True):
+    for name, one, other in zip(("L", "B"), mine.reach(some), reach, strict=True):
         _same(one, other[:, some], rtol, f"reach: {name} of some states ({where})")
     shape = (horizon, x.n_states, x.n_actions, x.n_models)
     y = rng.normal(size=shape) * (rng.random(shape) < rng.choice([0.3, 1.0]))
     y *= rng.random((*shape[:2], 1, 1)) < 0.7  # some states without prices
     for prices in (None, y):
-        _same_groups(kernel, truth, x, horizon, _random_pairs(x, rng), prices, rtol, where)
-    h, best = truth.common_prices(x, horizon, y, reach)
-    found, chosen = kernel.common_prices(x, horizon, y, reach)
+        _same_groups(mine, truth, _random_pairs(x, rng), prices, rtol, where)
+    h, best = truth.common_prices(y, reach)
+    found, chosen = mine.common_prices(y, reach)
     _same(found, h, rtol, f"common_prices: H ({where})")
     assert (chosen == best).all(), f"common_prices: maximiser ({where})"
     u, d = np.zeros(shape), rng.normal(size=shape) * _open(x, horizon)[:, :, :, None]
-    truth.own_values(x, horizon, y, u)
-    mine = d.copy()
-    size = kernel.descend(x, horizon, y, u, best, reach, 0.7, mine)
-    expected = truth.descend(x, horizon, y, u, best, reach, 0.7, d)
-    _same(mine, d, rtol, f"descend: direction ({where})")
+    truth.own_values(y, u)
+    moved = d.copy()
+    size = mine.descend(y, u, best, reach, 0.7, moved)
+    expected = truth.descend(y, u, best, reach, 0.7, d)
+    _same(moved, d, rtol, f"descend: direction ({where})")
     _same(np.array(size), np.array(expected), rtol, f"descend: inner product ({where})")
 
 
 def _same_groups(
-    kernel: Kernel, truth: Kernel, x: Problem, horizon: int, pairs: list[Pairs],
-    y: Array | None, rtol: float, where: str,
-) -> None:  # fmt: skip
+    mine: Plan, truth: Plan, pairs: list[Pairs], y: Array | None, rtol: float, where: str
+) -> None:
     """Values of single models and of pairs, and their occupancies."""
-    shape = (horizon, x.n_states, x.n_actions, x.n_models)
+    x = truth.problem
+    shape = (truth.horizon, x.n_states, x.n_actions, x.n_models)
     for group in (None, *pairs):
         name, values, uses = "own_values" if group is None else "pair_values", [], []
-        for one in (kernel, truth):
+        for one in (mine, truth):
             u = np.zeros(shape)
             if group is None:
-                values.append(one.own_values(x, horizon, y, u))
+                values.append(one.own_values(y, u))
             else:
-                values.append(one.pair_values(x, horizon, group, y, u))
+                values.append(one.pair_values(group, y, u))
             uses.append(u)
         _same(values[0], values[1], rtol, f"{name} ({where})")
         _same(uses[0], uses[1], rtol, f"{name}: occupancy ({where})")
-    bare = kernel.own_values(x, horizon, y)
-    _same(bare, truth.own_values(x, horizon, y), rtol, f"own_values without u ({where})")
+    bare = mine.own_values(y)
+    _same(bare, truth.own_values(y), rtol, f"own_values without u ({where})")
 
 
 def _random_pairs(x: Problem, rng: np.random.Generator) -> list[Pairs]:
@@ -481,42 +528,39 @@ def check_episodes(
 
     They run in the planner's models and in others, where it can explain some steps only.
     """
-    truth, x = NumpyKernel(), by_time(model, horizon, seed)
+    x = by_time(model, horizon, seed)
+    truth, mine = NumpyKernel().plan(x, horizon), kernel.plan(x, horizon)
     others = random_model(
         seed + 1000, n_states=x.n_states, n_actions=x.n_actions, masks=False,
         horizon=horizon if len(x.p) > 1 else 0,
     )  # fmt: skip
     rng = np.random.default_rng(seed + 4)
-    for name, planner in _planners(truth, x, horizon, seed).items():
+    for name, planner in _planners(truth, seed).items():
         where = f"{name}, {kernel.name}, seed {seed}, {model!r}"
         for world in (x, others.problem):
             seen = rng.normal(size=world.p.shape) if seed % 2 else None
             episodes = 1 if planner.mode == TREE else 3
-            found, expected = (
-                k.simulate(world, seen, planner, horizon, episodes, seed + 7)
-                for k in (kernel, truth)
-            )
+            plans = [k.plan(world, horizon) for k in (kernel, NumpyKernel())]
+            found, expected = (k.simulate(seen, planner, episodes, seed + 7) for k in plans)
             _same(found[0], expected[0], rtol, f"simulate: returns ({where})")
             assert (found[1] == expected[1]).all(), f"simulate: steps unexplained ({where})"
             if not planner.carry:
-                last = kernel.simulate(
-                    world, seen, planner, horizon, 1, seed + 7, first=episodes - 1
-                )
+                last = plans[0].simulate(seen, planner, 1, seed + 7, first=episodes - 1)
                 _same(last[0], expected[0][:, -1:], rtol, f"simulate: a later episode ({where})")
         if planner.mode == TREE:
             for s in range(x.n_states):
                 a, b = (
-                    k.search(planner, horizon, horizon // 2, s, x.weights, seed + s)
-                    for k in (kernel, truth)
+                    k.search(planner, horizon // 2, s, x.weights, seed + s) for k in (mine, truth)
                 )
                 assert a == b, f"search: action {a} instead of {b} ({where})"
 
 
-def _planners(truth: Kernel, x: Problem, horizon: int, seed: int) -> dict[str, PlannerTables]:
+def _planners(truth: Plan, seed: int) -> dict[str, PlannerTables]:
     """One of every kind, with the options that change what the simulator does."""
+    x, horizon = truth.problem, truth.horizon
     sharp, soft = _random_policies(x, horizon, seed)
-    own = truth.backward(x, horizon, "own", keep=("q", "actions"))
-    values = truth.backward(x, horizon, "given", policy=sharp, keep=("values",)).values
+    own = truth.backward("own", keep=("q", "actions"))
+    values = truth.backward("given", policy=sharp, keep=("values",)).values
     assert own.q is not None
     assert own.actions is not None
     assert values is not None
@@ -555,18 +599,15 @@ def check_method(
     >>> check_method("wsu", seeds=[0, 1])
     """
     cases = [(model, horizon)] if model is not None else [(random_model(s), None) for s in seeds]
-    chosen = read_method(method)
     for case, steps in cases:
         steps = steps or case.horizon or 4
-        passes = chosen.passes(case.problem, steps)
-        kernel = get(backend, case.problem, steps, passes=passes)  # "auto" may change in between
-        solution = solve(case, steps, method, seed=1, backend=kernel)
+        solution = solve(case, steps, method, seed=1, backend=backend)
         _check_solution(solution, case, steps)
-        again = solve(case, steps, method, seed=1, backend=kernel)
+        again = solve(case, steps, method, seed=1, backend=backend)
         assert again.value == solution.value, f"{solution.method} is not reproducible by seed"
         seen: list[Progress] = []
         stopped = solve(
-            case, steps, method, seed=1, backend=kernel, time_limit=1e-9, callback=seen.append
+            case, steps, method, seed=1, backend=backend, time_limit=1e-9, callback=seen.append
         )
         _check_solution(stopped, case, steps)
         best = [progress.best for progress in seen]
@@ -585,9 +626,9 @@ def _check_solution(solution: Solution, model: MMDP, horizon: int) -> None:
     assert solution.provenance.horizon == horizon, f"{name}: horizon"
     if solution.bound is not None:
         assert solution.value <= solution.bound + tolerance, f"{name}: value above its bound"
-    if isinstance(solution.policy, MarkovPolicy):
-        solution.policy.check(model, horizon)
-        exact = plain_returns(solution.policy, model)
+    if solution.markov is not None:
+        solution.markov.check(model, horizon)
+        exact = plain_returns(solution.markov, model)
         worst = float(np.abs(solution.returns - exact).max())
         assert worst <= tolerance, f"{name}: returns differ from plain evaluation by {worst:g}"
         assert max(solution.trace) <= solution.value + tolerance, f"{name}: a better iterate lost"

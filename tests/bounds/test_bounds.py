@@ -10,13 +10,14 @@ from hypothesis import given, settings
 
 import mmdp
 from mmdp.bounds import BOUNDS, Bound, bound
+from mmdp.bounds.ask import Ask
 from mmdp.bounds.descent import Descent
-from mmdp.bounds.front import BoundProgress, Search
 from mmdp.bounds.matching import Tournament, _assigned, match, rounds
-from mmdp.bounds.relaxation import Relaxation, TooLong, open_actions, reach_bounds
-from mmdp.kernels.compiling import clock
+from mmdp.bounds.portfolio import Search
+from mmdp.bounds.relaxation import Relaxation, open_actions, reach_bounds
+from mmdp.clock import Stop, clock
 from mmdp.kernels.cpu.kernel import NumbaKernel
-from mmdp.kernels.problem import Pairs
+from mmdp.kernels.problem import Pairs, Reach
 from mmdp.testing import (
     all_policies,
     best_by_enumeration,
@@ -48,7 +49,7 @@ def test_every_multiplier_gives_a_bound(seed: int) -> None:
     model, T = tiny(seed, 150)
     rng = np.random.default_rng(seed)
     truth = best_by_enumeration(model, T)
-    x = Relaxation(model.problem, T, KERNEL)
+    x = Relaxation(KERNEL.plan(model.problem, T))
     for _ in range(2):
         y = random_multipliers(x.u.shape, rng)
         assert x.value(y) + x.rounding(y) >= truth
@@ -76,7 +77,7 @@ def test_every_method_bounds_what_it_says(seed: int) -> None:
 def test_pairs_bound_policies_with_memory(seed: int) -> None:
     model, T = tiny(seed, 60)
     rng = np.random.default_rng(seed)
-    x = Relaxation(model.problem, T, KERNEL)
+    x = Relaxation(KERNEL.plan(model.problem, T))
     x.group(random_pairs(model.n_models, rng))
     assert x.value() + x.rounding(None) >= best_with_memory(model, T)
 
@@ -89,7 +90,7 @@ def test_closing_actions_loses_no_better_policy(seed: int) -> None:
     every = all_policies(model, T)
     value = values_of(every, model)
     target = float(np.quantile(value, rng.choice([0.3, 0.8, 1.0])))
-    x = Relaxation(model.problem, T, KERNEL)
+    x = Relaxation(KERNEL.plan(model.problem, T))
     x.group(random_pairs(model.n_models, rng))
     search = Descent(x, target)
     for _ in range(3):
@@ -115,7 +116,8 @@ def _reaches_closed(model: mmdp.MMDP, actions: np.ndarray, mask: np.ndarray) -> 
 def test_reach_bounds_are_the_extremes_over_policies(seed: int) -> None:
     model, T = tiny(seed, 100)
     x = model.problem
-    lo, hi = reach_bounds(x, T, KERNEL)
+    plan = KERNEL.plan(x, T)
+    lo, hi = reach_bounds(plan)
     b = np.array(
         [
             mmdp.model_weights(mmdp.MarkovPolicy(one, n_actions=model.n_actions), model)
@@ -132,7 +134,7 @@ def test_reach_bounds_are_the_extremes_over_policies(seed: int) -> None:
     t, s, a = closed[seed % len(closed)]
     mask[t, s, a] = False
     inside = all_policies(model, T)[:, t, s] != a
-    lo, hi = reach_bounds(x.restricted(mask), T, KERNEL)
+    lo, hi = reach_bounds(plan.but(allowed=mask))
     np.testing.assert_allclose(hi, b[inside].max(axis=0), rtol=1e-9, atol=1e-300)
     np.testing.assert_allclose(lo, b[inside].min(axis=0), rtol=1e-9, atol=1e-300)
 
@@ -144,12 +146,12 @@ def test_subgradient_is_one(seed: int) -> None:
     """D(z) >= D(y) + <g, z - y>: with d = g / B and keep 0, g = d B gamma^t."""
     model, T = tiny(seed, 100)
     rng = np.random.default_rng(seed)
-    x = Relaxation(model.problem, T, KERNEL)
+    x = Relaxation(KERNEL.plan(model.problem, T))
     x.group(random_pairs(model.n_models, rng))
     y = random_multipliers(x.u.shape, rng)
     value, d = x.value(y), np.zeros(x.u.shape)
     gamma = model.discount
-    KERNEL.descend(x.problem, T, y, x.u, x.best, x.reach, 0.0, d)
+    x.plan.descend(y, x.u, x.best, x.reach, 0.0, d)
     g = d * x.reach.hi[:, :, None] * (gamma ** np.arange(T))[:, None, None, None]
     for _ in range(5):
         z = y + random_multipliers(y.shape, rng)
@@ -162,7 +164,7 @@ def test_pair_of_two_models_is_the_exact_history_value_on_a_fine_grid(seed: int)
     model = random_model(seed, n_models=2, n_states=3, n_actions=2, horizon=0).replace(
         weights=[0.5, 0.5]
     )
-    x = Relaxation(model.problem, 4, KERNEL)
+    x = Relaxation(KERNEL.plan(model.problem, 4))
     x.group(Pairs(np.array([0]), np.array([1]), 2000, 0.005))
     exact = best_with_memory(model, 4)
     assert exact <= x.value() + x.rounding(None)
@@ -174,8 +176,8 @@ def test_dual_prices_of_the_program_prove_its_value(seed: int) -> None:
     from mmdp.bounds import lp
 
     model, T = tiny(seed + 50)
-    x = Relaxation(model.problem, T, KERNEL)
-    program = lp.build(model.problem, T, x.reach, KERNEL)
+    x = Relaxation(KERNEL.plan(model.problem, T))
+    program = lp.build(x.plan, x.reach)
     found = lp.solve_relaxation(program, None)
     y = lp.multipliers(program, found, model.n_models, model.discount)
     oracle = x.value(None)
@@ -190,12 +192,11 @@ def test_dual_prices_of_the_program_prove_its_value(seed: int) -> None:
 def test_dual_at_zero_is_oracle_and_at_the_policy_its_certificate() -> None:
     model = random_model(7, n_models=4, n_states=3, n_actions=3, horizon=0)
     solution, T = mmdp.solve(model, 3), 3
-    x = Relaxation(model.problem, T, KERNEL)
+    x = Relaxation(KERNEL.plan(model.problem, T))
     oracle = mmdp.solve(model, T, "oracle").value
     assert x.value(np.zeros(x.u.shape)) == pytest.approx(oracle)
-    found = mmdp.kernels.get("numpy").backward(
-        model.problem, T, "given", policy=solution.policy.actions, keep=("q", "values")
-    )
+    plan = mmdp.kernels.get("numpy").plan(model.problem, T)
+    found = plan.backward("given", policy=solution.policy.actions, keep=("q", "values"))
     advantage = np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
     prices = np.where(
         advantage > 0, advantage * x.reach.hi[:, :, None], advantage * x.reach.lo[:, :, None]
@@ -208,10 +209,9 @@ def test_dual_at_zero_is_oracle_and_at_the_policy_its_certificate() -> None:
 
 def test_matching_takes_the_pairs_of_largest_gain() -> None:
     model = random_model(3, n_models=6, n_states=3, n_actions=3, horizon=0)
-    x, T = model.problem, 4
-    relaxation = Relaxation(x, T, KERNEL)
+    relaxation = Relaxation(KERNEL.plan(model.problem, 4))
     own = relaxation.group_values(None)
-    pairs, gain, tried, _ = match(x, T, KERNEL, own, deadline=np.inf)
+    pairs, gain, tried, _ = match(relaxation.plan, own, deadline=np.inf)
     assert tried == 15
     relaxation.group(pairs)
     found = relaxation.value()
@@ -252,8 +252,8 @@ def test_matching_loses_little_in_odd_cycles(seed: int) -> None:
 def test_matching_tries_every_pair_if_there_is_time() -> None:
     """With many quick rounds too: a part of a round is never planned longer than the round."""
     model = random_model(4, n_models=60, n_states=2, n_actions=2, horizon=0)
-    own = KERNEL.own_values(model.problem, 2)
-    assert match(model.problem, 2, KERNEL, own, deadline=clock() + 60).tried == 60 * 59 // 2
+    plan = KERNEL.plan(model.problem, 2)
+    assert match(plan, plan.own_values(), deadline=clock() + 60).tried == 60 * 59 // 2
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 9])
@@ -278,7 +278,7 @@ def test_threads_and_seeds_do_not_matter_for_validity_and_the_value_is_the_same(
     model = random_model(11, n_models=6, n_states=5, n_actions=3, horizon=0)
     values = []
     for threads in (1, 3):
-        x = Relaxation(model.problem, 6, NumbaKernel(threads))
+        x = Relaxation(NumbaKernel(threads).plan(model.problem, 6))
         x.group(Pairs(np.array([0, 2]), np.array([4, 5])))
         search = Descent(x, mmdp.solve(model, 6).value)
         search.run(max_steps=40)
@@ -292,7 +292,7 @@ def test_an_incumbent_may_be_a_solution_a_policy_a_number_or_none() -> None:
     seen: list[float] = []
     for incumbent in (solution, solution.policy, solution.value, None, solution.value + 5.0):
         found = bound(
-            model, 4, time_limit=0.2, incumbent=incumbent, callback=lambda p: seen.append(p.value)
+            model, 4, time_limit=0.2, incumbent=incumbent, callback=lambda p: seen.append(p.bound)
         )
         assert found.value >= solution.value
     assert found.value >= solution.value + 5.0 or found.method != "pair-dual"
@@ -371,23 +371,26 @@ def test_published_gaps(paper_data: object) -> None:
 # ------------------------------------------------------------------ time
 def test_reach_bounds_in_parts_are_those_of_all() -> None:
     model = random_model(8, n_models=5, n_states=7, n_actions=3, horizon=0, masks=True)
-    whole = reach_bounds(model.problem, 4, KERNEL)
-    parts = reach_bounds(model.problem, 4, KERNEL, deadline=clock() + 1000)
+    plan = KERNEL.plan(model.problem, 4)
+    whole, parts = reach_bounds(plan), reach_bounds(plan, deadline=clock() + 1000)
     for one, other in zip(parts, whole, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_reach_bounds_that_take_too_long_are_given_up_after_one_state() -> None:
-    asked = []
-
-    class Counting(NumbaKernel):
-        def reach(self, problem, horizon, states=None):  # type: ignore[no-untyped-def]
-            asked.append(states)
-            return super().reach(problem, horizon, states)
-
+def test_reach_bounds_that_take_too_long_are_given_up_after_one_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = random_model(8, n_models=5, n_states=7, n_actions=3, horizon=0)
-    with pytest.raises(TooLong):
-        reach_bounds(model.problem, 4, Counting(1), deadline=clock())
+    plan, asked = KERNEL.plan(model.problem, 4), []
+    reach = plan.reach
+
+    def counting(states: np.ndarray) -> Reach:
+        asked.append(states)
+        return reach(states)
+
+    monkeypatch.setattr(plan, "reach", counting)
+    with pytest.raises(Stop):
+        reach_bounds(plan, deadline=clock())
     assert [x.tolist() for x in asked] == [[0]]
 
 
@@ -404,9 +407,9 @@ def test_without_time_for_prices_there_is_a_bound_without(method: str) -> None:
 def test_pairs_are_refined_as_far_as_there_is_time() -> None:
     """A pair on the fine grid is never worse than on the coarse one; part of them is valid."""
     model = random_model(9, n_models=60, n_states=3, n_actions=3, horizon=0)
-    x, T = model.problem, 5
-    search = Search(model, T, KERNEL, 0, None)
-    search.start("pairs", 1000.0, None)
+    plan = KERNEL.plan(model.problem, 5)
+    search = Search(Ask(plan, "pairs", clock(), clock() + 1000))
+    search.start()
     found = search._match(0.9)
     coarse = search.found["pairs"][0]
     search.deadline = clock()  # no time at all
@@ -414,15 +417,15 @@ def test_pairs_are_refined_as_far_as_there_is_time() -> None:
     assert search.found["pairs"][0] == coarse
     search.deadline = clock() + 1000
     search._value_pairs(found)
-    grouped = Relaxation(x, T, KERNEL, Pairs(found.pairs.first, found.pairs.second))
+    grouped = Relaxation(plan, Pairs(found.pairs.first, found.pairs.second))
     assert search.found["pairs"][0] <= coarse
     assert search.found["pairs"][0] == pytest.approx(grouped.value(), rel=1e-9)
 
 
 def test_a_tournament_that_is_played_on_is_the_same() -> None:
     model = random_model(9, n_models=20, n_states=3, n_actions=3, horizon=0)
-    own = KERNEL.own_values(model.problem, 4)
-    once, often = (Tournament(model.problem, 4, KERNEL, own) for _ in range(2))
+    plan = KERNEL.plan(model.problem, 4)
+    once, often = (Tournament(plan, plan.own_values()) for _ in range(2))
     assert not once.play(np.inf)
     often.play(clock())  # the first pairs are always played
     assert 0 < often.count < once.count == 190
@@ -435,9 +438,9 @@ def test_a_tournament_that_is_played_on_is_the_same() -> None:
 
 def test_progress_shows_the_bound_and_the_gap_as_they_fall() -> None:
     model = random_model(5, n_models=8, n_states=4, n_actions=3, horizon=0)
-    seen: list[BoundProgress] = []
+    seen: list[mmdp.Progress] = []
     found = bound(model, 5, time_limit=0.5, callback=seen.append)
-    values = [p.value for p in seen]
+    values = [p.bound for p in seen]
     assert values == sorted(values, reverse=True)
     assert values[-1] == found.value < values[0]
     assert {"oracle", "pairs", "pair-dual"} <= {p.method for p in seen}

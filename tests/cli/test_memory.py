@@ -33,7 +33,7 @@ def test_wrong_kinds_and_numbers_are_one_line(folder: Path, tmp_path: Path) -> N
     told = refused(*solve, "--memory", 10_000)
     assert "at most 255 nodes, not 10,000, which would take" in told
     told = refused(*solve, "--memory", 2, "--method", "wsu")
-    assert "wsu finds no memory policy; choose --method cadp" in told
+    assert "which cannot make a memory policy; choose --method cadp" in told
     out = tmp_path / "chart.csv"
     run(*solve, "--memory", 2, "--out", out)
     assert "this one has 2 nodes of memory" in refused(*solve, "--init", out)

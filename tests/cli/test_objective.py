@@ -104,4 +104,4 @@ def test_refusals(folder: Path) -> None:
     assert "the weight of the tail, is above 0 and at most 1, not 2.0" in refused(*words, "cvar:2")
     assert "(did you mean 'worst'?)" in refused(*words, "worse")
     told = refused(*words, "worst", "--method", "wsu")
-    assert "wsu cannot maximise worst; choose --method cadp" in told
+    assert "wsu cannot do this: it maximises the mean, not worst; choose --method cadp" in told

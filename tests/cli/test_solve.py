@@ -350,7 +350,10 @@ def test_kinds_that_cannot_be_had(folder: Path, tmp_path: Path) -> None:
     finite = refused("solve", folder, "-T", 4, "--policy", "stationary")
     assert "pass --horizon inf" in finite
     able_ = refused("solve", folder, "-T", "inf", "--method", "wsu")
-    assert able_ == "mmdp: wsu finds no stationary policy; choose --method cadp or exact\n"
+    assert able_ == (
+        "mmdp: wsu cannot do this: it plans backwards from a last decision; choose --method cadp "
+        "or exact\n"
+    )
     assert "neither a whole number nor inf" in refused("solve", folder, "-T", "many")
     for command in (("report", folder), ("plot", "policy", folder, "--out", "x.png")):
         assert "give --policy rule.csv --horizon 50" in refused(*command, "-T", "inf")

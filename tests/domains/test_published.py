@@ -31,8 +31,12 @@ NAMES = {"riverswim": "RS", "hiv": "HIV", "cadp": "CADP", "wsu": "WSU", "mvp": "
 def test_published_models_are_those_of_the_csv_files(paper_data, name):
     for split, model in zip(("train", "test"), mmdp.domains.published(name), strict=True):
         loaded = mmdp.load(paper_data / name, split=split)
-        for field, array in loaded.problem._asdict().items():
-            np.testing.assert_array_equal(getattr(model.problem, field), array, field)
+        for field, array in loaded.problem._replace(storage=None)._asdict().items():
+            np.testing.assert_array_equal(
+                getattr(model.problem._replace(storage=None), field), array
+            )
+        for one, other in zip(model.problem.storage, loaded.problem.storage, strict=True):
+            np.testing.assert_array_equal(one, other)
         np.testing.assert_array_equal(model.pattern_rewards, loaded.pattern_rewards)
 
 

@@ -393,3 +393,14 @@ def test_an_agent_earns_the_exact_value_in_gymnasium(nodes: int) -> None:
     assert abs(np.mean(totals) - exact) < 4 * np.std(totals) / 20
     with pytest.raises(mmdp.InputError, match="the policy ends after 6 steps"):
         agent(state)
+
+
+def test_an_agent_sees_states_by_number_or_label() -> None:
+    model = small(states=["up", "down", "gone"])
+    agent = mmdp.ecosystem.Agent(mmdp.solve(model, 4))
+    by_label = [agent(state) for state in ("up", "down")]
+    agent.reset()
+    assert [agent(state) for state in (0, 1)] == by_label
+    for state in ("dwn", -1, 3):
+        with pytest.raises(mmdp.InputError, match="the policy knows no state"):
+            agent(state)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 import mmdp
+from mmdp.kernels.numpy.kernel import NumpyKernel
+from mmdp.kernels.plan import Plan
 from mmdp.kernels.problem import Ascent, Problem, Table
 
 M, S, A, T = 5, 6, 3, 20
@@ -45,6 +50,18 @@ def tables(seed: int, count: int, soft: bool = False) -> list[Table]:
     if soft:
         return list(rng.dirichlet(np.ones(A), size=(count, T, S)))
     return list(rng.integers(0, A, (count, T, S)).astype(np.int32))
+
+
+class Changed(NumpyKernel):
+    """numpy, with other methods in its plans: ``methods`` makes them from the class of a plan."""
+
+    def __init__(self, name: str, methods: Callable[[type[Plan]], dict[str, Any]]) -> None:
+        self.name, self.methods = name, methods
+
+    def lay_out(self, problem: Problem, horizon: int) -> Plan:
+        plan = problem.storage.plan(problem, horizon)
+        plan.__class__ = type("ChangedPlan", (type(plan),), self.methods(type(plan)))
+        return plan
 
 
 def close(found: object, expected: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ import mmdp
 from mmdp import kernels
 from mmdp.bounds import bound
 from mmdp.kernels.cpu.kernel import NumbaKernel
-from mmdp.kernels.numpy_kernel import NumpyKernel
+from mmdp.kernels.numpy.kernel import NumpyKernel
+from mmdp.kernels.plan import Machine, Plan
 from mmdp.kernels.planner import TREE
-from mmdp.testing import check_bounds, check_episodes, random_model
+from mmdp.kernels.problem import at
+from mmdp.testing import check_bounds, check_episodes, check_kernel, random_model
+from tests.kernels.instances import Changed
 
 
 def test_many_models_and_states_agree_too():
@@ -24,46 +28,43 @@ def test_many_models_and_states_agree_too():
 
 
 # ------------------------------------------------------------------ faults
-class Faulty(NumpyKernel):
-    """numpy with what one method returns changed."""
+def faulty(method, change) -> Changed:
+    """numpy with what one method of its plans returns changed."""
 
-    name = "faulty"
+    def methods(plain):
+        def changed(plan, *args, **options):
+            return change(getattr(plain, method)(plan, *args, **options), plan, args)
 
-    def __init__(self, method, change):
-        self.method, self.change = method, change
+        return {method: changed}
 
-    def __getattribute__(self, name):
-        plain = object.__getattribute__(self, name)
-        if name != object.__getattribute__(self, "__dict__").get("method"):
-            return plain
-        return lambda *args, **options: self.change(plain(*args, **options), args)
+    return Changed("faulty", methods)
 
 
-def more_use(found, args):
+def more_use(found, plan, args):
     if args[-1] is not None:
         args[-1][0, 0, 0, 0] += 1e-6
     return found
 
 
-def other_direction(found, args):
-    args[-1][0] += 1e-6 * np.broadcast_to(args[0].allowed, args[-1].shape[:3])[0][:, :, None]
+def other_direction(found, plan, args):
+    args[-1][0] += 1e-6 * np.broadcast_to(plan.problem.allowed, args[-1].shape[:3])[0][:, :, None]
     return found
 
 
 def only_in_mode(mode, change):
-    return lambda found, args: change(found) if args[2].mode == mode else found
+    return lambda found, plan, args: change(found) if args[1].mode == mode else found
 
 
 BOUNDS = {
-    "least reach": ("reach", lambda x, _: x._replace(lo=x.lo + 1e-6)),
-    "largest reach": ("reach", lambda x, _: x._replace(hi=x.hi * (1 - 1e-6))),
-    "own value": ("own_values", lambda x, _: x + 1e-6 * np.abs(x).max()),
+    "least reach": ("reach", lambda x, *_: x._replace(lo=x.lo + 1e-6)),
+    "largest reach": ("reach", lambda x, *_: x._replace(hi=x.hi * (1 - 1e-6))),
+    "own value": ("own_values", lambda x, *_: x + 1e-6 * np.abs(x).max()),
     "own occupancy": ("own_values", more_use),
-    "pair value": ("pair_values", lambda x, _: x * (1 + 1e-6)),
+    "pair value": ("pair_values", lambda x, *_: x * (1 + 1e-6)),
     "pair occupancy": ("pair_values", more_use),
-    "price": ("common_prices", lambda x, _: (x[0] + 1e-6, x[1])),
-    "maximiser": ("common_prices", lambda x, _: (x[0], np.zeros_like(x[1]))),
-    "inner product": ("descend", lambda x, _: x + 1e-6 * max(1.0, abs(x))),
+    "price": ("common_prices", lambda x, *_: (x[0] + 1e-6, x[1])),
+    "maximiser": ("common_prices", lambda x, *_: (x[0], np.zeros_like(x[1]))),
+    "inner product": ("descend", lambda x, *_: x + 1e-6 * max(1.0, abs(x))),
     "direction": ("descend", other_direction),
 }
 EPISODES = {
@@ -73,8 +74,8 @@ EPISODES = {
     )
     for mode in range(5)
 } | {
-    "unexplained steps": ("simulate", lambda x, _: (x[0], 0 * x[1])),
-    "search": ("search", lambda x, args: (x + 1) % args[0].problem.n_actions),
+    "unexplained steps": ("simulate", lambda x, *_: (x[0], 0 * x[1])),
+    "search": ("search", lambda x, plan, _: (x + 1) % plan.problem.n_actions),
 }
 
 
@@ -83,7 +84,7 @@ def test_a_fault_in_bounds_is_noticed(fault):
     model = random_model(4, n_models=6, n_states=4, n_actions=3, horizon=0, masks=False)
     check_bounds(NumpyKernel(), model, 4, seed=1)
     with pytest.raises(AssertionError, match=f"{BOUNDS[fault][0]}.*faulty"):
-        check_bounds(Faulty(*BOUNDS[fault]), model, 4, seed=1)
+        check_bounds(faulty(*BOUNDS[fault]), model, 4, seed=1)
 
 
 @pytest.mark.parametrize("fault", EPISODES)
@@ -91,32 +92,58 @@ def test_a_fault_in_episodes_is_noticed(fault):
     model = random_model(4, n_models=6, n_states=4, n_actions=3, horizon=0, masks=False)
     check_episodes(NumpyKernel(), model, 4, seed=1)
     with pytest.raises(AssertionError, match=f"{EPISODES[fault][0]}.*faulty"):
-        check_episodes(Faulty(*EPISODES[fault]), model, 4, seed=1)
+        check_episodes(faulty(*EPISODES[fault]), model, 4, seed=1)
 
 
 # ------------------------------------------------------------------ a backend of one's own
-class Toy:
-    """numpy under another name, which notes what it is asked for."""
+class Loops(Plan):
+    """All that a backend must write: two plain loops over the entries of the tables."""
+
+    asked: ClassVar[set[str]] = set()
+
+    def expect(self, t, v):
+        x = self.problem
+        found = np.zeros((x.n_states * x.n_actions, x.n_models))
+        for row, after, p in zip(x.rows(), x.indices, at(x.p, t), strict=True):
+            found[row] += p * v[after]
+        return found.reshape(x.n_states, x.n_actions, -1)
+
+    def push(self, t, b, row):
+        x, found = self.problem, np.zeros_like(b)
+        pi = row if row.ndim == 2 else np.eye(x.n_actions)[row]
+        for place, after, p in zip(x.rows(), x.indices, at(x.p, t), strict=True):
+            s, a = divmod(place, x.n_actions)
+            found[after] += p * pi[s, a] * b[s]
+        return found
+
+    def __getattribute__(self, name):
+        Loops.asked.add(name)
+        return super().__getattribute__(name)
+
+
+class Toy(Machine):
+    """The machine of these plans."""
 
     name = "toy"
 
-    def __init__(self):
-        self.kernel, self.asked = NumpyKernel(), set()
-
-    def __getattr__(self, name):
-        if name in ("kernel", "asked"):
-            raise AttributeError(name)
-        self.asked.add(name)
-        return getattr(self.kernel, name)
+    def lay_out(self, problem, horizon):
+        return Loops(problem, horizon)
 
 
-def test_a_backend_of_ones_own_solves_bounds_and_plans(monkeypatch):
+def test_a_backend_of_one_file_conforms():
+    check_kernel(Toy(), seeds=range(3))
+
+
+def test_a_backend_of_one_file_solves_bounds_and_plans(monkeypatch):
     """Through the interface alone: no other kernel can be had."""
     model = random_model(6, n_models=5, n_states=4, n_actions=3, horizon=0, discount=0.9)
-    expected = {
-        method: mmdp.solve(model, 4, method, seed=0, backend="numpy").value
-        for method in (mmdp.CADP(), mmdp.QMDP(episodes=4), mmdp.POMCP(queries=8, episodes=2))
-    }
+    methods = (mmdp.CADP(), mmdp.QMDP(episodes=4), mmdp.POMCP(queries=8, episodes=2))
+    questions = [(method, mmdp.Mean()) for method in methods]
+    questions += [(mmdp.CADP(), mmdp.CVaR(0.4)), (mmdp.Gradient(), mmdp.Mean())]
+    expected = [
+        mmdp.solve(model, 4, method, objective=objective, seed=0, backend="numpy").value
+        for method, objective in questions
+    ]
     plain = kernels.get
 
     def only(backend, *args, **options):
@@ -124,18 +151,19 @@ def test_a_backend_of_ones_own_solves_bounds_and_plans(monkeypatch):
         return plain(backend, *args, **options)
 
     monkeypatch.setattr(kernels, "get", only)
+    monkeypatch.setattr(Loops, "asked", set())
     toy = Toy()
-    for method, value in expected.items():
-        found = mmdp.solve(model, 4, method, seed=0, backend=toy)
+    for (method, objective), value in zip(questions, expected, strict=True):
+        found = mmdp.solve(model, 4, method, objective=objective, seed=0, backend=toy)
         assert found.provenance.backend == "toy"
         assert found.value == pytest.approx(value, rel=1e-12)
-    planner = found.policy
+    planner = mmdp.solve(model, 4, methods[2], seed=0, backend=toy).policy
     assert planner.act(planner.start(0), 0, 0) in range(3)
     proven = mmdp.solve(model, 4, "exact", backend=toy, seed=0)
     assert proven.status is mmdp.Status.OPTIMAL
     best = bound(model, 4, backend=toy, incumbent=proven, time_limit=1.0)
     assert best.value >= proven.value
-    assert toy.asked >= {
+    assert Loops.asked >= {
         "backward", "forward", "ascend", "reach", "own_values", "pair_values", "common_prices",
         "descend", "simulate", "search",
     }  # fmt: skip

@@ -11,7 +11,7 @@ import mmdp
 from mmdp.kernels import get
 from mmdp.kernels.cpu import kernel as kernel_of_the_cpu
 from mmdp.kernels.cpu.induction import Elimination, induct
-from mmdp.kernels.cpu.kernel import NumbaKernel
+from mmdp.kernels.cpu.kernel import CpuPlan, NumbaKernel
 from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.problem import Problem
 from mmdp.testing import check_ascents, check_kernel, check_passes, plain_returns, random_model
@@ -33,9 +33,9 @@ def test_passes_over_some_models_at_a_time_equal_numpy(monkeypatch):
     monkeypatch.setattr(kernel_of_the_cpu, "FEWEST", 2)
     monkeypatch.setattr(kernel_of_the_cpu, "IN_CACHE", 2**11)
     cut = []
-    whole = NumbaKernel._blockwise
+    whole = CpuPlan._blockwise
     monkeypatch.setattr(
-        NumbaKernel, "_blockwise", lambda *args: cut.append(len(args[4])) or whole(*args)
+        CpuPlan, "_blockwise", lambda *args: cut.append(len(args[2])) or whole(*args)
     )
     check_kernel(NumbaKernel(2), seeds=range(60))
     assert max(cut) > 2
@@ -122,7 +122,7 @@ def test_lazy_sweeps_if_states_are_out_of_reach_and_actions_tie():
         few = mmdp.MMDP(P, r, initial=start, weights=model.weights, discount=0.9)
         starts = [None, *(mmdp.MarkovPolicy.random(few, 7, k).table for k in range(4))]
         found, expected = (
-            kernel.ascend(few.problem, 7, starts) for kernel in (NumbaKernel(1), get("numpy"))
+            kernel.plan(few.problem, 7).ascend(starts) for kernel in (NumbaKernel(1), get("numpy"))
         )
         for a, b in zip(found, expected, strict=True):
             assert (a.policy == b.policy).all()
@@ -139,9 +139,9 @@ def test_one_model_equals_numpy(seed):
     x = model.problem
     ties = x._replace(r=np.round(x.r))
     policy = mmdp.MarkovPolicy.random(model, horizon, 0).table
-    for weights in (x.prior_weights(), get("numpy").forward(x, horizon, policy)):
+    for weights in (x.prior_weights(), get("numpy").plan(x, horizon).forward(policy)):
         found, expected = (
-            k.backward(ties, horizon, "weighted", weights=weights, policy=policy)
+            k.plan(ties, horizon).backward("weighted", weights=weights, policy=policy)
             for k in (NumbaKernel(1), get("numpy"))
         )
         assert (found.actions == expected.actions).all()
@@ -150,7 +150,7 @@ def test_one_model_equals_numpy(seed):
 def assert_eliminated_without_a_change(x: Problem, horizon: int, threads: int) -> None:
     rule = Elimination.of(x, long=0)
     actions, first = induct(x, horizon, Team.of(threads), rule)
-    expected = get("numpy").backward(x, horizon, "weighted", weights=x.prior_weights())
+    expected = get("numpy").plan(x, horizon).backward("weighted", weights=x.prior_weights())
     assert (actions == expected.actions).all()
     np.testing.assert_allclose(first, expected.first, rtol=1e-12, atol=1e-12)
 
@@ -166,7 +166,11 @@ def test_actions_of_one_model_are_eliminated_without_a_change(seed):
     if seed % 4 == 0 and x.dense:  # two actions that are the same
         rows = p.reshape(9, 5, 9)
         rows[:, 1], r[:, :, 1] = rows[:, 0], r[:, :, 0]
-    x = x._replace(r=np.ascontiguousarray(r), p=p, discount=(0.6, 0.95, 1.0)[seed // 2 % 3])
+    x = x._replace(
+        storage=x.storage._replace(p=p),
+        r=np.ascontiguousarray(r),
+        discount=(0.6, 0.95, 1.0)[seed // 2 % 3],
+    )
     assert Elimination.of(x, long=0).pays
     assert_eliminated_without_a_change(x, 60, 1 + seed % 3)
 
@@ -178,7 +182,7 @@ def test_terminal_values_that_dwarf_all_others_lose_no_action():
         x = x._replace(terminal=terminal, discount=0.5)
         assert not Elimination.of(x, long=0).pays
         found, expected = (
-            kernel.backward(x, 100, "weighted", weights=x.prior_weights())
+            kernel.plan(x, 100).backward("weighted", weights=x.prior_weights())
             for kernel in (NumbaKernel(1), get("numpy"))
         )
         np.testing.assert_allclose(found.first, expected.first, rtol=1e-9)
@@ -205,7 +209,7 @@ def test_values_of_any_size_are_as_exact(scale):
 def test_values_that_overflow_read_no_memory_of_others(n_states):
     P = np.full((1, n_states, 3, n_states), 1 / n_states)
     x = mmdp.MMDP(P, np.full((1, n_states, 3), 1e307)).problem
-    found = NumbaKernel(1).backward(x, 200, "weighted", weights=x.prior_weights())
+    found = NumbaKernel(1).plan(x, 200).backward("weighted", weights=x.prior_weights())
     assert found.actions is not None
     assert (found.actions < 3).all()
 

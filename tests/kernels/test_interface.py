@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp import kernels
-from mmdp.kernels import compiling
-from mmdp.kernels.numpy_kernel import NumpyKernel
+from mmdp import clock, kernels
+from mmdp.kernels.plan import Plan
 from mmdp.testing import check_kernel, random_model
+from tests.kernels.instances import Changed
 
 
 def test_an_unknown_backend_names_those_there_are():
@@ -32,15 +32,48 @@ def in_a_fresh_process(code: str, **environment: str) -> str:
 
 
 def test_small_problems_do_not_wait_for_numba():
+    """Also those of 100 models, 51 states and 5 actions, and those without a last decision."""
     code = """
 import sys, math, mmdp
+model, _ = mmdp.domains.riverswim(seed=0)
+print(mmdp.solve(model, 50).provenance.backend, mmdp.solve(model, math.inf).provenance.backend,
+      mmdp.solve(mmdp.domains.population(100, 1, seed=0).train, 50).provenance.backend,
+      "numba" in sys.modules)
+"""
+    assert in_a_fresh_process(code) == "numpy numpy numpy False"
+
+
+def test_the_same_call_takes_the_same_backend():
+    """Whatever was called before it, also numba, and however often."""
+    code = """
+import math, mmdp
 from mmdp import kernels
 model, _ = mmdp.domains.riverswim(seed=0)
-print(mmdp.solve(model, 50).provenance.backend, "numba" in sys.modules,
-      kernels.get("auto", model.problem, 50, passes=math.inf).name,
-      kernels.get("auto", model.problem, 50, passes=1).name)
+def chosen():
+    return (mmdp.solve(model, 50).provenance.backend, mmdp.evaluate(solution, model)
+            .provenance.backend, [kernels.get("auto", model.problem, 50, passes=n).name
+            for n in (1, 400, 2000, math.inf)])
+solution = mmdp.solve(model, 50)
+first = chosen()
+for _ in range(5):
+    assert chosen() == first
+mmdp.solve(model.subset(range(3)), 4, backend="numba")
+assert chosen() == first
+print(*first[:2], *first[2])
 """
-    assert in_a_fresh_process(code) == "numpy False numba numba"
+    assert in_a_fresh_process(code) == "numpy numpy numpy numpy numba numba"
+
+
+def test_larger_work_never_goes_back_to_numpy():
+    """numpy up to some size, numba from there on: by passes, decisions and models alike."""
+    x = random_model(3, n_models=6, n_states=5, n_actions=3, horizon=0).problem
+    for names in (
+        [kernels.get("auto", x, 20, passes=2**k).name for k in range(30)],
+        [kernels.get("auto", x, 2**k).name for k in range(30)],
+        [kernels.get("auto", x, 20, passes=float("inf")).name],
+    ):
+        assert names == sorted(names, reverse=True)
+        assert names[-1] == "numba"
 
 
 def test_without_a_compiler_numpy_does_the_work():
@@ -59,17 +92,15 @@ except mmdp.InputError as error:
 
 
 # ------------------------------------------------------------------ the conformance kit
-class Wrong(NumpyKernel):
-    """A kernel with one fault in its ascents."""
+def with_ascend(change) -> Changed:
+    """A kernel whose plans ascend as ``change(plain, plan, starts, options)`` says."""
 
-    name = "wrong"
+    def methods(plain):
+        return {
+            "ascend": lambda plan, starts, **options: change(plain.ascend, plan, starts, options)
+        }
 
-    def __init__(self, fault):
-        self.fault = fault
-
-    def ascend(self, problem, horizon, starts, **options):
-        ends = super().ascend(problem, horizon, starts, **options)
-        return [self.fault(end) for end in ends]
+    return Changed("wrong", methods)
 
 
 FAULTS = {
@@ -84,16 +115,22 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_ascent_is_noticed(fault):
     with pytest.raises(AssertionError, match="ascend, two-way, wrong"):
-        check_kernel(Wrong(FAULTS[fault]), seeds=range(6))
+        check_kernel(
+            with_ascend(
+                lambda ascend, plan, starts, options: [
+                    FAULTS[fault](end) for end in ascend(plan, starts, **options)
+                ]
+            ),
+            seeds=range(6),
+        )
 
 
 def test_an_ascent_that_stops_early_is_noticed():
-    class Early(NumpyKernel):
-        def ascend(self, problem, horizon, starts, **options):
-            return super().ascend(problem, horizon, starts, **{**options, "max_sweeps": 1})
+    def early(ascend, plan, starts, options):
+        return ascend(plan, starts, **{**options, "max_sweeps": 1})
 
-    with pytest.raises(AssertionError):
-        check_kernel(Early(), seeds=range(6))
+    with pytest.raises(AssertionError, match="ascend, two-way, wrong"):
+        check_kernel(with_ascend(early), seeds=range(6))
 
 
 @pytest.mark.parametrize(
@@ -107,15 +144,12 @@ def test_an_ascent_that_stops_early_is_noticed():
 def test_a_broken_promise_of_an_ascent_is_noticed(fault):
     """Another policy to watch, what it raises lost, the tolerance ignored."""
 
-    class Broken(NumpyKernel):
-        def ascend(self, problem, horizon, starts, *, watch=None, **options):
-            changed = fault(watch or (lambda policy, value: None))
-            return super().ascend(
-                problem, horizon, starts, **{"watch": watch, **options, **changed}
-            )
+    def broken(ascend, plan, starts, options):
+        changed = fault(options.get("watch") or (lambda policy, value: None))
+        return ascend(plan, starts, **{**options, **changed})
 
-    with pytest.raises(AssertionError):
-        check_kernel(Broken(), seeds=range(12))
+    with pytest.raises(AssertionError, match="wrong"):
+        check_kernel(with_ascend(broken), seeds=range(12))
 
 
 def _swallowed(watch, policy, value):
@@ -133,7 +167,7 @@ def test_masks_of_another_shape_are_refused():
     short = x.restricted(np.ones((3, 3, 2), bool))
     for backend in ("numpy", "numba"):
         with pytest.raises(mmdp.InputError, match="allowed covers 3 time steps, the horizon is 5"):
-            kernels.get(backend).ascend(short, 5, [None])
+            kernels.get(backend).plan(short, 5).ascend([None])
 
 
 def test_what_is_no_kernel_is_refused():
@@ -149,23 +183,23 @@ def test_what_watch_raises_ends_the_ascent():
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            kernels.get(backend).ascend(model.problem, 5, [None], watch=stop)
+            kernels.get(backend).plan(model.problem, 5).ascend([None], watch=stop)
 
 
 # ------------------------------------------------------------------ compiling
 def test_compiling_does_not_count_against_a_time_limit(monkeypatch):
     """A limit that compiling alone would use up three times over."""
     model = random_model(3, n_models=6, n_states=5, n_actions=3, horizon=0)
-    plain = NumpyKernel.ascend
+    plain = Plan.ascend
 
     def slow(self, *args, **options):
-        with compiling.compiling():
-            monkeypatch.setattr(compiling.time, "perf_counter", lambda: real() + 30.0)
+        with clock.compiling():
+            monkeypatch.setattr(clock.time, "perf_counter", lambda: real() + 30.0)
         return plain(self, *args, **options)
 
-    real = compiling.time.perf_counter
+    real = clock.time.perf_counter
     expected = mmdp.solve(model, 6, backend="numpy")
-    monkeypatch.setattr(NumpyKernel, "ascend", slow)
+    monkeypatch.setattr(Plan, "ascend", slow)
     found = mmdp.solve(model, 6, backend="numpy", time_limit=10.0)
     assert found.status is expected.status
     assert found.value == expected.value
@@ -173,20 +207,19 @@ def test_compiling_does_not_count_against_a_time_limit(monkeypatch):
 
 def test_listeners_hear_of_compiling_once():
     heard = []
-    with compiling.listening(lambda: heard.append(1)):
-        compiling.announce()
-    compiling.announce()
+    with clock.listening(lambda: heard.append(1)):
+        clock.announce()
+    clock.announce()
     assert heard == [1]
 
 
 def test_compiling_inside_compiling_counts_once():
-    before, clock = compiling.spent(), compiling.time.perf_counter
-    started = clock()
-    with compiling.compiling():
-        with compiling.compiling():
-            compiling.time.sleep(0.02)
-        compiling.time.sleep(0.02)
-    assert 0.04 <= compiling.spent() - before <= clock() - started
+    before, started = clock.spent(), clock.time.perf_counter()
+    with clock.compiling():
+        with clock.compiling():
+            clock.time.sleep(0.02)
+        clock.time.sleep(0.02)
+    assert 0.04 <= clock.spent() - before <= clock.time.perf_counter() - started
 
 
 def test_a_randomised_start_is_swept_whatever_the_limit():
@@ -195,7 +228,7 @@ def test_a_randomised_start_is_swept_whatever_the_limit():
     uniform = np.full((4, 3, 3), 1 / 3)
     sharp = np.zeros((4, 3), np.int32)
     for kernel in (kernels.get("numpy"), kernels.get("numba")):
-        soft, plain = kernel.ascend(model.problem, 4, [uniform, sharp], max_sweeps=0)
+        soft, plain = kernel.plan(model.problem, 4).ascend([uniform, sharp], max_sweeps=0)
         assert (soft.policy.shape, soft.sweeps, soft.end) == ((4, 3), 1, "limit")
         assert (plain.policy == sharp).all()
         assert (plain.sweeps, plain.end) == (0, "limit")

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,10 +19,9 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp import kernels
+from mmdp import clock, kernels
 from mmdp.errors import InputError
-from mmdp.kernels import compiling
-from mmdp.kernels.numpy_kernel import NumpyKernel
+from mmdp.kernels.numpy.kernel import NumpyKernel
 from mmdp.kernels.problem import Ascent, Problem, Table
 from mmdp.testing import check_kernel
 from tests.conftest import ROOT
@@ -41,7 +41,7 @@ from tests.kernels.instances import (
 jax = pytest.importorskip("jax", reason="jax is not installed; pip install 'mmdp[jax]'")
 
 from mmdp.kernels.jax import arrays, ascent, gpu  # noqa: E402
-from mmdp.kernels.jax.kernel import JaxKernel  # noqa: E402
+from mmdp.kernels.jax.kernel import JaxKernel, JaxPlan  # noqa: E402
 
 TRUTH = NumpyKernel()
 ALONE, TOGETHER = (
@@ -71,10 +71,10 @@ def test_passes_equal_numpy(kind):
     for seed in range(20):
         x, sharp, soft = instance(seed, kind), *tables(seed, 1), *tables(seed, 1, soft=True)
         for policy in (sharp, soft):
-            b = TRUTH.forward(x, T, policy)
-            close(JaxKernel().forward(x, T, policy), b)
+            b = TRUTH.plan(x, T).forward(policy)
+            close(JaxKernel().plan(x, T).forward(policy), b)
             same_backward(x, "given", policy=policy, weights=b, keep=("gradient", "q"))
-        b = TRUTH.forward(x, T, sharp)
+        b = TRUTH.plan(x, T).forward(sharp)
         same_backward(x, "given", policy=sharp, keep=("values", "actions"))
         same_backward(x, "weighted", weights=x.prior_weights(), keep=("values",))
         same_backward(x, "weighted", weights=b, policy=sharp)
@@ -82,7 +82,7 @@ def test_passes_equal_numpy(kind):
 
 
 def same_backward(x: Problem, choice: str, **options: object) -> None:
-    found, expected = (k.backward(x, T, choice, **options) for k in (JaxKernel(), TRUTH))
+    found, expected = (k.plan(x, T).backward(choice, **options) for k in (JaxKernel(), TRUTH))
     for name, part in expected._asdict().items():
         assert (part is None) == (getattr(found, name) is None), f"{choice}: {name}"
         if part is not None:
@@ -119,7 +119,7 @@ def test_ascents_equal_numpy(kind, sweeps):
     longest = 0
     for seed in range(25):
         x, starts = instance(seed, kind), [None, *tables(seed, 1), *tables(seed, 1, soft=True)]
-        found, expected = (k.ascend(x, T, starts, sweeps=sweeps) for k in (JaxKernel(), TRUTH))
+        found, expected = (k.plan(x, T).ascend(starts, sweeps=sweeps) for k in (JaxKernel(), TRUTH))
         same_ends(found, expected)
         longest = max(longest, *(end.sweeps for end in expected))
     assert longest > 3
@@ -132,14 +132,19 @@ def test_starts_together_equal_numpy(kind):
         x, starts = instance(seed, kind), [*tables(seed, 3), None]
         if kind == "dense":
             starts.insert(2, *tables(seed, 1, soft=True))  # goes alone
-        same_ends(TOGETHER.ascend(x, T, starts), TRUTH.ascend(x, T, starts))
+        same_ends(TOGETHER.plan(x, T).ascend(starts), TRUTH.plan(x, T).ascend(starts))
 
 
 def test_as_many_starts_go_together_as_fit():
     x, starts = instance(0, "dense"), tables(0, 5)
     two = JaxKernel(tuning=TOGETHER.tuning._replace(together=2 * 8 * T * S * A * M))
     job = ascent.Job(T, 0.0, 1000, two_way=True, watch=None)
-    groups = lambda kernel, job: [list(group) for group in kernel._groups(x, starts, job)]
+
+    def groups(kernel: JaxKernel, job: ascent.Job) -> list[list[int]]:
+        plan = kernel.plan(x, T)
+        assert isinstance(plan, JaxPlan)
+        return [list(group) for group in plan._groups(starts, job)]
+
     assert groups(two, job) == [[0, 1], [2, 3], [4]]
     assert groups(two, job._replace(two_way=False)) == [[0, 1, 2, 3, 4]]
     assert groups(ALONE, job) == [[0], [1], [2], [3], [4]]
@@ -148,12 +153,12 @@ def test_as_many_starts_go_together_as_fit():
 def test_long_rows_are_split():
     x = instance(0, "split")
     with arrays.double():
-        on_device = JaxKernel().place.arrays(x)
+        on_device = JaxKernel().plan(x, T).held.arrays(x)
     assert on_device.owner is not None
     assert on_device.p.size <= 2 * x.p.size
     for seed in range(10):
         x = instance(seed, "split")
-        same_ends(JaxKernel().ascend(x, T, [None]), TRUTH.ascend(x, T, [None]))
+        same_ends(JaxKernel().plan(x, T).ascend([None]), TRUTH.plan(x, T).ascend([None]))
 
 
 def test_tolerance_and_limit_end_an_ascent():
@@ -161,14 +166,14 @@ def test_tolerance_and_limit_end_an_ascent():
     for seed in range(40):
         x, starts = instance(seed, "dense"), [None, *tables(seed, 1, soft=True)]
         for limits in ({"tol": 0.01}, {"max_sweeps": 2}, {"max_sweeps": 1, "tol": 1e9}):
-            found, expected = (k.ascend(x, T, starts, **limits) for k in (JaxKernel(), TRUTH))
+            found, expected = (k.plan(x, T).ascend(starts, **limits) for k in (JaxKernel(), TRUTH))
             same_ends(found, expected)
             ends |= {end.end for end in found}
     assert ends == {"maximum", "tolerance", "limit"}
 
 
 def test_no_starts_have_no_ends():
-    assert JaxKernel("mixed").ascend(instance(0, "dense"), T, []) == []
+    assert JaxKernel().plan(instance(0, "dense"), T).ascend([]) == []
 
 
 # ------------------------------------------------------------------ watching
@@ -176,7 +181,7 @@ def test_no_starts_have_no_ends():
 def long_climb() -> tuple[Problem, list[Table], Ascent]:
     """An instance, its start and its end after many of the paper's sweeps."""
     x, start = instance(21, "padded"), tables(21, 1)
-    end = TRUTH.ascend(x, T, start, sweeps="paper")[0]
+    end = TRUTH.plan(x, T).ascend(start, sweeps="paper")[0]
     assert end.sweeps > 8
     return x, start, end
 
@@ -197,12 +202,12 @@ def test_watch_sees_the_climb_and_changes_nothing(seconds, monkeypatch):
         assert jax.numpy.ones(1).dtype == plain  # our settings of jax are not the watcher's
         seen.append((policy.copy(), value))
 
-    same_ends(JaxKernel().ascend(x, T, start, sweeps="paper", watch=watch), [expected])
+    same_ends(JaxKernel().plan(x, T).ascend(start, sweeps="paper", watch=watch), [expected])
     made = len(expected.trace)
     after = [0, 1, 3, 7, made - 1] if seconds > 1 else range(made)
     close([value for _, value in seen], [expected.trace[n] for n in after])
     for policy, value in seen:
-        first = TRUTH.backward(x, T, "given", policy=policy).first
+        first = TRUTH.plan(x, T).backward("given", policy=policy).first
         close(x.returns(first) @ x.weights, value)
 
 
@@ -217,11 +222,11 @@ def test_watch_stops_an_ascent(error):
             raise error
 
     with pytest.raises(error):
-        JaxKernel().ascend(x, T, start, sweeps="paper", watch=watch)
+        JaxKernel().plan(x, T).ascend(start, sweeps="paper", watch=watch)
     assert seen == sorted(seen)
     assert len(seen) == 3
     assert seen[-1] < end.value
-    same_ends(JaxKernel().ascend(x, T, start, sweeps="paper"), [end])  # the kernel works on
+    same_ends(JaxKernel().plan(x, T).ascend(start, sweeps="paper"), [end])  # the kernel works on
 
 
 def test_watch_of_a_randomised_start_begins_with_its_first_sweep():
@@ -229,15 +234,15 @@ def test_watch_of_a_randomised_start_begins_with_its_first_sweep():
     seen: dict[str, list[Table]] = {}
     for kernel in (JaxKernel(), TRUTH):
         watch = lambda policy, value, name=kernel.name: seen.setdefault(name, []).append(policy)
-        kernel.ascend(x, T, start, watch=watch)
+        kernel.plan(x, T).ascend(start, watch=watch)
     assert (seen["jax"][0] == seen["numpy"][0]).all()
 
 
 def test_watch_of_starts_together_sees_the_best():
     for seed in range(10):
         x, starts, seen = instance(seed, "dense"), tables(seed, 4), []
-        ends = TOGETHER.ascend(
-            x, T, starts, watch=lambda policy, value, seen=seen: seen.append(value)
+        ends = TOGETHER.plan(x, T).ascend(
+            starts, watch=lambda policy, value, seen=seen: seen.append(value)
         )
         assert np.diff(seen).min() >= -1e-9
         assert seen[0] == pytest.approx(ends[0].trace[0], rel=1e-12)
@@ -257,7 +262,9 @@ def test_a_start_is_seen_before_the_others_are_made():
             raise Stop
 
         with pytest.raises(Stop):
-            kernel.ascend(x, T, starts(), watch=lambda policy, value, seen=seen: seen.append(value))
+            kernel.plan(x, T).ascend(
+                starts(), watch=lambda policy, value, seen=seen: seen.append(value)
+            )
         found[kernel] = seen[0]
     assert found[ALONE] == pytest.approx(found[TOGETHER], rel=1e-12)
 
@@ -265,17 +272,17 @@ def test_a_start_is_seen_before_the_others_are_made():
 def test_compiling_is_counted_and_announced(monkeypatch):
     monkeypatch.setattr(arrays, "LARGE", 0.0)
     heard: list[int] = []
-    before, start = compiling.spent(), tables(0, 1)[0][: T - 1]
-    with compilations() as found, compiling.listening(lambda: heard.append(1)):
-        JaxKernel().forward(instance(0, "padded"), T - 1, start)
+    before, start = clock.spent(), tables(0, 1)[0][: T - 1]
+    with compilations() as found, clock.listening(lambda: heard.append(1)):
+        JaxKernel().plan(instance(0, "padded"), T - 1).forward(start)
     assert found
     assert heard
-    assert compiling.spent() > before
+    assert clock.spent() > before
 
 
 def test_watching_compiles_nothing_new(monkeypatch):
     x, start, _ = long_climb()
-    run = functools.partial(JaxKernel().ascend, x, T, start, sweeps="paper")
+    run = functools.partial(JaxKernel().plan(x, T).ascend, start, sweeps="paper")
     run()
     with compilations() as found:
         for seconds in (1e-9, 1e9):
@@ -289,79 +296,68 @@ def test_watching_compiles_nothing_new(monkeypatch):
     assert found  # the listener hears
 
 
-# ------------------------------------------------------------------ precision
-def test_mixed_precision_reports_64_bits():
-    kernel = JaxKernel("mixed")
-    for seed in range(20):
-        x, starts = instance(seed, "dense"), [None, *tables(seed, 1)]
-        with arrays.double():
-            assert kernel.place.arrays(x, store=np.float32).p.dtype == np.float32
-        seen: list[tuple[Table, float]] = []
-        found = kernel.ascend(x, T, starts, watch=lambda *best, seen=seen: seen.append(best))
-        for end in found:
-            first = TRUTH.backward(x, T, "given", policy=end.policy).first
-            np.testing.assert_allclose(end.returns, x.returns(first), rtol=1e-12, atol=1e-12)
-            again = TRUTH.ascend(x, T, [end.policy])[0]
-            assert again.sweeps == 1  # a maximum in 64 bits
-        for policy, value in seen:
-            first = TRUTH.backward(x, T, "given", policy=policy).first
-            assert value == pytest.approx(x.returns(first) @ x.weights, rel=1e-12)
-        own = kernel.backward(x, T, "own", keep=("actions",)).first
-        np.testing.assert_allclose(own, TRUTH.backward(x, T, "own").first, rtol=1e-12, atol=1e-12)
-
-
-def test_mixed_precision_keeps_the_limit():
-    x, starts = instance(16, "dense"), tables(16, 1)
-    assert TRUTH.ascend(x, T, starts)[0].sweeps > 3
-    for most in (1, 2):
-        end = JaxKernel("mixed").ascend(x, T, starts, max_sweeps=most)[0]
-        assert (end.sweeps, end.end) == (most, "limit")
-
-
-def test_mixed_precision_keeps_the_limit_of_every_start():
-    """Starts that need many sweeps do not take them from those that need few."""
-    x, starts = instance(16, "dense"), tables(16, 6)
-    alone = [JaxKernel("mixed").ascend(x, T, [start], max_sweeps=5)[0] for start in starts]
-    together = JaxKernel("mixed").ascend(x, T, starts, max_sweeps=5)
-    assert len({end.sweeps for end in alone}) > 1
-    for one, other in zip(together, alone, strict=True):
-        assert one.sweeps == other.sweeps <= 5
-        assert one.value == pytest.approx(other.value, rel=1e-12)
-
-
 # ------------------------------------------------------------------ the device and its settings
 def test_settings_of_jax_stay_as_they_are():
     before, ones = jax.config.jax_enable_x64, jax.numpy.ones(3).dtype
-    found = JaxKernel().ascend(instance(3, "dense"), T, [None])[0]
+    found = JaxKernel().plan(instance(3, "dense"), T).ascend([None])[0]
     assert found.returns.dtype == np.float64
     assert jax.config.jax_enable_x64 == before
     assert jax.numpy.ones(3).dtype == ones
 
 
-def test_p_travels_once_and_goes_with_its_problem():
+@pytest.fixture
+def sent(monkeypatch) -> list[int]:
+    """The sizes of the arrays that go to a device."""
+    sizes: list[int] = []
+    plain = arrays.Place.put
+
+    def put(self, array, models=None):
+        sizes.append(0 if array is None else np.size(array))
+        return plain(self, array, models)
+
+    monkeypatch.setattr(arrays.Place, "put", put)
+    return sizes
+
+
+@pytest.mark.parametrize("objective", [mmdp.Mean(), mmdp.CVaR(0.3)])
+@pytest.mark.parametrize("kind", ["dense", "padded"])
+def test_p_goes_to_the_device_once_per_solve(kind, objective, sent):
+    model = random_model(5, kind)
+    found = mmdp.solve(model, T, mmdp.CADP(), objective=objective, backend="jax")
+    expected = mmdp.solve(model, T, mmdp.CADP(), objective=objective, backend="numpy")
+    assert found.value == pytest.approx(expected.value, rel=1e-9)
+    assert sent.count(model.problem.p.size) == 1
+    others = {np.size(part) for part in model.problem[1:]}
+    assert model.problem.p.size not in others | {M * S * A, T * S * M, T * S * A}
+
+
+def test_a_plan_with_other_numbers_shares_the_transitions(sent):
     x = instance(5, "dense")
+    plan = JaxKernel().plan(x, T)
+    assert isinstance(plan, JaxPlan)
     with arrays.double():
-        place = JaxKernel().place
-        first, again = place.arrays(x), JaxKernel().place.arrays(x)
-        other = place.arrays(x._replace(discount=0.25))
+        first, again = (plan.held.arrays(x) for _ in range(2))
+        cheaper = plan.but(discount=0.25)
+        other = cheaper.held.arrays(cheaper.problem)
     assert first.p is again.p is other.p
-    assert first.r is again.r
+    assert first.r is again.r is other.r
     assert other.discount == 0.25
-    key = id(x.p)
-    assert any(key in held for held in arrays.CACHE.held)
-    del x, first, again, other
-    gc.collect()
-    assert not any(key in held for held in arrays.CACHE.held)
-
-
-def test_an_array_that_may_change_is_sent_anew():
-    x, policy = instance(5, "dense"), tables(5, 1)[0]
-    x = x._replace(r=x.r.copy())
-    options = {"policy": policy, "keep": ("values",)}
-    before = JaxKernel().backward(x, T, "given", **options).first
-    x.r[:] += 1.0
-    after = JaxKernel().backward(x, T, "given", **options).first
+    assert sent.count(x.p.size) == 1
+    richer = plan.but(rewards=x.r + 1.0)
+    policy = tables(5, 1)[0]
+    before, after = (each.backward("given", policy=policy).first for each in (plan, richer))
     np.testing.assert_allclose(after - before, (x.discount ** np.arange(T)).sum(), rtol=1e-9)
+    assert sent.count(x.p.size) == 1
+
+
+def test_what_a_plan_holds_goes_with_it():
+    plan = JaxKernel().plan(instance(5, "dense"), T)
+    plan.forward(tables(5, 1)[0])
+    with arrays.double():
+        p = weakref.ref(plan.held.arrays(plan.problem).p)
+    del plan
+    gc.collect()
+    assert p() is None
 
 
 MESH = """
@@ -378,11 +374,11 @@ found = []
 for kind, starts in CASES:
     x = instance(2, kind)
     with double():
-        p = kernel.place.arrays(x).p
+        p = kernel.plan(x, T).held.arrays(x).p
     assert len(p.sharding.device_set) == 2 and p.addressable_shards[0].data.shape[-1] == 3
-    ends = kernel.ascend(x, T, starts)
+    ends = kernel.plan(x, T).ascend(starts)
     found.append([[end.value, end.sweeps, end.returns.tolist()] for end in ends])
-    found.append(kernel.forward(x, T, ends[0].policy).tolist())
+    found.append(kernel.plan(x, T).forward(ends[0].policy).tolist())
 print(json.dumps(found))
 """
 
@@ -398,12 +394,12 @@ def test_models_spread_over_two_devices():
     found = iter(json.loads(run.stdout))
     for kind, starts in CASES:
         x = instance(2, kind)
-        ends = TRUTH.ascend(x, T, starts)
+        ends = TRUTH.plan(x, T).ascend(starts)
         for (value, sweeps, returns), end in zip(next(found), ends, strict=True):
             close(value, end.value)
             close(returns, end.returns)
             assert sweeps == end.sweeps
-        close(next(found), TRUTH.forward(x, T, ends[0].policy))
+        close(next(found), TRUTH.plan(x, T).forward(ends[0].policy))
 
 
 # ------------------------------------------------------------------ the front door
@@ -432,16 +428,11 @@ def test_without_jax_the_remedy_is_named(monkeypatch):
         kernels.get("jax")
 
 
-def test_an_unknown_precision_is_named():
-    with pytest.raises(InputError, match="no precision is called 'half'"):
-        JaxKernel("half")  # type: ignore[arg-type]
-
-
 def test_models_that_a_device_cannot_hold_are_refused_with_their_size(monkeypatch):
     x = instance(0, "dense")
     needed = 8 * M * (T * S * A * S + T * S * (1 + A))
     monkeypatch.setattr(arrays, "room_on", lambda device: needed - 1)
     with pytest.raises(InputError, match=r"5 models would take 1\d\d kB on a device.*'numba'"):
-        JaxKernel().ascend(x, T, [None])
+        JaxKernel().plan(x, T).ascend([None])
     monkeypatch.setattr(arrays, "room_on", lambda device: needed)
-    same_ends(JaxKernel().ascend(x, T, [None]), TRUTH.ascend(x, T, [None]))
+    same_ends(JaxKernel().plan(x, T).ascend([None]), TRUTH.plan(x, T).ascend([None]))

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 import pytest
 
-from mmdp.kernels import compiling
+from mmdp import clock
 from mmdp.kernels.cpu import jit as module
 from mmdp.kernels.cpu.jit import jit
 
@@ -58,15 +58,15 @@ def test_without_the_private_parts_functions_still_compile(monkeypatch):
 
 
 def test_compiling_is_counted_and_loading_compiled_code_is_not_repeated():
-    before, heard = compiling.spent(), []
+    before, heard = clock.spent(), []
     compiled = module._shielded(numba.njit(double))
-    with compiling.listening(lambda: heard.append(1)):
+    with clock.listening(lambda: heard.append(1)):
         compiled(np.float64(1.0))
-        once = compiling.spent()
+        once = clock.spent()
         assert once > before
         assert heard == [1]
         compiled(np.float64(2.0))
-    assert compiling.spent() == once
+    assert clock.spent() == once
     assert heard == [1]
 
 

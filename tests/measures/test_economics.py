@@ -371,7 +371,7 @@ def tiny() -> mmdp.MMDP:
         ({"ill": "wait", "dead": "treat"}, "policy 'x': the policy takes action 'treat' in state"),
         (
             1.5,
-            "policy 'x': a comparison needs a MarkovPolicy or the Solution it comes from, not fl",
+            "policy 'x': a comparison needs a policy or the Solution it comes from, not fl",
         ),
         (mmdp.MarkovPolicy([[0, 0]]), "policy 'x': the policy covers 1 time steps, the horizon is"),
     ],

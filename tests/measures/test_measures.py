@@ -161,7 +161,7 @@ def test_evppi_takes_arrays_and_refuses_other_parameters() -> None:
         measures.evppi(model, 1, np.zeros(3))
     with pytest.raises(mmdp.InputError, match="estimator must be"):
         measures.evppi(model, 1, "which", estimator="magic")  # type: ignore[arg-type]
-    with pytest.raises(mmdp.InputError, match="Markov policy"):
+    with pytest.raises(mmdp.InputError, match="needs a policy of time and state"):
         measures.evpi(model, 1, method="oracle")
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import mmdp
 from mmdp import plots
+from mmdp.measures import memory_gain
 from mmdp.testing import best_with_memory, random_model
 
 
@@ -38,3 +39,24 @@ def test_one_model_needs_no_memory_and_it_says_so() -> None:
 def test_bad_nodes(nodes: tuple[int, ...], told: str) -> None:
     with pytest.raises(mmdp.InputError, match=told):
         mmdp.value_of_memory(random_model(2, horizon=0), 4, nodes=nodes)
+
+
+def test_a_short_simulation_says_whether_memory_would_pay() -> None:
+    """From home each model leads to a place of its own and back; action 1 pays or costs there."""
+    ways = np.zeros((2, 3, 2, 3))
+    ways[0, 0, :, 1] = ways[1, 0, :, 2] = ways[:, 1:, :, 0] = 1.0
+    rewards = np.zeros((2, 3, 2))
+    rewards[:, 0, 1] = 1.0, -1.0
+    model = mmdp.MMDP(ways, rewards, initial=[1, 0, 0])
+    plain = mmdp.solve(model, 8, certify=1)
+    assert plain.memory_told == ""  # nothing is simulated unasked
+    found = memory_gain(plain, model)
+    assert best_with_memory(model, 8) - found.value == pytest.approx(1.5)
+    assert found.details["memory_gain"] == pytest.approx(1.5)
+    assert "a policy that learns gains about 1.5" in repr(found)
+    assert found.certificate == plain.certificate
+    one = model.subset([0])
+    assert memory_gain(mmdp.solve(one, 8), one).memory_told == ""
+    assert memory_gain(plain, model, seconds=1e-9) is plain  # too large for that time
+    other = mmdp.solve(model, 8, objective="worst")
+    assert memory_gain(other, model) is other

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 
 import mmdp
 from mmdp import kernels
-from mmdp.bounds.closed import magnitude, roundings
+from mmdp.bounds.closed import magnitude
 from mmdp.methods.base import Context, Progress
 from mmdp.methods.exact import Exact
 from mmdp.methods.milp import MILP
-from mmdp.methods.polish import ascend_inside, polish
 from mmdp.objective import as_objective
+from mmdp.search.polish import ascend_inside, polish
 from mmdp.solution import Status
 from mmdp.testing import (
     all_policies,
@@ -104,7 +104,7 @@ def test_polish_is_never_worse_and_leaves_some_local_maxima() -> None:
         model = random_model(seed, n_models=4, n_states=3, n_actions=3, horizon=0, discount=0.9)
         context = Context(model, 3, kernels.get("numpy"))
         start = np.argmax(model.allowed, axis=1)[None].repeat(3, axis=0).astype(np.int32)
-        local = context.kernel.ascend(model.problem, 3, [start], sweeps="paper")[0]
+        local = context.plan.ascend([start], sweeps="paper")[0]
         found, value = polish(context, local.policy, seconds=5)
         assert value >= local.value
         assert value == pytest.approx(float(values_of(found[None], model)[0]), rel=1e-9, abs=1e-9)
@@ -245,7 +245,7 @@ def test_what_milp_claims_is_true_in_any_units(text: str, seeds: range) -> None:
         rho = F.counted(returns, lambda: returns.max(axis=0))  # noqa: B023
         every = F.value(rho, model.weights)
         best, range_ = float(every.max()), float(np.ptp(every))
-        moved = F.value(rho[every.argmax()] + roundings(model.problem, T), model.weights)
+        moved = F.value(rho[every.argmax()] + model.problem.roundings(T), model.weights)
         rounding = 2 * float(moved - best)
         found = mmdp.solve(model, T, "milp", objective=F, backend="numpy")
         cadp = mmdp.solve(model, T, objective=F, backend="numpy")
@@ -281,5 +281,7 @@ def test_a_proof_about_deterministic_policies_says_so() -> None:
 
 def test_exact_refuses_tails() -> None:
     model, horizon = tiny(1)
-    with pytest.raises(mmdp.InputError, match="exact cannot maximise cvar:0.1; choose method="):
+    with pytest.raises(
+        mmdp.InputError, match="exact cannot do this: it maximises the mean, not cvar:0.1; ch"
+    ):
         mmdp.solve(model, horizon, "exact", objective="cvar:0.1")

@@ -137,7 +137,7 @@ def test_two_nodes_bound_the_worst_regret() -> None:
     assert mmdp.solve(model, 21, objective=goal).value == pytest.approx(-8)
     two = mmdp.solve(model, 21, objective=goal, policy=mmdp.Memory(2), certify=0.1)
     assert two.value == pytest.approx(-2)
-    assert two.status is mmdp.Status.COMPLETED
+    assert two.status is mmdp.Status.LOCAL_OPTIMUM
     assert two.certificate is not None
     assert two.certificate.bounds == "history"
     assert -2 <= two.certificate.value <= 0
@@ -173,7 +173,7 @@ def test_an_interrupt_in_the_middle_keeps_the_best_controller() -> None:
 
 def test_other_methods_name_the_one_that_can() -> None:
     model = mmdp.domains.two_models().train
-    with pytest.raises(mmdp.InputError, match="wsu finds no memory policy; choose method='cadp'"):
+    with pytest.raises(mmdp.InputError, match="cannot make a memory policy; choose method='cadp'"):
         mmdp.solve(model, 5, "wsu", policy=mmdp.Memory(nodes=2))
 
 
@@ -201,18 +201,3 @@ def test_episodes_agree_with_the_value_of_a_solved_controller(name: str) -> None
     for models in (train, test):
         seen = mmdp.evaluate(policy, models, episodes=500, seed=3)
         assert abs(seen.mean - mmdp.evaluate(policy, models).mean) <= 3 * seen.stderr
-
-
-def test_a_proof_says_whether_memory_would_pay() -> None:
-    """From home each model leads to a place of its own and back; action 1 pays or costs there."""
-    ways = np.zeros((2, 3, 2, 3))
-    ways[0, 0, :, 1] = ways[1, 0, :, 2] = ways[:, 1:, :, 0] = 1.0
-    rewards = np.zeros((2, 3, 2))
-    rewards[:, 0, 1] = 1.0, -1.0
-    model = mmdp.MMDP(ways, rewards, initial=[1, 0, 0])
-    found = mmdp.solve(model, 8, certify=1)
-    assert best_with_memory(model, 8) - found.value == pytest.approx(1.5)
-    assert found.details["memory_gain"] == pytest.approx(1.5)
-    assert "a policy that learns gains about 1.5" in repr(found)
-    assert mmdp.solve(model, 8).memory_told == ""  # nothing is simulated unasked
-    assert mmdp.solve(model.subset([0]), 8, certify=1).memory_told == ""

@@ -217,7 +217,7 @@ def test_a_state_nobody_reaches_keeps_its_action_in_a_search():
     start = mmdp.MarkovPolicy([[0, 0], [0, 0]])
     for backend in ("numpy", "numba"):
         kernel = mmdp.kernels.get(backend)
-        found = kernel.ascend(model.problem, 2, [start.actions])[0].policy
+        found = kernel.plan(model.problem, 2).ascend([start.actions])[0].policy
         assert found.tolist() == [[1, 0], [1, 0]]
 
 
@@ -249,7 +249,7 @@ def test_two_way_sweeps_are_the_default_and_fall_back_where_q_is_too_large(monke
     assert mmdp.solve(model, 4).details["sweeps_taken"] == "two-way"
     paper = mmdp.solve(model, 4, mmdp.CADP(sweeps="paper"))
     assert paper.details["sweeps_taken"] == "paper"
-    monkeypatch.setattr("mmdp.methods.starts.KEEP_BYTES", 4 * 4 * 4 * 3 * 5 - 1)
+    monkeypatch.setattr("mmdp.search.tables.KEEP_BYTES", 4 * 4 * 4 * 3 * 5 - 1)
     fallen = mmdp.solve(model, 4)
     assert fallen.details["sweeps_taken"] == "paper"
     assert fallen.policy == paper.policy

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 import mmdp
-from mmdp.kernels.numpy_episodes import keys_of, uniform
+from mmdp.kernels.numpy.episodes import keys_of, uniform
 from mmdp.kernels.planner import ACTIONS, PlannerTables
 from mmdp.testing import random_model
 
@@ -180,7 +180,7 @@ def test_the_error_is_that_of_welch_and_satterthwaite() -> None:
     found = mmdp.simulate(policy, model, episodes=5, seed=3)
     tables = PlannerTables(ACTIONS, model.problem, actions=policy.actions)
     number = int(np.random.SeedSequence(3).generate_state(1, np.uint64)[0] >> np.uint64(2))
-    x, _ = mmdp.kernels.get("numpy").simulate(model.problem, None, tables, 4, 5, number)
+    x, _ = mmdp.kernels.get("numpy").plan(model.problem, 4).simulate(None, tables, 5, number)
     u = model.weights**2 * x.var(axis=1, ddof=1) / 5
     freedom = u.sum() ** 2 / (u**2 / 4).sum()
     half = scipy.stats.t.ppf(0.975, freedom) * np.sqrt(u.sum())
@@ -387,11 +387,11 @@ def test_the_first_episodes_begin_all_over_the_initial_distribution():
     model = mmdp.MMDP(stay, np.eye(3)[:, :1] * 0 + np.arange(3.0)[:, None], initial=initial)
     kernel = mmdp.kernels.get("numpy")
     table = PlannerTables(ACTIONS, model.problem, actions=np.zeros((1, 3), np.int32))
-    first, _ = kernel.simulate(model.problem, None, table, 1, 20, 7)
+    first, _ = kernel.plan(model.problem, 1).simulate(None, table, 20, 7)
     for returns in first:
         found = np.bincount(returns.astype(int), minlength=3) / 20
         np.testing.assert_allclose(found, initial, atol=0.1)
-    every, _ = kernel.simulate(model.problem, None, table, 1, 4000, 7)
+    every, _ = kernel.plan(model.problem, 1).simulate(None, table, 4000, 7)
     for returns in every:
         found = np.bincount(returns.astype(int), minlength=3) / 4000
         np.testing.assert_allclose(found, initial, atol=0.002)

@@ -16,9 +16,10 @@ import pytest
 
 import mmdp
 from mmdp.kernels.endless import Endless, Factorised, Iterated
+from mmdp.kernels.numpy.passes import Passes
 from mmdp.methods.base import Stop
-from mmdp.methods.stationary import Point
 from mmdp.objective import as_objective
+from mmdp.search.rules import _Exact
 from mmdp.testing import plain_returns
 from tests.instances import shares
 
@@ -112,7 +113,7 @@ def near_one(seed: int, left: float, scale: float) -> mmdp.MMDP:
 
 @pytest.mark.parametrize("left", [1e-5, 1e-6])
 def test_bounds_and_evpi_near_discount_1(left: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmdp.methods.stationary.BESIDE", 0)
+    monkeypatch.setattr("mmdp.search.price.BESIDE", 0)
     for seed in range(6):
         model = near_one(seed, left, 10.0 ** (3 * seed - 9))
         solution = mmdp.solve(model, INF, mmdp.CADP(starts=4), backend="numpy")
@@ -150,12 +151,15 @@ def test_a_randomised_policy_is_evaluated_too() -> None:
 def test_a_change_moves_everything_as_a_new_factorisation(seed: int) -> None:
     model = instance(seed)
     x = Factorised(model.problem)
-    context = mmdp.methods.Context(model, 1, mmdp.kernels.get("numpy"))
-    point = Point(x, np.zeros(5, dtype=np.int32))
-    changed = [point.improve(s, context) for s in (3, 0, 4, 1, 2)]
-    assert any(changed)
-    again = Point(x, point.policy.copy())
-    for name in ("F", "v", "d", "rho"):
+    point = _Exact(x, np.zeros(5, dtype=np.int32))
+    for s in (3, 0, 4, 1, 2):
+        before, changes = x.returns(point.policy), point.changes(s)
+        a = int((changes @ model.weights).argmax())
+        point.take(s, a)
+        assert np.allclose(x.returns(point.policy), before + changes[a], rtol=1e-10, atol=1e-12)
+    assert point.policy.any()
+    again = _Exact(x, point.policy.copy())
+    for name in ("F", "v", "d"):
         assert np.allclose(getattr(point, name), getattr(again, name), rtol=1e-10, atol=1e-12)
 
 
@@ -209,7 +213,7 @@ def test_the_price_of_stationarity_is_that_of_a_policy_one_can_follow() -> None:
 def test_the_price_is_known_if_a_long_while_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     model = instance(0).replace(discount=0.99)
     whole = mmdp.solve(model, INF, backend="numpy")
-    monkeypatch.setattr("mmdp.methods.stationary.BESIDE", 1e-4)
+    monkeypatch.setattr("mmdp.search.price.BESIDE", 1e-4)
     short = mmdp.solve(model, INF, backend="numpy")
     assert 1 <= short.details["beside_steps"] < whole.details["beside_steps"]
     assert short.price is not None
@@ -328,6 +332,18 @@ def test_certify_proves_what_exact_proves() -> None:
     assert found.certificate.bounds == "deterministic stationary"
 
 
+@pytest.mark.parametrize("method", ["exact", "cadp"])
+def test_a_model_without_weight_loosens_no_proof(method: str) -> None:
+    rng = np.random.default_rng(0)
+    P, r = rng.dirichlet(np.full(3, 0.3), size=(3, 3, 3)), rng.normal(size=(3, 3, 3))
+    r[2] *= 1e13
+    model = mmdp.MMDP(P, r, initial=[1, 0, 0], weights=[0.5, 0.5, 0], discount=0.99)
+    found = mmdp.solve(model, INF, method, certify=1, backend="numpy")
+    assert found.status is mmdp.Status.OPTIMAL
+    assert found.gap is not None
+    assert found.gap < 1e-9
+
+
 def test_limits() -> None:
     stopped = mmdp.solve(instance(4), INF, time_limit=1e-9)
     assert stopped.status is mmdp.Status.TIME_LIMIT
@@ -366,7 +382,7 @@ def test_limits_are_kept_up_to_a_pass(limit: float, monkeypatch: pytest.MonkeyPa
         return now[0]
 
     fake = types.SimpleNamespace(perf_counter=perf_counter)
-    monkeypatch.setattr("mmdp.kernels.compiling.time", fake)
+    monkeypatch.setattr("mmdp.clock.time", fake)
 
     def slow(owner: type, name: str) -> None:
         work = getattr(owner, name)
@@ -379,9 +395,9 @@ def test_limits_are_kept_up_to_a_pass(limit: float, monkeypatch: pytest.MonkeyPa
 
     model = instance(4, S=4, discount=0.95)
     best = by_power_series(every(model), model).max()
-    for owner, name in ((Factorised, "solve"), (Factorised, "inverse"), (Point, "improve")):
+    for owner, name in ((Factorised, "solve"), (Factorised, "inverse"), (_Exact, "changes")):
         slow(owner, name)
-    slow(mmdp.kernels.numpy_kernel.NumpyKernel, "backward")
+    slow(Passes, "backward")
     for method in ("cadp", "exact"):
         now[0] = 0.0
         found = mmdp.solve(model, INF, method, time_limit=limit, backend="numpy")
@@ -400,7 +416,7 @@ def test_options() -> None:
     assert again.policy == best.policy
     assert again.iterations == 1
     assert mmdp.solve(model, INF, mmdp.CADP(init="random", starts=5)).value <= best.value + 1e-9
-    with pytest.raises(mmdp.InputError, match="a stationary search starts from wsu"):
+    with pytest.raises(mmdp.InputError, match="no start is called .mirror.; choose wsu"):
         mmdp.solve(model, INF, mmdp.CADP(init="mirror"))
 
 
@@ -433,17 +449,14 @@ def test_refused_elsewhere() -> None:
     found = mmdp.solve(model, INF)
     for ask in (
         lambda: mmdp.report.write(model, "x.html", policy=found),
-        lambda: mmdp.plots.policy_heatmap(found.policy),
         lambda: mmdp.measures.policy_table(found, model),
         lambda: mmdp.gradient(found.policy, model),
         lambda: mmdp.model_weights(found.policy, model),
-        lambda: mmdp.simulate(found.policy, model),
-        lambda: mmdp.evaluate(found, model, episodes=10),
     ):
         with pytest.raises(mmdp.InputError, match="stationary.*over"):
             ask()
     with pytest.raises(
-        mmdp.InputError, match="wsu finds no stationary policy; choose method='cadp'"
+        mmdp.InputError, match="it plans backwards from a last decision; choose method='cadp'"
     ):
         mmdp.solve(model, INF, "wsu")
     assert mmdp.solve(model, INF, "oracle").value >= found.value

@@ -11,7 +11,8 @@ import pytest
 
 import mmdp
 from mmdp.methods import METHODS, able, capabilities
-from mmdp.methods.table import check_gives_table, markov_policy
+from mmdp.methods.table import need_table
+from mmdp.policy import markov_policy
 from mmdp.testing import random_model
 from tests.cli.calls import run
 from tests.conftest import ROOT
@@ -27,7 +28,7 @@ def test_a_method_does_what_the_table_says(name: str) -> None:
     assert found.status is (row.proves or mmdp.Status.COMPLETED)
     kinds = {mmdp.MarkovPolicy: ("markov",), type(None): ()}
     assert row.policies[:1] == kinds.get(type(found.policy), ("belief",))
-    assert (row.memory == "belief") == isinstance(found.policy, mmdp.Planner)
+    assert (row.memory == "belief") == bool(found.policy is not None and found.policy.memory)
     assert row.objectives[0] == "mean"
     assert found.value == pytest.approx(found.evaluation.mean)
 
@@ -55,7 +56,7 @@ def test_able_selects_by_policy_objective_and_proof() -> None:
 def test_a_refusal_names_the_methods_that_can() -> None:
     those = either_quoted(able(policy="markov"))
     with pytest.raises(mmdp.InputError) as told:
-        check_gives_table(mmdp.QMDP, "a report shows")
+        need_table(mmdp.QMDP, "a report shows")
     assert str(told.value) == (
         "a report shows a policy of time and state, and qmdp remembers what it has seen; choose "
         f"method={those}"
@@ -73,11 +74,14 @@ def either_quoted(names: list[str]) -> str:
 
 # ---------------------------------------------------------------------- where it is shown
 def test_the_command_line_shows_the_table() -> None:
-    *lines, empty, last = run("methods").out.splitlines()[2:]
+    *lines, empty, changing, endless, tied, aiming = run("methods").out.splitlines()[2:]
     assert len(lines) == len(METHODS)
     assert empty == ""
-    told = last.removeprefix("For models that change over time: ").removesuffix(".")
+    told = changing.removeprefix("For models that change over time: ").removesuffix(".")
     assert re.split(", | and ", told) == [row.name for row in capabilities() if row.drifts]
+    assert endless == "For an infinite horizon: cadp and exact."
+    assert tied == "For a tied or monotone policy: cadp."
+    assert aiming == "For other objectives than the mean: cadp and milp."
     for line, row in zip(lines, capabilities(), strict=True):
         proves = "nothing" if row.proves is None else row.proves.name.lower().replace("_", " ")
         assert re.split(r"\s{2,}", line) == [row.name, row.title, row.memory, proves]
@@ -123,6 +127,15 @@ def test_the_page_about_models_that_change_names_the_methods() -> None:
     assert set(re.findall(r"`(\w+)`", row)) == set(able(drifts=True))
 
 
+def test_the_page_says_what_methods_answer() -> None:
+    page = (ROOT / "docs" / "choose-a-method.md").read_text(encoding="utf-8")
+    for x in capabilities():
+        aims = "all" if x.objectives == TABLE["cadp"].objectives else ", ".join(x.objectives)
+        cells = [", ".join(x.policies) or "one per model", ", ".join(x.lasting) or "–", aims]
+        row = [f"`{x.name}`", *cells, "yes" if x.drifts else "no"]
+        assert f"| {' | '.join(row)} |" in page
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_plans_for_models_that_change_if_it_says_so(name: str) -> None:
     chain = np.full((4, 4), 0.25)
@@ -131,7 +144,7 @@ def test_a_method_plans_for_models_that_change_if_it_says_so(name: str) -> None:
     if TABLE[name].drifts:
         assert np.isfinite(mmdp.solve(changing, 2, METHODS[name](**few)).value)
     else:
-        with pytest.raises(mmdp.InputError, match="plans for models that never change"):
+        with pytest.raises(mmdp.InputError, match="and these models change"):
             mmdp.solve(changing, 2, METHODS[name](**few))
 
 
@@ -154,7 +167,7 @@ def test_no_other_list_of_methods() -> None:
     listed = re.compile(rf"{name}(?:(?:,\s*|\s+or\s+){name}){{3,}}", re.I)
     assert listed.search('PLANNERS = ("qmdp", "mixts",\n    "pomcp", "rollout")')
     assert listed.search("choose cadp, wsu, mvp, gradient or mirror")
-    rooms = ("bounds", "methods")  # the table, the starts of a search, bounds of the same names
+    rooms = ("bounds", "methods", "search")  # the table, bounds of the same names, starts
     for file in sorted((ROOT / "src" / "mmdp").rglob("*.py")):
         inside = file.relative_to(ROOT / "src" / "mmdp")
         if inside.parts[0] not in (*rooms, "__init__.py"):

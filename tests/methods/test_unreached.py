@@ -10,7 +10,7 @@ import pytest
 
 import mmdp
 from mmdp.kernels.problem import Ascent
-from mmdp.methods import starts
+from mmdp.search import starts
 from mmdp.testing import plain_returns
 
 T, S, A, M = 4, 6, 3, 3
@@ -118,7 +118,16 @@ def test_a_start_wins_by_more_than_rounding() -> None:
         Ascent(np.full((1, 1), i, np.int32), np.array([x]), x, [x], 1, "maximum")
         for i, x in enumerate((0.5, 1.0, 1.0 + 1e-15, 1.0 + 3e-15))
     ]
-    outcome, best = starts.best_of(ends, list("abcd"), "paper", 1e-14)
-    assert best is ends[1]
+    outcome = starts.best_of(ends, list("abcd"), "paper", 1e-14)
+    assert outcome.policy is ends[1].policy
     assert outcome.details["best_start"] == "b"
-    assert starts.best_of(ends, list("abcd"), "paper", 0.0)[1] is ends[3]
+    assert starts.best_of(ends, list("abcd"), "paper", 0.0).policy is ends[3].policy
+
+
+def test_a_start_wins_by_the_scale_of_the_models_that_count() -> None:
+    rng = np.random.default_rng(4)
+    P, r = rng.dirichlet(np.full(3, 0.3), size=(3, 3, 3)), rng.normal(size=(3, 3, 3)) * 1e-9
+    r[2] = r[2] * 1e18 + 1e11  # never the worst
+    model = mmdp.MMDP(P, r, discount=0.9)
+    found = mmdp.solve(model, 3, mmdp.CADP(starts=6), objective="worst", backend="numpy")
+    assert found.value == found.details["start_values"].max()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,16 +123,112 @@ def test_wrong_kinds_are_one_clear_line(name: str) -> None:
 def test_methods_that_cannot_name_those_that_can() -> None:
     with pytest.raises(mmdp.InputError) as error:
         mmdp.solve(MODEL, 4, "wsu", policy="monotone")
-    assert str(error.value) == "wsu finds no monotone policy; choose method='cadp'"
+    reason = "it chooses each action by itself, which cannot make a monotone policy"
+    assert str(error.value) == f"wsu cannot do this: {reason}; choose method='cadp'"
     with pytest.raises(mmdp.InputError, match="choose method='qmdp', 'mixts'"):
         mmdp.solve(MODEL, 4, policy="belief")
     qmdp = mmdp.solve(MODEL, 4, mmdp.QMDP(episodes=4), policy="belief", backend="numpy")
     assert qmdp.policy.name == "qmdp"
 
 
-def test_a_kind_with_a_last_decision_has_no_infinite_horizon() -> None:
-    with pytest.raises(mmdp.InputError, match="stationary policies only, no monotone ones"):
-        mmdp.solve(MODEL, math.inf, policy="monotone")
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("markov", "a table of time and state has a last row"),
+        ("memory", "their nodes move by tables of time"),
+        ("belief", "planners look ahead over the decisions that are left"),
+    ],
+)
+def test_a_kind_with_a_last_decision_has_no_infinite_horizon(kind: str, why: str) -> None:
+    told = f"for an infinite horizon there are no {kind} policies: {why}"
+    with pytest.raises(mmdp.InputError, match=told) as error:
+        mmdp.solve(MODEL, math.inf, "qmdp" if kind == "belief" else "cadp", policy=kind)
+    assert "policy='stationary'" in str(error.value)
+    with pytest.raises(mmdp.InputError, match=told):
+        read_kind(kind).over(math.inf)
+
+
+def test_a_kind_for_ever_says_so_and_leaves_the_other_as_it_is() -> None:
+    kind = mmdp.Tied([0, 0, 1])
+    endless = kind.for_ever()
+    assert (kind.endless, endless.endless) == (False, True)
+    assert endless.title == "the group of the state"
+    assert endless.change == "change of the action in a single group"
+    assert mmdp.Monotone().for_ever().change == "change in a single state that keeps it monotone"
+    assert pickle.loads(pickle.dumps(endless)).endless
+    with pytest.raises(mmdp.InputError, match="a tied policy is for an infinite horizon"):
+        endless.over(4)
+    with pytest.raises(mmdp.InputError, match=r"fixed actions of shape \(4, 3\)"):
+        mmdp.solve(MODEL, math.inf, policy=mmdp.Fixed(np.full((4, 3), -1)))
+
+
+ENDLESS = {
+    "tied": mmdp.Tied([0, 1, 0, 1]), "monotone": mmdp.Monotone(),
+    "chains": mmdp.Monotone(states=[[2, 0, 1], [3]], actions=[2, 0, 1]),
+    "fixed": mmdp.Fixed([-1, 1, -1, -1]),
+}  # fmt: skip
+
+
+def rules(name: str) -> list[tuple[int, ...]]:
+    """All rules for four states and three actions that the kind allows."""
+    allowed: dict[str, Callable[[tuple[int, ...]], bool]] = {
+        "tied": lambda r: (r[0], r[1]) == (r[2], r[3]),
+        "monotone": lambda r: list(r) == sorted(r),
+        "chains": lambda r: (
+            [*map([1, 2, 0].__getitem__, (r[2], r[0], r[1]))]
+            == sorted(map([1, 2, 0].__getitem__, r[:3]))
+        ),
+        "fixed": lambda r: r[1] == 1,
+    }
+    return [r for r in itertools.product(range(3), repeat=4) if allowed[name](r)]
+
+
+@pytest.mark.parametrize("objective", ["mean", "cvar:0.3"])
+@pytest.mark.parametrize("name", ENDLESS)
+def test_for_ever_the_best_rule_of_a_kind_is_nearly_always_found(
+    name: str, objective: str, tmp_path: Path
+) -> None:
+    """Against all rules of the kind, whose values are sums over many decisions."""
+    best = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        model = mmdp.MMDP(
+            rng.dirichlet(np.full(4, 0.4), (3, 4, 3)), rng.normal(size=(3, 4, 3)), discount=0.6,
+            initial=rng.dirichlet(np.ones(4)) if seed % 3 else [1, 0, 0, 0],
+        )  # fmt: skip
+        value = {
+            rule: mmdp.evaluate(mmdp.StationaryPolicy(rule).over(60), model).value(objective)
+            for rule in rules(name)
+        }
+        found = mmdp.solve(
+            model, math.inf, mmdp.CADP(starts=3), policy=ENDLESS[name], objective=objective
+        )
+        rule = tuple(found.policy.actions.tolist())
+        assert rule in value
+        assert found.value == pytest.approx(value[rule], abs=1e-9)
+        assert found.provenance.policy.name == ENDLESS[name].name
+        best += found.value >= max(value.values()) - 1e-9
+        assert found.price is not None
+    assert best >= 3
+    file = tmp_path / "rule.csv"
+    mmdp.save_policy(found, file)
+    again = mmdp.load_policy(file, model)
+    assert isinstance(again, mmdp.StationaryPolicy)
+    assert again == found.policy
+    assert mmdp.evaluate(again, model).value(objective) == pytest.approx(found.value)
+
+
+def test_for_ever_states_that_no_model_reaches_keep_to_the_kind() -> None:
+    P = np.zeros((1, 3, 2, 3))
+    P[..., 0] = 1.0  # all ways lead to the first state, where an episode begins
+    model = mmdp.MMDP(P, [[[3.0, 0], [0, 2], [2, 0]]], initial=[1, 0, 0], discount=0.5)
+    free = mmdp.solve(model, math.inf)
+    assert free.policy.actions.tolist() == [0, 1, 0]
+    tied = mmdp.solve(model, math.inf, policy=mmdp.Tied([0, 0, 1]))
+    assert tied.policy.actions.tolist() == [0, 0, 0]
+    rising = mmdp.solve(model, math.inf, policy=mmdp.Monotone())
+    assert rising.policy.actions.tolist() in ([0, 1, 1], [0, 0, 0])
+    assert rising.details["unreached"].tolist() == [False, True, True]
 
 
 def test_every_kind_is_told_in_words_and_kept() -> None:
@@ -177,3 +276,17 @@ def test_what_a_monotone_maximum_proves_depends_on_the_objective() -> None:
     assert mean.status is worst.status is mmdp.Status.LOCAL_OPTIMUM
     assert mean.outcome == "no other monotone rule at a single time improves it"
     assert "change in a single state and time that keeps it monotone" in worst.outcome
+
+
+def test_a_rising_rule_leaves_room_for_lower_states_that_allow_only_high_actions() -> None:
+    P = np.full((1, 2, 2, 2), 0.5)
+    allowed = [[False, True], [True, True]]
+    model = mmdp.MMDP(P, [[0.0, 0.0], [1.0, 0.0]], discount=0.5, allowed=allowed)
+    found = mmdp.solve(model, math.inf, policy=mmdp.Monotone())
+    assert found.policy.actions.tolist() == [1, 1]
+
+
+def test_an_order_may_be_an_iterator() -> None:
+    rising = mmdp.Monotone(states=iter([1, 0]))
+    model = mmdp.MMDP(np.full((1, 2, 2, 2), 0.5), [[0.0, 1.0], [1.0, 0.0]])
+    assert mmdp.solve(model, 1, policy=rising).policy.actions.tolist() == [[1, 0]]

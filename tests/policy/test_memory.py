@@ -69,7 +69,8 @@ def test_step_by_step_and_side_by_side_episodes_agree() -> None:
 
     model = random_model(5, n_models=2, n_states=3, n_actions=2, horizon=0)
     policy = random_policy(model, 6, 3)
-    slow, exact = _simulate_plainly(policy, model, 300, 0), mmdp.evaluate(policy, model)
+    slow = _simulate_plainly(policy, model, 6, 300, 0, {})
+    exact = mmdp.evaluate(policy, model)
     assert (np.abs(slow.returns - exact.returns) <= 4 * slow.errors + 1e-9).all()
 
 
@@ -240,6 +241,6 @@ def test_the_kernels_keep_the_controller_they_are_given() -> None:
     kept = controller.copy()
     for backend in ("numpy", "numba"):
         kernel = get(backend)
-        b = kernel.node_weights(model.problem, 4, controller)[1]
-        kernel.node_values(model.problem, 4, controller, b)
+        b = kernel.plan(model.problem, 4).node_weights(controller)[1]
+        kernel.plan(model.problem, 4).node_values(controller, b)
     assert all(np.array_equal(x, y) for x, y in zip(controller, kept, strict=True))

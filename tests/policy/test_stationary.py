@@ -62,6 +62,58 @@ def test_wrong_files(tmp_path: Path, text: str, told: str) -> None:
     assert told in str(error.value)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "numba"])
+@pytest.mark.parametrize("policy", [SHARP, SOFT], ids=["sharp", "soft"])
+def test_episodes_end_where_little_is_left(policy: mmdp.StationaryPolicy, backend: str) -> None:
+    """With terminal values, which play no part, and rewards that do not vary: nothing is random."""
+    still = mmdp.MMDP(
+        np.full((2, 3, 2, 3), 1 / 3), np.full((2, 3, 2), -5.0), discount=0.9,
+        terminal=np.full((2, 3), 1e9),
+    )  # fmt: skip
+    seen = mmdp.simulate(policy, still, episodes=3, backend=backend)
+    T, rest = seen.details["horizon"], seen.details["left_out"]
+    assert 0.9**T <= 1e-6 < 0.9 ** (T - 1)
+    np.testing.assert_allclose(seen.returns, -50 * (1 - 0.9**T))
+    np.testing.assert_allclose(np.abs(seen.returns + 50), rest)
+    again = mmdp.evaluate(policy, still, episodes=3, backend=backend)
+    np.testing.assert_array_equal(again.returns, seen.returns)
+    assert again.details["left_out"] == rest
+    np.testing.assert_allclose(again.oracle, -50)
+
+
+def test_a_planner_without_an_end_is_followed_step_by_step() -> None:
+    class Waiting:
+        name, horizon = "waiting", float("inf")
+
+        def start(self, seed: int | None = 0) -> None: ...
+
+        def act(self, memory: None, time: int, state: int) -> int:
+            return 0
+
+        def update(self, *_: object) -> None: ...
+
+    seen = mmdp.simulate(Waiting(), MODEL, episodes=200)
+    exact = mmdp.evaluate(mmdp.StationaryPolicy([0, 0, 0], n_actions=2), MODEL)
+    assert abs(seen.mean - exact.mean) <= 4 * seen.stderr
+    assert seen.details["horizon"] == 132
+    assert mmdp.ecosystem.Agent(Waiting())(1) == 0
+
+
+def test_one_that_cannot_be_followed_is_refused() -> None:
+    with pytest.raises(mmdp.InputError, match="needs a discount below 1"):
+        mmdp.simulate(SHARP, MODEL.replace(discount=1.0))
+    with pytest.raises(mmdp.InputError, match="infinite horizon, the horizon is 4; give policy.o"):
+        SHARP.check(MODEL, 4)
+    with pytest.raises(mmdp.InputError, match="covers 2 time steps, the horizon is 4"):
+        SHARP.over(2).over(4)
+    with pytest.raises(mmdp.InputError, match="takes action 'wait' in state 'ill'"):
+        SOFT.check(MODEL.replace(allowed=[[True, True], [False, True], [True, True]]))
+    with pytest.raises(mmdp.InputError, match="an agent follows a policy"):
+        mmdp.ecosystem.Agent(mmdp.solve(MODEL, 3, "oracle"))
+    with pytest.raises(mmdp.InputError, match="simulate.. takes a policy"):
+        mmdp.simulate(None, MODEL)  # type: ignore[arg-type]
+
+
 def test_what_it_says() -> None:
     assert repr(SHARP) == "StationaryPolicy(3 states, 2 actions, deterministic)"
     assert SHARP.to_frame().columns.tolist() == ["state", "action", "idstate", "idaction"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -174,8 +175,8 @@ def test_large_problems_say_what_was_left_out(
 ) -> None:
     from mmdp.report import facts
 
-    for name in ("QUICK_FRONTIER", "QUICK_SIMPLER", "QUICK_MEMORY"):
-        monkeypatch.setattr(facts, name, 1)
+    for name in ("FOR_FRONTIER", "FOR_SIMPLER", "FOR_MEMORY"):
+        monkeypatch.setattr(facts, name, math.inf)
     page = written(tmp_path, swim, horizon=12, frontier=None, memory=None)
     assert "What a safer policy would cost was not asked for" in page.text
     assert "Safer policies take several solves of this size" in page.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -163,8 +164,8 @@ def test_what_takes_many_solves_is_left_out_and_said(
 ) -> None:
     from mmdp.report import facts
 
-    for name in ("QUICK_RESAMPLES", "QUICK_SIZES"):
-        monkeypatch.setattr(facts, name, 1)
+    for name in ("FOR_RESAMPLES", "FOR_SIZES"):
+        monkeypatch.setattr(facts, name, math.inf)
     left = written(tmp_path, small, horizon=4, enough=None, resamples=None)
     assert "Solving with fewer models takes many solves of this size and was left out" in left.text
     assert "Solving again on redrawn models takes many solves" in left.text

@@ -71,7 +71,7 @@ def general(x: Numbers, own: np.ndarray) -> list[str]:
     worst = int(own.argmin())
     return [
         f"returns {number(mean)} on average over the 4 models.",
-        f"In four of five models it returns between {number(x.quantile(own, 0.1))} and "
+        f"In at least four of five models it returns between {number(x.quantile(own, 0.1))} and "
         f"{number(x.quantile(own, 0.9))}. The worst is model {worst} with {number(own.min())}; "
         f"the worst tenth average {number(x.tail(own, 0.1))}.",
         f"A policy that learns which models are plausible could gain at most {missing}",

@@ -24,7 +24,8 @@ and state, such as CADP's.
 
 from __future__ import annotations
 
-from mmdp.bounds.front import BOUNDS, bound
+from mmdp.bounds.front import bound
+from mmdp.bounds.portfolio import BOUNDS
 from mmdp.solution import Bound
 
 __all__ = ["BOUNDS", "Bound", "bound"]

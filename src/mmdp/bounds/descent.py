@@ -9,13 +9,14 @@ any time. With an incumbent, actions that no better policy can take are closed o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from mmdp.bounds.relaxation import Mask, Relaxation
-from mmdp.kernels.compiling import clock
+from mmdp.clock import clock
 from mmdp.kernels.problem import Array, Pairs
 
 KEEP = 0.7  # share of the last direction in the next one
@@ -60,19 +61,19 @@ class Descent:
         return max(self.best + x.rounding(self.best_y), self.target + x.rounding(None))
 
     def run(
-        self, *, deadline: float | None = None, max_steps: int = 100_000,
+        self, *, deadline: float = math.inf, max_steps: int = 100_000,
         enough: float = -np.inf, watch: Watch | None = None,
     ) -> None:  # fmt: skip
         """Steps until converged, out of time or steps, or the bound is at most ``enough``.
 
-        ``deadline`` is a time of :func:`mmdp.kernels.compiling.clock`.
+        ``deadline`` is a time of :func:`mmdp.clock.clock`.
         """
         last = self.steps + max_steps
         while self.steps < last and not self.converged and self.best > enough:
             self.step()
             if watch is not None:
                 watch(self.best)
-            if deadline is not None and clock() > deadline:
+            if clock() > deadline:
                 return
 
     def step(self) -> None:
@@ -183,7 +184,7 @@ class Descent:
 
     def restrict(self, mask: Mask) -> None:
         """Continue with fewer allowed actions and the reach bounds that they give."""
-        self.relaxation.restrict(self.relaxation.problem.restricted(mask))
+        self.relaxation.restrict(mask)
         self.reopen()
 
 

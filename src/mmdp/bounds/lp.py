@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.bounds.relaxation import Mask, open_actions
-from mmdp.kernels import Kernel, Problem
+from mmdp.kernels import Plan, Problem
 from mmdp.kernels.problem import Array, Reach
 
 TOLERANCE = 1e-9  # of HiGHS, on rows whose largest entry and columns whose range is 1
@@ -72,21 +72,19 @@ def variables(problem: Problem, horizon: int) -> int:
     return int(open_actions(problem, horizon).sum()) * (problem.n_models + 1)
 
 
-def build(
-    problem: Problem, horizon: int, reach: Reach, kernel: Kernel, cap: Array | None = None
-) -> Program:
+def build(plan: Plan, reach: Reach, cap: Array | None = None) -> Program:
     """The program over the policies of the allowed actions.
 
     ``cap`` (M,): the most that models may lose against their own optima, in every cell too.
     """
-    lo, hi = reach
+    problem, horizon, (lo, hi) = plan.problem, plan.horizon, reach
     used = open_actions(problem, horizon) & (hi.max(axis=2) > 0)[:, :, None]
     t, s, a = np.nonzero(used)
     n_u = len(t) * problem.n_models
     column = np.full(used.shape, -1, dtype=np.int64)
     column[t, s, a] = n_u + np.arange(len(t))
     flow, flow_to = _flow(problem, used)
-    own = kernel.backward(problem, horizon, "own", keep=("q", "values"))
+    own = plan.backward("own", keep=("q", "values"))
     assert own.q is not None
     assert own.values is not None
     loss = np.maximum(own.values[t, s] - own.q[t, s, a], 0.0)

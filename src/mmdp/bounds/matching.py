@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels import Kernel, Problem
-from mmdp.kernels.compiling import clock, compiling
+from mmdp.clock import clock, compiling
+from mmdp.kernels import Plan
 from mmdp.kernels.problem import Array, Pairs
 
 Ints = npt.NDArray[np.int64]
@@ -66,13 +66,10 @@ class Tournament:
     own (M,): the models' own optimal values times their weights.
     """
 
-    def __init__(
-        self, problem: Problem, horizon: int, kernel: Kernel, own: Array, *, seed: int = 0,
-        grid: Pairs = COARSE,
-    ) -> None:  # fmt: skip
-        self.problem, self.horizon, self.kernel = problem, horizon, kernel
+    def __init__(self, plan: Plan, own: Array, *, seed: int = 0, grid: Pairs = COARSE) -> None:
+        self.plan, self.problem = plan, plan.problem
         self.own, self.grid = own, grid
-        self.players = np.flatnonzero(problem.weights > 0)
+        self.players = np.flatnonzero(self.problem.weights > 0)
         self.started = clock()
         self.count, self.seconds, self._size = 0, 0.0, FIRST
         self._games: list[tuple[Ints, Ints, Array]] = []
@@ -112,9 +109,7 @@ class Tournament:
         began, (first, second) = clock(), self._round
         i, j = self.players[first[: self._size]], self.players[second[: self._size]]
         self._round = first[self._size :], second[self._size :]
-        value = self.kernel.pair_values(
-            self.problem, self.horizon, self.grid._replace(first=i, second=j)
-        )
+        value = self.plan.pair_values(self.grid._replace(first=i, second=j))
         self._games.append((i, j, self.own[i] + self.own[j] - value))
         took = clock() - began
         self.count, self.seconds = self.count + len(i), self.seconds + took
@@ -141,11 +136,9 @@ class Tournament:
         return Matching(chosen, gains, len(i), self.each)
 
 
-def match(
-    problem: Problem, horizon: int, kernel: Kernel, own: Array, *, deadline: float, seed: int = 0,
-) -> Matching:  # fmt: skip
+def match(plan: Plan, own: Array, *, deadline: float, seed: int = 0) -> Matching:
     """Pairs of large total gain among those that could be evaluated until the deadline."""
-    tournament = Tournament(problem, horizon, kernel, own, seed=seed)
+    tournament = Tournament(plan, own, seed=seed)
     tournament.play(deadline)
     return tournament.matching()
 

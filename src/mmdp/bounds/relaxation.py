@@ -19,8 +19,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels import Kernel, Problem
-from mmdp.kernels.compiling import clock
+from mmdp.clock import Stop, clock
+from mmdp.kernels import Plan, Problem
 from mmdp.kernels.problem import Array, Pairs, Reach
 
 Mask = npt.NDArray[np.bool_]
@@ -34,39 +34,31 @@ def open_actions(problem: Problem, horizon: int) -> Mask:
     return np.array(np.broadcast_to(problem.allowed, shape))
 
 
-class TooLong(Exception):
-    """The reach bounds would take longer than there is time."""
-
-
-def reach_bounds(
-    problem: Problem, horizon: int, kernel: Kernel, *, deadline: float = math.inf
-) -> Reach:
+def reach_bounds(plan: Plan, *, deadline: float = math.inf) -> Reach:
     """L and B (T, S, M): least and largest P[m, s at t] over all policies, rounded outwards.
 
-    Raises TooLong as soon as it is clear that they cannot be had until the deadline.
+    Raises Stop as soon as it is clear that they cannot be had until the deadline.
     """
     if deadline == math.inf:
-        lo, hi = kernel.reach(problem, horizon)
+        lo, hi = plan.reach()
     else:
-        parts = list(_reach_of_some(problem, horizon, kernel, deadline))
+        parts = list(_reach_of_some(plan, deadline))
         lo, hi = (np.concatenate(x, axis=1) for x in zip(*parts, strict=True))
-    slack = 4 * EPS * (horizon + 1) * (problem.n_states + 4)
+    slack = 4 * EPS * (plan.horizon + 1) * (plan.problem.n_states + 4)
     return Reach(lo * (1 - slack), hi * (1 + slack))
 
 
-def _reach_of_some(
-    problem: Problem, horizon: int, kernel: Kernel, deadline: float
-) -> Iterator[Reach]:
+def _reach_of_some(plan: Plan, deadline: float) -> Iterator[Reach]:
     """The reach bounds of all states, of some at a time."""
-    started, done, size = clock(), 0, 1
-    while done < problem.n_states:
+    started, done, size, n_states = clock(), 0, 1, plan.problem.n_states
+    while done < n_states:
         began = clock()
-        some = np.arange(done, min(done + size, problem.n_states))
-        yield kernel.reach(problem, horizon, some)
+        some = np.arange(done, min(done + size, n_states))
+        yield plan.reach(some)
         done += len(some)
         each = (clock() - started) / done
-        if clock() + (problem.n_states - done) * each > deadline:
-            raise TooLong
+        if clock() + (n_states - done) * each > deadline:
+            raise Stop
         if clock() - began < QUICK:
             size *= 2
 
@@ -80,31 +72,36 @@ class Relaxation:
     """
 
     def __init__(
-        self, problem: Problem, horizon: int, kernel: Kernel, pairs: Pairs | None = None, *,
-        reach: Reach | None = None, deadline: float = math.inf,
+        self, plan: Plan, pairs: Pairs | None = None, *, reach: Reach | None = None,
+        deadline: float = math.inf,
     ) -> None:  # fmt: skip
-        self.problem, self.horizon, self.kernel = problem, horizon, kernel
+        self.plan, self.horizon = plan, plan.horizon
+        problem, horizon = plan.problem, plan.horizon
         self.scale = problem.discount ** np.arange(horizon)
         self.u = np.zeros((horizon, problem.n_states, problem.n_actions, problem.n_models))
         self.prices, self.best = np.zeros(self.u.shape[:3]), np.zeros(self.u.shape[:2], np.int32)
         self.reach_seconds = 0.0  # to find reach bounds if allowed actions vary with time
         self.group(pairs)
         if reach is None:
-            self.restrict(problem, deadline)
+            self.restrict(problem.allowed, deadline)
         else:
             self.reach = reach
+
+    @property
+    def problem(self) -> Problem:
+        return self.plan.problem
 
     @property
     def open(self) -> Mask:
         """(T, S, A) the allowed actions, as an array of its own."""
         return open_actions(self.problem, self.horizon)
 
-    def restrict(self, problem: Problem, deadline: float = math.inf) -> None:
+    def restrict(self, allowed: Mask, deadline: float = math.inf) -> None:
         """Other allowed actions, and the reach bounds that they give; multipliers stay valid."""
         started = clock()
-        self.problem = problem
-        self.reach = reach_bounds(problem, self.horizon, self.kernel, deadline=deadline)
-        steady = len(problem.p) == len(problem.allowed) == 1
+        self.plan = self.plan.but(allowed=allowed)
+        self.reach = reach_bounds(self.plan, deadline=deadline)
+        steady = self.problem.storage.steps == len(allowed) == 1
         passes = self.horizon / 2 if steady else 1.0
         self.reach_seconds = passes * (clock() - started)
 
@@ -122,9 +119,7 @@ class Relaxation:
         total = float(self.group_values(y, subgradient=subgradient).sum())
         if y is None:
             return total
-        self.prices, self.best = self.kernel.common_prices(
-            self.problem, self.horizon, y, self.reach
-        )
+        self.prices, self.best = self.plan.common_prices(y, self.reach)
         return total + float(self.scale @ self.prices.max(axis=2).sum(axis=1))
 
     def group_values(
@@ -134,14 +129,12 @@ class Relaxation:
 
         ``allowed`` (T, S, A): over these actions instead.
         """
-        x = self.problem if allowed is None else self.problem.restricted(allowed)
+        plan = self.plan if allowed is None else self.plan.but(allowed=allowed)
         u = self.u if subgradient else None
         if self.pairs is None or self._alone is None:
-            return self.kernel.own_values(x, self.horizon, y, u)
+            return plan.own_values(y, u)
         parts = [
-            self.kernel.pair_values(x, self.horizon, pairs, y, u)
-            for pairs in (self.pairs, self._alone)
-            if len(pairs.first)
+            plan.pair_values(pairs, y, u) for pairs in (self.pairs, self._alone) if len(pairs.first)
         ]
         return np.concatenate(parts)
 
@@ -151,9 +144,7 @@ class Relaxation:
         Falls back to the subgradient alone if the old direction no longer descends.
         """
         for share in (keep, 0.0):
-            size = self.kernel.descend(
-                self.problem, self.horizon, y, self.u, self.best, self.reach, share, d
-            )
+            size = self.plan.descend(y, self.u, self.best, self.reach, share, d)
             if size > 1e-300:
                 return size
         return 0.0
@@ -171,6 +162,6 @@ class Relaxation:
             weights = np.abs(y).max(axis=2) * self.reach.hi
             common = float(self.scale @ weights.sum(axis=(1, 2)))
         own = own * float(self.scale.sum()) + x.discount**self.horizon * terminal
-        row = int(np.diff(x.indptr).max(initial=1))
+        row = x.storage.longest
         terms = (self.horizon + 1) * (row + 32) + x.n_models + x.n_states
         return EPS * (4 * terms * own + (x.n_models + self.prices.size + 8) * common)

@@ -24,7 +24,7 @@ from mmdp.bounds.relaxation import Mask
 from mmdp.kernels.problem import Array
 from mmdp.objective import SAME, CVaR, Mean, MeanCVaR, Objective, Regret, VaR, WorstCase, quantile
 
-KINDS = (Mean.kind, CVaR.kind, VaR.kind, WorstCase.kind, MeanCVaR.kind, "regret")
+KINDS = (Mean.kind, CVaR.kind, VaR.kind, WorstCase.kind, MeanCVaR.kind)
 HALVINGS = 40
 
 
@@ -52,7 +52,7 @@ class Tail:
     ) -> None:
         inner: Any = objective.inner if isinstance(objective, Regret) else objective
         self.program, self.weights, self.most = program, weights, most
-        self.share = inner.share if isinstance(inner, MeanCVaR) else float(inner == Mean())
+        self.share = inner.share if isinstance(inner, MeanCVaR) else float(inner.linear)
         self.alpha: float | None = getattr(inner, "alpha", None)
         self.binary = isinstance(inner, VaR)
         least = most - cap

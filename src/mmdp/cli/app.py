@@ -34,8 +34,8 @@ from mmdp.cli import (
 )
 from mmdp.cli.console import complain, notice
 from mmdp.cli.options import INTERRUPTED, examples
+from mmdp.clock import listening
 from mmdp.errors import InputError, NotWritten, Remedy
-from mmdp.kernels.compiling import listening
 from mmdp.words import either
 
 COMMANDS = (  # as the help lists them

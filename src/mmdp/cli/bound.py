@@ -18,7 +18,6 @@ from mmdp.cli.console import (
 )
 from mmdp.cli.options import INTERRUPTED, Loading, command, option, takes
 from mmdp.cli.types import Name
-from mmdp.interrupts import Interrupts
 from mmdp.objective import Objective
 from mmdp.words import at_most_percent, clock, either, figures
 
@@ -61,7 +60,7 @@ def bound(
 
     model = loading.read(data, split, quiet=as_json)
     searching = f"bounding with {method}"
-    with Working(searching, quiet=as_json) as working, Interrupts() as interrupts:
+    with Working(searching, quiet=as_json) as working:
         found = mmdp.bound(
             model, horizon, method, objective=objective, time_limit=time_limit, backend=backend,
             callback=working.bounding,
@@ -77,7 +76,7 @@ def bound(
     else:
         introduce(data, model)
         show_facts(f"upper bound, horizon {steps}{named(objective)}", _facts(found))
-    return INTERRUPTED if interrupts.seen else 0
+    return INTERRUPTED if working.pressed else 0
 
 
 def _facts(found: Bound) -> list[tuple[str, str]]:

@@ -38,9 +38,8 @@ from mmdp.cli.options import (
 )
 from mmdp.cli.types import PATH, Names, OutFile
 from mmdp.errors import InputError
-from mmdp.interrupts import Interrupts
-from mmdp.methods.table import METHODS, able, maximises
-from mmdp.objective import Mean, Objective
+from mmdp.methods.table import METHODS, able, can
+from mmdp.objective import Objective
 from mmdp.words import clock, counted, figures, leading, two_errors
 
 if TYPE_CHECKING:
@@ -101,9 +100,9 @@ def compare(
     if test_data is not None or test is not False:
         tested = _read_test(data, test_data, train, test is True, loading, quiet=as_json)
     comparison = Comparison(train, tested, horizon, objective, running)
-    with Working("comparing", quiet=as_json) as working, Interrupts() as interrupts:
+    with Working("comparing", quiet=as_json) as working:
         rows = comparison.rows(chosen, working)
-    if interrupts.seen:
+    if working.pressed:
         complain(f"interrupted; {len(rows)} of {counted(len(chosen), 'method')} kept")
     if out is not None:
         import pandas as pd
@@ -122,14 +121,14 @@ def compare(
         _say_who_is_ahead(comparison.ahead(rows))
         if out is not None:
             print(f"table written to {out}")
-    return INTERRUPTED if interrupts.seen or rows[-1]["status"] == "INTERRUPTED" else 0
+    return INTERRUPTED if working.pressed or rows[-1]["status"] == "INTERRUPTED" else 0
 
 
 def _chosen(names: Sequence[str], episodes: int | None) -> list[Method]:
     """The methods asked for, oracle moved to the end."""
     from mmdp import Oracle
 
-    simulated = [name for name in names if METHODS[name].memory != "none"]
+    simulated = [name for name in names if name in able(policy="belief")]
     if episodes is not None and not simulated:
         raise InputError("--episodes is for methods with memory, and none of these has any")
     chosen = [
@@ -165,7 +164,7 @@ class Comparison:
     def ahead(self, rows: Sequence[Row]) -> Row | None:
         """Which policy beats the best one of the training models on the test models, if any."""
         policies = [row for row in rows if row["method"] in self.evaluations]
-        if not policies or self.objective != Mean():
+        if not policies or not self.objective.linear:
             return None
         first = max(policies, key=lambda row: row["train"])["method"]
         best = max(policies, key=lambda row: row["test"])["method"]
@@ -195,7 +194,7 @@ class Comparison:
         running = dataclasses.asdict(self.running)
         solution = mmdp.solve(
             self.train, self.horizon, method, **running, callback=working.progress,
-            objective=self.objective if maximises(method, self.objective) else "mean",
+            objective=self.objective if self._aims(method) else "mean",
         )  # fmt: skip
         found = solution.evaluation
         row: Row = {
@@ -215,6 +214,9 @@ class Comparison:
             "status": solution.status.name, "status_text": solution.outcome,
         }  # fmt: skip
 
+    def _aims(self, method: Method) -> bool:
+        return can(method, self.train, self.horizon, self.objective)
+
     def _tested(self, method: Method, solution: Solution, test: MMDP) -> Evaluation:
         import mmdp
 
@@ -229,7 +231,7 @@ class Comparison:
 
     def _stderr(self, found: Evaluation) -> float | None:
         """The error of a simulated mean; that of another objective is not known."""
-        return None if found.errors is None or self.objective != Mean() else found.stderr
+        return None if found.errors is None or not self.objective.linear else found.stderr
 
 
 def _show(rows: Sequence[Mapping[str, Any]], test: MMDP | None, objective: Objective) -> None:
@@ -237,7 +239,7 @@ def _show(rows: Sequence[Mapping[str, Any]], test: MMDP | None, objective: Objec
     keys = {"train": "train", "train_sd": "sd", "regret": "regret"}
     if test is not None:
         keys = {"train": "train", "test": "test", "test_sd": "test sd", "test_regret": "regret"}
-    if objective != Mean():
+    if not objective.linear:
         keys |= {key: "mean regret" for key in keys if key.endswith("regret")}
     columns = [("method", [row["method"] for row in rows])]
     for key, title in keys.items():

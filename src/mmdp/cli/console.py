@@ -9,16 +9,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from mmdp.objective import Mean, Objective
+from mmdp.clock import CtrlC
+from mmdp.objective import Objective
 from mmdp.words import at_most_percent, clipped, counted, figures
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from mmdp import MMDP, Progress
-    from mmdp.bounds.front import BoundProgress
 
 WIDTH = 80  # columns that every table fits
 SHOW_AFTER = 1.0  # seconds of work before the live line appears
@@ -107,7 +107,7 @@ def aligned(values: Mapping[str, float]) -> list[tuple[str, str]]:
 
 def named(objective: Objective) -> str:
     """What a title adds if something else than the mean counts."""
-    return "" if objective == Mean() else f", {objective.name}"
+    return "" if objective.linear else f", {objective.name}"
 
 
 # ---------------------------------------------------------------- models
@@ -150,8 +150,11 @@ def notice(text: str) -> None:
         _live[-1](text)
 
 
-class Working:
-    """A live line on stderr while work lasts: only on a terminal, only after a second."""
+class Working(CtrlC):
+    """A live line on stderr while work lasts: only on a terminal, only after a second.
+
+    ``pressed`` says whether Ctrl-C was pressed meanwhile.
+    """
 
     def __init__(self, text: str, *, quiet: bool = False) -> None:
         self._status: Any = None
@@ -160,13 +163,14 @@ class Working:
             self._timer = threading.Timer(SHOW_AFTER, self._status.start)
             self._timer.daemon = True
 
-    def __enter__(self) -> Working:
+    def __enter__(self) -> Self:
         if self._status is not None:
             self._timer.start()
             _live.append(self.say)
-        return self
+        return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
+        super().__exit__()
         if self._status is not None:
             _live.pop()
             self._timer.cancel()
@@ -186,9 +190,9 @@ class Working:
             done = f"{node}value {best}, at most {most}{_gap(progress.gap)}"
         self.say(f"{progress.method}: {done}, {progress.seconds:.0f} s")
 
-    def bounding(self, progress: BoundProgress) -> None:
+    def bounding(self, progress: Progress) -> None:
         """The callback for ``mmdp.bound``."""
-        most = figures([progress.value], up=[0])[0]
+        most = figures([progress.bound], up=[0])[0]
         done = f"at most {most}{_gap(progress.gap)}"
         self.say(f"{progress.method}: {done}, {progress.seconds:.0f} s")
 

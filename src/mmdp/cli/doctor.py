@@ -75,7 +75,7 @@ def _threads() -> str:
 def _trial(backend: str, method: str) -> str:
     """Solve a small problem with a kernel, and compare with the plain one."""
     import mmdp
-    from mmdp.kernels.compiling import spent
+    from mmdp.clock import spent
 
     model, _ = mmdp.domains.two_models()
     expected = mmdp.solve(model, 5, method, backend="numpy").value

@@ -12,7 +12,7 @@ from mmdp.cli import options
 from mmdp.cli.console import Working, aligned, introduce, show_facts, show_json
 from mmdp.cli.options import Loading, check_out, command, option, takes, write_csv
 from mmdp.cli.types import PATH, OutFile
-from mmdp.objective import Mean, Objective
+from mmdp.objective import Objective
 
 if TYPE_CHECKING:
     from mmdp import Evaluation
@@ -65,7 +65,7 @@ def evaluate(
     introduce(data, model)
     known = found.summary()
     facts = {title: known[key] for key, title in FIGURES.items() if key in known}
-    if objective != Mean():
+    if not objective.linear:
         facts = {objective.name: found.value(objective)} | facts
     show_facts(f"{policy}, horizon {followed.horizon}", aligned(facts))
     if out is not None:

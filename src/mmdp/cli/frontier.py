@@ -11,7 +11,6 @@ from mmdp.cli import options
 from mmdp.cli.console import Working, introduce, show_json, show_table
 from mmdp.cli.options import INTERRUPTED, Loading, check_out, command, option, takes, write_csv
 from mmdp.cli.types import Numbers, OutFile, Seconds
-from mmdp.interrupts import Interrupts
 from mmdp.solution import Status
 from mmdp.words import at_most_percent, figures
 
@@ -60,7 +59,7 @@ def frontier(
     check_out(out, data)
     model = loading.read(data, quiet=as_json)
     test = loading.read_test(data, model, quiet=as_json)
-    with Working("solving", quiet=as_json) as working, Interrupts() as interrupts:
+    with Working("solving", quiet=as_json) as working:
         found = mmdp.frontier(
             model, horizon, alphas, tail=tail, test=test, certify=certify or False,
             backend=backend, seed=seed, callback=lambda p: working.say(f"{p.objective.name}: done"),
@@ -75,7 +74,7 @@ def frontier(
         _show(found)
         if out is not None:
             print(f"written to {out}")
-    return INTERRUPTED if interrupts.seen else 0
+    return INTERRUPTED if working.pressed else 0
 
 
 def _write(found: Frontier, out: Path) -> None:

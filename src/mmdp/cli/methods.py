@@ -25,7 +25,15 @@ def methods(as_json: bool) -> None:
         return
     rows = [(row.name, row.title, row.memory, _proven(row.proves)) for row in table]
     show_table(("method", "what it does", "memory", "proves"), rows, left=4)
-    print(f"\nFor models that change over time: {either(able(drifts=True), ' and ')}.")
+    print()
+    aiming = [row.name for row in table if len(row.objectives) > 1]
+    for case, names in {
+        "models that change over time": able(drifts=True),
+        "an infinite horizon": able(policy="stationary"),
+        "a tied or monotone policy": able(policy="tied"),
+        "other objectives than the mean": aiming,
+    }.items():
+        print(f"For {case}: {either(names, ' and ')}.")
 
 
 def _proven(status: Status | None) -> str:

@@ -27,11 +27,12 @@ from mmdp.cli.types import (
     Words,
 )
 from mmdp.errors import InputError
-from mmdp.methods.table import COMPARED, METHODS, markov_policy
+from mmdp.methods.table import COMPARED, METHODS
+from mmdp.policy import Policy, markov_policy
 from mmdp.validate import check_seed
 
 if TYPE_CHECKING:
-    from mmdp import MMDP, MarkovPolicy, StationaryPolicy
+    from mmdp import MMDP
     from mmdp.measures import Counting
     from mmdp.methods import Method
 
@@ -354,7 +355,7 @@ def check_finite(horizon: float | None) -> None:
 def given_policy(
     file: Path | str, model: MMDP, horizon: float | None, purpose: str,
     remedies: Sequence[str] = (),
-) -> MarkovPolicy | StationaryPolicy:  # fmt: skip
+) -> Policy:  # fmt: skip
     """The policy of a file; a stationary one over ``horizon`` decisions.
 
     ``remedies`` are for one with memory.
@@ -362,7 +363,7 @@ def given_policy(
     import mmdp
 
     found = mmdp.load_policy(file, model)
-    if not isinstance(found, mmdp.StationaryPolicy):
+    if found.horizon != math.inf:
         try:
             return markov_policy(found, purpose)
         except InputError as error:  # it has memory

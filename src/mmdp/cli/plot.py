@@ -20,7 +20,7 @@ from mmdp.cli.options import (
     takes,
 )
 from mmdp.cli.types import PATH, refuse_name
-from mmdp.methods.table import markov_policy
+from mmdp.policy import markov_policy
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -18,10 +18,10 @@ from mmdp.cli.options import (
     takes,
 )
 from mmdp.cli.types import PATH, Goal, Seconds
+from mmdp.clock import unanswered
 from mmdp.errors import InputError
-from mmdp.interrupts import unanswered
-from mmdp.methods.table import markov_policy
 from mmdp.objective import Objective
+from mmdp.policy import markov_policy
 
 
 @command(
@@ -85,7 +85,7 @@ def report(
         if policy is not None:
             try:
                 proof = mmdp.io.load_certificate(policy, model)
-                if proof is not None and isinstance(shown, mmdp.StationaryPolicy):
+                if proof is not None and shown is not None and shown.horizon == math.inf:
                     proof = None
                     raise InputError("what is proven is about an infinite horizon")
                 if proof is not None and objective not in (None, proof.objective):

@@ -36,20 +36,20 @@ from mmdp.cli.options import (
 )
 from mmdp.cli.types import PATH, Count, Name, OutFile, Seconds
 from mmdp.errors import InputError
-from mmdp.interrupts import Interrupts
 from mmdp.methods.table import (
     METHODS,
     able,
-    check_gives_table,
-    check_maximises,
+    asked,
+    need_table,
+    sample,
 )
-from mmdp.objective import Mean, Objective
-from mmdp.policy import KINDS, Memory, StationaryPolicy, Tied
+from mmdp.objective import Objective
+from mmdp.policy import KINDS, Memory, Tied
 from mmdp.solution import POLICIES
 from mmdp.words import at_most_percent, clock, counted, either, figures, two_errors
 
 if TYPE_CHECKING:
-    from mmdp import MMDP, MarkovPolicy, Solution
+    from mmdp import MMDP, MarkovPolicy, Solution, StationaryPolicy
     from mmdp.methods import Method
     from mmdp.policy import PolicyKind
 
@@ -194,44 +194,45 @@ def solve(
     is 1.
     """
     import mmdp
+    from mmdp.measures import memory_gain
 
-    deciding.build()  # wrong options are reported before anything is read
-    policy = kind.build()
-    chosen = METHODS[deciding.method]
-    check_maximises(chosen, objective)
+    policy, chosen = kind.build(), METHODS[deciding.method]
+    # what cannot be done is reported before anything is read
+    asked(deciding.build(), sample(), horizon or 2, objective, policy)
     check_out(out, data, deciding.init, checkpoint)
     if out is not None:
-        check_gives_table(chosen, "a policy file holds", "leave out --out")
+        need_table(chosen, "a policy file holds", "leave out --out")
     if certify is not None:
         every = "bound every policy by mmdp bound DATA --method pairs"
-        check_gives_table(chosen, "--certify bounds", "leave it out", every)
+        need_table(chosen, "--certify bounds", "leave it out", every)
     silent = quiet or as_json
     model = loading.read(data, split, quiet=silent)
     method = deciding.build_for(model, math.inf if kind.policy == "stationary" else horizon)
     solving = f"solving with {deciding.method}"
-    with Working(solving, quiet=silent) as working, Interrupts() as interrupts:
+    with Working(solving, quiet=silent) as working:
         solution = mmdp.solve(
             model, horizon, method, objective=objective, policy=policy,
             **dataclasses.asdict(running), certify=certify or False, checkpoint=checkpoint,
             callback=working.progress,
         )  # fmt: skip
-    asked = out
-    if asked is not None:
-        out = write_somewhere(partial(mmdp.save_policy, solution), asked)
+        if certify is not None and solution.status.name != "INTERRUPTED":
+            solution = memory_gain(solution, model, seconds=certify)
+    wanted = out
+    if wanted is not None:
+        out = write_somewhere(partial(mmdp.save_policy, solution), wanted)
     if as_json:
         show_json(document(solution, data, out, deciding.init))
     elif not quiet:
         show(solution, model, data, out)
-    if out != asked:
+    if out != wanted:
         if out is None and not as_json:
             print(solution.to_frame().to_csv(index=False), end="")
         return NOT_WRITTEN
-    return INTERRUPTED if interrupts.seen or solution.status.name == "INTERRUPTED" else 0
+    return INTERRUPTED if working.pressed or solution.status.name == "INTERRUPTED" else 0
 
 
 def document(solution: Solution, data: Path, out: Path | None, init: str | None) -> dict[str, Any]:
     """What --json prints."""
-    import mmdp
 
     found, source, proven = solution.evaluation, solution.provenance, solution.certificate
     options = dict(source.options)
@@ -254,11 +255,8 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
         "backend": source.backend, "version": source.version, "trace": solution.trace,
         "out": out,
     }  # fmt: skip
-    if out is None and isinstance(solution.policy, (mmdp.MarkovPolicy, mmdp.StationaryPolicy)):
-        kind = "actions" if solution.policy.deterministic else "probabilities"
-        told["policy"] = {kind: solution.policy.table}
-    if out is None and isinstance(solution.policy, mmdp.MemoryPolicy):
-        told["policy"] = solution.policy.controller._asdict()
+    if out is None and getattr(solution.policy, "exact", False):
+        told["policy"] = solution.policy.parts
     return told
 
 
@@ -278,7 +276,6 @@ def proof(solution: Solution) -> str:
 
 
 def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
-    import mmdp
 
     introduce(data, model)
     show_facts(solution.title, _facts(solution))
@@ -296,7 +293,7 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
     elif solution.evaluation.errors is not None:
         episodes = counted(solution.evaluation.details["episodes"], "episode")
         print(f"simulated, {episodes} per model; a policy with memory has no table of actions")
-    elif isinstance(solution.policy, mmdp.MemoryPolicy):
+    elif solution.policy.memory:
         print(f"\n{solution.policy.flow_chart().words}")
     else:
         show_policy(solution.policy, model)
@@ -304,7 +301,7 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
 
 def _facts(solution: Solution) -> list[tuple[str, str]]:
     found = solution.evaluation
-    mean = {} if solution.objective == Mean() else {"mean": found.mean}
+    mean = {} if solution.objective.linear else {"mean": found.mean}
     facts = aligned({
         "value": solution.value, **mean, "sd": found.sd, "worst": found.worst,
         "CVaR 10%": found.cvar(0.1),
@@ -334,27 +331,25 @@ def _starts(solution: Solution) -> str:
 def show_policy(policy: MarkovPolicy | StationaryPolicy, model: MMDP) -> None:
     """The policy as a small table, equal times together; or a hint if it is large."""
     labels, names = model.action_labels, model.state_labels
-    if isinstance(policy, StationaryPolicy) and policy.n_states <= MOST_STATES:
-        print("\npolicy: action by state" + ("" if policy.deterministic else ", most probable"))
-        actions = [labels[a] for a in policy.actions]
+    table, most = policy.drawn()[0].tolist(), "" if policy.deterministic else ", most probable"
+    if policy.horizon == math.inf and policy.n_states <= MOST_STATES:
+        print(f"\npolicy: action by state{most}")
+        actions = [labels[a] for a in table[0]]
         show_table(("state", "action"), list(zip(names, actions, strict=True)), left=2)
         return
-    policy = policy.row if isinstance(policy, StationaryPolicy) else policy
     widest = max(map(len, labels))
     if len("time 000-000") + sum(max(len(name), widest) + 2 for name in names) > WIDTH:
         print(
-            f"the policy has {policy.horizon:,} x {policy.n_states:,} entries; "
+            f"the policy has {len(table):,} x {policy.n_states:,} entries; "
             "write it with --out policy.csv"
         )
         return
-    spans = _equal_times(policy.actions.tolist())
+    spans = _equal_times(table)
     rows = [
         (str(a) if a == b else f"{a}-{b}", *(labels[i] for i in actions))
         for a, b, actions in spans[:PREVIEW_ROWS]
     ]
-    print(
-        "\npolicy: action by time and state" + ("" if policy.deterministic else ", most probable")
-    )
+    print(f"\npolicy: action by time and state{most}")
     show_table(("time", *names), rows, left=1 + len(names))
     if len(spans) > PREVIEW_ROWS:
         print(f"and {counted(len(spans) - PREVIEW_ROWS, 'more row')}; all with --out policy.csv")

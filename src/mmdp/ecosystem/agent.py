@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from mmdp.errors import InputError
-from mmdp.policy import MarkovPolicy, Planner
+from mmdp.policy import Planner
 from mmdp.solution import Solution
+from mmdp.words import suggested
 
 
 class Agent:
     """Follows a policy through an episode: ``action = agent(observation, reward)``.
 
-    It keeps the time and the memory of the policy. ``reset()`` begins a new episode.
+    A state is seen as its number or, if the policy has labels, as its label. Actions are numbers.
+    The agent keeps the time and the memory of the policy. ``reset()`` begins a new episode.
 
     In an environment of Gymnasium::
 
@@ -31,36 +33,40 @@ class Agent:
     [1, 0, 1]
     """
 
-    def __init__(self, policy: Planner | MarkovPolicy | Solution, seed: int | None = 0) -> None:
+    def __init__(self, policy: Planner | Solution, seed: int | None = 0) -> None:
         followed = policy.policy if isinstance(policy, Solution) else policy
-        markov = isinstance(followed, MarkovPolicy) and followed.deterministic
-        if not (markov or isinstance(followed, Planner)):
-            raise InputError(
-                "an agent follows a planner or a deterministic policy of time and state"
-            )
+        if not isinstance(followed, Planner):
+            kind = type(followed).__name__
+            raise InputError(f"an agent follows a policy, or the solution that has it, not {kind}")
         self.policy, self.seed, self.episodes = followed, seed, 0
         self.reset()
 
     def reset(self) -> None:
         """Begin a new episode."""
-        self.time, self.seen, self.memory = 0, (-1, -1), None
-        if isinstance(self.policy, Planner):
-            seed = None if self.seed is None else self.seed + self.episodes
-            self.memory = self.policy.start(seed)
+        seed = None if self.seed is None else self.seed + self.episodes
+        self.time, self.seen, self.memory = 0, (-1, -1), self.policy.start(seed)
         self.episodes += 1
 
     def __call__(self, observation: Any, reward: float | None = None) -> int:
         """The action in this state; ``reward`` is that of the step before."""
-        state = int(observation)
-        if self.time >= self.policy.horizon:
-            raise InputError(f"the policy ends after {self.policy.horizon} steps; call reset()")
-        if isinstance(self.policy, MarkovPolicy):
-            action = int(self.policy.actions[self.time, state])
-        else:
-            if self.time > 0:
-                before = self.time - 1
-                self.memory = self.policy.update(self.memory, before, *self.seen, state, reward)
-            action = self.policy.act(self.memory, self.time, state)
+        state, policy = self._state(observation), self.policy
+        if self.time >= policy.horizon:
+            raise InputError(f"the policy ends after {policy.horizon} steps; call reset()")
+        if self.time > 0:
+            self.memory = policy.update(self.memory, self.time - 1, *self.seen, state, reward)
+        action = policy.act(self.memory, self.time, state)
         self.seen = state, action
         self.time += 1
         return action
+
+    def _state(self, observation: Any) -> int:
+        """The number of a state from its number or label."""
+        labels = getattr(self.policy, "state_labels", None) or ()
+        if isinstance(observation, str):
+            if observation not in labels:
+                raise InputError(f"the policy knows no state {suggested(observation, labels)}")
+            return labels.index(observation)
+        state, count = int(observation), getattr(self.policy, "n_states", None)
+        if state < 0 or (count is not None and state >= count):
+            raise InputError(f"the policy knows no state {state}: they are numbered from 0")
+        return state

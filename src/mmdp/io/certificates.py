@@ -15,7 +15,7 @@ import numpy as np
 from mmdp.errors import InputError, Remedy
 from mmdp.model import MMDP
 from mmdp.objective import Custom, as_objective
-from mmdp.policy import PolicyTable
+from mmdp.policy import Policy
 from mmdp.solution import POLICIES, Bound, Solution
 
 FORMAT = "mmdp-certificate-1"
@@ -43,7 +43,7 @@ def as_document(given: Any) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def from_document(stored: Any, policy: PolicyTable, model: MMDP) -> Bound:
+def from_document(stored: Any, policy: Policy, model: MMDP) -> Bound:
     """The proven bound; refused if it is about another policy or other models."""
     try:
         if stored["format"] != FORMAT:
@@ -66,7 +66,7 @@ def from_document(stored: Any, policy: PolicyTable, model: MMDP) -> Bound:
     return found
 
 
-def _digest(policy: PolicyTable) -> str:
+def _digest(policy: Policy) -> str:
     """A digest of what a policy does: a table of actions, or of probabilities."""
     table = np.ascontiguousarray(policy.table)
     return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()

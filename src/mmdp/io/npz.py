@@ -34,9 +34,10 @@ def save_npz(model: MMDP, path: Path, **more: Any) -> None:
 
 def arrays_of(model: MMDP) -> dict[str, Any]:
     """Everything about a model, by the names that files use."""
-    fields = model.fields()
-    arrays: dict[str, Any] = {"format": np.array(FORMAT), **model.problem._asdict()}
-    del arrays["part"]
+    fields, x = model.fields(), model.problem
+    arrays: dict[str, Any] = {"format": np.array(FORMAT), **x.storage.table()._asdict()}
+    arrays |= x._asdict()
+    del arrays["storage"], arrays["part"]
     if not model.drifts:
         del arrays["drift"]
     arrays["allowed"], arrays["initial_given"] = model.allowed, model.initial_given

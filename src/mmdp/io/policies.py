@@ -20,9 +20,8 @@ from mmdp.io.labels import Ints, Labels, coded
 from mmdp.io.parquet import read_parquet, write_parquet
 from mmdp.io.reading import Source, header, is_number, numbers, read_csv
 from mmdp.io.writing import PathLike, Writer, reason, write_all
-from mmdp.methods.table import markov_policy
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, MemoryPolicy, PolicyTable, StationaryPolicy
+from mmdp.policy import MarkovPolicy, MemoryPolicy, Policy, StationaryPolicy, markov_policy
 from mmdp.policy.memory import moves_from_words
 from mmdp.solution import Bound, Solution
 from mmdp.words import counted, suggested
@@ -32,7 +31,7 @@ COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
 NODE_COLUMNS = ("time", "state", "action", "node", "moves", "start", "idstate", "idaction")
 
 
-def save_policy(policy: PolicyTable | Solution, path: PathLike) -> None:
+def save_policy(policy: Policy | Solution, path: PathLike) -> None:
     """Write a policy as ``.csv``, ``.parquet`` (the table of
     :meth:`MarkovPolicy.to_frame` or :meth:`MemoryPolicy.to_frame`) or ``.json``.
 
@@ -51,7 +50,7 @@ def save_policy(policy: PolicyTable | Solution, path: PathLike) -> None:
     proven, target = certificates.as_document(policy), Path(path)
     objective = str(policy.objective) if isinstance(policy, Solution) else None
     found: Any = policy.policy if isinstance(policy, Solution) else policy
-    if not isinstance(found, (StationaryPolicy, MemoryPolicy)):
+    if not getattr(found, "exact", False):  # refuse what has no table, with the reason
         found = markov_policy(policy, "a policy file holds")
     frame = found.to_frame()
     stored = {**_facts_of(found), "certificate": proven, "objective": objective}
@@ -74,33 +73,17 @@ def save_policy(policy: PolicyTable | Solution, path: PathLike) -> None:
     write_all(files, stale)
 
 
-def policy_document(policy: PolicyTable, **facts: Any) -> dict[str, Any]:
+def policy_document(policy: Policy, **facts: Any) -> dict[str, Any]:
     """What a JSON file holds: the policy, with other facts about it."""
-    return {**_facts_of(policy), **facts, **_arrays_of(_row_of(policy))}
+    return {**_facts_of(policy), **facts, **policy.stored()}
 
 
-def _row_of(policy: PolicyTable) -> MarkovPolicy | MemoryPolicy:
-    return policy.row if isinstance(policy, StationaryPolicy) else policy
-
-
-def _facts_of(policy: PolicyTable) -> dict[str, Any]:
-    row = _row_of(policy)
+def _facts_of(policy: Policy) -> dict[str, Any]:
     return {
         "format": FORMAT, "kind": policy.kind.name,
-        "horizon": None if policy.kind.endless else row.horizon, "n_actions": row.n_actions,
-        "states": row.state_labels, "actions": row.action_labels,
+        "horizon": None if policy.kind.endless else policy.horizon, "n_actions": policy.n_actions,
+        "states": policy.state_labels, "actions": policy.action_labels,
     }  # fmt: skip
-
-
-def _arrays_of(policy: MarkovPolicy | MemoryPolicy) -> dict[str, Any]:
-    """What a JSON file keeps of what a policy does."""
-    if isinstance(policy, MemoryPolicy):
-        moves = np.array(policy.moves_text(), dtype=object).reshape(policy.actions.shape)
-        return {
-            "nodes": policy.actions.tolist(), "moves": moves.tolist(),
-            "first": policy.first.tolist(),
-        }  # fmt: skip
-    return {"policy" if policy.deterministic else "probabilities": policy.table.tolist()}
 
 
 def certificate_beside(table: PathLike) -> Path:
@@ -149,7 +132,7 @@ def _beside(table: Path) -> Any:
         ) from None
 
 
-def load_policy(path: PathLike, model: MMDP | None = None) -> PolicyTable:
+def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
     """Read a policy from ``.csv``, ``.parquet`` or ``.json``; one with nodes has memory.
 
     A table without a column ``time`` is a stationary policy.
@@ -167,7 +150,7 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> PolicyTable:
     """
     file = Path(path)
     source, stored = Source(file), None
-    policy: PolicyTable
+    policy: Policy
     if not file.is_file():
         raise InputError(f"{file}: no such file; check the path")
     if file.suffix.lower() == ".json":
@@ -194,7 +177,7 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> PolicyTable:
     return policy
 
 
-def _from_json(path: Path) -> PolicyTable:
+def _from_json(path: Path) -> Policy:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
@@ -216,6 +199,8 @@ def _from_json(path: Path) -> PolicyTable:
         return StationaryPolicy.of_row(policy) if stored.get("kind") == "stationary" else policy
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: {reason(error)}") from None
+    except RecursionError:
+        raise InputError(f"{path}: policy actions are nested too deeply for a table") from None
 
 
 def _even(table: Any) -> bool:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 
 from mmdp.errors import InputError, Remedy
-from mmdp.kernels.problem import Backward, Kernel, Problem
+from mmdp.kernels.numpy.kernel import NumpyKernel
+from mmdp.kernels.plan import Kernel, Plan
+from mmdp.kernels.problem import Backward, Problem
 
-__all__ = ["BACKENDS", "Backward", "Kernel", "Problem", "get"]
+__all__ = ["BACKENDS", "Backward", "Kernel", "Plan", "Problem", "get"]
 
 BACKENDS = ("numpy", "numba", "jax")
 
 PASSES = 20  # that a solve takes, unless its method says otherwise
 
-# The numba kernel takes about five seconds to compile, once, and half a second to load. Up to
-# this many seconds of work in all are done by numpy instead.
-PATIENCE = 2.0
-STEP, RATE = 1.5e-4, 5e8  # numpy: seconds per time step, multiply-adds per second
-
+# By the estimate of mmdp.clock.seconds; numpy takes up to five times as long. The numba kernel
+# takes about five seconds to compile, once, and half a second to load: so small work is numpy's.
+QUICK = 0.5
 # On an H200 a first solve costs about 5 s for loading jax and compiling, and then takes 1/5 to
-# 1/20 of the time of 16 CPU threads. These take 0.8 s for a solve of 2e9 multiply-adds per
-# pass, so with less work per pass than this the CPU finishes first.
-ACCELERATOR_PAYS_FROM = 12_000_000_000
+# 1/20 of the time of 16 CPU threads. With less than this per pass the CPU finishes first.
+ACCELERATOR = 3.0
 
 
 def get(
@@ -36,29 +34,25 @@ def get(
 ) -> Kernel:
     """The kernel of that name.
 
-    ``"auto"`` is numba, with two exceptions. Small work (``passes`` over this problem) goes to
-    numpy as long as numba is not loaded, because loading takes longer than the work. Large
-    problems go to jax if it is installed and sees a GPU or TPU that can hold them. All kernels
-    agree up to rounding. ``threads`` is for numba only. If models change (``problem.drift``), the
-    kernel is numpy's, whatever was asked for: no other knows how.
+    ``"auto"`` depends on the size of the work alone (``passes`` over this problem): numpy if it is
+    small, because numba takes longer to load; jax if it is large, and jax is installed and sees a
+    GPU or TPU that can hold the problem; numba otherwise. All kernels agree up to rounding.
+    ``threads`` is for numba only.
 
     >>> get("numpy").name
     'numpy'
     """
-    drifts = problem is not None and problem.drift is not None
     if not isinstance(backend, str):
-        if not callable(getattr(backend, "backward", None)):
+        if not callable(getattr(backend, "plan", None)):
             raise InputError(f"backend must be a name or a kernel, not {backend!r}")
         _check_part(backend.name, problem)
-        return get("numpy") if drifts else backend
+        return backend
     if problem is not None and problem.part is not None:
         backend = "jax" if backend == "auto" else backend
         _check_part(backend, problem)
-    if drifts and backend in ("auto", *BACKENDS):
-        backend = "numpy"
     if backend == "auto":
-        backend = "numpy" if _numba_is_off() else "numba"
-        if problem is not None and _left_to_numpy(problem, horizon, passes):
+        backend = "numba"
+        if (problem is not None and problem.seconds(horizon, passes) <= QUICK) or _numba_is_off():
             backend = "numpy"
         elif problem is not None and _pays_on_accelerator(problem, horizon):
             backend = "jax"
@@ -72,8 +66,6 @@ def get(
 
         return NumbaKernel(threads)
     if backend == "numpy":
-        from mmdp.kernels.numpy_kernel import NumpyKernel
-
         return NumpyKernel()
     if backend == "jax":
         from mmdp.kernels.jax.kernel import JaxKernel
@@ -103,7 +95,7 @@ def _numba_is_off() -> bool:
 
 def _pays_on_accelerator(problem: Problem, horizon: int) -> bool:
     """Whether jax is installed and has an accelerator that can hold the transitions twice."""
-    if problem.work(horizon) < ACCELERATOR_PAYS_FROM or importlib.util.find_spec("jax") is None:
+    if problem.seconds(horizon) < ACCELERATOR or importlib.util.find_spec("jax") is None:
         return False
     import jax
 
@@ -113,18 +105,3 @@ def _pays_on_accelerator(problem: Problem, horizon: int) -> bool:
     except Exception:  # a broken driver is no reason to fail: there is the CPU
         return False
     return device.platform != "cpu" and 2 * problem.p.nbytes < free
-
-
-_done_by_numpy = 0.0  # seconds, by the rates above
-
-
-def _left_to_numpy(problem: Problem, horizon: int, passes: float) -> bool:
-    """Whether numpy finishes before numba is ready, counting all its work in this process."""
-    global _done_by_numpy
-    if "mmdp.kernels.cpu.kernel" in sys.modules:
-        return False
-    wanted = passes * (horizon * STEP + problem.work(horizon) / RATE)
-    if _done_by_numpy + wanted > PATIENCE:
-        return False
-    _done_by_numpy += wanted
-    return True

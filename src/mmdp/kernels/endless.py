@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.clock import Stop
 from mmdp.errors import InputError, Remedy
-from mmdp.kernels.numpy_kernel import transitions_of
-from mmdp.kernels.problem import Array, IntArray, Problem, Stop, Table
+from mmdp.kernels.problem import Array, IntArray, Problem, Table
 
 MATRICES = 2**28  # bytes that P may take; beyond that values are iterated
 ACCURATE = 1e-14  # last change of iterated values, relative to the rewards
@@ -144,11 +144,11 @@ class Endless:
         """The relative rounding error of q."""
         return EPS * (int(np.diff(self.problem.indptr).max(initial=1)) + 4)
 
-    def rounding(self) -> float:
-        """The most by which floating-point error can have changed a return."""
+    def roundings(self) -> Array:
+        """(M,) the most by which floating-point error can have changed the return of a model."""
         x = self.problem
-        largest = float(np.abs(x.r).max(initial=0.0)) / (1 - x.discount)
-        return 16 * EPS * largest * (x.n_states + x.n_models) / (1 - x.discount)
+        terms = (x.n_states + x.n_models) / (1 - x.discount)
+        return 16 * EPS * terms * x.magnitudes(math.inf)
 
     def _shares(self, policy: Table) -> Array:
         """(M or 1, S, A) probabilities of the actions."""
@@ -196,11 +196,11 @@ class Iterated(Endless):
 
     def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
         super().__init__(problem, check_time)
-        self.transitions = transitions_of(problem)
+        self.plan = problem.storage.plan(problem, 1)
         self.state, self.action = np.divmod(problem.rows(), problem.n_actions)
 
     def q(self, v: Array) -> Array:
-        return self.r + self.problem.discount * np.moveaxis(self.transitions.expect(v.T, 0), 2, 0)
+        return self.r + self.problem.discount * np.moveaxis(self.plan.expect(0, v.T), 2, 0)
 
     def solve(self, policy: Table, right: Array, *, transposed: bool = False) -> Array:
         """x = right + gamma P x, again and again until nothing changes beyond rounding."""

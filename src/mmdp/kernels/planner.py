@@ -1,4 +1,4 @@
-"""What the simulator is told about a policy: plain arrays, models last."""
+"""A policy as the simulator takes it: plain arrays, models last."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ACTIONS, PROBABILITIES, VALUES, SAMPLED, TREE, NODES = range(6)
 
 
 class PlannerTables(NamedTuple):
-    """What a kernel needs to simulate a policy; absent parts have length 0.
+    """What a plan needs to simulate a policy; absent parts have length 0.
 
     ``mode``: ACTIONS or PROBABILITIES (Markov), NODES (a controller), VALUES (argmax of
     sum_m beta q), SAMPLED (act by the optimal policy of a model drawn from beta), TREE (search).

@@ -26,25 +26,27 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.clock import seconds
 from mmdp.errors import InputError
 
 if TYPE_CHECKING:
-    from mmdp.kernels.controller import Controller, NodeValues
-    from mmdp.kernels.planner import PlannerTables
+    from mmdp.kernels.plan import Plan
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
 Table = npt.NDArray[Any]  # a policy: (T, S) actions or (T, S, A) probabilities
+Models = slice | npt.NDArray[np.int64]  # some of the models
 
 LINE = 64  # bytes that a processor moves at a time
 
 _ENDS = ((np.max, -math.inf), (np.min, math.inf))
+EPS = float(np.finfo(float).eps)
 TIE = 1e-12  # two actions whose G differ by less, relative to their size, are tied
 
 
@@ -61,7 +63,7 @@ def aligned(*shape: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
 
 
 class Part(NamedTuple):
-    """Part ``i`` of ``n`` of so many models; the others are in other processes.
+    """Part ``i`` of ``n`` of all ``models``; the others are in other processes.
 
     >>> [Part(i, 3, 8).models_here for i in range(3)]
     [slice(0, 2, None), slice(2, 5, None), slice(5, 8, None)]
@@ -97,6 +99,71 @@ class Part(NamedTuple):
         return f"part {self.i} of {self.n}"
 
 
+class Storage(Protocol):
+    """How the transitions of all models are stored."""
+
+    @property
+    def steps(self) -> int:
+        """Time steps that they are given for; 1 if they do not vary."""
+        ...
+
+    @property
+    def entries(self) -> int:
+        """Multiply-adds per model of one step."""
+        ...
+
+    @property
+    def longest(self) -> int:
+        """The most next states of a row."""
+        ...
+
+    def table(self) -> Stored:
+        """The transitions as tables on a pattern, for work that goes entry by entry."""
+        ...
+
+    def some(self, models: Models) -> Storage:
+        """Those of these models alone."""
+        ...
+
+    def plan(self, problem: Problem, horizon: int) -> Plan:
+        """The problem laid out in plain numpy, for a kernel that has no plan of its own."""
+        ...
+
+
+class Stored(NamedTuple):
+    """Tables: the values of all models side by side on one pattern (see the module's table)."""
+
+    indptr: npt.NDArray[np.int64]
+    indices: IntArray
+    p: Array
+    dense: bool
+
+    @property
+    def steps(self) -> int:
+        return len(self.p)
+
+    @property
+    def entries(self) -> int:
+        return len(self.indices)
+
+    @property
+    def longest(self) -> int:
+        return int(np.diff(self.indptr).max(initial=1))
+
+    def table(self) -> Stored:
+        return self
+
+    def some(self, models: Models) -> Stored:
+        return self._replace(p=picked(self.p, models))
+
+    def plan(self, problem: Problem, horizon: int) -> Plan:
+        return PLAIN[Stored](problem, horizon)
+
+
+# how storages are laid out in plain numpy; filled by numpy/kernel.py
+PLAIN: dict[type, Callable[[Problem, int], Plan]] = {}
+
+
 class Problem(NamedTuple):
     """The arrays of an MMDP (see the module's table); all C-contiguous and read-only.
 
@@ -104,23 +171,42 @@ class Problem(NamedTuple):
     are those of all models.
     """
 
-    indptr: npt.NDArray[np.int64]
-    indices: IntArray
-    p: Array
+    storage: Storage
     r: Array
     allowed: npt.NDArray[np.bool_]
     initial: Array
     weights: Array
     discount: float
     terminal: Array
-    dense: bool
     drift: Array | None = None  # K; None: models never change
     part: Part | None = None
+
+    @property
+    def indptr(self) -> npt.NDArray[np.int64]:
+        return self.storage.table().indptr
+
+    @property
+    def indices(self) -> IntArray:
+        return self.storage.table().indices
+
+    @property
+    def p(self) -> Array:
+        return self.storage.table().p
+
+    @property
+    def dense(self) -> bool:
+        """Whether the pattern is full."""
+        return self.storage.table().dense
 
     @property
     def n_models(self) -> int:
         """Of all parts."""
         return len(self.weights)
+
+    @property
+    def apart(self) -> bool:
+        """Whether what happens in a model is that model's alone: none becomes another."""
+        return self.drift is None
 
     @property
     def models_here(self) -> slice:
@@ -137,7 +223,11 @@ class Problem(NamedTuple):
 
     def work(self, horizon: int) -> int:
         """Multiply-adds of one backward pass."""
-        return len(self.indices) * self.n_models * horizon
+        return self.storage.entries * self.n_models * horizon
+
+    def seconds(self, horizon: int, passes: float = 1.0) -> float:
+        """About how long these passes take, by size alone: see :func:`mmdp.clock.seconds`."""
+        return seconds(self.work(horizon), horizon, passes)
 
     def stakes(self, horizon: float) -> float:
         """What is at stake, (max r - min r) sum_t gamma^t: tolerances are shares of it.
@@ -158,10 +248,30 @@ class Problem(NamedTuple):
         times = horizon if g == 1 else (1 - g**horizon) / (1 - g)
         return times * r + g**horizon * terminal
 
+    def magnitudes(self, horizon: float) -> Array:
+        """(M,) the largest |return| of each model that rewards of its size could give.
+
+        Models that change, or that other processes hold too, count as the largest of all.
+        """
+        g = self.discount
+        times = horizon if g == 1 else (1 - g**horizon) / (1 - g)
+        sizes = (np.abs(y).reshape(-1, y.shape[-1]).max(axis=0) for y in (self.r, self.terminal))
+        r, terminal = sizes
+        found: Array = times * r + g**horizon * terminal
+        if self.drift is None and self.part is None:
+            return found
+        return np.full(self.n_models, self.everywhere([float(found.max())]).max())
+
+    def roundings(self, horizon: float) -> Array:
+        """(M,) the most by which floating-point error can have changed the return of a model."""
+        row = self.storage.longest + (0 if self.drift is None else self.n_models)
+        terms = (horizon + 1) * (row + 4) + self.n_models + self.n_states
+        return 4 * EPS * terms * self.magnitudes(horizon)
+
     def check(self, horizon: int) -> None:
         """Refuse a horizon that is longer than what varies with time."""
-        for name in ("p", "r", "allowed"):
-            steps = len(getattr(self, name))
+        given = {"p": self.storage.steps, "r": len(self.r), "allowed": len(self.allowed)}
+        for name, steps in given.items():
             if 1 < steps < horizon:
                 raise InputError(f"{name} covers {steps} time steps, the horizon is {horizon}")
 
@@ -183,6 +293,12 @@ class Problem(NamedTuple):
     def moved(self, b: Array) -> Array:
         """(..., M) sum_m b_m K[m, m']: b after the model has changed."""
         return b if self.drift is None else b @ self.drift
+
+    def next_model(self, m: int, rng: np.random.Generator) -> int:
+        """The model that holds after a step in model m."""
+        if self.drift is None:
+            return m
+        return int(rng.choice(self.n_models, p=self.drift[m] / self.drift[m].sum()))
 
     def start(self) -> Array:
         """(S, M): b at the first step, mu(s) lambda_m."""
@@ -231,14 +347,12 @@ class Problem(NamedTuple):
         total: Array = self.everywhere(found).sum(axis=0)
         return total
 
-    def some(self, models: slice) -> Problem:
+    def some(self, models: Models) -> Problem:
         """These models alone, in arrays of their own; weights as they are."""
-        own = []
-        for array in (self.p, self.r, self.terminal):
-            own.append(aligned(*array.shape[:-1], len(self.weights[models])))
-            own[-1][...] = array[..., models]
-        p, r, terminal = own
-        return self._replace(p=p, r=r, terminal=terminal, weights=self.weights[models])
+        return self._replace(
+            storage=self.storage.some(models), r=picked(self.r, models),
+            terminal=picked(self.terminal, models), weights=self.weights[models],
+        )  # fmt: skip
 
     def restricted(self, allowed: npt.NDArray[np.bool_]) -> Problem:
         """The same problem with these actions (T or 1, S, A) alone, as a read-only view."""
@@ -251,9 +365,22 @@ class Problem(NamedTuple):
         if not allowed.any(axis=2).all():
             t, s = (int(i) for i in np.argwhere(~allowed.any(axis=2))[0])
             raise InputError(f"no action is allowed in state {s} at time {t}")
-        allowed = allowed.view()
-        allowed.setflags(write=False)
-        return self._replace(allowed=allowed)
+        return self._replace(allowed=frozen(allowed))
+
+
+def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A read-only view: numba compiles once more for every mix of read-only and writable."""
+    view = np.ascontiguousarray(array).view()
+    view.setflags(write=False)
+    return view
+
+
+def picked(array: Array, models: Models) -> Array:
+    """array[..., models], in an array of its own that begins at a cache line."""
+    some = array[..., models]
+    own = aligned(*some.shape)
+    own[...] = some
+    return own
 
 
 def at(array: npt.NDArray[Any], t: int) -> npt.NDArray[Any]:
@@ -266,13 +393,9 @@ Choice = Literal["weighted", "own", "given"]
 Sweeps = Literal["paper", "two-way"]
 Watch = Callable[[Table, float], object]  # an improved policy and its value
 # a row of actions (S,) that maximises sum_s G(s, row(s)) over the rows that are open, from
-# G (S, A), b (S, M) and the incumbent row or None; ties as in numpy_kernel.choose, which is the
+# G (S, A), b (S, M) and the incumbent row or None; ties as in numpy.passes.choose, which is the
 # maximiser if every row is open
 Rows = Callable[[Array, Array, "npt.NDArray[Any] | None"], IntArray]
-
-
-class Stop(Exception):
-    """Raised where the clock is watched when the time is up."""
 
 
 class Backward(NamedTuple):
@@ -295,7 +418,7 @@ class Backward(NamedTuple):
 class Ascent(NamedTuple):
     """The end of one ascent: the last policy that was better than the one before."""
 
-    policy: IntArray  # (T, S)
+    policy: Any  # (T, S) actions, or what else was improved
     returns: Array  # (M,)
     value: float
     trace: list[float]  # the value of the start and after every sweep that improved it
@@ -326,161 +449,3 @@ class Reach(NamedTuple):
 
     lo: Array
     hi: Array
-
-
-class Kernel(Protocol):
-    """All the numerical work behind the methods, and the only way to it.
-
-    :class:`mmdp.kernels.numpy_kernel.NumpyKernel` is the specification in plain numpy, and
-    :func:`mmdp.testing.check_kernel` compares any other kernel with it.
-    """
-
-    name: str
-
-    # ------------------------------------------------------------ passes
-    def backward(
-        self,
-        problem: Problem,
-        horizon: int,
-        choice: Choice,
-        *,
-        weights: Array | None = None,
-        policy: Table | None = None,
-        keep: Collection[str] = (),
-    ) -> Backward:
-        """One pass t = T..1 of q = r + gamma P v and v = q at the chosen action.
-
-        ``choice``: ``"weighted"`` maximises G = sum_m b q with ``weights`` b of shape
-        (T or 1, S or 1, M). A tie goes to the incumbent ``policy`` (T, S) if there is one, else
-        to the lowest action; a state of zero weight keeps its incumbent. ``"own"`` takes each
-        model's own maximum. ``"given"`` follows ``policy``, (T, S) actions or (T, S, A)
-        probabilities; with ``weights`` the gradient G can be kept. ``keep``: which of actions,
-        values, gradient and q to return beside the values at the first step.
-        """
-        ...
-
-    def forward(self, problem: Problem, horizon: int, policy: Table) -> Array:
-        """(T, S, M) model weights b under ``policy``, (T, S) or (T, S, A)."""
-        ...
-
-    def ascend(
-        self,
-        problem: Problem,
-        horizon: int,
-        starts: Iterable[Table | None],
-        *,
-        tol: float = 0.0,
-        max_sweeps: int = 1000,
-        sweeps: Sweeps = "two-way",
-        rows: Rows | None = None,
-        watch: Watch | None = None,
-    ) -> list[Ascent]:
-        """CADP from each of ``starts``: (T, S) actions, (T, S, A) probabilities or None for WSU.
-
-        A ``"paper"`` sweep is a forward pass for b and a backward pass with them. From the
-        second sweep on the forward pass of ``"two-way"`` sweeps improves the policy too: at time
-        t, b_t of the new policy and q_t kept from the backward pass give the exact gradient
-        there, so taking its maximiser is a coordinate step like those of the backward pass.
-        An ascent ends when the policy repeats or gains nothing, when a sweep gains no more than
-        ``tol``, in units of return, or after ``max_sweeps`` (one at least from a randomised start).
-
-        ``rows`` restricts the rows pi_t that a policy may have. The return is linear in a whole
-        row, so taking the best open row at each t is a coordinate step as before. Deterministic
-        starts must have open rows only; other starts are given as probabilities.
-
-        ``watch(policy, value)`` is called with the start and with improved policies, after every
-        sweep or every few. An exception raised by it ends the ascent.
-        """
-        ...
-
-    # ------------------------------------------------------------ controllers (see controller.py)
-    def node_weights(
-        self, problem: Problem, horizon: int, controller: Controller, values: Array | None = None
-    ) -> tuple[Controller, Array]:
-        """The controller and its weights b (T, S, N, M), by a forward pass over states and nodes.
-
-        With ``values`` v (T + 1, S, N, M) of the controller the pass improves it on the way, as
-        :meth:`node_values` does; its first nodes stay.
-        """
-        ...
-
-    def node_values(
-        self, problem: Problem, horizon: int, controller: Controller,
-        weights: Array | None = None, *, keep: bool = False,
-    ) -> NodeValues:  # fmt: skip
-        """The controller and its exact returns, by a backward pass over states and nodes.
-
-        With ``weights`` b (T, S, N, M) the pass improves it on the way: in every (s, n) it takes
-        the action and the moves to next nodes that are best together,
-
-            G(a) = sum_m b_m r_m(s,a) + gamma sum_s' max_n' sum_m b_m p_m(s'|s,a) v_m(s', n'),
-
-        and at last the best first node of every state. If b is that of the controller, its
-        mean return does not fall. A tie goes to the old pair of action and moves, else to the
-        lowest; a node without weight in a state keeps what it has. ``keep``: return v too.
-        """
-        ...
-
-    # ------------------------------------------------------------ bounds (see bounds.relaxation)
-    def reach(
-        self, problem: Problem, horizon: int, states: npt.NDArray[np.int64] | None = None
-    ) -> Reach:
-        """The least and largest probability of every model, state and time, not rounded.
-
-        ``states``: of these alone, which takes two passes per state.
-        """
-        ...
-
-    def own_values(
-        self, problem: Problem, horizon: int, y: Array | None = None, u: Array | None = None
-    ) -> Array:
-        """(M,) lambda_m times the optimum of each model alone with rewards r - y.
-
-        ``y`` (T, S, A, M) are prices in units of reward at that time. ``u`` (T, S, A, M) is
-        filled with the occupancy P[m, s, a at t] of the models' own policies.
-        """
-        ...
-
-    def pair_values(
-        self, problem: Problem, horizon: int, pairs: Pairs, y: Array | None = None,
-        u: Array | None = None,
-    ) -> Array:  # fmt: skip
-        """(n,) lambda_i V_i + lambda_j V_j of the optimum of each pair; y and u as above."""
-        ...
-
-    def common_prices(
-        self, problem: Problem, horizon: int, y: Array, reach: Reach
-    ) -> tuple[Array, IntArray]:
-        """(T, S, A) H = sum_m (B y+ - L y-), -inf if not allowed, and (T, S) its maximiser."""
-        ...
-
-    def descend(
-        self, problem: Problem, horizon: int, y: Array, u: Array, best: IntArray, reach: Reach,
-        keep: float, d: Array,
-    ) -> float:  # fmt: skip
-        """d = keep * d + g / B for a subgradient g of D at y, in place; returns <g, d>.
-
-        ``u`` is the occupancy that :meth:`own_values` or :meth:`pair_values` found at y, and
-        ``best`` the maximiser that :meth:`common_prices` found. Among the subgradients the one
-        near 0 is taken; inner products are weighed by gamma^t.
-        """
-        ...
-
-    # ------------------------------------------------------------ episodes
-    def simulate(
-        self, world: Problem, next_rewards: Array | None, planner: PlannerTables, horizon: int,
-        episodes: int, seed: int, first: int = 0,
-    ) -> tuple[Array, npt.NDArray[np.int64]]:  # fmt: skip
-        """((M, episodes) returns, (M,) transitions that no model of the planner explains).
-
-        ``world`` holds the models that episodes are drawn from. Random numbers are a hash of
-        (seed, model, episode, counter): every kernel draws the same ones. ``first`` is the
-        number of the first episode, so that they can be simulated part by part.
-        """
-        ...
-
-    def search(
-        self, planner: PlannerTables, horizon: int, time: int, state: int, belief: Array, seed: int
-    ) -> int:
-        """One decision of the tree search from (time, state) with this belief (M,)."""
-        ...

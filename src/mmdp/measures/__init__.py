@@ -8,7 +8,7 @@ from mmdp.measures.comparators import Counting, cost_effectiveness
 from mmdp.measures.economics import CostEffectiveness
 from mmdp.measures.information import Estimate, evpi, evppi, information_table
 from mmdp.measures.lottery import Mixture, mixture
-from mmdp.measures.memory import value_of_memory
+from mmdp.measures.memory import memory_gain, value_of_memory
 from mmdp.measures.regret import regret_by_horizon
 from mmdp.measures.robustness import Stability, enough_models, stability
 from mmdp.measures.safety import Frontier, frontier
@@ -18,6 +18,6 @@ from mmdp.measures.willingness import WillingnessToPay, willingness_to_pay
 __all__ = [
     "CostEffectiveness", "Counting", "Estimate", "Frontier", "Mixture", "Stability",
     "WillingnessToPay", "cost_effectiveness", "enough_models", "evpi", "evppi", "frontier",
-    "information_table", "mixture", "policy_table", "regret_by_horizon", "stability",
+    "information_table", "memory_gain", "mixture", "policy_table", "regret_by_horizon", "stability",
     "value_of_memory", "willingness_to_pay",
 ]  # fmt: skip

@@ -11,10 +11,8 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.measures.economics import CostEffectiveness, read_thresholds
-from mmdp.methods.table import markov_policy
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, StationaryPolicy
-from mmdp.solution import Solution
+from mmdp.policy import MarkovPolicy, markov_policy
 from mmdp.solve import evaluate
 from mmdp.validate import check_horizon, ids_of, is_named
 from mmdp.words import either, some, suggested
@@ -250,9 +248,7 @@ def named_policies(given: Mapping[str, Any], model: MMDP, horizon: int) -> dict[
             if is_named(rule) or isinstance(rule, (str, int, np.integer, Sequence)):
                 policy = MarkovPolicy.for_model(model, _fixed(rule, model, horizon))
             else:
-                given = rule.policy if isinstance(rule, Solution) else rule
-                table = given.over(horizon) if isinstance(given, StationaryPolicy) else rule
-                policy = markov_policy(table, "a comparison needs", argument="method")
+                policy = markov_policy(rule, "a comparison needs", horizon)
             policy.check(model, horizon)
         except InputError as error:
             raise error.at(f"policy {str(name)!r}") from None

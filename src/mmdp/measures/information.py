@@ -25,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp.clock import unanswered
 from mmdp.errors import InputError
-from mmdp.interrupts import unanswered
 from mmdp.methods import CADP, Method
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import MarkovPolicy, markov_policy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate, solve
 from mmdp.support import float_array
@@ -148,10 +148,9 @@ def information_table(
 
 def _best(model: MMDP, horizon: int | None, method: str | Method | Solution) -> Solution:
     found = method if isinstance(method, Solution) else solve(model, horizon, method)
-    if not isinstance(found.policy, MarkovPolicy):
-        raise InputError(f"the value of information needs a Markov policy; {found.method} has none")
+    policy = markov_policy(found, "the value of information needs")
     if found is method:
-        here = evaluate(found.policy, model)  # refuses other labels
+        here = evaluate(policy, model)  # refuses other labels
         same = np.array_equal(here.weights, found.evaluation.weights)
         close = 1e-9 * np.abs(here.returns).max()
         if not same or not np.allclose(here.returns, found.returns, rtol=0, atol=close):

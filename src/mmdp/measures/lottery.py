@@ -21,10 +21,9 @@ from scipy.optimize import linprog
 
 from mmdp import kernels
 from mmdp.bounds import Bound, bound
+from mmdp.clock import clock, unanswered
 from mmdp.errors import InputError
-from mmdp.interrupts import unanswered
 from mmdp.kernels import Kernel
-from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Table
 from mmdp.methods import CADP
 from mmdp.model import MMDP
@@ -151,8 +150,8 @@ def _answers(
 ) -> Iterator[tuple[Table, Array]]:  # fmt: skip
     """CADP's policies for these weights and their returns, from more starts while there is time."""
     if clock() < deadline:
-        problem = model.problem._replace(weights=weights)
-        best = max(kernel.ascend(problem, steps, [start, None]), key=lambda end: end.value)
+        plan = kernel.plan(model.problem._replace(weights=weights), steps)
+        best = max(plan.ascend([start, None]), key=lambda end: end.value)
         yield best.policy, best.returns
     if (left := deadline - clock()) > 0:
         tilted = model.replace(weights=weights / weights.sum())

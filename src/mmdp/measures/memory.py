@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from mmdp.bounds import bound
+from mmdp.bounds.portfolio import for_every_policy
+from mmdp.clock import unanswered
 from mmdp.errors import InputError
-from mmdp.interrupts import unanswered
 from mmdp.methods import Rollout
 from mmdp.model import MMDP
-from mmdp.policy import Memory, MemoryPolicy
+from mmdp.objective import Mean
+from mmdp.policy import Markov, Memory, MemoryPolicy
+from mmdp.solution import Solution
 from mmdp.solve import solve
 from mmdp.validate import check_whole
 from mmdp.words import number, percent
 
 NOTHING = 1e-4  # a gain below this share of the value is called nothing
+EPISODES = 2000  # simulated in all, to see whether memory would pay
+PER_SECOND = 300_000  # T S A M, up to which that takes little beside a second of a proof
 
 
 def value_of_memory(
@@ -74,7 +80,7 @@ def value_and_policy(
     by_nodes = grown.details.get("value_by_nodes", [grown.value])
     steps = int(grown.provenance.horizon)
     belief = solve(model, steps, Rollout(episodes=episodes), seed=seed)
-    name = "best" if model.drifts else "pairs"
+    name = for_every_policy(model.problem)
     most = bound(model, steps, name, time_limit=time_limit, incumbent=by_nodes[0])
     rows = [("Markov" if n == 1 else f"{n} nodes", float(n), by_nodes[n - 1], 0.0) for n in counts]
     rows += [
@@ -89,6 +95,40 @@ def value_and_policy(
     frame["recovered"] = np.where(here & clear, (frame["value"] - by_nodes[0]) / gain, np.nan)
     frame.attrs["told"] = _told(frame, by_nodes[0])
     return frame, grown.policy.merged(model)
+
+
+def memory_gain(solution: Solution, model: MMDP, *, seconds: float | None = None) -> Solution:
+    """The solution with what a policy that learns gains over its own, if that shows clearly.
+
+    A short simulation compares a Markov policy with one that learns which models are plausible.
+    If the gain is clear, ``solution.memory_told`` says it, and ``details`` has ``memory_gain`` and
+    ``memory_gain_stderr``. Policies of other kinds, or for another objective than the mean, are
+    given back as they are. With ``seconds`` so are those whose simulation would not be short
+    beside that time, by the size of the problem.
+
+    >>> import mmdp
+    >>> away, home = [[0, 1, 0]] * 2, [[1, 0, 0]] * 2  # each model has a place of its own
+    >>> P = [[away, home, home], [[[0, 0, 1]] * 2, home, home]]
+    >>> R = [[[0, 1], [0, 0], [0, 0]], [[0, -1], [0, 0], [0, 0]]]
+    >>> model = mmdp.MMDP(P, R, initial=[1, 0, 0])
+    >>> mmdp.measures.memory_gain(mmdp.solve(model, 8), model).details["memory_gain"]
+    1.5
+    """
+    policy, kind = solution.policy, solution.provenance.policy
+    if type(kind) is not Markov or solution.objective != Mean() or not policy.deterministic:
+        return solution
+    T = policy.horizon
+    size = T * model.n_states * model.n_actions * model.n_models
+    if seconds is not None and size > PER_SECOND * seconds:
+        return solution
+    episodes = max(4, EPISODES // model.n_models)
+    # numpy: the compiled episodes would compile longer than this takes
+    rollout = solve(model, T, Rollout(episodes=episodes, baseline=policy), backend="numpy")
+    gain, error = (rollout.details[name] for name in ("difference", "difference_stderr"))
+    if gain <= max(4 * error, 1e-3 * abs(solution.value)):
+        return solution
+    found = {"memory_gain": gain, "memory_gain_stderr": error}
+    return dataclasses.replace(solution, details={**solution.details, **found})
 
 
 def _told(frame: pd.DataFrame, markov: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from mmdp.interrupts import unanswered
+from mmdp.clock import unanswered
 from mmdp.methods import Method
 from mmdp.model import MMDP
 from mmdp.policy import PolicyKind

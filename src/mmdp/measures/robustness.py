@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp.clock import unanswered
 from mmdp.domains._common import check_count
 from mmdp.errors import InputError
-from mmdp.interrupts import unanswered
 from mmdp.methods import Method
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import MarkovPolicy, markov_policy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate, model_weights, solve
 
@@ -83,9 +83,9 @@ def stability(
     """
     check_count(resamples, "resamples")
     full = solve(model, horizon, method, seed=seed)
-    if not isinstance(full.policy, MarkovPolicy):
-        raise InputError(f"stability needs a Markov policy; {full.method} has none")
-    visited = model_weights(full.policy, model).sum(axis=1) * model.deciding
+    visited = (
+        model_weights(markov_policy(full, "stability needs"), model).sum(axis=1) * model.deciding
+    )
     rng = np.random.default_rng(seed)
     frequency = np.zeros(visited.shape)
     changed, losses = np.empty(resamples), np.empty(resamples)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp.clock import answer
 from mmdp.errors import InputError
-from mmdp.interrupts import answer
 from mmdp.kernels import Kernel
 from mmdp.methods import CADP
 from mmdp.model import MMDP

@@ -9,11 +9,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import kernels
-from mmdp.bounds import closed
-from mmdp.kernels import Problem
-from mmdp.methods.table import markov_policy
+from mmdp.kernels import Plan
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import MarkovPolicy, markov_policy
 from mmdp.solution import Solution
 
 Array = npt.NDArray[np.float64]
@@ -72,14 +70,17 @@ class Cells:
 def policy_cells(policy: MarkovPolicy, model: MMDP) -> Cells:
     """The columns of :func:`policy_table`, by time and state."""
     policy.check(model)
-    problem, horizon, table = model.problem, policy.horizon, policy.table_for(model)
-    kernel = kernels.get("auto", problem, horizon, passes=2)
-    b = kernel.forward(problem, horizon, table)
-    found = kernel.backward(problem, horizon, "given", policy=table, weights=b, keep=("gradient",))
+    table, plan = policy.table_for(model), _plan(model, policy.horizon)
+    b = plan.forward(table)
+    found = plan.backward("given", policy=table, weights=b, keep=("gradient",))
     assert found.gradient is not None
     actions, visited = policy.actions.astype(np.int64), b.sum(axis=2)
     margin, runner_up = _margins(found.gradient, actions, visited)
-    return Cells(visited, margin, runner_up, _agreement(model, actions))
+    return Cells(visited, margin, runner_up, _agreement(plan, actions))
+
+
+def _plan(model: MMDP, horizon: int) -> Plan:
+    return kernels.get("auto", model.problem, horizon, passes=4).plan(model.problem, horizon)
 
 
 def _margins(
@@ -96,29 +97,18 @@ def _margins(
     return margin, np.where(known, runner, -1)
 
 
-def _agreement(model: MMDP, actions: npt.NDArray[np.int64]) -> Array:
+def _agreement(plan: Plan, actions: npt.NDArray[np.int64]) -> Array:
     """(T, S) weight of the models for which the action is as good as any, from there on."""
-    problem, horizon = model.problem, len(actions)
-    kernel = kernels.get("auto", problem, horizon, passes=2)
-    values = kernel.backward(problem, horizon, "own", keep=("values",)).values
+    problem, horizon = plan.problem, len(actions)
+    values = plan.backward("own", keep=("values",)).values
     assert values is not None
     agree = np.empty(actions.shape)
-    slack = max(TIE * problem.stakes(horizon), closed.rounding(problem, horizon))
-    states = np.arange(model.n_states)
+    # (M,) for each model its own: one with large rewards leaves the others as they are
+    slack = np.minimum(TIE * problem.stakes(horizon), TIE * problem.magnitudes(horizon))
+    slack = np.maximum(slack, problem.roundings(horizon))
+    states = np.arange(problem.n_states)
     for t in range(horizon):
-        q = _action_values(problem, t, problem.ahead(values[t + 1]))
+        q = np.where(problem.allowed[0, :, :, None], plan.step(t, values[t + 1]), -np.inf)
         best = q.max(axis=1)
         agree[t] = (q[states, actions[t]] >= best - slack) @ problem.weights
     return agree
-
-
-def _action_values(problem: Problem, t: int, v: Array) -> Array:
-    """(S, A, M) q = r + gamma P v at time t; -inf if the action is not allowed."""
-    p = problem.p[t if len(problem.p) > 1 else 0]
-    r = problem.r[t if len(problem.r) > 1 else 0]
-    filled = np.flatnonzero(np.diff(problem.indptr))
-    after = np.zeros((len(problem.indptr) - 1, problem.n_models))
-    if len(filled):
-        after[filled] = np.add.reduceat(p * v[problem.indices], problem.indptr[filled], axis=0)
-    q = r + problem.discount * after.reshape(r.shape)
-    return np.where(problem.allowed[0, :, :, None], q, -np.inf)

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import notebook
-from mmdp.errors import InputError
-from mmdp.interrupts import unanswered
+from mmdp.clock import unanswered
 from mmdp.measures.comparators import (
     Counting,
     cost_effectiveness,
@@ -22,7 +21,7 @@ from mmdp.measures.comparators import (
 from mmdp.measures.economics import CostEffectiveness, read_thresholds
 from mmdp.methods import Method
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import MarkovPolicy, markov_policy
 from mmdp.solve import solve
 from mmdp.validate import check_horizon
 from mmdp.words import counted, number
@@ -116,11 +115,10 @@ def willingness_to_pay(
     for level in levels:
         priced = counting.net_benefit(model, effects, costs, level, steps)
         best = solve(priced, steps, method)
-        if not isinstance(best.policy, MarkovPolicy):
-            raise InputError(f"the sweep needs Markov policies; {best.method} has none")
-        if twin(best.policy, known, parts) is None:
+        policy = markov_policy(best, "the sweep needs")
+        if twin(policy, known, parts) is None:
             found.append(_fresh(f"policy {len(found) + 1}", known))
-            known[found[-1]] = best.policy
+            known[found[-1]] = policy
     outcomes = cost_effectiveness(model, effects, costs, known, steps, counting=counting)
     return WillingnessToPay(
         known, tuple(found), outcomes, outcomes.frontier(levels), outcomes.acceptability(levels)

@@ -12,6 +12,7 @@ from mmdp.methods.mvp import MVP
 from mmdp.methods.oracle import Oracle
 from mmdp.methods.pomcp import POMCP
 from mmdp.methods.qmdp import QMDP
+from mmdp.methods.question import Question
 from mmdp.methods.rollout import Rollout
 from mmdp.methods.table import METHODS, Capabilities, able, capabilities
 from mmdp.methods.wsu import WSU
@@ -19,5 +20,5 @@ from mmdp.methods.wsu import WSU
 __all__ = [
     "CADP", "METHODS", "MILP", "MVP", "POMCP", "QMDP", "WSU", "Callback", "Capabilities",
     "Context", "Exact", "Gradient", "Method", "Mirror", "MixTS", "Oracle", "Outcome", "Progress",
-    "Rollout", "able", "capabilities",
+    "Question", "Rollout", "able", "capabilities",
 ]  # fmt: skip

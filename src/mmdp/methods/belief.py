@@ -9,22 +9,25 @@ If models change, the belief is that over the model that holds now: it moves on 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from mmdp import notebook
+from mmdp.clock import Stopwatch
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
-from mmdp.kernels.compiling import clock
 from mmdp.kernels.planner import SAMPLED, VALUES, PlannerTables
 from mmdp.kernels.problem import Problem, at
-from mmdp.methods.base import Context, Method, Outcome, Stop
+from mmdp.methods.base import Context, Method, Outcome, Question, Stop
 from mmdp.methods.cadp import CADP
-from mmdp.methods.unreached import filled
 from mmdp.model import MMDP
-from mmdp.policy import Markov, MarkovPolicy
+from mmdp.policy import Belief, Markov, MarkovPolicy, Policy, PolicyKind
+from mmdp.policy.base import labels_of
+from mmdp.search.unreached import filled
 from mmdp.solution import Status
+from mmdp.words import counted
 
 Array = npt.NDArray[np.float64]
 
@@ -41,20 +44,54 @@ class Memory:
     impossible: int = 0
 
 
-class BeliefPlanner:
+class BeliefPlanner(Policy):
     """A policy with memory, built by ``solve`` with a method of this kind.
 
-    It follows the :class:`mmdp.policy.Planner` protocol: ``start``, ``act``, ``update``.
     ``baseline`` is the CADP policy of the same models, used as control variate when the
     planner is simulated.
     """
+
+    __slots__ = ("baseline", "horizon", "kernel", "model", "name", "tables")
+
+    title = "the planner"
+    exact = False
+    memory = "remembers what it has seen"
+
+    name: str
+    horizon: int
+    model: MMDP
+    tables: PlannerTables
+    baseline: MarkovPolicy
+    kernel: Kernel
 
     def __init__(
         self, name: str, model: MMDP, horizon: int, tables: PlannerTables,
         baseline: MarkovPolicy, kernel: Kernel,
     ) -> None:  # fmt: skip
-        self.name, self.model, self.horizon = name, model, horizon
-        self.tables, self.baseline, self.kernel = tables, baseline, kernel
+        self._set(
+            name=name, model=model, horizon=horizon, tables=tables, baseline=baseline,
+            kernel=kernel,
+        )  # fmt: skip
+        self._set_labels(model.n_states, **labels_of(model))
+
+    @property
+    def kind(self) -> Belief:
+        return Belief()
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        known = {"name": self.name, "horizon": self.horizon, "models": self.model.fingerprint()}
+        return {**self.tables._asdict(), **known, "problem": None}
+
+    def _lacks(self, model: MMDP) -> bool:
+        return self.n_actions != model.n_actions
+
+    def _check_actions(self, model: MMDP) -> None:
+        if not (self.model.allowed <= model.allowed).all():
+            raise InputError("the planner may take actions that the model does not allow")
+
+    def tables_for(self, model: MMDP, horizon: int) -> PlannerTables:
+        return self.tables
 
     def start(self, seed: int | None = 0) -> Memory:
         """A fresh memory with the prior belief; give each episode a seed of its own."""
@@ -70,7 +107,8 @@ class BeliefPlanner:
         if x.mode == SAMPLED:
             return int(x.own[time, state, memory.sampled])
         seed = int(memory.rng.integers(2**63))
-        return self.kernel.search(x, self.horizon, time, state, memory.belief, seed)
+        plan = self.kernel.plan(x.problem, self.horizon)
+        return plan.search(x, time, state, memory.belief, seed)
 
     def update(
         self, memory: Memory, time: int, state: int, action: int, next_state: int,
@@ -102,10 +140,14 @@ class BeliefPlanner:
     def _sample(belief: Array, rng: np.random.Generator) -> int:
         return int(np.searchsorted(np.cumsum(belief), rng.random() * belief.sum()))
 
+    def _repr_html_(self) -> str:
+        """For notebooks: what it is; its actions depend on the belief."""
+        return notebook.facts(repr(self), [("baseline", repr(self.baseline))])
+
     def __repr__(self) -> str:
         return (
-            f"BeliefPlanner({self.name}, {self.horizon} time steps, belief over "
-            f"{self.model.n_models} models)"
+            f"BeliefPlanner({self.name}, {counted(self.horizon, 'time step')}, belief over "
+            f"{counted(self.model.n_models, 'model')})"
         )
 
 
@@ -138,8 +180,12 @@ class Planning(Method):
     episodes: int | None = None
     baseline: MarkovPolicy | None = None
 
-    memory: ClassVar[Literal["none", "belief"]] = "belief"
-    policies: ClassVar[tuple[str, ...]] = ("belief",)
+    finds: ClassVar[PolicyKind | None] = Belief()
+
+    def lacks(self, question: Question) -> str | None:
+        if not isinstance(question.kind, Belief):
+            return f"it finds policies that keep a belief, not {question.kind.name} ones"
+        return question.not_mean() or question.not_whole()
 
     def passes(self, problem: Problem, horizon: int) -> float:
         return max(self.least_passes, passes_of(problem, self.episodes))
@@ -156,8 +202,7 @@ class Planning(Method):
                 raise InputError("baseline must be a deterministic policy")
             return known.actions
         inner = context.quiet(Markov())
-        if context.deadline is not None:
-            inner.deadline = (clock() + context.deadline) / 2
+        inner.time = Stopwatch(context.time.left / 2)
         try:
             found = CADP().run(inner)
         except Stop:

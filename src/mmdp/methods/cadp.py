@@ -1,36 +1,31 @@
 """CADP: coordinate ascent and dynamic programming (algorithms 1 and 2 of the paper).
 
-The algorithm itself is :meth:`mmdp.kernels.problem.Kernel.ascend`: the loop is in
-:mod:`mmdp.kernels.ascent`, its passes in plain numpy in :mod:`mmdp.kernels.numpy_kernel`.
+The search is in :mod:`mmdp.search.ascent`, the loop over sweeps in :mod:`mmdp.kernels.ascent`, and
+the passes of a sweep in plain numpy in :mod:`mmdp.kernels.numpy.passes`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from mmdp.bounds import closed
 from mmdp.errors import InputError
-from mmdp.kernels.problem import Ascent, Problem, Sweeps
-from mmdp.methods import memory, objective_ascent, restricted, stationary
-from mmdp.methods import starts as start
-from mmdp.methods.base import Context, Method, Outcome
-from mmdp.methods.polish import check_polish, polish
+from mmdp.kernels.problem import Problem, Sweeps
+from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.methods.wsu import WSU
-from mmdp.objective import EVERY, Mean
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import Belief, MarkovPolicy, Memory, Stationary
+from mmdp.search import charts
+from mmdp.search.ascent import Search
+from mmdp.search.kinds import landscape_of
+from mmdp.search.landscape import Landscape
+from mmdp.search.polish import check_polish, polish
+from mmdp.search.price import priced
+from mmdp.search.starts import Count, affordable, padded
+from mmdp.search.tables import Tables
 from mmdp.solution import Status
 from mmdp.validate import check_whole
-
-# the ascents to other kinds of policy; each takes the context and the options
-ASCENTS: dict[str, Callable[[Context, CADP], Outcome]] = {
-    "tied": restricted.ascend,
-    "monotone": restricted.ascend,
-    "fixed": restricted.ascend_inside,
-    "memory": memory.grow,
-    "stationary": stationary.ascend,
-}
 
 
 @dataclass(frozen=True)
@@ -50,10 +45,10 @@ class CADP(Method):
         Number of starts; the best result is returned. In this order: ``init``, WSU, MVP,
         mirror, gradient (as above), then in turn a single model's optimum (models drawn by
         weight, each once) and a random policy. ``"auto"`` takes up to 16, as many as take
-        about a tenth of a second together. It goes by the size of the problem, not by the
-        clock. With another ``init`` or the paper's sweeps it takes one. With several,
-        ``details`` has ``start_values``, ``starts`` (their names), ``best_start`` and
-        ``spread`` (min, mean, max).
+        about a second together, but two unless one ascent takes over ten seconds. It goes by the
+        size of the problem, not by the clock. With another ``init`` or the paper's sweeps it
+        takes one. With several, ``details`` has ``start_values``, ``starts`` (their names),
+        ``best_start`` and ``spread`` (min, mean, max).
     tol
         Stop when an iteration gains no more than this share of what is at stake, the range of
         the rewards times sum_t gamma^t; 0 continues to a local maximum.
@@ -77,7 +72,7 @@ class CADP(Method):
     """
 
     init: str | MarkovPolicy = "wsu"
-    starts: int | Literal["auto"] = "auto"
+    starts: Count = "auto"
     tol: float = 0.0
     max_iterations: int = 1000
     sweeps: Sweeps = "two-way"
@@ -85,12 +80,8 @@ class CADP(Method):
 
     name: ClassVar[str] = "cadp"
     title: ClassVar[str] = "coordinate ascent and dynamic programming"
-    drifts: ClassVar[bool] = True
-    spreads: ClassVar[bool] = True
     proves: ClassVar[Status | None] = Status.LOCAL_OPTIMUM
-    objectives: ClassVar[tuple[str, ...]] = EVERY
     resumes: ClassVar[bool] = True
-    policies: ClassVar[tuple[str, ...]] = ("markov", *ASCENTS)
 
     def __post_init__(self) -> None:
         if self.starts != "auto":
@@ -102,48 +93,86 @@ class CADP(Method):
             raise InputError(f"tol must be at least 0, not {self.tol}")
         check_polish(self.polish)
 
-    def n_starts(self, problem: Problem, horizon: int) -> int:
-        """How many starts a problem of this size gets."""
-        if self.starts != "auto":
-            return self.starts
+    def lacks(self, question: Question) -> str | None:
+        kind, goal = question.kind, question.objective
+        if isinstance(kind, Belief):
+            return "its policies keep no belief"
+        if self.polish:
+            single = question.not_mean() or question.not_mask() or question.not_ending()
+            return (
+                "polish is for the mean and single actions"
+                if single
+                else question.not_whole("polish")
+            )
+        if not goal.linear:
+            return question.not_whole(f"objective {goal}")
+        if kind.restricted or not kind.masks:
+            return question.not_whole(f"a {kind.name} policy")
+        return None
+
+    def bytes_held(self, question: Question) -> int:
+        # single changes need the weights of all models by the model at the start
+        single = question.changes and not question.objective.linear
+        return super().bytes_held(question) * (question.model.n_models if single else 1)
+
+    def count(self, problem: Problem) -> Count:
+        """How many starts there are: one if more cannot help, or were not what the paper does."""
         alone = problem.n_models == 1 or self.init != "wsu" or self.sweeps == "paper"
-        return 1 if alone else start.affordable(problem, horizon)
+        return 1 if self.starts == "auto" and alone else self.starts
 
     def passes(self, problem: Problem, horizon: int) -> float:
-        return start.passes(self.n_starts(problem, horizon))
+        count, passes = self.count(problem), Tables.passes
+        if count == "auto":
+            count = affordable(Tables.starts, lambda name: problem.seconds(horizon, passes(name)))
+        return sum(map(passes, padded(Tables.starts, count)))
+
+    def n_starts(self, context: Context) -> int:
+        """How many starts this solve has."""
+        landscape = landscape_of(context, self.sweeps)
+        return Search(landscape, self.init, self.count(context.problem)).count()
 
     def run(self, context: Context) -> Outcome:
-        other = ASCENTS.get(context.kind.name)
-        return self.climb(context) if other is None else other(context, self)
+        if isinstance(context.kind, Memory):
+            markov = self._found(context, Tables(context, self.sweeps))
+            limits: Any = {"tol": self.tol, "max_sweeps": self.max_iterations}
+            return charts.grow(context, markov, **limits) if context.kind.nodes > 1 else markov
+        landscape = landscape_of(context, self.sweeps)
+        if not context.kind.restricted:
+            return self._found(context, landscape)
+        if type(context.kind) is Stationary:
+            return priced(context, self._found(context, landscape))
 
-    def climb(self, context: Context) -> Outcome:
-        """The search over every policy of time and state that ``context.problem`` allows."""
-        if context.objective != Mean():
-            return objective_ascent.ascend(context, self)
-        x, T = context.problem, context.horizon
-        count, sweeps = self.n_starts(x, T), start.affordable_sweeps(x, T, self.sweeps)
-        if x.n_models == 1 and self.init == "wsu" and count == 1:
+        @functools.cache
+        def unrestricted() -> Outcome:
+            """What CADP finds without the restriction: a start, and what to compare with."""
+            inner = context.free()
+            found = self._found(inner, landscape_of(inner, self.sweeps))
+            context.details["unrestricted"] = context.worth(found.returns_known)
+            return found
+
+        found = self._found(context, landscape, unrestricted)
+        return priced(context, found, unrestricted)
+
+    def _found(
+        self, context: Context, landscape: Landscape, free: Callable[[], Outcome] | None = None
+    ) -> Outcome:
+        """The best end of a search over the landscape; polished if that was asked for."""
+        count, finite = self.count(context.problem), not context.kind.endless
+        plain = finite and context.objective.linear and not context.kind.restricted
+        if context.problem.n_models == 1 == count and self.init == "wsu" and plain:
             # WSU's pass over one model is backward induction: there is nothing left to improve
             details = {"sweeps": 1, "sweeps_taken": "none"}
-            return replace(WSU().run(context), status=Status.OPTIMAL, details=details)
-        names: list[str] = []
+            return WSU().run(context).but(status=Status.OPTIMAL, details=details)
+        tol = self.tol * context.stakes
+        outcome = Search(landscape, self.init, count, tol, self.max_iterations, free).run()
+        return self._polished(context, outcome) if self.polish else outcome
 
-        def tables() -> Any:
-            for each in start.in_order(context, self.init, count):
-                names.append(each.name)
-                yield each.table
-
-        ends = context.kernel.ascend(
-            x, T, tables(), tol=self.tol * x.stakes(T), max_sweeps=self.max_iterations,
-            sweeps=sweeps, watch=context.record,
-        )  # fmt: skip
-        outcome, best = start.best_of(ends, names, sweeps, closed.rounding(x, T))
-        return self._polished(context, outcome, best) if self.polish else outcome
-
-    def _polished(self, context: Context, outcome: Outcome, best: Ascent) -> Outcome:
-        policy, value = polish(context, best.policy, seconds=self.polish)
-        details = {**outcome.details, "polished": max(value - best.value, 0.0)}
-        if not value > best.value:
-            return replace(outcome, details=details)
-        trace = [*best.trace, value]
-        return replace(outcome, policy=policy, returns=None, trace=trace, details=details)
+    def _polished(self, context: Context, outcome: Outcome) -> Outcome:
+        before = context.mean(outcome.returns_known)
+        policy, value = polish(context, outcome.policy, seconds=self.polish)
+        details = {**outcome.details, "polished": max(value - before, 0.0)}
+        if not value > before:
+            return outcome.but(details=details)
+        trace = [*(outcome.trace or []), value]
+        returns = context.returns(policy)
+        return outcome.but(policy=policy, returns=returns, trace=trace, details=details)

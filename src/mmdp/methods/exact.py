@@ -20,13 +20,15 @@ from mmdp.bounds import closed
 from mmdp.bounds.descent import Descent, Watch
 from mmdp.bounds.matching import match
 from mmdp.bounds.relaxation import Mask, Relaxation
+from mmdp.clock import EARLY, clock
 from mmdp.errors import InputError
-from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Array, Pairs
-from mmdp.methods import starts
-from mmdp.methods.base import Context, Method, Outcome, Stop
-from mmdp.methods.polish import ascend_inside, check_polish, polish
+from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.methods.stationary_tree import StationaryTree
+from mmdp.search.context import early
+from mmdp.search.polish import ascend_inside, check_polish, polish
+from mmdp.search.starts import in_order
+from mmdp.search.tables import Tables
 from mmdp.solution import Status
 from mmdp.validate import check_whole
 
@@ -72,7 +74,6 @@ class Exact(Method):
     title: ClassVar[str] = "branch and bound over single actions"
     proves: ClassVar[Status | None] = Status.OPTIMAL
     resumes: ClassVar[bool] = True
-    policies: ClassVar[tuple[str, ...]] = ("markov", "stationary")
     least_passes: ClassVar[float] = math.inf
 
     def __post_init__(self) -> None:
@@ -82,6 +83,10 @@ class Exact(Method):
         check_whole(self.max_nodes, "max_nodes")
         if self.polish is not None:
             check_polish(self.polish)
+
+    def lacks(self, question: Question) -> str | None:
+        taken_apart = question.not_still("its bounds plan for each model by itself")
+        return question.not_mean() or question.not_mask() or taken_apart or question.not_whole()
 
     def run(self, context: Context) -> Outcome:
         endless = context.kind.endless
@@ -93,11 +98,10 @@ class Exact(Method):
             tree.search()
             if tree.proven:
                 status = Status.OPTIMAL
-        except (Stop, KeyboardInterrupt) as stop:
+        except EARLY as stop:
             if context.best_policy is None:
                 raise
-            status = Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
-            status = Status.OPTIMAL if tree.proven else status
+            status = Status.OPTIMAL if tree.proven else early(stop)
         return Outcome(context.best_policy, status, tree.nodes, details=tree.details())
 
 
@@ -125,7 +129,7 @@ class Tree:
         self.count = itertools.count()
         self.working = math.inf  # bound of the node at work
         self.dropped = -math.inf  # the largest bound among nodes that were given up as good enough
-        self.slack = closed.mean_rounding(context.problem, context.horizon)
+        self.slack = closed.rounding(context.problem, context.horizon)
         self.pairs: Pairs | None = None
         self.oracle = math.inf
         self.own: Array | None = None
@@ -159,28 +163,25 @@ class Tree:
     # ------------------------------------------------------------ the search
     def first_bound(self) -> None:
         """The closed forms: a bound to fall back on, however early the search is stopped."""
-        x = self.problem
-        self.own, self.oracle = closed.first_bound(x, self.context.horizon, self.context.kernel)
+        self.own, self.oracle = closed.first_bound(self.context.plan)
 
     def first_incumbent(self) -> None:
         context = self.context
-        x, T = context.problem, context.horizon
-        tables = (each.table for each in starts.in_order(context, "wsu", self.options.starts))
-        ends = context.kernel.ascend(
-            x, T, tables, sweeps=starts.affordable_sweeps(x, T), watch=context.record
-        )
+        landscape = Tables(context)
+        tables = (each.point for each in in_order(landscape, "wsu", self.options.starts))
+        ends = landscape.ascend(tables, watch=context.record)
         seconds = self._share(0.1) if self.options.polish is None else self.options.polish
         if seconds:
             best = max(ends, key=lambda end: end.value)
             polish(context, best.policy, seconds=seconds)
 
     def search(self) -> None:
-        context, x, horizon = self.context, self.problem, self.context.horizon
+        context, x = self.context, self.problem
         if self.proven:  # one model, one action or one step: a closed form is exact
             return
         until = clock() + self._share(0.2)
         assert self.own is not None
-        coarse = match(x, horizon, context.kernel, self.own, deadline=until).pairs
+        coarse = match(context.plan, self.own, deadline=until).pairs
         self.pairs = Pairs(coarse.first, coarse.second)
         self.push(self.oracle, x.allowed, None)
         while self.heap and not self.proven and self.nodes < self.options.max_nodes:
@@ -198,8 +199,7 @@ class Tree:
         """Bound the node; close it, or split it at one (t, s)."""
         self.nodes += 1
         root = self.nodes == 1
-        inside = self.problem.restricted(node.mask)
-        x = Relaxation(inside, self.context.horizon, self.context.kernel, self.pairs)
+        x = Relaxation(self.context.plan.but(allowed=node.mask), self.pairs)
         search = Descent(x, self.value)
         if node.y is not None:
             search.y[:] = node.y
@@ -207,7 +207,7 @@ class Tree:
         for _ in range(20 if root else 4):
             before = search.bound if search.steps else node.bound
             search.run(
-                max_steps=steps, enough=self.value, deadline=self.context.deadline,
+                max_steps=steps, enough=self.value, deadline=self.context.time.deadline,
                 watch=self._watch(node, search),
             )  # fmt: skip
             self.working = min(node.bound, search.bound)
@@ -264,8 +264,8 @@ class Tree:
 
     def _share(self, share: float) -> float:
         """Seconds: a share of the time limit, or of half a minute if there is none."""
-        deadline = self.context.deadline
-        return share * (30.0 if deadline is None else max(deadline - clock(), 0.0))
+        left = self.context.time.left
+        return share * (30.0 if left == math.inf else max(left, 0.0))
 
     def _probe_until(self) -> float:
-        return clock() + max(0.05 * self.context.seconds, self._share(0.02))
+        return clock() + max(0.05 * self.context.time.seconds, self._share(0.02))

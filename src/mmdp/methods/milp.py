@@ -10,16 +10,17 @@ import numpy as np
 
 from mmdp.bounds import closed, lp, tails
 from mmdp.bounds.relaxation import open_actions, reach_bounds
+from mmdp.clock import EARLY
 from mmdp.errors import InputError, Remedy
-from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import Reach, Table
-from mmdp.methods.base import Context, Method, Outcome, Stop
+from mmdp.methods.base import Context, Method, Outcome, Question, Stop
 from mmdp.methods.cadp import CADP
-from mmdp.objective import Mean
+from mmdp.search.context import early
 from mmdp.solution import Status
 
 LIMIT = 400_000  # variables
 SURE = 1e-4  # of what is at stake: a solver that cannot tell less proves no optimum
+ENDS = {"stopped": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}  # of HiGHS
 MARGIN = 1e-3  # of what is at stake, by which the program has policies worse than CADP's
 
 
@@ -53,11 +54,17 @@ class MILP(Method):
     name: ClassVar[str] = "milp"
     title: ClassVar[str] = "a mixed-integer program, solved by HiGHS"
     proves: ClassVar[Status | None] = Status.OPTIMAL
-    objectives: ClassVar[tuple[str, ...]] = tails.KINDS
 
     def __post_init__(self) -> None:
         if not self.gap >= 0:
             raise InputError(f"gap must be at least 0, not {self.gap}")
+
+    def lacks(self, question: Question) -> str | None:
+        taken_apart = question.not_still("its bounds plan for each model by itself")
+        if question.objective.kind not in tails.KINDS:
+            return f"its program has the mean and lower tails, not {question.objective}"
+        ends = question.not_mask() or question.not_ending()
+        return ends or taken_apart or question.not_whole()
 
     def run(self, context: Context) -> Outcome:
         x = context.problem
@@ -74,18 +81,17 @@ class MILP(Method):
         try:
             CADP().run(context)
             tail, answer = self._solve(context, outer)
-        except (Stop, KeyboardInterrupt) as stop:
+        except EARLY as stop:
             if context.best_policy is None:
                 raise
-            status = Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
-            return Outcome(context.best_policy, status, 0, details=details)
+            return Outcome(context.best_policy, early(stop), 0, details=details)
         if answer.x is not None:
             actions = _policy(tail.program, answer.x, open_actions(x, context.horizon))
             value = context.worth(context.returns(actions))
             if value > context.best_value:
                 context.trace.append(value)
                 context.best_policy, context.best_value = actions, value
-        error = closed.roundings(x, context.horizon)
+        error = x.roundings(context.horizon)
         most = tail.constant - answer.bound + 2 * tail.moved(error)
         if math.isfinite(most) and most < outer:
             # the mean is linear in each decision: drawing an action gains nothing
@@ -94,8 +100,7 @@ class MILP(Method):
         returns = context.returns(context.best_policy)
         details["bound"] = max(details["bound"], context.worth(returns + error))
         details |= {"nodes": answer.nodes, "variables": len(tail.integral)}
-        early = {"stopped": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}
-        status = early.get(answer.status, Status.COMPLETED)
+        status = ENDS.get(answer.status, Status.COMPLETED)
         if details["bound"] - context.best_value <= self._near(context, outer, answer.slack):
             status = Status.OPTIMAL
         return Outcome(context.best_policy, status, answer.nodes, details=details)
@@ -113,34 +118,34 @@ class MILP(Method):
     def _outer(self, context: Context) -> float:
         """A bound in closed form: the better of Oracle and QMDP, or F of the models' own optima."""
         x, T = context.problem, context.horizon
-        if context.objective == Mean():
-            return closed.first_bound(x, T, context.kernel)[1]
-        return context.worth(context.own() + closed.roundings(x, T))
+        if context.objective.linear:
+            return closed.first_bound(context.plan)[1]
+        return context.worth(context.own() + x.roundings(T))
 
     def _tail(self, context: Context, reach: Reach, outer: float) -> tails.Tail:
         """The program over the policies that are not worse than CADP's, and a few more."""
-        x, T, F = context.problem, context.horizon, context.objective
-        losing = x._replace(r=-x.r, terminal=-x.terminal)
-        least = -x.returns(context.kernel.backward(losing, T, "own").first)
-        least, most = (F.counted(rho, context.own) for rho in (least, context.own()))
+        x, F = context.problem, context.objective
+        losing = context.plan.but(rewards=-x.r, terminal=-x.terminal)
+        least = -losing.returns(losing.backward("own").first)
+        most = context.plan.returns(context.plan.backward("own").first)  # of the open actions
+        least, most = (F.counted(rho, context.own) for rho in (least, most))
         value = context.best_value - MARGIN * (outer - context.best_value)
         cap = tails.caps(F, x.weights, most, least, value)
-        return tails.Tail(lp.build(x, T, reach, context.kernel, cap), F, x.weights, most, cap)
+        return tails.Tail(lp.build(context.plan, reach, cap), F, x.weights, most, cap)
 
     def _solve(self, context: Context, outer: float) -> tuple[tails.Tail, lp.Answer]:
         x, best = context.problem, context.best_policy
         assert best is not None
         if self.tight:
-            reach = reach_bounds(x, context.horizon, context.kernel)
+            reach = reach_bounds(context.plan)
         else:
             shape = (context.horizon, x.n_states, x.n_models)
             reach = Reach(np.zeros(shape), np.broadcast_to(x.weights, shape).copy())
         tail = self._tail(context, reach, outer)
-        left = None if context.deadline is None else context.deadline - clock()
-        b = context.kernel.forward(x, context.horizon, best)
+        b = context.plan.forward(best)
         rho = context.objective.counted(context.returns(best), context.own)
         answer = lp.minimise(
-            *tail.rows(), integral=tail.integral, gap=self.gap, time_limit=left,
+            *tail.rows(), integral=tail.integral, gap=self.gap, time_limit=context.time.left,
             watch=_watch(context, tail.constant), start=tail.point(best, b, rho),
         )  # fmt: skip
         return tail, answer

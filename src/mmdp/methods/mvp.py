@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.kernels.problem import Problem, Table
-from mmdp.methods.base import Context, Method, Outcome
+from mmdp.methods.base import Context, Method, Outcome, Question
+from mmdp.search.tables import mvp_actions
 from mmdp.solution import Status
 
 
@@ -22,23 +22,13 @@ class MVP(Method):
 
     name: ClassVar[str] = "mvp"
     title: ClassVar[str] = "the optimal policy of the average model"
-    drifts: ClassVar[bool] = True
     complete: ClassVar[bool] = True
-    spreads: ClassVar[bool] = True
 
-    def bytes_held(self, problem: Problem, horizon: int) -> int:
-        return 4 * horizon * problem.n_states
+    def bytes_held(self, question: Question) -> int:
+        return 4 * question.steps * question.model.n_states
 
     def run(self, context: Context) -> Outcome:
         actions = mvp_actions(context)
         returns = context.returns(actions)
         context.record(actions, context.mean(returns), last=True)
         return Outcome(actions, Status.COMPLETED, 1, returns=returns)
-
-
-def mvp_actions(context: Context) -> Table:
-    """(T, S) actions of the mean model's optimal policy, ties to the lowest action."""
-    mean = context.model.mean_model().problem
-    found = context.kernel.backward(mean, context.horizon, "weighted", weights=mean.prior_weights())
-    assert found.actions is not None
-    return found.actions

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from mmdp.kernels.endless import Endless
-from mmdp.kernels.problem import Problem
-from mmdp.methods.base import Context, Method, Outcome
+from mmdp.methods.base import Context, Method, Outcome, Question
+from mmdp.policy import PolicyKind
 from mmdp.solution import Status
 
 
@@ -32,13 +32,15 @@ class Oracle(Method):
 
     name: ClassVar[str] = "oracle"
     title: ClassVar[str] = "each model solved on its own, as a bound"
-    drifts: ClassVar[bool] = True
-    spreads: ClassVar[bool] = True
+    finds: ClassVar[PolicyKind | None] = None
     proves: ClassVar[Status | None] = Status.OPTIMAL
-    policies: ClassVar[tuple[str, ...]] = ()  # not one policy but one per model
 
-    def bytes_held(self, problem: Problem, horizon: int) -> int:
-        return 4 * horizon * problem.n_states * problem.p.shape[2] * self.keep_policies
+    def lacks(self, question: Question) -> str | None:
+        apart = question.not_whole() if question.endless else None
+        return question.not_mean() or question.not_mask() or apart
+
+    def bytes_held(self, question: Question) -> int:
+        return super().bytes_held(question) // 2 * self.keep_policies
 
     def run(self, context: Context) -> Outcome:
         if context.kind.endless:
@@ -47,7 +49,7 @@ class Oracle(Method):
             returns = own.values @ context.problem.initial
             return Outcome(None, Status.OPTIMAL, 1, policies=policies, returns=returns)
         keep = ("actions",) if self.keep_policies and context.problem.part is None else ()
-        found = context.kernel.backward(context.problem, context.horizon, "own", keep=keep)
+        found = context.plan.backward("own", keep=keep)
         returns = context.problem.returns(found.first)
         policies = None
         if found.actions is not None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.kernels.planner import TREE, PlannerTables
-from mmdp.methods.base import Context, Outcome
+from mmdp.methods.base import Context, Outcome, Question
 from mmdp.methods.belief import Planning
 from mmdp.validate import check_whole
 
@@ -57,6 +57,10 @@ class POMCP(Planning):
         if not self.exploration >= 0:
             raise InputError(f"exploration must be at least 0, not {self.exploration}")
 
+    def lacks(self, question: Question) -> str | None:
+        drawn = question.not_still("the model that it draws must stay true")
+        return drawn or super().lacks(question)
+
     def run(self, context: Context) -> Outcome:
         if context.model.has_missing:
             raise InputError(
@@ -64,9 +68,7 @@ class POMCP(Planning):
                 "allow_missing"
             )
         actions = self.baseline_actions(context)
-        found = context.kernel.backward(
-            context.problem, context.horizon, "given", policy=actions, keep=("values", "q"),
-        )  # fmt: skip
+        found = context.plan.backward("given", policy=actions, keep=("values", "q"))
         assert found.q is not None
         parts: dict[str, Any] = {
             "exploration": self.exploration * _spread(found.q),

@@ -25,10 +25,9 @@ class QMDP(Planning):
 
     name: ClassVar[str] = "qmdp"
     title: ClassVar[str] = "as if the model were known after one step"
-    drifts: ClassVar[bool] = True
 
     def run(self, context: Context) -> Outcome:
-        q = context.kernel.backward(context.problem, context.horizon, "own", keep=("q",)).q
+        q = context.plan.backward("own", keep=("q",)).q
         assert q is not None
         made = PlannerTables(VALUES, context.problem, q=q)
         return self.planned(context, made, self.baseline_actions(context))

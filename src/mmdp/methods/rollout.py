@@ -26,13 +26,10 @@ class Rollout(Planning):
 
     name: ClassVar[str] = "rollout"
     title: ClassVar[str] = "one improvement of CADP by the exact belief"
-    drifts: ClassVar[bool] = True
 
     def run(self, context: Context) -> Outcome:
         actions = self.baseline_actions(context)
-        q = context.kernel.backward(
-            context.problem, context.horizon, "given", policy=actions, keep=("q",)
-        ).q
+        q = context.plan.backward("given", policy=actions, keep=("q",)).q
         assert q is not None
         made = PlannerTables(VALUES, context.problem, q=q)
         return self.planned(context, made, actions)

@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 from mmdp.bounds import closed
 from mmdp.errors import InputError
-from mmdp.kernels.endless import Endless, Factorised, Own
+from mmdp.kernels.endless import Factorised, Own
 from mmdp.kernels.problem import Array
-from mmdp.methods import stationary
 from mmdp.methods.base import Context
+from mmdp.search.rules import Rules
+from mmdp.search.starts import affordable, in_order
 from mmdp.words import readable_bytes
 
 if TYPE_CHECKING:
@@ -34,14 +35,15 @@ class StationaryTree:
 
     def __init__(self, context: Context, options: Exact) -> None:
         self.context, self.options = context, options
-        x = Endless.of(context.problem, context.check_time)
+        self.rules = Rules(context)
+        x = self.rules.x
         if not isinstance(x, Factorised):
             size = 8 * context.model.n_models * context.model.n_states**2 * context.model.n_actions
             raise InputError(
                 f"exact would need transitions of {readable_bytes(size)} as full matrices; "
                 "solve with cadp"
             )
-        self.x, self.slack = x, x.rounding()
+        self.x, self.slack = x, float(context.problem.weights @ x.roundings())
         self.nodes = 0
         self.heap: list[tuple[float, int, Mask, Own]] = []
         self.count = itertools.count()
@@ -83,10 +85,10 @@ class StationaryTree:
 
     def first_incumbent(self) -> None:
         context = self.context
-        most = max(self.options.starts, stationary.affordable(context.problem))
-        for _, actions in stationary.starts(context, self.x, "wsu", most):
-            self.note(actions, context.mean(self.x.returns(actions)))
-            self.climb(actions)
+        most = max(self.options.starts, affordable(self.rules.starts, self.rules.seconds))
+        for start in in_order(self.rules, "wsu", most):
+            self.note(start.point, context.mean(self.x.returns(start.point)))
+            self.climb(start.point)
 
     def search(self) -> None:
         while self.heap and not self.proven and self.nodes < self.options.max_nodes:
@@ -136,7 +138,7 @@ class StationaryTree:
     def climb(self, actions: npt.NDArray[np.int32]) -> None:
         inner = self.context.quiet()
         try:
-            stationary.climb(inner, self.x, actions)
+            self.rules.ascend([actions], watch=inner.record)
         finally:  # also if the time is up
             self.note(inner.best_policy, inner.best_value)
 

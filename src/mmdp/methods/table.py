@@ -1,18 +1,19 @@
 """The table of methods: which there are, and what each can do.
 
-What a method can do is written down in its class, once (see
-:class:`mmdp.methods.base.Method`). Help, errors, pages and this table read it from there.
+What a method can do is asked of it (:meth:`mmdp.methods.base.Method.lacks`). Help, errors, pages
+and this table ask.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
+import math
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mmdp.errors import InputError, Remedy
-from mmdp.kernels import Problem
 from mmdp.methods.base import Method
 from mmdp.methods.cadp import CADP
 from mmdp.methods.exact import Exact
@@ -23,14 +24,23 @@ from mmdp.methods.mvp import MVP
 from mmdp.methods.oracle import Oracle
 from mmdp.methods.pomcp import POMCP
 from mmdp.methods.qmdp import QMDP
+from mmdp.methods.question import Question
 from mmdp.methods.rollout import Rollout
 from mmdp.methods.wsu import WSU
 from mmdp.model import MMDP
-from mmdp.objective import Mean, Objective
-from mmdp.policy import MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
-from mmdp.solution import Solution, Status
-from mmdp.validate import check_whole_model
-from mmdp.words import counted
+from mmdp.objective import EXAMPLES, Custom, Mean, Objective, WorstCase, as_objective
+from mmdp.policy import (
+    Belief,
+    Fixed,
+    Markov,
+    Memory,
+    Monotone,
+    PolicyKind,
+    Stationary,
+    Tied,
+    read_kind,
+)
+from mmdp.solution import Status
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -42,10 +52,11 @@ COMPARED = (CADP.name, WSU.name, MVP.name)  # side by side in a report, unless o
 
 
 class Capabilities(NamedTuple):
-    """A row of the table.
+    """A row of the table, found by asking the method about tiny models.
 
-    ``drifts``: whether the method plans for models that change; ``options``: the fields of its
-    class, a sentence each.
+    ``policies``: the kinds of policy that it finds; ``lasting``: those over an infinite horizon.
+    Both, and ``objectives``, are those for models that never change; ``drifts``: whether the
+    method plans for models that do. ``options``: the fields of its class, a sentence each.
     """
 
     name: str
@@ -56,6 +67,7 @@ class Capabilities(NamedTuple):
     policies: tuple[str, ...]
     drifts: bool
     options: dict[str, str]
+    lasting: tuple[str, ...]
 
 
 def capabilities() -> list[Capabilities]:
@@ -68,12 +80,24 @@ def capabilities() -> list[Capabilities]:
     >>> cadp.options["max_iterations"]
     'Cap on the iterations of one start.'
     """
-    return [
-        Capabilities(
-            name, x.title, x.memory, x.proves, x.objectives, x.policies, x.drifts, _sentences(x)
-        )
-        for name, x in METHODS.items()
-    ]  # fmt: skip
+    return [_row(name) for name in METHODS]
+
+
+@functools.cache
+def _row(name: str) -> Capabilities:
+    method, alone = METHODS[name], METHODS[name]()
+
+    def kinds(horizon: float) -> tuple[str, ...]:
+        if method.finds is None:
+            return ()
+        return tuple(x.name for x in KINDS_SAMPLED if can(alone, sample(), horizon, Mean(), x))
+
+    objectives = (key for key, x in OBJECTIVES_SAMPLED.items() if can(alone, sample(), 2, x))
+    return Capabilities(
+        name, method.title, "belief" if isinstance(method.finds, Belief) else "none",
+        method.proves, tuple(objectives), tuple(dict.fromkeys([*kinds(2), *kinds(math.inf)])),
+        can(alone, sample(changes=True), 2, Mean()), _sentences(method), kinds(math.inf),
+    )  # fmt: skip
 
 
 def able(
@@ -93,8 +117,8 @@ def able(
     (['qmdp', 'mixts', 'pomcp', 'rollout'], ['exact', 'milp'])
     """
     return [
-        name
-        for name, x in METHODS.items()
+        x.name
+        for x in capabilities()
         if (policy is None or policy in (x.policies or ("",)))
         and (objective is None or objective in x.objectives)
         and (optimal is None or (x.proves is Status.OPTIMAL) == optimal)
@@ -102,6 +126,65 @@ def able(
     ]
 
 
+# ---------------------------------------------------------------------- asking
+def asked(
+    method: Method, model: MMDP, horizon: float | None, objective: Objective,
+    policy: str | PolicyKind | None = None,
+) -> Question:  # fmt: skip
+    """The question; InputError with the methods that can answer it if this one cannot.
+
+    Without a ``policy`` it is about the kind that the method finds.
+    """
+    question, reason = _answer(method, model, horizon, objective, policy)
+    if reason is None:
+        return question
+    others = [
+        name for name, other in METHODS.items()
+        if other.finds is not None and can(other(), model, horizon, objective, policy)
+    ]  # fmt: skip
+    remedies: list[str | Remedy] = [Remedy("method", *others, do="choose")] if others else []
+    if not question.whole:
+        remedies.append("load the models without part=")
+    raise InputError(f"{method.name} cannot do this: {reason}", remedies)
+
+
+def can(
+    method: Method, model: MMDP, horizon: float | None, objective: Objective,
+    policy: PolicyKind | str | None = None,
+) -> bool:  # fmt: skip
+    """Whether the method can answer the question."""
+    try:
+        return _answer(method, model, horizon, objective, policy)[1] is None
+    except InputError:  # there is no such question
+        return False
+
+
+def _answer(
+    method: Method, model: MMDP, horizon: float | None, objective: Objective,
+    policy: PolicyKind | str | None,
+) -> tuple[Question, str | None]:  # fmt: skip
+    """The question, and what the method lacks."""
+    kind = method.default(horizon) if policy is None else read_kind(policy)
+    question = Question(model, horizon, objective, kind)
+    return question, method.lacks(question)
+
+
+KINDS_SAMPLED = (Markov(), Tied([0]), Monotone(), Fixed([0]), Memory(), Stationary(), Belief())
+OBJECTIVES_SAMPLED: dict[str, Objective] = {
+    **{x.kind: x for x in map(as_objective, EXAMPLES.split(", "))},
+    Custom.kind: Custom(lambda returns, weights: returns @ weights),
+    "regret": WorstCase().of_regret(),
+}
+
+
+@functools.cache
+def sample(*, changes: bool = False) -> MMDP:
+    """Two tiny models to ask about."""
+    chain = [[0.5, 0.5]] * 2 if changes else None
+    return MMDP([[[[1.0], [1.0]]]] * 2, [[1.0, 0.0]], discount=0.5, model_transitions=chain)
+
+
+# ---------------------------------------------------------------------- names and tables of actions
 def title_of(name: str) -> str:
     """A method's name as people write it.
 
@@ -111,99 +194,20 @@ def title_of(name: str) -> str:
     return METHODS[name].__name__ if name in METHODS else name
 
 
-# ---------------------------------------------------------------------- refusals
-def check_finds(method: Method, kind: PolicyKind) -> None:
-    """Refuse a method that finds no policy of this kind, and name those that do."""
-    if kind.name not in method.policies:
-        others = Remedy("method", *able(policy=kind.name), do="choose")
-        raise InputError(f"{method.name} finds no {kind.name} policy", [others])
-
-
-def check_gives_table(
-    method: Method | type[Method], purpose: str, *remedies: str | Remedy, argument: str = "method"
+def need_table(
+    method: type[Method], purpose: str, *remedies: str | Remedy, argument: str = "method"
 ) -> None:
     """Refuse a method without a policy of time and state, and name those that have one.
 
     ``argument`` is the name of the caller's own argument for methods.
     """
-    if "markov" in method.policies:
+    if isinstance(method.finds, Markov):
         return
-    why = "remembers what it has seen" if method.memory != "none" else "has one policy per model"
+    why = "has one policy per model" if method.finds is None else "remembers what it has seen"
     others = Remedy(argument, *able(policy="markov"), do="choose")
     raise InputError(
         f"{purpose} a policy of time and state, and {method.name} {why}", [*remedies, others]
     )
-
-
-def maximises(method: Method | type[Method], objective: Objective) -> bool:
-    """Whether the method can maximise the objective."""
-    kinds = {objective.kind, *(["regret"] if objective.regret else [])}
-    return kinds <= {*method.objectives}
-
-
-def check_spreads(method: Method, objective: Objective, kind: PolicyKind, problem: Problem) -> None:
-    """Refuse what cannot be done with models spread over processes, if they are."""
-    if not method.spreads:
-        others = Remedy("method", *(x for x, y in METHODS.items() if y.spreads), do="choose")
-        check_whole_model(problem, method.name, [others])
-    if objective.kind != "mean" or objective.regret:
-        check_whole_model(problem, f"objective {objective}", [Remedy("objective", "mean")])
-    if kind.name != "markov":
-        check_whole_model(problem, f"a {kind.name} policy", [Remedy("policy", "markov")])
-    if getattr(method, "polish", 0.0):
-        check_whole_model(problem, "polish", ["leave it out"])
-
-
-def check_maximises(method: Method | type[Method], objective: Objective) -> None:
-    """Refuse an objective that the method cannot maximise, and name the methods that can."""
-    if maximises(method, objective):
-        return
-    others = [name for name, other in METHODS.items() if maximises(other, objective)]
-    raise InputError(
-        f"{method.name} cannot maximise {objective}", [Remedy("method", *others, do="choose")]
-    )
-
-
-def check_plans_for(method: Method | type[Method], objective: Objective, model: MMDP) -> None:
-    """Refuse what cannot be asked about models that change."""
-    if not model.drifts:
-        return
-    if not method.drifts:
-        raise InputError(
-            f"{method.name} plans for models that never change, and these do",
-            [Remedy("method", *able(drifts=True), do="choose")],
-        )
-    if objective != Mean():
-        raise InputError(
-            f"for models that change only the mean can be maximised, not {objective}",
-            [Remedy("objective", "mean")],
-        )
-
-
-def markov_policy(given: Any, purpose: str, **told: str) -> MarkovPolicy:
-    """The policy of time and state that was given, or that a solution has."""
-    if isinstance(given, MarkovPolicy):
-        return given
-    plain = given.policy if isinstance(given, Solution) else given
-    if isinstance(plain, MemoryPolicy):
-        nodes = counted(plain.n_nodes, "node")
-        raise InputError(
-            f"{purpose} a policy of time and state, and this one has {nodes} of memory"
-        )
-    if isinstance(plain, StationaryPolicy):
-        raise InputError(
-            f"{purpose} a policy of time and state, and this one is stationary",
-            ["give policy.over(T), the same over T decisions"],
-        )
-    if not isinstance(given, Solution):
-        raise InputError(
-            f"{purpose} a MarkovPolicy or the Solution it comes from, not {type(given).__name__}"
-        )
-    if isinstance(given.policy, (MarkovPolicy, StationaryPolicy)):
-        return markov_policy(given.policy, purpose, **told)
-    if given.method in METHODS:
-        check_gives_table(METHODS[given.method], purpose, **told)
-    raise InputError(f"{purpose} a policy of time and state, and {given.method} has none")
 
 
 # ---------------------------------------------------------------------- options

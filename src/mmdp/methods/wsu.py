@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.kernels.problem import Problem
-from mmdp.methods.base import Context, Method, Outcome
+from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.solution import Status
 
 
@@ -22,12 +21,10 @@ class WSU(Method):
 
     name: ClassVar[str] = "wsu"
     title: ClassVar[str] = "one backward pass with the initial weights"
-    drifts: ClassVar[bool] = True
     complete: ClassVar[bool] = True
-    spreads: ClassVar[bool] = True
 
-    def bytes_held(self, problem: Problem, horizon: int) -> int:
-        return 4 * horizon * problem.n_states
+    def bytes_held(self, question: Question) -> int:
+        return 4 * question.steps * question.model.n_states
 
     def run(self, context: Context) -> Outcome:
         actions, returns = context.wsu()

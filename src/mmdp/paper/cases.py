@@ -112,7 +112,7 @@ METHODS: dict[str, Method] = {
         mmdp.Oracle(keep_policies=False),
     )
 }
-PLANNERS = tuple(name for name, method in METHODS.items() if method.memory != "none")
+PLANNERS = tuple(name for name, method in METHODS.items() if isinstance(method, Planning))
 # The others: the published code does what the text says.
 COMPARABLE = tuple(name for name in METHODS if name not in ("Mirror", "Gradient", *PLANNERS))
 

@@ -2,56 +2,75 @@
 
 ``solve(policy=...)`` takes a :class:`PolicyKind`, or its name. A kind is a small frozen object
 that says which policies are looked for. It checks that a model has such policies and turns what
-a method found into a policy. Methods name the kinds that they can find (``Method.policies``).
+a method found into a policy. Whether a method can find one is asked by ``Method.lacks``.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mmdp.errors import InputError, Remedy
-from mmdp.kernels import Kernel, Problem
+from mmdp.kernels import Problem
+from mmdp.kernels.endless import check_endless, planning_horizon
 from mmdp.validate import check_horizon
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
+    from mmdp.policy.base import Policy
 
-Array = npt.NDArray[np.float64]
+ENDLESS_PASSES = 30  # besides linear algebra: one start, and a policy of time and state
 
 
 class PolicyKind:
     """A kind of policy: derive a frozen dataclass of its settings from this class."""
 
     name: ClassVar[str]
-    title: ClassVar[str]  # what a decision depends on, as the end of a sentence
-    change: ClassVar[str] = "change of the action"  # what a local maximum has no better one of
-    single_change: ClassVar[str] = ""  # the same for objectives other than the mean, if it differs
-    endless: ClassVar[bool] = False  # whether there is no last decision
+    title: str  # what a decision depends on, as the end of a sentence
+    change: str = "change of the action"  # what a local maximum has no better one of
+    single_change: str = ""  # the same for objectives other than the mean, if it differs
+    endless: bool = False  # whether there is no last decision
+    ends: ClassVar[str] = ""  # why there must be one, as a clause
+    masks: ClassVar[bool] = False  # whether it only closes actions: one decision binds no other
     restricted: ClassVar[bool] = False  # whether some policies of time and state are left out
     starts: ClassVar[bool] = True  # whether a search can begin with a policy of this kind
 
-    @property
-    def more_passes(self) -> float:
-        """About how many passes it takes besides those of a solve without memory."""
-        return 0.0
+    def passes(self, of_tables: float) -> float:
+        """About how many a solve takes that takes ``of_tables`` for policies of time and state."""
+        return min(of_tables, ENDLESS_PASSES) if self.endless else of_tables
 
     @classmethod
     def by_name(cls) -> Self:
         """The kind that its name alone stands for."""
         return cls()
 
-    def steps(self, model: MMDP, horizon: float | None) -> int:
-        """The number of decisions to plan for, from the horizon that was asked for."""
+    def for_ever(self) -> PolicyKind:
+        """The same kind for an infinite horizon: its policies do not depend on the time."""
+        raise InputError(
+            f"for an infinite horizon there are no {self.name} policies: {self.ends}",
+            [Remedy("policy", "stationary"), "give the number of decisions"],
+        )
+
+    def over(self, horizon: float | None) -> PolicyKind:
+        """This kind over a horizon; InputError if it has no policies there."""
         if horizon == math.inf:
+            return self.for_ever()
+        if self.endless and horizon is not None:
             raise InputError(
-                f"for an infinite horizon there are stationary policies only, no {self.name} ones",
-                [Remedy("policy", "stationary"), "give the number of decisions"],
+                f"a {self.name} policy is for an infinite horizon, not for {horizon} decisions",
+                [Remedy("horizon", math.inf), Remedy("policy", "markov")],
             )
+        return self
+
+    def steps(self, model: MMDP, horizon: float | None) -> int:
+        """The number of decisions to plan for.
+
+        If there is no last one, those for which a policy of time and state is put beside it.
+        """
+        if self.endless:
+            check_endless(model.problem, model.horizon)
+            return planning_horizon(model.problem)
         return check_horizon(model.horizon, horizon)
 
     def check(self, model: MMDP, horizon: int) -> None:
@@ -69,7 +88,7 @@ class PolicyKind:
         """What was asked of its policies on ``model``, in words; empty if nothing."""
         return ""
 
-    def policy_of(self, model: MMDP, table: Any) -> ExactPolicy:
+    def policy_of(self, model: MMDP, table: Any) -> Policy:
         """The policy that a method's table stands for, with the labels of ``model``."""
         raise NotImplementedError
 
@@ -78,32 +97,12 @@ class Belief(PolicyKind):
     """Policies that keep a belief over the models and learn from what they see."""
 
     name: ClassVar[str] = "belief"
-    title: ClassVar[str] = "everything seen so far"
+    title = "everything seen so far"
+    ends: ClassVar[str] = "planners look ahead over the decisions that are left"
     starts: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return "Belief()"
-
-
-@runtime_checkable
-class ExactPolicy(Protocol):
-    """A policy whose return on any models can be computed without simulation."""
-
-    @property
-    def kind(self) -> PolicyKind: ...
-
-    @property
-    def horizon(self) -> float:
-        """The number of decisions; infinite if there is no last one."""
-        ...
-
-    def check(self, model: MMDP) -> None:
-        """Raise InputError unless this policy can be followed in ``model``."""
-        ...
-
-    def returns(self, model: MMDP, kernel: Kernel) -> Array:
-        """(M,) its exact return on every model."""
-        ...
 
 
 def needs_settings(kind: type[PolicyKind], example: str) -> InputError:

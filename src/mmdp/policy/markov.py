@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp import notebook
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel
+from mmdp.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
+from mmdp.policy.base import Policy, labels_of
 from mmdp.policy.kinds import PolicyKind
 from mmdp.support import refuse_masked
 from mmdp.validate import by_label, check_seed, check_whole
@@ -28,8 +30,10 @@ class Markov(PolicyKind):
     """Policies of time and state, without memory."""
 
     name: ClassVar[str] = "markov"
-    title: ClassVar[str] = "the time and the state"
-    change: ClassVar[str] = "change of the action in a single state and time"
+    title = "the time and the state"
+    change = "change of the action in a single state and time"
+    ends: ClassVar[str] = "a table of time and state has a last row"
+    masks: ClassVar[bool] = True
 
     def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> MarkovPolicy:
         if table.ndim == 2:
@@ -40,7 +44,7 @@ class Markov(PolicyKind):
         return "Markov()"
 
 
-class MarkovPolicy:
+class MarkovPolicy(Policy):
     """One action (or a distribution over actions) for every time and state; frozen.
 
     Parameters
@@ -61,14 +65,9 @@ class MarkovPolicy:
     MarkovPolicy(2 time steps, 2 states, 2 actions, deterministic)
     """
 
-    __slots__ = ("_actions", "_probabilities", "action_labels", "n_actions", "state_labels")
+    __slots__ = ("table",)
 
-    kind: ClassVar[PolicyKind] = Markov()
-    _actions: IntArray | None
-    _probabilities: Array | None
-    n_actions: int
-    state_labels: tuple[str, ...] | None
-    action_labels: tuple[str, ...] | None
+    table: npt.NDArray[Any]  # what kernels read: (T, S) actions or (T, S, A) probabilities
 
     def __init__(
         self,
@@ -81,27 +80,14 @@ class MarkovPolicy:
     ) -> None:
         if (actions is None) == (probabilities is None):
             raise InputError("a policy needs either actions (T, S) or probabilities (T, S, A)")
-        put = object.__setattr__
         if actions is not None:
-            array = _read_actions(by_label(actions, "the policy", None, state_labels))
-            count = int(array.max()) + 1
+            self._set(table=_read_actions(by_label(actions, "the policy", None, state_labels)))
+            count = int(self.table.max()) + 1
             size = max(count, n_actions or (len(action_labels) if action_labels else count))
-            put(self, "_actions", array)
-            put(self, "_probabilities", None)
         else:
-            table = _read_probabilities(probabilities)
-            size = table.shape[2]
-            put(self, "_actions", None)
-            put(self, "_probabilities", table)
-        put(self, "n_actions", size)
-        put(self, "state_labels", None if state_labels is None else tuple(state_labels))
-        put(self, "action_labels", None if action_labels is None else tuple(action_labels))
-        for labels, n, what in (
-            (self.state_labels, self.n_states, "state"),
-            (self.action_labels, self.n_actions, "action"),
-        ):
-            if labels is not None and len(labels) != n:
-                raise InputError(f"{len(labels)} {what} labels for a policy over {n} {what}s")
+            self._set(table=_read_probabilities(probabilities))
+            size = self.table.shape[2]
+        self._set_labels(self.table.shape[1], size, state_labels, action_labels)
 
     @classmethod
     def for_model(
@@ -112,14 +98,7 @@ class MarkovPolicy:
         probabilities: npt.ArrayLike | None = None,
     ) -> MarkovPolicy:
         """A policy that carries the labels of ``model``."""
-        labelled = model.labelled
-        return cls(
-            actions,
-            probabilities=probabilities,
-            n_actions=model.n_actions,
-            state_labels=model.state_labels if labelled["state"] else None,
-            action_labels=model.action_labels if labelled["action"] else None,
-        )
+        return cls(actions, probabilities=probabilities, **labels_of(model))
 
     @classmethod
     def uniform(cls, model: MMDP, horizon: int) -> MarkovPolicy:
@@ -144,74 +123,51 @@ class MarkovPolicy:
         return cls.for_model(model, np.where(model.allowed, scores, -1.0).argmax(axis=2))
 
     @property
+    def kind(self) -> PolicyKind:
+        return Markov()
+
+    @property
     def deterministic(self) -> bool:
-        return self._actions is not None
+        return self.table.ndim == 2
 
     @property
     def horizon(self) -> int:
         return len(self.table)
 
     @property
-    def n_states(self) -> int:
-        return self.table.shape[1]
-
-    @property
     def actions(self) -> IntArray:
         """(T, S) action ids; of a randomised policy, the most probable action."""
-        if self._actions is not None:
-            return self._actions
-        assert self._probabilities is not None
-        return self._probabilities.argmax(axis=2).astype(np.int32)
+        return self.table if self.deterministic else self.table.argmax(axis=2).astype(np.int32)
 
     @property
     def probabilities(self) -> Array:
         """(T, S, A) pi_t(s, a)."""
-        if self._probabilities is not None:
-            return self._probabilities
+        if not self.deterministic:
+            return self.table
         table = np.zeros((self.horizon, self.n_states, self.n_actions))
         np.put_along_axis(table, self.actions[:, :, None].astype(np.int64), 1.0, axis=2)
         return table
 
     @property
-    def table(self) -> npt.NDArray[Any]:
-        """What kernels read: (T, S) actions or (T, S, A) probabilities."""
-        if self._actions is not None:
-            return self._actions
-        assert self._probabilities is not None
-        return self._probabilities
+    def parts(self) -> dict[str, Any]:
+        return {"actions" if self.deterministic else "probabilities": self.table}
 
-    def check(self, model: MMDP, horizon: int | None = None) -> None:
-        """Raise InputError unless this policy can be followed in ``model``."""
-        if self.n_states != model.n_states or self.n_actions > model.n_actions:
-            raise InputError(
-                f"the policy is for {self.n_states} states and {self.n_actions} actions, the "
-                f"model has {model.n_states} states and {model.n_actions} actions"
-            )
-        check_labels(
-            self.state_labels, self.action_labels, model, "the policy",
-            "save the policy and load it with load_policy(path, model), which matches names",
-        )  # fmt: skip
-        if horizon is not None and self.horizon != horizon:
-            raise InputError(
-                f"the policy covers {self.horizon} time steps, the horizon is {horizon}; "
-                "solve again for that horizon"
-            )
-        if model.horizon is not None and self.horizon != model.horizon:
-            raise InputError(
-                f"the policy covers {self.horizon} time steps, the model varies over "
-                f"{model.horizon}"
-            )
-        bad: npt.NDArray[np.bool_]
-        if self._actions is not None:
-            bad = ~model.allowed[np.arange(self.n_states), self._actions]
+    def over(self, horizon: int) -> MarkovPolicy:
+        """The policy itself; another horizon than its own is refused."""
+        self.check_horizon(horizon)
+        return self
+
+    def _check_actions(self, model: MMDP) -> None:
+        allowed = model.allowed[:, : self.n_actions]
+        if self.deterministic:
+            bad = ~allowed[np.arange(self.n_states), self.actions]
         else:
-            assert self._probabilities is not None
-            used = self._probabilities > 0
-            bad = np.asarray((used & ~model.allowed[:, : self.n_actions]).any(axis=2))
+            bad = (self.probabilities > 0) & ~allowed
         if bad.any():
-            t, s = (int(i) for i in np.argwhere(bad)[0])
+            t, s, *drawn = (int(i) for i in np.argwhere(bad)[0])
+            a = drawn[0] if drawn else self.actions[t, s]
             raise InputError(
-                f"the policy takes action {model.action_labels[self.actions[t, s]]!r} in state "
+                f"the policy takes action {model.action_labels[a]!r} in state "
                 f"{model.state_labels[s]!r} at time {t}, which the model does not allow"
             )
 
@@ -224,8 +180,25 @@ class MarkovPolicy:
 
     def returns(self, model: MMDP, kernel: Kernel) -> Array:
         """(M,) its exact return on every model; :func:`mmdp.evaluate` has more."""
-        x, table = model.problem, self.table_for(model)
-        return x.returns(kernel.backward(x, self.horizon, "given", policy=table).first)
+        plan, table = kernel.plan(model.problem, self.horizon), self.table_for(model)
+        return plan.returns(plan.backward("given", policy=table).first)
+
+    def tables_for(self, model: MMDP, horizon: int) -> PlannerTables:
+        table = self.table_for(model)
+        if self.deterministic:
+            return PlannerTables(ACTIONS, model.problem, actions=table)
+        return PlannerTables(PROBABILITIES, model.problem, probabilities=table)
+
+    def start(self, seed: int | None = 0) -> np.random.Generator | None:
+        """Nothing is remembered; a randomised policy draws from a generator."""
+        return None if self.deterministic else np.random.default_rng(seed)
+
+    def act(self, memory: np.random.Generator | None, time: int, state: int) -> int:
+        """The action at this time and state, drawn if the policy is randomised."""
+        if self.deterministic:
+            return int(self.actions[time, state])
+        assert memory is not None
+        return int(memory.choice(self.n_actions, p=self.probabilities[time, state]))
 
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table: ``time, state, action``, ``probability`` if randomised.
@@ -251,35 +224,48 @@ class MarkovPolicy:
             columns["probability"] = self.probabilities[t, s, a]
         return pd.DataFrame(labelled(columns, state=self.state_labels, action=self.action_labels))
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("MarkovPolicy is frozen")
+    def stored(self) -> dict[str, Any]:
+        return {"policy" if self.deterministic else "probabilities": self.table.tolist()}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {field: getattr(self, field) for field in self.__slots__}
+    def drawn(self) -> tuple[IntArray, list[str]]:
+        return self.actions, self.state_names
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for field, value in state.items():
-            object.__setattr__(self, field, value)
+    @property
+    def _trait(self) -> str:
+        return "deterministic" if self.deterministic else "randomised"
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, MarkovPolicy):
-            return NotImplemented
-        return self.table.shape == other.table.shape and bool((self.table == other.table).all())
 
-    __hash__ = None  # type: ignore[assignment]
+def markov_policy(
+    given: Any, purpose: str, horizon: int | None = None, *, argument: str = "method"
+) -> MarkovPolicy:
+    """The policy of time and state that was given, or that a solution has.
 
-    def _repr_html_(self) -> str:
-        """For notebooks: a map of the actions, of a randomised policy the most probable ones."""
-        states = self.state_labels or tuple(map(str, range(self.n_states)))
-        names = self.action_labels or tuple(map(str, range(self.n_actions)))
-        return notebook.policy_map(self.actions.tolist(), states, names)
+    A stationary one is followed over ``horizon`` decisions. ``purpose`` begins the sentence of a
+    refusal, and ``argument`` is the name of the caller's own argument for methods.
 
-    def __repr__(self) -> str:
-        kind = "deterministic" if self.deterministic else "randomised"
-        return (
-            f"MarkovPolicy({self.horizon} time steps, {self.n_states} states, "
-            f"{self.n_actions} actions, {kind})"
-        )
+    >>> markov_policy(3, "a map shows")
+    Traceback (most recent call last):
+    mmdp.errors.InputError: a map shows a policy or the Solution it comes from, not int
+    """
+    policy = getattr(given, "policy", given)
+    needs = f"{purpose} a policy of time and state, and"
+    if policy is None:
+        raise InputError(f"{needs} {given.method} has one policy per model", [_other(argument)])
+    if not isinstance(policy, Policy):
+        kind = type(given).__name__
+        raise InputError(f"{purpose} a policy or the Solution it comes from, not {kind}")
+    if policy.memory:
+        others = [] if policy.exact else [_other(argument)]
+        whose = "this one" if policy.exact else policy.name
+        raise InputError(f"{needs} {whose} {policy.memory}", others)
+    if horizon is None and policy.horizon == math.inf:
+        repeated = "give policy.over(T), the same over T decisions"
+        raise InputError(f"{needs} this one is stationary", [repeated])
+    return policy.over(int(policy.horizon) if horizon is None else horizon)
+
+
+def _other(argument: str) -> Remedy:
+    return Remedy(argument, "cadp", do="choose")
 
 
 def labelled(columns: dict[str, Any], **labels: Sequence[str] | None) -> dict[str, Any]:
@@ -297,28 +283,6 @@ def labelled(columns: dict[str, Any], **labels: Sequence[str] | None) -> dict[st
     }
     ids = {f"id{column}": columns[column] for column in labels if names}
     return {**columns, **names, **ids}
-
-
-def check_labels(
-    states: Sequence[str] | None, actions: Sequence[str] | None, model: MMDP, whose: str,
-    remedy: str,
-) -> None:  # fmt: skip
-    """Refuse a model whose states or actions have other names than those of a policy."""
-    for what, mine, theirs in (
-        ("states", states, model.state_labels),
-        ("actions", actions, model.action_labels),
-    ):
-        if mine is None or not model.labelled[what[:-1]]:
-            continue
-        # a file without labels of unused actions has their ids in place of them
-        pairs = enumerate(zip(mine, theirs, strict=False))
-        i = next((i for i, (a, b) in pairs if a != b and (a != str(i) or a in theirs)), None)
-        if i is not None:
-            raise InputError(
-                f"{whose}'s {what} are named differently from the model's (number {i} is "
-                f"{mine[i]!r} here, {theirs[i]!r} there)",
-                [remedy],
-            )
 
 
 def _read_actions(actions: npt.ArrayLike) -> IntArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,6 +15,8 @@ from mmdp import kernels
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.controller import MOST_NODES, Controller, bytes_of
+from mmdp.kernels.planner import NODES, PlannerTables
+from mmdp.policy.base import Policy, labels_of
 from mmdp.policy.flowchart import FlowChart, chart_of
 from mmdp.policy.kinds import PolicyKind
 from mmdp.policy.markov import MarkovPolicy, labelled
@@ -57,16 +59,16 @@ class Memory(PolicyKind):
     nodes: int = 3
 
     name: ClassVar[str] = "memory"
-    title: ClassVar[str] = "the time, the state and a few nodes of memory"
-    change: ClassVar[str] = "change of the action and moves in a single state, node and time"
+    title = "the time, the state and a few nodes of memory"
+    change = "change of the action and moves in a single state, node and time"
+    ends: ClassVar[str] = "their nodes move by tables of time, which have a last row"
     starts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_whole(self.nodes, "nodes")
 
-    @property
-    def more_passes(self) -> float:
-        return 0.0 if self.nodes == 1 else 120.0 * self.nodes**2
+    def passes(self, of_tables: float) -> float:
+        return of_tables if self.nodes == 1 else of_tables + 120.0 * self.nodes**2
 
     def check(self, model: MMDP, horizon: int) -> None:
         size = bytes_of(model.problem, horizon, self.nodes)
@@ -83,11 +85,11 @@ class Memory(PolicyKind):
         return MemoryPolicy.for_model(model, Controller.of_tables(table) if alone else table)
 
 
-class MemoryPolicy:
+class MemoryPolicy(Policy):
     """An action for every time, state and node, and the node that follows each step; frozen.
 
-    It follows the :class:`mmdp.Planner` protocol (``start``, ``act``, ``update``): its memory is
-    the number of the node. :func:`mmdp.evaluate` gives its exact return on any models.
+    Its memory (see ``start``, ``act``, ``update``) is the number of the node.
+    :func:`mmdp.evaluate` gives its exact return on any models.
 
     Parameters
     ----------
@@ -112,13 +114,9 @@ class MemoryPolicy:
     (1, 1)
     """
 
-    __slots__ = ("_chart", "_source", "action_labels", "controller", "n_actions", "state_labels")
+    __slots__ = ("_chart", "_source", "controller")
 
-    name: ClassVar[str] = "memory"
     controller: Controller
-    n_actions: int
-    state_labels: tuple[str, ...] | None
-    action_labels: tuple[str, ...] | None
     _source: MMDP | None
     _chart: FlowChart | None
 
@@ -138,34 +136,21 @@ class MemoryPolicy:
             action_labels=action_labels,
         )  # fmt: skip
         self._put(controller, table.n_actions, state_labels, table.action_labels)
-        if self.state_labels is not None and len(self.state_labels) != self.n_states:
-            raise InputError(
-                f"{len(self.state_labels)} state labels for a policy over {self.n_states} states"
-            )
 
     def _put(
-        self, controller: Controller, n_actions: int, states: Sequence[str] | None,
-        actions: Sequence[str] | None, source: MMDP | None = None,
+        self, controller: Controller, n_actions: int, state_labels: Sequence[str] | None,
+        action_labels: Sequence[str] | None, source: MMDP | None = None,
     ) -> None:  # fmt: skip
         for part in controller:
             part.setflags(write=False)
-        put = object.__setattr__
-        put(self, "controller", controller)
-        put(self, "n_actions", n_actions)
-        put(self, "state_labels", None if states is None else tuple(states))
-        put(self, "action_labels", None if actions is None else tuple(actions))
-        put(self, "_source", source)
-        put(self, "_chart", None)
+        self._set(controller=controller, _source=source, _chart=None)
+        self._set_labels(self.actions.shape[1], n_actions, state_labels, action_labels)
 
     @classmethod
     def for_model(cls, model: MMDP, controller: Controller) -> MemoryPolicy:
         """The policy of a controller with the labels of ``model``, to be charted for it."""
-        policy, labelled = cls.__new__(cls), model.labelled
-        policy._put(
-            controller.copy(), model.n_actions,
-            model.state_labels if labelled["state"] else None,
-            model.action_labels if labelled["action"] else None, model,
-        )  # fmt: skip
+        policy = cls.__new__(cls)
+        policy._put(controller.copy(), **labels_of(model), source=model)
         return policy
 
     # ------------------------------------------------------------ what it is
@@ -193,10 +178,6 @@ class MemoryPolicy:
         return self.actions.shape[0]
 
     @property
-    def n_states(self) -> int:
-        return self.actions.shape[1]
-
-    @property
     def n_nodes(self) -> int:
         return self.actions.shape[2]
 
@@ -205,27 +186,30 @@ class MemoryPolicy:
         """Everything it does as one flat array: actions, moves and first nodes."""
         return np.concatenate([part.reshape(-1).astype(np.int32) for part in self.controller])
 
+    @property
+    def parts(self) -> dict[str, Any]:
+        return self.controller._asdict()
+
+    @property
+    def memory(self) -> str:
+        return f"has {counted(self.n_nodes, 'node')} of memory"
+
     def node(self, n: int) -> MarkovPolicy:
         """What it does as long as it is in node ``n``."""
-        return MarkovPolicy(
-            self.actions[:, :, n], n_actions=self.n_actions, state_labels=self.state_labels,
-            action_labels=self.action_labels,
-        )  # fmt: skip
+        return MarkovPolicy(self.actions[:, :, n], **self.labels)
 
-    def check(self, model: MMDP, horizon: int | None = None) -> None:
-        """Raise InputError unless this policy can be followed in ``model``."""
+    def _check_actions(self, model: MMDP) -> None:
         for n in range(self.n_nodes):
-            self.node(n).check(model, horizon)
+            self.node(n)._check_actions(model)
 
     def returns(self, model: MMDP, kernel: Kernel) -> Array:
         """(M,) its exact return on every model; :func:`mmdp.evaluate` has more."""
-        return kernel.node_values(model.problem, self.horizon, self.controller).returns
+        return kernel.plan(model.problem, self.horizon).node_values(self.controller).returns
+
+    def tables_for(self, model: MMDP, horizon: int) -> PlannerTables:
+        return PlannerTables(NODES, model.problem, controller=self.controller)
 
     # ------------------------------------------------------------ who follows it
-    def start(self, seed: int | None = 0) -> int | None:
-        """The memory before the first state is seen; nothing is random."""
-        return None
-
     def act(self, memory: int | None, time: int, state: int) -> int:
         """The action in this state and node."""
         return int(self.actions[time, state, self._node(memory, state)])
@@ -245,7 +229,7 @@ class MemoryPolicy:
         """(T, S, N, M) b_{t,m}(s, n) = P[model m, state s, node n at t]."""
         self.check(model)
         kernel = kernels.get(backend, model.problem, self.horizon, passes=self.n_nodes)
-        return kernel.node_weights(model.problem, self.horizon, self.controller)[1]
+        return kernel.plan(model.problem, self.horizon).node_weights(self.controller)[1]
 
     def beliefs(self, model: MMDP) -> Array:
         """(N, M) posterior of the models if all that is known is the node; 0 if never entered.
@@ -292,7 +276,7 @@ class MemoryPolicy:
         if self._chart is None:
             if self._source is None:
                 raise InputError("a flow chart needs the models; pass flow_chart(model)")
-            object.__setattr__(self, "_chart", self.flow_chart(self._source))
+            self._set(_chart=self.flow_chart(self._source))
         assert self._chart is not None
         return self._chart
 
@@ -331,38 +315,26 @@ class MemoryPolicy:
             for key in [(n, row.tobytes())]
         ]
 
-    # ------------------------------------------------------------ an object
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("MemoryPolicy is frozen")
+    def stored(self) -> dict[str, Any]:
+        moves = np.array(self.moves_text(), dtype=object).reshape(self.actions.shape)
+        return {
+            "nodes": self.actions.tolist(), "moves": moves.tolist(), "first": self.first.tolist(),
+        }  # fmt: skip
+
+    def drawn(self) -> tuple[IntArray, list[str]]:
+        """A row for each state and node."""
+        rows = [f"{s}, node {n}" for s in self.state_names for n in range(self.n_nodes)]
+        return self.actions.reshape(self.horizon, -1), rows
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: the chart in place of the models it is drawn from."""
         if self._source is not None:
             self.flow_chart()
-        return {field: getattr(self, field) for field in self.__slots__} | {"_source": None}
+        return {**super().__getstate__(), "_source": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for field, value in state.items():
-            object.__setattr__(self, field, value)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, MemoryPolicy):
-            return NotImplemented
-        return np.array_equal(self.table, other.table) and self.kind == other.kind
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _repr_html_(self) -> str:
-        """For notebooks: a map of the actions in each of the first nodes."""
-        maps = (f"<div>node {n}</div>{self.node(n)._repr_html_()}" for n in range(self.n_nodes))
-        return "".join(islice(maps, 4))
-
-    def __repr__(self) -> str:
-        return (
-            f"MemoryPolicy({counted(self.horizon, 'time step')}, "
-            f"{counted(self.n_states, 'state')}, {counted(self.n_actions, 'action')}, "
-            f"{counted(self.n_nodes, 'node')})"
-        )
+    @property
+    def _trait(self) -> str:
+        return counted(self.n_nodes, "node")
 
 
 # ---------------------------------------------------------------------- moves as text

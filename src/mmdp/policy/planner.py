@@ -1,4 +1,4 @@
-"""Policies with memory, as whoever runs them sees them."""
+"""What can be followed: the protocol of policies, for objects of any class."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class Planner(Protocol):
-    """A policy with memory: what it does may depend on everything seen so far.
+    """What a simulation, an evaluation or an agent can follow; what it does may depend on all seen.
 
-    The planner itself is never changed by use, so several deployments can share one; all that
-    a deployment remembers is in the memory that ``start`` makes and ``update`` returns. Random
-    choices come from the memory's own generator, which ``act`` and ``update`` advance.
+    Every :class:`mmdp.policy.Policy` is one. The planner itself is never changed by use, so
+    several deployments can share one; all that a deployment remembers is in the memory that
+    ``start`` makes and ``update`` returns. Random choices come from the memory's own generator,
+    which ``act`` and ``update`` advance.
     """
 
-    name: str
-    horizon: int
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def horizon(self) -> float:
+        """The number of decisions."""
+        ...
 
     def start(self, seed: int | None = 0) -> Any:
         """A fresh memory, seeded; give each episode a seed of its own."""

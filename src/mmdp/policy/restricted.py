@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -15,7 +16,8 @@ import numpy.typing as npt
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.policy.kinds import needs_settings
-from mmdp.policy.markov import Markov
+from mmdp.policy.markov import Markov, MarkovPolicy
+from mmdp.policy.stationary import Stationary, StationaryPolicy
 from mmdp.support import refuse_masked
 from mmdp.validate import by_label, ids_of, is_named, ordered
 from mmdp.words import counted, either, some, suggested
@@ -29,8 +31,29 @@ _WHOLE = re.compile(r"^(-?\d+)\.0+$")  # 1.0 and 1 are one group
 FREE = -1  # in a table of fixed actions: any action
 
 
+class Restricted(Markov):
+    """Some of the policies of time and state; for an infinite horizon, of the stationary ones."""
+
+    restricted: ClassVar[bool] = True
+
+    def for_ever(self) -> Self:
+        told = {
+            "endless": True, "title": self.title.replace("the time and ", ""),
+            "change": (self.single_change or self.change).replace(" and time", ""),
+            "single_change": "",
+        }  # fmt: skip
+        kind = copy.copy(self)
+        for name, value in told.items():
+            object.__setattr__(kind, name, value)
+        return kind
+
+    def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> MarkovPolicy | StationaryPolicy:  # type: ignore[override]
+        kind = Stationary() if self.endless else Markov()
+        return kind.policy_of(model, table)
+
+
 @dataclass(frozen=True, eq=False)
-class Tied(Markov):
+class Tied(Restricted):
     """The same action in all states of a group, at each time.
 
     For states that cannot be told apart by those who act, and for rules that must be short.
@@ -52,9 +75,9 @@ class Tied(Markov):
     groups: Any
 
     name: ClassVar[str] = "tied"
-    restricted: ClassVar[bool] = True
-    title: ClassVar[str] = "the time and the group of the state"
-    change: ClassVar[str] = "change of the action in a single group and time"
+    masks: ClassVar[bool] = False
+    title = "the time and the group of the state"
+    change = "change of the action in a single group and time"
 
     def __post_init__(self) -> None:
         if isinstance(self.groups, (str, Path)):
@@ -125,7 +148,7 @@ class Tied(Markov):
 
 
 @dataclass(frozen=True, eq=False)
-class Monotone(Markov):
+class Monotone(Restricted):
     """Never a lower action in a higher state, at each time.
 
     Parameters
@@ -147,10 +170,10 @@ class Monotone(Markov):
     actions: Sequence[Any] | None = None
 
     name: ClassVar[str] = "monotone"
-    restricted: ClassVar[bool] = True
-    title: ClassVar[str] = "the time and the state, never lower in a higher state"
-    change: ClassVar[str] = "other monotone rule at a single time"
-    single_change: ClassVar[str] = "change in a single state and time that keeps it monotone"
+    masks: ClassVar[bool] = False
+    title = "the time and the state, never lower in a higher state"
+    change = "other monotone rule at a single time"
+    single_change = "change in a single state and time that keeps it monotone"
 
     def __post_init__(self) -> None:
         for what, given in (("states", self.states), ("actions", self.actions)):
@@ -159,7 +182,10 @@ class Monotone(Markov):
                     f"{what} must be a list of all {what} from the lowest to the highest, "
                     f"not {given!r}"
                 )
-            ordered(given, what[:-1])
+            if isinstance(given, Iterator):  # it is read more than once
+                object.__setattr__(self, what, list(given))
+            else:
+                ordered(given, what[:-1])
 
     def chains(self, model: MMDP) -> list[Ints]:
         """The states of each chain, from the lowest to the highest."""
@@ -203,7 +229,7 @@ class Monotone(Markov):
 
 
 @dataclass(frozen=True, eq=False)
-class Fixed(Markov):
+class Fixed(Restricted):
     """Some decisions are made already; the others are free.
 
     Parameters
@@ -222,9 +248,8 @@ class Fixed(Markov):
     actions: Any
 
     name: ClassVar[str] = "fixed"
-    restricted: ClassVar[bool] = True
-    title: ClassVar[str] = "the time and the state, with some decisions given"
-    change: ClassVar[str] = "change of the action in a single free state and time"
+    title = "the time and the state, with some decisions given"
+    change = "change of the action in a single free state and time"
 
     @classmethod
     def by_name(cls) -> Self:
@@ -241,7 +266,7 @@ class Fixed(Markov):
         shape = (model.n_states,) if table else (model.n_states, model.n_actions)
         if mask.ndim == len(shape):
             mask = mask[None]
-        if mask.shape[1:] != shape or len(mask) not in (1, horizon):
+        if mask.shape[1:] != shape or len(mask) not in (1, 1 if self.endless else horizon):
             raise InputError(
                 f"fixed actions of shape {np.shape(self.actions)} fit neither (states,) = "
                 f"({model.n_states},), (times, states) = ({horizon}, {model.n_states}) nor "

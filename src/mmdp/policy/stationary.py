@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.errors import InputError, Remedy
+from mmdp.errors import InputError
 from mmdp.kernels import Kernel
-from mmdp.kernels.endless import Endless, check_endless, planning_horizon
+from mmdp.kernels.endless import Endless
+from mmdp.kernels.planner import PlannerTables
+from mmdp.policy.base import Policy
 from mmdp.policy.kinds import PolicyKind
-from mmdp.policy.markov import MarkovPolicy
-from mmdp.validate import by_label
-from mmdp.words import counted
+from mmdp.policy.markov import Markov, MarkovPolicy
+from mmdp.validate import by_label, check_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,26 +43,20 @@ class Stationary(PolicyKind):
     """
 
     name: ClassVar[str] = "stationary"
-    title: ClassVar[str] = "the state alone"
-    change: ClassVar[str] = "change of the action in a single state"
-    endless: ClassVar[bool] = True
+    title = "the state alone"
+    change = "change of the action in a single state"
+    endless = True
+    masks: ClassVar[bool] = True
     restricted: ClassVar[bool] = True
 
-    def steps(self, model: MMDP, horizon: float | None) -> int:
-        """The number of decisions for which a policy of time and state is put beside it."""
-        if horizon is not None and horizon != math.inf:
-            raise InputError(
-                f"a stationary policy is for an infinite horizon, not for {horizon} decisions",
-                [Remedy("horizon", math.inf), Remedy("policy", "markov")],
-            )
-        check_endless(model.problem, model.horizon)
-        return planning_horizon(model.problem)
+    def for_ever(self) -> Stationary:
+        return self
 
     def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> StationaryPolicy:
-        return StationaryPolicy.of_row(MarkovPolicy.for_model(model, table[None]))
+        return StationaryPolicy.of_row(Markov().policy_of(model, table[None]))
 
 
-class StationaryPolicy:
+class StationaryPolicy(Policy):
     """One action (or a distribution over actions) for every state, at all times; frozen.
 
     Parameters
@@ -82,8 +77,6 @@ class StationaryPolicy:
     __slots__ = ("row",)
 
     row: MarkovPolicy
-    kind: ClassVar[PolicyKind] = Stationary()
-    horizon: ClassVar[float] = math.inf
 
     def __init__(
         self,
@@ -101,7 +94,11 @@ class StationaryPolicy:
             probabilities=None if shares is None else [shares],
             n_actions=n_actions, state_labels=state_labels, action_labels=action_labels,
         )  # fmt: skip
-        object.__setattr__(self, "row", row)
+        self._repeat(row)
+
+    def _repeat(self, row: MarkovPolicy) -> None:
+        self._set(row=row)
+        self._set_labels(row.n_states, **row.labels)
 
     @classmethod
     def of_row(cls, row: MarkovPolicy) -> StationaryPolicy:
@@ -109,20 +106,20 @@ class StationaryPolicy:
         if row.horizon != 1:
             raise InputError(f"a stationary policy has one row, not {row.horizon}")
         policy = cls.__new__(cls)
-        object.__setattr__(policy, "row", row)
+        policy._repeat(row)
         return policy
+
+    @property
+    def kind(self) -> PolicyKind:
+        return Stationary()
+
+    @property
+    def horizon(self) -> float:
+        return math.inf
 
     @property
     def deterministic(self) -> bool:
         return self.row.deterministic
-
-    @property
-    def n_states(self) -> int:
-        return self.row.n_states
-
-    @property
-    def n_actions(self) -> int:
-        return self.row.n_actions
 
     @property
     def actions(self) -> IntArray:
@@ -140,49 +137,45 @@ class StationaryPolicy:
         row: npt.NDArray[Any] = self.row.table[0]
         return row
 
-    def over(self, horizon: int) -> MarkovPolicy:
-        """The same decisions as a policy of time and state over ``horizon`` decisions."""
-        row = self.row
-        table = np.repeat(row.table, horizon, axis=0)
-        return MarkovPolicy(
-            table if row.deterministic else None,
-            probabilities=None if row.deterministic else table,
-            n_actions=row.n_actions, state_labels=row.state_labels,
-            action_labels=row.action_labels,
-        )  # fmt: skip
+    @property
+    def parts(self) -> dict[str, Any]:
+        return {name: table[0] for name, table in self.row.parts.items()}
 
-    def check(self, model: MMDP) -> None:
-        """Raise InputError unless this policy can be followed in ``model`` for ever."""
-        check_endless(model.problem, model.horizon)
-        self.row.check(model)
+    def over(self, horizon: int) -> MarkovPolicy:
+        check_whole(horizon, "horizon")
+        table = np.repeat(self.row.table, horizon, axis=0)
+        if self.deterministic:
+            return MarkovPolicy(table, **self.labels)
+        return MarkovPolicy(probabilities=table, **self.labels)
+
+    def _check_actions(self, model: MMDP) -> None:
+        self.row._check_actions(model)
 
     def returns(self, model: MMDP, kernel: Kernel | None = None) -> Array:
         """(M,) its exact return on every model, over an infinite horizon."""
         return Endless.of(model.problem).returns(self.row.table_for(model)[0])
 
+    def tables_for(self, model: MMDP, horizon: int) -> PlannerTables:
+        return self.over(horizon).tables_for(model, horizon)
+
+    def start(self, seed: int | None = 0) -> np.random.Generator | None:
+        """Nothing is remembered; a randomised policy draws from a generator."""
+        return self.row.start(seed)
+
+    def act(self, memory: np.random.Generator | None, time: int, state: int) -> int:
+        """The action in this state, drawn if the policy is randomised."""
+        return self.row.act(memory, 0, state)
+
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table: ``state, action``, ``probability`` if randomised."""
         return self.row.to_frame().drop(columns="time")
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("StationaryPolicy is frozen")
+    def stored(self) -> dict[str, Any]:
+        return self.row.stored()
 
-    def __getstate__(self) -> MarkovPolicy:
-        return self.row
+    def drawn(self) -> tuple[IntArray, list[str]]:
+        return self.row.drawn()
 
-    def __setstate__(self, row: MarkovPolicy) -> None:
-        object.__setattr__(self, "row", row)
-
-    def __eq__(self, other: object) -> bool:
-        return self.row == other.row if isinstance(other, StationaryPolicy) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _repr_html_(self) -> str:
-        """For notebooks: a map of the actions."""
-        return self.row._repr_html_()
-
-    def __repr__(self) -> str:
-        kind = "deterministic" if self.deterministic else "randomised"
-        states, actions = counted(self.n_states, "state"), counted(self.n_actions, "action")
-        return f"StationaryPolicy({states}, {actions}, {kind})"
+    @property
+    def _trait(self) -> str:
+        return self.row._trait

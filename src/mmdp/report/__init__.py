@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from mmdp import plots
 from mmdp.bounds import Bound
+from mmdp.clock import unanswered
 from mmdp.errors import InputError
-from mmdp.interrupts import unanswered
 from mmdp.io.reading import header, read_csv
 from mmdp.io.writing import PathLike, check_writable, write_whole
 from mmdp.measures import Counting
@@ -19,7 +19,7 @@ from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED
 from mmdp.model import MMDP
 from mmdp.objective import Objective
-from mmdp.policy import MarkovPolicy, Memory, MemoryPolicy, StationaryPolicy
+from mmdp.policy import Memory, Policy
 from mmdp.report.effects import read_effects
 from mmdp.report.facts import NODES, Facts, Say
 from mmdp.report.page import page
@@ -39,7 +39,7 @@ def write(
     out: PathLike,
     *,
     horizon: int | None = None,
-    policy: MarkovPolicy | StationaryPolicy | Solution | None = None,
+    policy: Policy | Solution | None = None,
     test: MMDP | None = None,
     methods: Sequence[str | Method] = COMPARED,
     bound: Bound | float | None = None,
@@ -182,7 +182,7 @@ def _draw_chart(
     if policy is None:
         policy = solve(model, horizon, policy=Memory(memory), seed=seed)
     found = policy.policy if isinstance(policy, Solution) else policy
-    if not isinstance(found, MemoryPolicy):
+    if not hasattr(found, "flow_chart"):
         raise InputError(
             f"a flow chart shows a policy with memory, not a {type(found).__name__}",
             ["solve with policy=Memory(3), or mmdp solve --memory 3"],

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.measures.safety import Frontier
-from mmdp.policy import MarkovPolicy
 from mmdp.report.facts import Facts, Rival
 from mmdp.report.heatmap import HeatMap, packed
 from mmdp.solve import model_weights
@@ -42,8 +41,11 @@ class Comparison:
         """All policies: those of the frontier first, then this one, the simpler and the others."""
         facts, along = self.facts, self.along
         here = Rival("this policy", facts.policy, facts.evaluation, facts.held_out)
-        rows = [row for row in facts.rows if isinstance(row.policy, MarkovPolicy)]
-        others = [Rival(row.name, row.policy, row.found, row.held_out) for row in rows]
+        others = [
+            Rival(row.name, row.policy, row.found, row.held_out)
+            for row in facts.rows
+            if row.policy is not None
+        ]
         others = [x for x in (*facts.simpler, *others) if x.policy != facts.policy]
         known = any(x.policy == facts.policy for x in along)
         return [*along, *([] if known else [here]), *others]

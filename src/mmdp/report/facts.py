@@ -30,10 +30,10 @@ from mmdp.measures.memory import value_and_policy
 from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules, short_rule
 from mmdp.measures.tables import Cells, policy_cells
 from mmdp.methods.base import Method
-from mmdp.methods.table import COMPARED, markov_policy, title_of
+from mmdp.methods.table import COMPARED, can, title_of
 from mmdp.model import MMDP
 from mmdp.objective import Mean, Objective, as_objective
-from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, PolicyKind, StationaryPolicy
+from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, Policy, PolicyKind, markov_policy
 from mmdp.solution import Evaluation, Solution
 from mmdp.solve import evaluate, model_weights, read_method, solve
 from mmdp.validate import check_horizon, check_whole
@@ -45,14 +45,15 @@ Array = npt.NDArray[np.float64]
 Say = Callable[[str], object]
 
 LARGEST_WEIGHTS = 50_000_000  # numbers in (T, M, S) model weights that are still computed
-# multiply-adds of one backward pass up to which a report solves many times without being asked
-QUICK_RESAMPLES = 30_000_000
-QUICK_INFORMATION = 40_000_000  # for each parameter
-QUICK_SIZES = 80_000_000
-QUICK_SIMPLER = 300_000_000
+BUDGET = 10.0  # seconds, estimated by size, for each part of a report that nobody asked for
+# the passes over the problem that a part takes
+FOR_RESAMPLES = 1_300
+FOR_INFORMATION = 1_000  # for each parameter
+FOR_SIZES = 500
+FOR_SIMPLER = 130
+FOR_FRONTIER = 8_000
+FOR_MEMORY = 16_000
 QUICK_OWN = 2_000  # models times steps up to which a policy of its own is computed for each model
-QUICK_FRONTIER = 1_000_000
-QUICK_MEMORY = 50_000
 RESAMPLES = 20
 NODES = 3  # of memory, if nobody says how many
 FEWEST = 5  # models in a subset
@@ -67,7 +68,7 @@ class Row:
     held_out: Evaluation | None
     seconds: float | None
     status: str
-    policy: Any = None
+    policy: MarkovPolicy | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +98,7 @@ class Facts:
         model: MMDP,
         *,
         horizon: int | None = None,
-        policy: MarkovPolicy | StationaryPolicy | Solution | None = None,
+        policy: Policy | Solution | None = None,
         test: MMDP | None = None,
         methods: Sequence[str | Method] = COMPARED,
         bound: Bound | float | None = None,
@@ -127,10 +128,10 @@ class Facts:
             self._say(f"solving for {self.objective.name}")
             policy = solve(model, horizon, methods[0], objective=self.objective, seed=seed)
         self.kind = _kind_of(policy)
-        if self.kind.endless and horizon is not None:
-            policy = _repeated(policy, horizon)
-        self.given = policy
-        table = None if policy is None else _table_of(policy)
+        table = (
+            None if policy is None else _table_of(policy, horizon if self.kind.endless else None)
+        )
+        self.given = table if self.kind.endless else policy
         if horizon is None and table is not None:
             horizon = table.horizon
         self.horizon = check_horizon(model.horizon, horizon)
@@ -196,7 +197,7 @@ class Facts:
             return "the given policy"
         title = self._titled(self.solution)
         goal = self.solution.objective
-        return title if goal == Mean() else f"{title} ({goal.name})"
+        return title if goal.linear else f"{title} ({goal.name})"
 
     @property
     def action_names(self) -> list[str]:
@@ -213,7 +214,7 @@ class Facts:
     @property
     def aimed(self) -> bool:
         """Whether the policy is meant for something else than the mean."""
-        return self.objective != Mean()
+        return not self.objective.linear
 
     @property
     def value(self) -> float:
@@ -288,8 +289,11 @@ class Facts:
         if place not in self._solved:
             method = self.methods[place]
             self._say(f"solving with {getattr(method, 'name', method)}")
-            found = read_method(method).policies
-            kind = self.kind if self.kind.name in found and not self.kind.endless else None
+            chosen = read_method(method)
+            same = not self.kind.endless and can(
+                chosen, self.model, self.horizon, Mean(), self.kind
+            )
+            kind = self.kind if same else None
             self._solved[place] = solve(
                 self.model, self.horizon, method, policy=kind, seed=self.seed
             )
@@ -350,7 +354,7 @@ class Facts:
     ) -> Row:
         if solution is None:
             return Row(name, found, tested, None, "")
-        return Row(name, found, tested, solution.seconds, solution.outcome, solution.policy)
+        return Row(name, found, tested, solution.seconds, solution.outcome, solution.markov)
 
     def _oracle_row(self) -> Row:
         own = Evaluation(self.oracle, self.model.weights, _oracle=lambda: self.oracle)
@@ -453,7 +457,7 @@ class Facts:
         """The best solution at hand of the kind that was asked for; None if there is none."""
         found = [self.solved(i) for i in range(len(self.methods))]
         found += [] if self.solution is None or self.given is None else [self.solution]
-        same = [x for x in found if isinstance(x.policy, MarkovPolicy)
+        same = [x for x in found if x.markov is not None
                 and x.provenance.policy.name == self.kind.name]  # fmt: skip
         return max(same, key=lambda x: x.evaluation.mean) if same else None
 
@@ -474,7 +478,7 @@ class Facts:
     @cached_property
     def evpi_within(self) -> float | None:
         """About the same for someone bound to a restricted kind; None if that is not known."""
-        small = self.model.n_models * self.horizon <= QUICK_OWN and self.work <= QUICK_INFORMATION
+        small = self.model.n_models * self.horizon <= QUICK_OWN and self.quick(FOR_INFORMATION)
         if not (self.kind.restricted and small) or self.model.n_models == 1:
             return None
         self._say("the best policy of each model")
@@ -489,7 +493,7 @@ class Facts:
         names = self.model.parameters
         wanted = self._information
         if wanted is None:
-            wanted = self.work * len(names) <= QUICK_INFORMATION
+            wanted = self.quick(FOR_INFORMATION * len(names))
         if not wanted or not names or self.best is None:
             return None
         self._say("value of information")
@@ -524,7 +528,7 @@ class Facts:
         count = self._resamples
         if count is None:
             many = self.model.n_models > 1 and not self.model.drifts  # drawn apart
-            count = RESAMPLES if self.work <= QUICK_RESAMPLES and many else 0
+            count = RESAMPLES if self.quick(FOR_RESAMPLES) and many else 0
         if not count or self.given is not None:
             return None
         self._say("resampling the models")
@@ -532,21 +536,20 @@ class Facts:
             self.model, self.horizon, resamples=count, seed=self.seed, method=self.methods[0]
         )
 
-    @property
-    def work(self) -> float:
-        """Multiply-adds of one backward pass."""
-        return self.model.problem.work(self.horizon)
+    def quick(self, passes: float) -> bool:
+        """Whether so many passes over the models fit the budget."""
+        return self.model.problem.seconds(self.horizon, passes) <= BUDGET
 
     @cached_property
     def sizes(self) -> pd.DataFrame | None:
         """Return on held-out models by the number of models solved; None if not computed."""
         available = self.model.n_models if self.test is not None else -(-self.model.n_models // 2)
-        quick = self.work <= QUICK_SIZES and not (self.model.drifts or self.kind.restricted)
+        quick = self.quick(FOR_SIZES) and not (self.model.drifts or self.kind.restricted)
         wanted = quick if self._enough is None else self._enough
         if not wanted or available <= FEWEST or not self.methods:
             return None
         self._say("solving with fewer models")
-        repeats = 10 if self.work <= QUICK_SIZES / 4 else 3
+        repeats = 10 if self.quick(4 * FOR_SIZES) else 3
         steps = [a * 10**b for b in range(7) for a in (1, 2, 5)]
         sizes = [*(x for x in steps if FEWEST <= x < available), available]
         return enough_models(
@@ -575,7 +578,7 @@ class Facts:
         """What memory is worth by nodes, and the policy with the most; None if not computed."""
         most = self._memory
         if most is None:
-            most = NODES if self.work <= QUICK_MEMORY and not self.kind.restricted else 0
+            most = NODES if self.quick(FOR_MEMORY) and not self.kind.restricted else 0
         if not most or self.model.n_models == 1:
             return None
         self._say("policies with memory")
@@ -605,7 +608,7 @@ class Facts:
         """Simpler policies, the least simple first: the short rule, one rule, one action."""
         given = (self.policy, self.model, self.visited, self.kind)
         found: dict[str, MarkovPolicy | None] = {"the short rule": self.rule.policy}
-        if self.work <= QUICK_SIMPLER:
+        if self.quick(FOR_SIMPLER):
             self._say("simpler policies")
             found["one rule for all steps"] = one_rule(*given)
             found["one action everywhere"] = one_action(*given)
@@ -623,7 +626,7 @@ class Facts:
         wanted = self._frontier
         if wanted is None:
             free = not (self.model.drifts or self.kind.restricted)
-            wanted = self.work <= QUICK_FRONTIER and free
+            wanted = self.quick(FOR_FRONTIER) and free
         if not wanted or self.model.n_models == 1:
             return None
         self._say("safer policies")
@@ -671,18 +674,13 @@ def _kind_of(given: Any) -> PolicyKind:
     """The kind of policy that was asked for, as far as it is known."""
     if isinstance(given, Solution):
         return given.provenance.policy
-    return given.kind if isinstance(given, StationaryPolicy) else Markov()
+    kind: PolicyKind = getattr(given, "kind", Markov())
+    return kind
 
 
-def _repeated(given: Any, horizon: int) -> MarkovPolicy:
-    """A stationary policy over a number of decisions, on which the page then is."""
-    policy: StationaryPolicy = given.policy if isinstance(given, Solution) else given
-    return policy.over(horizon)
-
-
-def _table_of(found: Any) -> MarkovPolicy:
-    """The Markov policy of what was given or computed."""
-    return markov_policy(found, "a report shows", argument="methods")
+def _table_of(found: Any, horizon: int | None = None) -> MarkovPolicy:
+    """The Markov policy of what was given or computed; of a stationary one over the horizon."""
+    return markov_policy(found, "a report shows", horizon, argument="methods")
 
 
 def _is_cadp(method: Any) -> bool:

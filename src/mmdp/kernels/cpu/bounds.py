@@ -1,14 +1,14 @@
 """Bounds on a CPU: the loops over prices that numpy would make several passes over memory of.
 
 Reach bounds and optima of single models are backward passes, as in
-:mod:`mmdp.kernels.numpy_bounds`, where the symbols are explained too.
+:mod:`mmdp.kernels.numpy.bounds`, where the symbols are explained too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,7 @@ from mmdp.kernels.cpu.jit import SUMS, jit
 from mmdp.kernels.cpu.pairs import CpuPairs
 from mmdp.kernels.cpu.steps import edges
 from mmdp.kernels.cpu.threads import Team
-from mmdp.kernels.numpy_bounds import NumpyBounds, changed
-from mmdp.kernels.problem import Array, IntArray, Kernel, Problem, Reach
+from mmdp.kernels.problem import Array, IntArray, Reach
 
 # Indices are unsigned: numba then drops its test for negative ones, and loops become SIMD.
 _U = np.uint64
@@ -74,7 +73,7 @@ def _prices(t_from, t_to, y, lo, hi, allowed, h, best):  # type: ignore[no-untyp
 
 
 class _Place(NamedTuple):
-    """The position of a descent (see :meth:`mmdp.kernels.problem.Kernel.descend`)."""
+    """The position of a descent (see :meth:`mmdp.kernels.numpy.bounds.Bounds.descend`)."""
 
     y: Array
     u: Array
@@ -124,54 +123,36 @@ def _descend(t_from, t_to, place, keep, d, sizes, share, per_hi):  # type: ignor
                 sizes[t] += size
 
 
-class _CpuKernel(Kernel, Protocol):
-    """What the part below is part of."""
+class CpuBounds(CpuPairs):
+    """The bounds part of a CPU plan."""
 
-    def _team(self, work: int) -> Team: ...
+    def occupancy(self, own: IntArray, u: Array) -> None:
+        x, n = self.problem, np.stack([self.problem.start()] * 2)
+        _over(
+            x.n_models, self.team(x.storage.entries * x.n_models),
+            lambda *m: _occupy(*m, x.indptr, x.indices, x.p, own, n, u),
+        )  # fmt: skip
 
-
-class CpuBounds(CpuPairs, NumpyBounds):
-    """The bounds part of the CPU kernel."""
-
-    def own_values(
-        self: _CpuKernel, problem: Problem, horizon: int, y: Array | None = None,
-        u: Array | None = None,
-    ) -> Array:  # fmt: skip
-        x = problem if y is None else changed(problem, r=problem.r - y)
-        found = self.backward(x, horizon, "own", keep=("actions",) if u is not None else ())
-        if u is not None:
-            assert found.actions is not None
-            own, places = found.actions, u
-            n = np.stack([x.start()] * 2)
-            _over(
-                x.n_models, self._team(len(x.indices) * x.n_models),
-                lambda *m: _occupy(*m, x.indptr, x.indices, x.p, own, n, places),
-            )  # fmt: skip
-        return x.weights * x.returns(found.first)
-
-    def common_prices(
-        self: _CpuKernel, problem: Problem, horizon: int, y: Array, reach: Reach
-    ) -> tuple[Array, IntArray]:
+    def common_prices(self, y: Array, reach: Reach) -> tuple[Array, IntArray]:
         prices, best = np.empty(y.shape[:3]), np.empty(y.shape[:2], dtype=np.int32)
         _over(
-            horizon, self._team(y[0].size),
-            lambda *t: _prices(*t, y, reach.lo, reach.hi, problem.allowed, prices, best),
+            self.horizon, self.team(y[0].size),
+            lambda *t: _prices(*t, y, reach.lo, reach.hi, self.problem.allowed, prices, best),
         )  # fmt: skip
         return prices, best
 
     def descend(
-        self: _CpuKernel, problem: Problem, horizon: int, y: Array, u: Array, best: IntArray,
-        reach: Reach, keep: float, d: Array,
-    ) -> float:  # fmt: skip
-        place = _Place(y, u, best, reach.lo, reach.hi, problem.allowed)
-        sizes = np.empty(horizon)
+        self, y: Array, u: Array, best: IntArray, reach: Reach, keep: float, d: Array
+    ) -> float:
+        place = _Place(y, u, best, reach.lo, reach.hi, self.problem.allowed)
+        sizes = np.empty(self.horizon)
         _over(
-            horizon, self._team(y[0].size),
+            self.horizon, self.team(y[0].size),
             lambda *t: _descend(
                 *t, place, keep, d, sizes, np.empty(y.shape[2]), np.empty(y.shape[3])
             ),
         )  # fmt: skip
-        return float(problem.discount ** np.arange(horizon) @ sizes)
+        return float(self.problem.discount ** np.arange(self.horizon) @ sizes)
 
 
 def _over(size: int, team: Team, work: Callable[[int, int], None]) -> None:

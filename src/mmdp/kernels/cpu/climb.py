@@ -13,11 +13,11 @@ from __future__ import annotations
 import numpy as np
 
 from mmdp.kernels.cpu import steps
+from mmdp.kernels.cpu.layout import CpuLayout
 from mmdp.kernels.cpu.passes import (
     ACTIONS,
     PROBABILITIES,
     WEIGHTED,
-    Ground,
     Orders,
     Scratch,
     State,
@@ -25,19 +25,20 @@ from mmdp.kernels.cpu.passes import (
     fore,
     fore_random,
 )  # fmt: skip
-from mmdp.kernels.cpu.threads import Team
-from mmdp.kernels.problem import Array, IntArray, Problem, Table, aligned
+from mmdp.kernels.problem import Array, IntArray, Table, aligned
 
 
 class Climb:
     """The sweeps of ascents of one problem; see :class:`mmdp.kernels.ascent.Climber`."""
 
-    def __init__(self, problem: Problem, horizon: int, team: Team, *, two_way: bool) -> None:
-        x, T, S, A, M = problem, horizon, problem.n_states, problem.n_actions, problem.n_models
-        self.problem, self.team, self.two_way = problem, team, two_way
+    def __init__(self, plan: CpuLayout, *, two_way: bool) -> None:
+        x, T = plan.problem, plan.horizon
+        S, A, M = x.n_states, x.n_actions, x.n_models
+        team = plan.team(x.storage.entries * M)
+        self.problem, self.team, self.two_way = x, team, two_way
         pieces = steps.pieces(len(team))
         self.states, self.models = steps.edges(S, pieces), steps.edges(M, pieces)
-        self.ground = Ground.of(x)
+        self.ground = plan.ground
         self.scratch = [Scratch.of(x) for _ in range(len(team))]
         kept = {"q": aligned(T, S, A, M)} if two_way else {}
         self.state = State.of(

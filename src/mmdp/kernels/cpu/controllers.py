@@ -12,11 +12,11 @@ import numpy.typing as npt
 from mmdp.kernels.controller import Controller, Nodes, NodeValues
 from mmdp.kernels.cpu import steps
 from mmdp.kernels.cpu.jit import FAST, jit
+from mmdp.kernels.cpu.layout import CpuLayout
 from mmdp.kernels.cpu.passes import Ground, choose, dot, mass
 from mmdp.kernels.cpu.rows import row_sum
 from mmdp.kernels.cpu.steps import done, take
-from mmdp.kernels.cpu.threads import Team
-from mmdp.kernels.numpy_controllers import begun, ended
+from mmdp.kernels.numpy.controllers import begun, ended
 from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned
 
 _U = np.uint64
@@ -152,21 +152,18 @@ def _push_part(
         _push(t, edges[i], edges[i + 1], ground, state)
 
 
-class CpuControllers:
-    """The controllers part of the CPU kernel."""
-
-    def _team(self, work: int) -> Team:
-        raise NotImplementedError
+class CpuControllers(CpuLayout):
+    """The controllers part of a CPU plan."""
 
     def node_weights(
-        self, problem: Problem, horizon: int, controller: Controller, values: Array | None = None
+        self, controller: Controller, values: Array | None = None
     ) -> tuple[Controller, Array]:
-        x, N = problem, controller.n_nodes
+        x, horizon, N = self.problem, self.horizon, controller.n_nodes
         controller = controller if values is None else controller.copy()
         b = begun(x, horizon, controller)
         work = len(x.indices) * x.n_models * N
-        team = self._team(work // x.n_actions if values is None else work * N)
-        state, ground = _state(x, controller, b, values), Ground.of(x)
+        team = self.team(work // x.n_actions if values is None else work * N)
+        state, ground = _state(x, controller, b, values), self.ground
         scratch = [_Scratch.of(x, N) for _ in range(len(team))]
         states, models = (steps.edges(size, len(team)) for size in (x.n_states, x.n_models))
         every = range(len(team))
@@ -180,17 +177,16 @@ class CpuControllers:
         return controller, b
 
     def node_values(
-        self, problem: Problem, horizon: int, controller: Controller,
-        weights: Array | None = None, *, keep: bool = False,
-    ) -> NodeValues:  # fmt: skip
-        x, (S, N), M = problem, controller.actions.shape[1:], problem.n_models
-        x.check(horizon)
+        self, controller: Controller, weights: Array | None = None, *, keep: bool = False
+    ) -> NodeValues:
+        x, horizon, (S, N) = self.problem, self.horizon, controller.actions.shape[1:]
+        M = x.n_models
         controller = controller if weights is None else controller.copy()
         v = aligned(horizon + 1 if keep else 2, S, N, M)
         v[horizon % len(v)] = x.terminal[:, None]
-        state, ground = _state(x, controller, weights, v), Ground.of(x)
+        state, ground = _state(x, controller, weights, v), self.ground
         work = len(x.indices) * M * N * (1 if weights is None else N)
-        team = self._team(work)
+        team = self.team(work)
         edges = steps.edges(S, steps.pieces(len(team)))
         scratch = [_Scratch.of(x, N) for _ in range(len(team))]
         steps.walk(

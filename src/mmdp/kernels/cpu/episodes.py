@@ -1,23 +1,23 @@
 """Compiled episodes: Markov policies and planners with an exact belief over their models.
 
-The random numbers, and what an episode is, are those of :mod:`mmdp.kernels.numpy_episodes`.
+The random numbers, and what an episode is, are those of :mod:`mmdp.kernels.numpy.episodes`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.cpu.jit import FAST, SUMS, jit
+from mmdp.kernels.cpu.layout import CpuLayout
 from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.cpu.tree import CpuTree, hashed, search
-from mmdp.kernels.numpy_episodes import (
+from mmdp.kernels.numpy.episodes import (
     STREAM,
     Ints,
     Keys,
-    NumpyEpisodes,
     Tree,
     cumulative,
     first_states,
@@ -25,7 +25,7 @@ from mmdp.kernels.numpy_episodes import (
     places,
 )
 from mmdp.kernels.planner import NODES, SAMPLED, TREE, VALUES, PlannerTables
-from mmdp.kernels.problem import Array, IntArray, Problem
+from mmdp.kernels.problem import Array, IntArray, Problem, frozen
 
 MODELS_AT_ONCE = 8  # models per piece of work: one cache line of p
 IN_CACHE = 2**12  # numbers that the beliefs of episodes moving together may take
@@ -228,21 +228,20 @@ def _believe(m, horizon, world, cdf, plan, lanes, beliefs, sampled):  # type: ig
     return unexplained
 
 
-class CpuEpisodes(NumpyEpisodes):
-    """The episodes part of the CPU kernel."""
+class CpuEpisodes(CpuLayout):
+    """The episodes part of a CPU plan."""
 
-    threads: int
-
-    def tree(self, planner: PlannerTables, horizon: int) -> Tree:
-        return CpuTree(planner, horizon, self.threads)
+    def tree(self, planner: PlannerTables) -> Tree:
+        return CpuTree(planner, self.horizon, self.threads)
 
     def simulate(
-        self, world: Problem, next_rewards: Array | None, planner: PlannerTables, horizon: int,
-        episodes: int, seed: int, first: int = 0,
+        self, next_rewards: Array | None, planner: PlannerTables, episodes: int,
+        seed: int, first: int = 0,
     ) -> tuple[Array, Ints]:  # fmt: skip
-        if planner.mode in (TREE, NODES):  # the search takes all the time; nodes need no belief
-            return super().simulate(world, next_rewards, planner, horizon, episodes, seed, first)
-        x, n_models = world, world.n_models
+        # the search takes all the time; nodes need no belief; a belief that moves is numpy's
+        if planner.mode in (TREE, NODES) or planner.problem.drift is not None:
+            return super().simulate(next_rewards, planner, episodes, seed, first)
+        x, horizon, n_models = self.problem, self.horizon, self.problem.n_models
         returns, impossible = np.empty((n_models, episodes)), np.zeros(n_models, dtype=np.int64)
         seen = np.zeros((0, 1, 1)) if next_rewards is None else next_rewards
         ground = _World(x.indptr, x.indices, _by_row(x.r), frozen(seen), x.discount)
@@ -271,13 +270,6 @@ class CpuEpisodes(NumpyEpisodes):
         parts = [range(*ends[i : i + 2]) for i in range(pieces)]
         Team.of(self.threads).each(run, parts)
         return returns, impossible
-
-
-def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A read-only view: numba compiles once more for every mix of read-only and writable."""
-    view = np.ascontiguousarray(array).view()
-    view.setflags(write=False)
-    return view
 
 
 def _by_row(x: Array) -> Array:

@@ -16,7 +16,7 @@ from typing import Any
 import numba
 from numba.core import event
 
-from mmdp.kernels.compiling import announce, compiling
+from mmdp.clock import announce, compiling
 
 FAST: dict[str, Any] = {"error_model": "numpy"}
 SUMS: dict[str, Any] = {**FAST, "fastmath": {"contract", "reassoc"}}

@@ -19,6 +19,7 @@ from mmdp.kernels.cpu.climb import Climb
 from mmdp.kernels.cpu.controllers import CpuControllers
 from mmdp.kernels.cpu.episodes import CpuEpisodes
 from mmdp.kernels.cpu.induction import induct
+from mmdp.kernels.cpu.layout import THREADS_PAY_FROM
 from mmdp.kernels.cpu.passes import (
     ACTIONS,
     OWN,
@@ -31,9 +32,10 @@ from mmdp.kernels.cpu.passes import (
     back,
     fore,
     fore_random,
+    product,
 )  # fmt: skip
 from mmdp.kernels.cpu.threads import Team, default_threads
-from mmdp.kernels.numpy_kernel import NumpyKernel
+from mmdp.kernels.plan import Machine, Plan
 from mmdp.kernels.problem import (
     Array,
     Ascent,
@@ -41,18 +43,20 @@ from mmdp.kernels.problem import (
     Choice,
     Problem,
     Rows,
+    Stored,
     Sweeps,
     Table,
     Watch,
     aligned,
+    at,
+    picked,
 )  # fmt: skip
 
-THREADS_PAY_FROM = 100_000  # multiply-adds per time step below which one thread is faster
 IN_CACHE = 2**21  # bytes of p that a core keeps at hand
 FEWEST = 16  # models at a time: two vectors or more
 
 
-class NumbaKernel(CpuBounds, CpuControllers, CpuEpisodes):
+class NumbaKernel(Machine):
     """Numba on the CPU.
 
     Parameters
@@ -71,23 +75,60 @@ class NumbaKernel(CpuBounds, CpuControllers, CpuEpisodes):
         self.threads = default_threads() if threads is None else threads
         self.threads_pay_from = threads_pay_from
 
+    def lay_out(self, problem: Problem, horizon: int) -> Plan | None:
+        if not isinstance(problem.storage, Stored):
+            return None
+        return CpuPlan(problem, horizon, self.threads, self.threads_pay_from)
+
+
+class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
+    """Stored tables on the threads of a CPU."""
+
+    # ------------------------------------------------------------ one step
+    def expect(self, t: int, v: Array) -> Array:
+        return self._product(t, v, np.zeros((1, self.problem.n_models)), 1.0)
+
+    def step(self, t: int, v: Array) -> Array:
+        r = at(self.problem.r, t)
+        return self._product(t, v, r.reshape(-1, r.shape[2]), self.problem.discount)
+
+    def _product(self, t: int, v: Array, r: Array, gamma: float) -> Array:
+        """(S, A, M) r + gamma P v, with r (S * A or 1, M)."""
+        x, q = self.ground, aligned(*self.problem.r.shape[1:])
+        team = self.team(len(x.indices) * q.shape[2])
+        edges, p = steps.edges(len(q), len(team)), at(x.p, t)
+        v, r = np.require(v, np.float64, ["C", "W"]), np.require(r, None, ["C", "W"])
+        team.each(lambda i: product(edges[i], edges[i + 1], x, p, v, r, gamma, q), range(len(team)))
+        return q
+
+    def push(self, t: int, b: Array, row: Table) -> Array:
+        p, two = self.ground.p, aligned(2, *b.shape)
+        two[0] = b
+        self._move(
+            two, np.stack([row, row]), self.ground._replace(p=p[t : t + 1] if len(p) > 1 else p)
+        )
+        return two[1]
+
+    # ------------------------------------------------------------ passes
     def backward(
         self,
-        problem: Problem,
-        horizon: int,
         choice: Choice,
         *,
         weights: Array | None = None,
         policy: Table | None = None,
         keep: Collection[str] = (),
+        rows: Rows | None = None,
     ) -> Backward:
-        x, T, S, A, M = problem, horizon, problem.n_states, problem.n_actions, problem.n_models
+        if rows is not None:  # a Python function at every time: nothing to compile
+            return super().backward(choice, weights=weights, policy=policy, keep=keep, rows=rows)
+        x, T = self.problem, self.horizon
+        S, A, M = x.n_states, x.n_actions, x.n_models
         alone = weights is not None and weights.shape == (1, 1, 1) and policy is None
         if choice == "weighted" and alone and not {*keep} - {"actions"}:
-            found, first = induct(x, T, self._team(len(x.indices)))
+            found, first = induct(x, T, self.team(len(x.indices)))
             return Backward(first, found, None, None, None)
-        if choice != "weighted" and (blocks := _blocks(x, T)):
-            return self._blockwise(x, T, choice, blocks, weights, policy, keep)
+        if choice != "weighted" and (blocks := self._blocks()):
+            return self._blockwise(choice, blocks, weights, policy, keep)
         random = policy is not None and policy.ndim == 3
         mode = {"weighted": WEIGHTED, "own": OWN}.get(choice, PROBABILITIES if random else ACTIONS)
         parts: dict[str, npt.NDArray[Any]] = {"v": aligned(T + 1 if "values" in keep else 2, S, M)}
@@ -110,10 +151,10 @@ class NumbaKernel(CpuBounds, CpuControllers, CpuEpisodes):
             keep_gradient="gradient" in keep,
             incumbent=policy is not None and not random, keep_own="own" in parts,
         )  # fmt: skip
-        state, ground = State.of(x, T, **parts), Ground.of(x)
+        state, ground = State.of(x, T, **parts), self.ground
         one_row = mode == ACTIONS and not (do.keep_q or do.keep_gradient)
         work = len(x.indices) * M // (A if one_row else 1)
-        team = self._team(work)
+        team = self.team(work)
         edges = steps.edges(S, steps.pieces(len(team)))
         steps.walk(
             team, work,
@@ -130,48 +171,27 @@ class NumbaKernel(CpuBounds, CpuControllers, CpuEpisodes):
             parts.get("q"),
         )
 
-    def _blockwise(
-        self, x: Problem, T: int, choice: Choice, blocks: list[slice], weights: Array | None,
-        policy: Table | None, keep: Collection[str],
-    ) -> Backward:  # fmt: skip
-        """A pass without a sum over models, some of them at a time."""
-        S, A, M = x.n_states, x.n_actions, x.n_models
-        shapes = {"first": (S,), "values": (T + 1, S), "q": (T, S, A)}
-        whole = {name: aligned(*shapes[name], M) for name in shapes if name in ("first", *keep)}
-        if choice == "own" and "actions" in keep:
-            whole["actions"] = np.empty((T, S, M), np.int32)
-        rest: list[Any] = [None] * len(blocks)
+    def forward(self, policy: Table) -> Array:
+        x, b = self.problem, aligned(self.horizon, self.problem.n_states, self.problem.n_models)
+        if blocks := self._blocks():
 
-        def run(i: int) -> None:
-            b = None if weights is None else weights[:, :, blocks[i]]
-            found = NumbaKernel(1).backward(
-                x.some(blocks[i]), T, choice, weights=b, policy=policy, keep=keep
-            )
-            for name, array in whole.items():
-                array[..., blocks[i]] = getattr(found, name)
-            rest[i] = {"actions": found.actions, "gradient": found.gradient}
-
-        Team.of(self.threads).each(run, range(len(blocks)))
-        if "gradient" in keep:
-            whole["gradient"] = sum(part["gradient"] for part in rest)
-        return Backward(**{**dict.fromkeys(Backward._fields), **rest[0], **whole})
-
-    def forward(self, problem: Problem, horizon: int, policy: Table) -> Array:
-        x, S, M = problem, problem.n_states, problem.n_models
-        b = aligned(horizon, S, M)
-        if blocks := _blocks(x, horizon):
-
-            def run(m: slice) -> None:
-                b[:, :, m] = NumbaKernel(1).forward(x.some(m), horizon, policy)
+            def run(block: tuple[slice, CpuPlan]) -> None:
+                m, plan = block
+                b[:, :, m] = plan.forward(policy)
 
             Team.of(self.threads).each(run, blocks)
-            return b
-        random = policy.ndim == 3
+        else:
+            b[0] = x.start()
+            self._move(b, policy, self.ground)
+        return b
+
+    def _move(self, b: Array, policy: Table, ground: Ground) -> None:
+        """Fill b (n, S, M) from b[0] on, under n rows of a policy; the last is not used."""
+        x, (n, S, M), random = self.problem, b.shape, policy.ndim == 3
         kind, dtype = ("probabilities", np.float64) if random else ("actions", np.int32)
         parts = {"b": b, "v": np.empty((2, S, M)), kind: np.require(policy, dtype, ["C", "W"])}
-        b[0] = x.start()
-        ground, state = Ground.of(x), State.of(x, horizon, **parts)
-        team = self._team(len(x.indices) * M // (1 if random else x.n_actions))
+        state = State.of(x, n, **parts)
+        team = self.team(len(x.indices) * M // (1 if random else x.n_actions))
         whole, edges = steps.edges(S, 1), steps.edges(M, len(team))
 
         def move(i: int) -> None:
@@ -182,12 +202,9 @@ class NumbaKernel(CpuBounds, CpuControllers, CpuEpisodes):
                 fore(steps.new_marks(), 0, whole, models, -1, False, ground, state, Scratch.of(x))
 
         team.each(move, range(len(team)))
-        return b
 
     def ascend(
         self,
-        problem: Problem,
-        horizon: int,
         starts: Iterable[Table | None],
         *,
         tol: float = 0.0,
@@ -196,24 +213,59 @@ class NumbaKernel(CpuBounds, CpuControllers, CpuEpisodes):
         rows: Rows | None = None,
         watch: Watch | None = None,
     ) -> list[Ascent]:
-        if rows is not None:  # a Python function at every time: nothing to compile
-            return NumpyKernel().ascend(
-                problem, horizon, starts, tol=tol, max_sweeps=max_sweeps, sweeps=sweeps,
-                rows=rows, watch=watch,
-            )  # fmt: skip
-        team = self._team(len(problem.indices) * problem.n_models)
-        climb = Climb(problem, horizon, team, two_way=sweeps == "two-way")
+        if rows is not None:
+            return super().ascend(
+                starts, tol=tol, max_sweeps=max_sweeps, sweeps=sweeps, rows=rows, watch=watch
+            )
+        climb = Climb(self, two_way=sweeps == "two-way")
         return [ascend(climb, start, tol, max_sweeps, watch) for start in starts]
 
-    def _team(self, work: int) -> Team:
-        return Team.of(self.threads if work >= self.threads_pay_from else 1)
+    # ------------------------------------------------------------ models that do not meet
+    def _blockwise(
+        self, choice: Choice, blocks: list[tuple[slice, CpuPlan]], weights: Array | None,
+        policy: Table | None, keep: Collection[str],
+    ) -> Backward:  # fmt: skip
+        """A pass without a sum over models, some of them at a time."""
+        x, T = self.problem, self.horizon
+        S, A, M = x.n_states, x.n_actions, x.n_models
+        shapes = {"first": (S,), "values": (T + 1, S), "q": (T, S, A)}
+        whole = {name: aligned(*shapes[name], M) for name in shapes if name in ("first", *keep)}
+        if choice == "own" and "actions" in keep:
+            whole["actions"] = np.empty((T, S, M), np.int32)
+        rest: list[Any] = [None] * len(blocks)
 
+        def run(i: int) -> None:
+            m, plan = blocks[i]
+            b = None if weights is None else weights[:, :, m]
+            found = plan.backward(choice, weights=b, policy=policy, keep=keep)
+            for name, array in whole.items():
+                array[..., m] = getattr(found, name)
+            rest[i] = {"actions": found.actions, "gradient": found.gradient}
 
-def _blocks(x: Problem, horizon: int) -> list[slice]:
-    """Models whose p stays in the cache through all steps; none if that does not help."""
-    if horizon == 1 or len(x.p) > 1:  # every entry of p is read once
-        return []
-    size = IN_CACHE // max(1, 8 * len(x.indices)) // FEWEST * FEWEST
-    if not 0 < size < x.n_models:
-        return []
-    return [slice(m, min(m + size, x.n_models)) for m in range(0, x.n_models, size)]
+        Team.of(self.threads).each(run, range(len(blocks)))
+        if "gradient" in keep:
+            whole["gradient"] = sum(part["gradient"] for part in rest)
+        return Backward(**{**dict.fromkeys(Backward._fields), **rest[0], **whole})
+
+    def _blocks(self) -> list[tuple[slice, CpuPlan]]:
+        """Plans of models whose p stays in the cache through all steps; none if no use."""
+        x = self.problem
+        if self.horizon == 1 or len(x.p) > 1:  # every entry of p is read once
+            return []
+        size = IN_CACHE // max(1, 8 * len(x.indices)) // FEWEST * FEWEST
+        if not 0 < size < x.n_models:
+            return []
+        if not self.parts:
+            ends = range(0, x.n_models, size)
+            some = [slice(m, min(m + size, x.n_models)) for m in ends]
+            self.parts += [(m, picked(x.p, m)) for m in some]
+        return [(m, self._of_models(m, p)) for m, p in self.parts]
+
+    def _of_models(self, models: slice, p: Array) -> CpuPlan:
+        """The plan of some of the models, by one thread."""
+        x = self.problem
+        part = x._replace(
+            storage=Stored(x.indptr, x.indices, p, x.dense), r=picked(x.r, models),
+            terminal=picked(x.terminal, models), weights=x.weights[models],
+        )  # fmt: skip
+        return CpuPlan(part, self.horizon, 1)

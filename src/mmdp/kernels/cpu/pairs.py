@@ -13,14 +13,14 @@ into the outer thirds is folded back onto the ends of the lines.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.cpu.jit import FUSED, SUMS, jit
+from mmdp.kernels.cpu.layout import CpuLayout
 from mmdp.kernels.cpu.steps import edges
-from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.problem import Array, IntArray, Pairs, Problem
 
 PIECES = 4  # per thread: pairs of very different models cost more than others
@@ -241,20 +241,11 @@ def _forward(x, z, i, j, u):  # type: ignore[no-untyped-def]
                 start = stop
 
 
-class _HasTeam(Protocol):
-    """The kernel that the part below is part of."""
+class CpuPairs(CpuLayout):
+    """The pairs part of a CPU plan."""
 
-    def _team(self, work: int) -> Team: ...
-
-
-class CpuPairs:
-    """The pairs part of the CPU kernel."""
-
-    def pair_values(
-        self: _HasTeam, problem: Problem, horizon: int, pairs: Pairs, y: Array | None = None,
-        u: Array | None = None,
-    ) -> Array:  # fmt: skip
-        x, count = problem, len(pairs.first)
+    def pair_values(self, pairs: Pairs, y: Array | None = None, u: Array | None = None) -> Array:
+        x, count = self.problem, len(pairs.first)
         prices = np.empty((0, 1, 1, 1)) if y is None else y
         ground = _Ground(
             x.indptr, x.indices, x.p, x.r, prices, x.allowed, x.terminal, x.discount
@@ -262,7 +253,7 @@ class CpuPairs:
         values, middle = np.empty(count), len(pairs.grid) + len(pairs.grid) // 2
 
         def run(part: range) -> None:
-            z = _Pair.room(x, horizon, pairs)
+            z = _Pair.room(x, self.horizon, pairs)
             for n in part:
                 i, j = int(pairs.first[n]), int(pairs.second[n])
                 # a model paired with itself stands alone
@@ -274,7 +265,7 @@ class CpuPairs:
                     z.w[0, :, middle] = x.initial
                     _forward(ground, z, i, j, u)
 
-        team = self._team(len(x.indices) * len(pairs.grid) * count)
+        team = self.team(len(x.indices) * len(pairs.grid) * count)
         pieces = PIECES * len(team) if len(team) > 1 else 1
         ends = edges(count, max(1, min(count, pieces))).tolist()
         team.each(run, [range(*part) for part in pairwise(ends)])

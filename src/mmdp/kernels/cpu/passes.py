@@ -1,4 +1,4 @@
-"""The passes of the CPU kernel: SIMD over models, threads over states (or over models).
+"""The passes on the CPU: SIMD over models, threads over states (or over models).
 
 A backward pass streams p once per time step and is bound by memory bandwidth. A row of the
 pattern is finished before the next begins, so q of one state stays in the cache. One thread
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from mmdp.kernels.cpu.jit import FAST, SUMS, jit
 from mmdp.kernels.cpu.rows import row_sum
 from mmdp.kernels.cpu.steps import done, take
-from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned
+from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned, frozen
 
 # Indices are unsigned: numba then drops its test for negative ones, which halves the code.
 _U = np.uint64
@@ -38,15 +38,11 @@ class Ground(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem) -> Ground:
-        """Read-only views: numba would compile once more for writable arrays."""
         x = problem
-        assert x.drift is None  # kernels.get gives numpy's kernel for models that change
-        ground = cls(
-            x.indptr.view(), x.indices.view(), x.p.view(), x.r.view(), x.allowed.view(), x.discount
-        )
-        for array in ground[:5]:
-            array.setflags(write=False)
-        return ground
+        return cls(
+            frozen(x.indptr), frozen(x.indices), frozen(x.p), frozen(x.r), frozen(x.allowed),
+            x.discount,
+        )  # fmt: skip
 
 
 class Orders(NamedTuple):
@@ -85,7 +81,6 @@ class State(NamedTuple):
             "gradient": np.empty((0, 1, 1)), "own": np.empty((0, 1, 1), np.int32),
             "held": np.empty((0, 1), np.int32), "moved": np.empty((0, 1), np.bool_),
         }  # fmt: skip
-        problem.check(horizon)
         state = cls(**{**nothing, **parts})  # type: ignore[arg-type]
         state.v[horizon % len(state.v)] = problem.terminal
         return state
@@ -288,6 +283,18 @@ def fore(marks, rank, edges, models, since, choosing, x, c, w):  # type: ignore[
                             w.G[a] = dot(b[s], c.q[t, s, a], zero, width)
                     c.actions[t, s] = choose(w.G, np.int64(c.actions[t, s]))
         done(marks)
+
+
+@jit(**FAST)
+def product(first, last, x, p, v, r, gamma, q):  # type: ignore[no-untyped-def]
+    """q (S, A, M) = r + gamma P v of the states first..last; r (S * A or 1, M)."""
+    n_actions, width = q.shape[1], np.int64(q.shape[2])
+    for s in range(first, last):
+        for a in range(n_actions):
+            row = s * n_actions + a
+            start, stop = x.indptr[row], x.indptr[row + 1]
+            base = r[row if len(r) > 1 else 0]
+            row_sum(p, v, None, x.indices, start, stop, 0, width, base, gamma, q[s, a])
 
 
 @jit(**FAST)

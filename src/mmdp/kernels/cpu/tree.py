@@ -1,18 +1,17 @@
-"""Compiled tree search (POMCP): the specification is in :mod:`mmdp.kernels.numpy_episodes`."""
+"""Compiled tree search (POMCP): the specification is in :mod:`mmdp.kernels.numpy.episodes`."""
 
 from __future__ import annotations
 
-import weakref
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.cpu.jit import FAST, jit
 from mmdp.kernels.cpu.threads import Team
-from mmdp.kernels.numpy_episodes import Ints, Keys, cumulative
+from mmdp.kernels.numpy.episodes import Ints, Keys, cumulative
 from mmdp.kernels.planner import PlannerTables
-from mmdp.kernels.problem import Array, IntArray, Problem
+from mmdp.kernels.problem import Array, IntArray, frozen
 
 # Indices are unsigned: numba then drops its test for negative ones.
 _U = np.uint64
@@ -226,15 +225,15 @@ def _grow(t0, s0, key, counter, queries, plan, room):  # type: ignore[no-untyped
 
 
 class CpuTree:
-    """The search of the CPU kernel, for several episodes side by side."""
+    """The search on the CPU, for several episodes side by side."""
 
     def __init__(self, planner: PlannerTables, horizon: int, threads: int) -> None:
         self.planner, self.horizon, self.threads = planner, horizon, threads
         x = planner.problem
         self.plan = _Plan(
-            x.indptr, x.indices, _cumulative(x), x.r, x.allowed,
-            _frozen(x.allowed.sum(axis=2).astype(float)), x.terminal, _frozen(planner.values),
-            _frozen(planner.actions), _frozen(planner.exploration[:horizon]), x.discount,
+            x.indptr, x.indices, frozen(cumulative(x.p, x.indptr)), x.r, x.allowed,
+            frozen(x.allowed.sum(axis=2).astype(float)), x.terminal, frozen(planner.values),
+            frozen(planner.actions), frozen(planner.exploration[:horizon]), x.discount,
             planner.by_rollout,
         )  # fmt: skip
 
@@ -251,23 +250,3 @@ class CpuTree:
 
         Team.of(self.threads).each(run, range(pieces))
         return actions
-
-
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A read-only view: numba compiles once more for every mix of read-only and writable."""
-    view = np.ascontiguousarray(array).view()
-    view.setflags(write=False)
-    return view
-
-
-_last: tuple[weakref.ref[Any], Array] | None = None
-
-
-def _cumulative(problem: Problem) -> Array:
-    """Cumulative probabilities, kept for the last problem: a single decision is little work."""
-    global _last
-    known = _last
-    if known is None or known[0]() is not problem.p:
-        known = weakref.ref(problem.p), _frozen(cumulative(problem.p, problem.indptr))
-        _last = known
-    return known[1]

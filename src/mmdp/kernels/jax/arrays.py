@@ -1,13 +1,11 @@
-"""Problems on the device: layouts, transfers, and what is kept there between calls."""
+"""Problems on the device: layouts, transfers, and what a plan holds there."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
+import copy
 import warnings
-import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from mmdp import clock
 from mmdp.errors import MemoryLimitError, Remedy
-from mmdp.kernels import compiling
 from mmdp.kernels.problem import IntArray, Problem
 from mmdp.words import counted, readable_bytes
 
@@ -53,48 +51,13 @@ def double() -> Iterator[None]:
 def _hear(event: str, duration_secs: float, **_: object) -> None:
     """jax reports how long it took to trace, lower and compile a function."""
     if event.startswith("/jax/core/compile/"):
-        compiling.add(duration_secs)
+        clock.add(duration_secs)
     if event.endswith("trace_duration") and duration_secs > LARGE:
-        compiling.announce()
+        clock.announce()
 
 
 LARGE = 0.02  # seconds of tracing after which compiling takes long enough to be announced
 jax.monitoring.register_event_duration_secs_listener(_hear)
-
-
-# ------------------------------------------------------------------ what stays on the device
-class Cache:
-    """Device arrays of read-only host arrays, as long as those live; the oldest go first."""
-
-    def __init__(self, size: int) -> None:
-        self.size, self.lock = size, threading.Lock()
-        self.held: OrderedDict[Any, tuple[list[weakref.ref[Any]], Any]] = OrderedDict()
-
-    def get(self, role: Any, sources: Sequence[Any], make: Callable[[], Any]) -> Any:
-        """``make()``, or what it gave before for the same source arrays in the same role."""
-        if any(source.flags.writeable for source in sources):
-            return make()
-        key = (role, *map(id, sources))
-        with self.lock:
-            refs, value = self.held.get(key, ([], None))
-            if refs and all(ref() is x for ref, x in zip(refs, sources, strict=True)):
-                self.held.move_to_end(key)
-                return value
-        value = make()
-        # no lock in drop: the thread in which an array dies may hold it already
-        drop = lambda _: self.held.pop(key, None)
-        with self.lock:
-            self.held[key] = ([weakref.ref(x, drop) for x in sources], value)
-            while len(self.held) > self.size:
-                self.held.popitem(last=False)
-        return value
-
-    def clear(self) -> None:
-        with self.lock:
-            self.held.clear()
-
-
-CACHE = Cache(size=24)
 
 
 def _padded_to(array: Any, axis: int, size: int) -> Any:
@@ -178,42 +141,66 @@ class Place(NamedTuple):
             whole = np.concatenate([np.asarray(shard.data) for shard in shards], axis=axis)
         return whole if count is None else np.moveaxis(np.moveaxis(whole, axis, 0)[:count], 0, axis)
 
-    def arrays(self, problem: Problem, wide: bool = False, store: Any = np.float64) -> Arrays:
-        """The problem on the device with p in ``store``, reused if nothing has changed."""
-        x = problem
-        assert x.drift is None  # kernels.get gives numpy's kernel for models that change
 
-        def kept(name: str, sources: Sequence[Any], make: Callable[[], Any], *how: Any) -> Any:
-            return CACHE.get((name, self, *how), sources, make)
+# ------------------------------------------------------------------ what stays on the device
+class Held:
+    """The arrays of a plan on the device: the transitions once, the others while they are used."""
+
+    def __init__(self, place: Place, problem: Problem) -> None:
+        self.place, self.problem = place, problem
+        self.layouts: dict[bool, tuple[Any, Any, Any]] = {}  # p, after, owner; wide or not
+        self.others: dict[tuple[str, bool], tuple[Any, Any]] = {}  # on the host, on the device
+
+    def but(self) -> Held:
+        """For a plan with other numbers; the transitions are shared."""
+        other = copy.copy(self)
+        other.others = dict(self.others)
+        return other
+
+    def arrays(self, problem: Problem, wide: bool = False) -> Arrays:
+        """The problem on the device; its transitions are those of the plan."""
+        x, put = problem, self.place.put
 
         def placed(array: Any, axis: int) -> Any:
             """With models last, or (wide) at ``axis`` and an axis for the policies last."""
             if wide:
-                return self.put(np.moveaxis(array, -1, axis)[..., None], axis)
-            return self.put(array, array.ndim - 1)
+                return put(np.moveaxis(array, -1, axis)[..., None], axis)
+            return put(array, array.ndim - 1)
 
-        def transitions() -> Any:
-            p = x.p.astype(store, copy=False)
-            if entry is None:
-                p = self.put(p.reshape(len(p), -1, length, p.shape[2]), models=3)
-            else:
-                p = _padded(self.put(p, models=2), entry)
-            return jnp.moveaxis(p, -1, 1) if wide else p
+        def kept(name: str, array: Any, make: Callable[[], Any]) -> Any:
+            host, device = self.others.get((name, wide), (None, None))
+            if host is not array:
+                device = make()
+                self.others[name, wide] = (array, device)
+            return device
 
-        pattern = [x.indptr, x.indices]
-        entry, after, owner = kept("rows", pattern, lambda: [self.put(y) for y in _pattern(x)])
-        length = x.n_states if after is None else after.shape[1]
+        p, after, owner = self._transitions(wide)
         return Arrays(
-            p=kept("p", [x.p, *pattern], transitions, wide, store),
+            p=p,
             after=after,
             owner=owner,
-            r=kept("r", [x.r], lambda: placed(x.r, 1), wide),
-            allowed=kept("allowed", [x.allowed], lambda: self.put(x.allowed)),
-            initial=kept("initial", [x.initial], lambda: self.put(x.initial)),
-            weights=kept("weights", [x.weights], lambda: self.put(x.weights[x.models_here], 0)),
+            r=kept("r", x.r, lambda: placed(x.r, 1)),
+            allowed=kept("allowed", x.allowed, lambda: put(x.allowed)),
+            initial=kept("initial", x.initial, lambda: put(x.initial)),
+            weights=kept("weights", x.weights, lambda: put(x.weights[x.models_here], 0)),
             discount=np.float64(x.discount),
-            terminal=kept("terminal", [x.terminal], lambda: placed(x.terminal, 0), wide),
+            terminal=kept("terminal", x.terminal, lambda: placed(x.terminal, 0)),
         )
+
+    def _transitions(self, wide: bool) -> tuple[Any, Any, Any]:
+        if False not in self.layouts:
+            x, put = self.problem, self.place.put
+            entry, after, owner = (put(part) for part in _pattern(x))
+            if entry is None:
+                length = x.n_states if after is None else after.shape[1]
+                p = put(x.p.reshape(len(x.p), -1, length, x.p.shape[2]), models=3)
+            else:
+                p = _padded(put(x.p, models=2), entry)
+            self.layouts[False] = p, after, owner
+        if wide not in self.layouts:
+            p, after, owner = self.layouts[False]
+            self.layouts[True] = jnp.moveaxis(p, -1, 1), after, owner
+        return self.layouts[wide]
 
 
 def spread(

@@ -25,7 +25,7 @@ Kept = dict[str, Traced]
 
 
 def choose(G: Traced, incumbent: Traced | None = None, idle: Traced | None = None) -> Traced:
-    """Maximisers of G over axis 1 (-inf: not allowed); see numpy_kernel.choose."""
+    """Maximisers of G over axis 1 (-inf: not allowed); see numpy.passes.choose."""
     best = fold(jnp.maximum, G, 1)
     size = fold(jnp.maximum, jnp.where(jnp.isfinite(G), jnp.abs(G), 0.0), 1)
     tied = (best - TIE * size)[:, None] <= G
@@ -128,3 +128,40 @@ def run_forward(x: Arrays, policy: Traced, *, tuning: Tuning) -> Any:
 
     ins = (arrays_by_model(wide=False), EVERYWHERE)
     return spread(tuning.mesh, run, ins, by_model(2))(x, policy)
+
+
+# ------------------------------------------------------------------ single steps
+@functools.partial(jax.jit, static_argnames=("rewards", "tuning"))
+def run_step(x: Arrays, t: Traced, v: Traced, *, rewards: bool, tuning: Tuning) -> Any:
+    """q, or P v alone."""
+
+    def run(x: Arrays, v: Traced) -> Traced:
+        on = Narrow(x, tuning)
+        return on.q(t, v) if rewards else on.expect(t, v)
+
+    ins = (arrays_by_model(wide=False), by_model(1))
+    return spread(tuning.mesh, run, ins, by_model(2))(x, v)
+
+
+@functools.partial(jax.jit, static_argnames=("tuning",))
+def run_push(x: Arrays, t: Traced, b: Traced, pi: Traced, *, tuning: Tuning) -> Any:
+    def run(x: Arrays, b: Traced, pi: Traced) -> Traced:
+        return Narrow(x, tuning).flow(t, b, pi)
+
+    ins = (arrays_by_model(wide=False), by_model(1), EVERYWHERE)
+    return spread(tuning.mesh, run, ins, by_model(1))(x, b, pi)
+
+
+@functools.partial(jax.jit, static_argnames=("tuning",))
+def run_glance(
+    x: Arrays, t: Traced, v: Traced, b: Traced, row: Traced, *, tuning: Tuning
+) -> Any:  # fmt: skip
+    """G (S, A) of all actions, v (S, M) of the row, and q (S, A, M)."""
+
+    def run(x: Arrays, v: Traced, b: Traced, row: Traced) -> Any:
+        on = Narrow(x, tuning)
+        q = on.q(t, v)
+        return on.total(jnp.einsum("sam,sm->sa", q, b)), on.average(row, q), q
+
+    ins = (arrays_by_model(wide=False), by_model(1), by_model(1), EVERYWHERE)
+    return spread(tuning.mesh, run, ins, (EVERYWHERE, by_model(1), by_model(2)))(x, v, b, row)

@@ -80,9 +80,12 @@ class Layout:
 
     def q(self, t: Traced, v: Traced) -> Traced:
         """q = r + gamma P v of all actions (eq. value of state-action)."""
+        return at(self.x.r, t) + self.x.discount * self.expect(t, v)
+
+    def expect(self, t: Traced, v: Traced) -> Traced:
+        """P v of all actions."""
         expected = self._expect(at(self.x.p, t), v)
-        shape = (*v.shape[:-2], self.S, self.A, v.shape[-1])
-        return at(self.x.r, t) + self.x.discount * expected.reshape(shape)
+        return expected.reshape((*v.shape[:-2], self.S, self.A, v.shape[-1]))
 
     def total(self, here: Traced) -> Traced:
         """The sum over all devices of sums over their models: all that they exchange."""

@@ -1,7 +1,7 @@
-"""What upper bounds need from a kernel, in plain numpy (see :mod:`mmdp.bounds.relaxation`).
+"""What upper bounds ask of a plan, in plain numpy (see :mod:`mmdp.bounds.relaxation`).
 
-Reach probabilities and the optima of single models are ordinary backward passes of a changed
-problem. They use ``backward`` only, so any kernel can inherit them.
+Reach probabilities and the optima of single models are ordinary backward passes with other
+numbers.
 
 =========  =========================================================  ============
 symbol     meaning                                                    shape
@@ -21,119 +21,104 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.problem import Array, IntArray, Kernel, Pairs, Problem, Reach, at
+from mmdp.kernels.numpy.passes import Passes
+from mmdp.kernels.problem import Array, IntArray, Pairs, Problem, Reach, at
 
-ROOM = 2**17  # numbers of p up to which one pass aims at several states
 
+class Bounds(Passes):
+    """The bounds part of a plan."""
 
-class NumpyBounds:
-    """The bounds part of a kernel that has a backward pass."""
+    def reach(self, states: npt.NDArray[np.int64] | None = None) -> Reach:
+        """The least and largest probability of every model, state and time, not rounded.
 
-    def reach(
-        self: Kernel, problem: Problem, horizon: int,
-        states: npt.NDArray[np.int64] | None = None,
-    ) -> Reach:  # fmt: skip
-        """B is the optimum if the only reward is for being in s at t; L the same with a minus."""
-        x, n_models = problem, problem.n_models
+        ``states``: of these alone, which takes two passes per state. B is the optimum if the only
+        reward is for being in s at t; L the same with a minus.
+        """
+        x, T = self.problem, self.horizon
         places = np.arange(x.n_states) if states is None else states
-        goals = 2 * len(places)
-        steady = len(x.p) == len(x.allowed) == 1
-        chance = np.empty((horizon, goals, n_models))
-        at_once = min(goals, max(1, ROOM // max(1, x.p.size)))
-        many = _copies(x, at_once)
-        for first in range(0, goals, at_once):
-            some = np.arange(first, min(first + at_once, goals))
-            prize = np.zeros((x.n_states, at_once, n_models))
-            prize[places[some // 2], some - first] = np.where(some % 2 == 0, 1.0, -1.0)[:, None]
-            many = changed(many, terminal=prize.reshape(x.n_states, -1))
-            found = np.empty((horizon, at_once * n_models))
-            if steady and horizon > 1:  # a long horizon includes every shorter one
-                values = self.backward(many, horizon - 1, "own", keep=("values",)).values
-                assert values is not None
-                found[:] = np.tensordot(values[::-1], x.initial, (1, 0))
-            else:
-                for t in range(horizon):
-                    start = self.backward(many, t, "own").first if t else many.terminal
-                    found[t] = many.returns(start)
-            chance[:, some] = found.reshape(horizon, at_once, n_models)[:, : len(some)]
-        chance *= x.weights
-        return Reach(-chance[:, 1::2], chance[:, ::2].copy())
+        bare = self.but(rewards=np.zeros((1, x.n_states, x.n_actions, x.n_models)), discount=1.0)
+        lo, hi = (np.empty((T, len(places), x.n_models)) for _ in range(2))
+        for n, s in enumerate(places):
+            for sign, found in ((1.0, hi), (-1.0, lo)):
+                prize = np.zeros((x.n_states, x.n_models))
+                prize[s] = sign
+                found[:, n] = sign * x.weights * _chances(bare.but(terminal=prize))
+        return Reach(lo, hi)
 
-    def own_values(
-        self: Kernel, problem: Problem, horizon: int, y: Array | None = None,
-        u: Array | None = None,
-    ) -> Array:  # fmt: skip
-        x = problem if y is None else changed(problem, r=problem.r - y)
-        found = self.backward(x, horizon, "own", keep=("actions",) if u is not None else ())
+    def own_values(self, y: Array | None = None, u: Array | None = None) -> Array:
+        """(M,) lambda_m times the optimum of each model alone with rewards r - y.
+
+        ``y`` (T, S, A, M) are prices in units of reward at that time. ``u`` (T, S, A, M) is
+        filled with the occupancy P[m, s, a at t] of the models' own policies.
+        """
+        plan = self if y is None else self.but(rewards=self.problem.r - y)
+        found = plan.backward("own", keep=("actions",) if u is not None else ())
         if u is not None:
             assert found.actions is not None
-            occupancy(problem, found.actions, u)
-        return x.weights * x.returns(found.first)
+            self.occupancy(found.actions, u)
+        return self.problem.weights * self.returns(found.first)
 
-    def pair_values(
-        self, problem: Problem, horizon: int, pairs: Pairs, y: Array | None = None,
-        u: Array | None = None,
-    ) -> Array:  # fmt: skip
+    def occupancy(self, own: IntArray, u: Array) -> None:
+        """Fill u with the occupancy of each model's own policy (T, S, M)."""
+        x, actions = self.problem, np.arange(self.problem.n_actions)[:, None]
+        rows, n = x.rows(), x.start()
+        for t in range(len(own)):
+            u[t] = np.where(own[t][:, None] == actions, n[:, None], 0.0)
+            n = np.zeros_like(n)
+            np.add.at(n, x.indices, at(x.p, t) * u[t].reshape(-1, x.n_models)[rows])
+
+    def pair_values(self, pairs: Pairs, y: Array | None = None, u: Array | None = None) -> Array:
+        """(n,) lambda_i V_i + lambda_j V_j of the optimum of each pair; y and u as above."""
         values = np.empty(len(pairs.first))
         for n, (i, j) in enumerate(zip(pairs.first, pairs.second, strict=True)):
-            values[n] = _Pair(problem, horizon, i, j, pairs.grid).value(y, u)
+            values[n] = _Pair(self.problem, self.horizon, i, j, pairs.grid).value(y, u)
         return values
 
-    def common_prices(
-        self, problem: Problem, horizon: int, y: Array, reach: Reach
-    ) -> tuple[Array, IntArray]:
+    def common_prices(self, y: Array, reach: Reach) -> tuple[Array, IntArray]:
+        """(T, S, A) H = sum_m (B y+ - L y-), -inf if not allowed, and (T, S) its maximiser."""
         prices = np.einsum("tsam,tsm->tsa", np.maximum(y, 0.0), reach.hi)
         prices += np.einsum("tsam,tsm->tsa", np.minimum(y, 0.0), reach.lo)
-        prices[~np.broadcast_to(problem.allowed, prices.shape)] = -np.inf
+        prices[~np.broadcast_to(self.problem.allowed, prices.shape)] = -np.inf
         return prices, prices.argmax(axis=2).astype(np.int32)
 
     def descend(
-        self, problem: Problem, horizon: int, y: Array, u: Array, best: IntArray, reach: Reach,
-        keep: float, d: Array,
-    ) -> float:  # fmt: skip
-        """Without prices at (t, s) every mixture of actions maximises H; that of u is taken.
+        self, y: Array, u: Array, best: IntArray, reach: Reach, keep: float, d: Array
+    ) -> float:
+        """d = keep * d + g / B for a subgradient g of D at y, in place; returns <g, d>.
 
+        ``u`` is the occupancy that :meth:`own_values` or :meth:`pair_values` found at y, and
+        ``best`` the maximiser that :meth:`common_prices` found. Among the subgradients the one
+        near 0 is taken; inner products are weighed by gamma^t.
+
+        Without prices at (t, s) every mixture of actions maximises H; that of u is taken.
         Otherwise ``best`` is the maximiser. At y = 0, g may lie anywhere between its values on
         both sides; the one nearest to 0 is taken.
         """
+        x = self.problem
         free = ~(y != 0.0).any(axis=(2, 3))
         used = u.sum(axis=3)
         mixture = used / (used.sum(axis=2, keepdims=True) + 1e-300)
-        share = np.where(free[:, :, None], mixture, np.eye(problem.n_actions)[best])[:, :, :, None]
+        share = np.where(free[:, :, None], mixture, np.eye(x.n_actions)[best])[:, :, :, None]
         least, most = reach.lo[:, :, None] * share, reach.hi[:, :, None] * share
         g = np.where(y > 0.0, most, np.where(y < 0.0, least, np.clip(u, least, most))) - u
-        g[~np.broadcast_to(problem.allowed, g.shape[:3])] = 0.0
+        g[~np.broadcast_to(x.allowed, g.shape[:3])] = 0.0
         hi = reach.hi[:, :, None]
         d *= keep
         d += np.divide(g, hi, out=np.zeros_like(g), where=hi > 1e-300)
-        gamma = problem.discount ** np.arange(horizon)
+        gamma = x.discount ** np.arange(self.horizon)
         return float(gamma @ np.einsum("tsam,tsam->t", g, d))
 
 
-def occupancy(problem: Problem, own: IntArray, u: Array) -> None:
-    """Fill u with the occupancy of each model's own policy (T, S, M)."""
-    x, actions = problem, np.arange(problem.n_actions)[:, None]
-    rows, n = x.rows(), x.start()
-    for t in range(len(own)):
-        u[t] = np.where(own[t][:, None] == actions, n[:, None], 0.0)
-        n = np.zeros_like(n)
-        np.add.at(n, x.indices, at(x.p, t) * u[t].reshape(-1, x.n_models)[rows])
-
-
-def changed(problem: Problem, **parts: Any) -> Problem:
-    """The problem with other arrays, which become read-only."""
-    for part in parts.values():
-        part.setflags(write=False)
-    return problem._replace(**parts)
-
-
-def _copies(problem: Problem, count: int) -> Problem:
-    """Every model ``count`` times, without rewards or discount; models last, (count, M)."""
-    x, n_models = problem, count * problem.n_models
-    return changed(
-        x, p=np.tile(x.p, count), r=np.zeros((1, x.n_states, x.n_actions, n_models)),
-        weights=np.tile(x.weights, count),
-    )._replace(discount=1.0)  # fmt: skip
+def _chances(plan: Bounds) -> Array:
+    """(T, M) the optimum of every model if its terminal values are paid after t steps."""
+    x, T = plan.problem, plan.horizon
+    if x.storage.steps == len(x.allowed) == 1:  # a long horizon includes every shorter one
+        values = plan.backward("own", keep=("values",)).values
+        assert values is not None
+        found: Array = np.tensordot(values[:0:-1], x.initial, (1, 0))
+        return found
+    first = [x.terminal, *(plan.but(horizon=t).backward("own").first for t in range(1, T))]
+    return np.array([plan.returns(v) for v in first])
 
 
 class _Pair:

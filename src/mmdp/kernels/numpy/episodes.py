@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.kernels.operator import Operator
 from mmdp.kernels.planner import (
     ACTIONS,
     NODES,
@@ -89,19 +90,27 @@ def places(world: Problem, plan: Problem) -> Ints:
     return at
 
 
-class NumpyEpisodes:
-    """The episodes part of a kernel."""
+class Episodes(Operator):
+    """The episodes part of a plan, which is that of the models they are drawn from."""
 
-    def tree(self, planner: PlannerTables, horizon: int) -> Tree:
-        """The search of this kernel."""
-        return _Tree(planner, horizon)
+    _searched: tuple[PlannerTables, int, Tree] | None = None  # the last one, and its horizon
+
+    def tree(self, planner: PlannerTables) -> Tree:
+        """The search of this machine."""
+        return _Tree(planner, self.horizon)
 
     def simulate(
-        self, world: Problem, next_rewards: Array | None, planner: PlannerTables, horizon: int,
-        episodes: int, seed: int, first: int = 0,
+        self, next_rewards: Array | None, planner: PlannerTables, episodes: int, seed: int,
+        first: int = 0,
     ) -> tuple[Array, Ints]:  # fmt: skip
-        tree = self.tree(planner, horizon) if planner.mode == TREE else None
-        setting = _Setting(world, next_rewards, planner, tree, horizon, seed)
+        """((M, episodes) returns, (M,) transitions that no model of the planner explains).
+
+        Random numbers are a hash of (seed, model, episode, counter): every machine draws the
+        same ones. ``first`` is the number of the first episode, so that they can be simulated
+        part by part.
+        """
+        world, tree = self.problem, self.tree(planner) if planner.mode == TREE else None
+        setting = _Setting(world, next_rewards, planner, tree, self.horizon, seed)
         returns = np.empty((world.n_models, episodes))
         impossible = np.zeros(world.n_models, dtype=np.int64)
         for some in setting.portions(first, episodes):
@@ -110,12 +119,15 @@ class NumpyEpisodes:
         return returns, impossible
 
     def search(
-        self, planner: PlannerTables, horizon: int, time: int, state: int, belief: Array, seed: int
+        self, planner: PlannerTables, time: int, state: int, belief: Array, seed: int
     ) -> int:
+        """One decision of the tree search from (time, state) with this belief (M,)."""
+        known = self._searched
+        if known is None or known[0] is not planner or known[1] != self.horizon:
+            known = self._searched = planner, self.horizon, self.tree(planner)
         counters = np.full(1, STREAM, dtype=np.uint64)
         keys, states = np.full(1, seed, dtype=np.uint64), np.full(1, state)
-        tree = self.tree(planner, horizon)
-        return int(tree.decide(time, states, belief[None], keys, counters)[0])
+        return int(known[2].decide(time, states, belief[None], keys, counters)[0])
 
 
 class Tree(Protocol):

@@ -11,12 +11,13 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.clock import Stop
 from mmdp.kernels.endless import Endless
-from mmdp.kernels.numpy_kernel import Sweeper, choose
+from mmdp.kernels.numpy.passes import choose
 from mmdp.kernels.problem import IntArray, Problem, Table, at
-from mmdp.methods.base import Context, Outcome, Stop
-from mmdp.methods.restricted import rows_of
-from mmdp.policy import Markov, Monotone, Tied
+from mmdp.policy import Markov, Tied
+from mmdp.search.context import Context, Outcome
+from mmdp.search.tables import rows_of
 
 Mask = npt.NDArray[np.bool_]
 ROUNDS = 10  # of a stationary policy at most: its actions depend on each other
@@ -32,7 +33,13 @@ def filled(context: Context, outcome: Outcome) -> Outcome:
     there = reached(context.problem, table)
     if there.all():
         return outcome
-    found = (_stationary if kind.endless else _by_time)(context, table, there)
+    given = there
+    if isinstance(kind, Tied):  # a group that is reached anywhere has its action
+        group = kind.group_of(context.model)
+        given = (there @ np.eye(group.max() + 1, dtype=bool)[group])[..., group]
+    taken = table[..., None] == np.arange(context.problem.n_actions)
+    open_ = np.where(given[..., None], taken, context.problem.allowed)
+    found = (_stationary if kind.endless else _by_time)(context, table, open_)
     details = {**outcome.details, "unreached": ~there}
     return replace(outcome, policy=found, details=details)
 
@@ -56,34 +63,23 @@ def reached(problem: Problem, policy: Table) -> Mask:
     return there[0] if endless else there
 
 
-def _by_time(context: Context, table: Table, there: Mask) -> IntArray:
+def _by_time(context: Context, table: Table, open_: Mask) -> IntArray:
     """One backward pass in which what is reached is decided already."""
-    x, T, kind = context.problem, context.horizon, context.kind
-    if isinstance(kind, Tied):  # a group that is reached anywhere has its action
-        group = kind.group_of(context.model)
-        there = there @ np.eye(group.max() + 1, dtype=bool)[group]
-        there = there[:, group]
-    taken = table[:, :, None] == np.arange(x.n_actions)
-    inside = x.restricted(np.where(there[:, :, None], taken, x.allowed))
-    prior = x.prior_weights(T)
-    if isinstance(kind, (Tied, Monotone)):
-        found = Sweeper(inside, T, "paper", rows_of(context.kind, context.model)).backward(
-            "weighted", prior
-        )
-    else:
-        found = context.kernel.backward(inside, T, "weighted", weights=prior)
+    weights = context.problem.prior_weights(context.horizon)
+    rows = rows_of(context.kind, context.model)
+    found = context.plan.but(allowed=open_).backward("weighted", weights=weights, rows=rows)
     assert found.actions is not None
     return found.actions
 
 
-def _stationary(context: Context, table: Table, there: Mask) -> IntArray:
+def _stationary(context: Context, table: Table, open_: Mask) -> IntArray:
     """Round after round until no action changes, or the time is up."""
     x, actions = Endless.of(context.problem), np.asarray(table, dtype=np.int32)
+    rows = rows_of(context.kind, context.model) or choose
     prior = np.broadcast_to(x.problem.weights, (len(actions), x.problem.n_models))
     for _ in range(ROUNDS):
         q = np.tensordot(x.problem.weights, x.q(x.values(actions)), 1)
-        best = choose(np.where(x.problem.allowed[0], q, -np.inf), prior, actions)
-        after = np.where(there, actions, best)
+        after = rows(np.where(open_[0], q, -np.inf), prior, actions)
         if (after == actions).all():
             break
         actions = after

@@ -13,8 +13,9 @@ import pytest
 import mmdp
 from mmdp import measures
 from mmdp.bounds import lp
-from mmdp.interrupts import answer, unanswered
-from mmdp.kernels.numpy_kernel import NumpyKernel
+from mmdp.clock import answer, unanswered
+from mmdp.kernels import Plan, Problem
+from mmdp.kernels.numpy.kernel import NumpyKernel
 from mmdp.methods import Context, Method, Outcome
 from mmdp.testing import random_model
 
@@ -125,11 +126,18 @@ class Slow(NumpyKernel):
     def __init__(self, parts: int) -> None:
         self.parts = parts
 
-    def simulate(self, *args: Any, **options: Any) -> Any:
-        self.parts -= 1
-        if self.parts == -1:
-            raise KeyboardInterrupt
-        return super().simulate(*args, **options)
+    def plan(self, problem: Problem, horizon: int) -> Plan:
+        made = super().plan(problem, horizon)
+        plain = made.simulate
+
+        def simulate(*args: Any, **options: Any) -> Any:
+            self.parts -= 1
+            if self.parts == -1:
+                raise KeyboardInterrupt
+            return plain(*args, **options)
+
+        vars(made)["simulate"] = simulate
+        return made
 
 
 def test_an_interrupted_simulation_keeps_what_was_simulated() -> None:

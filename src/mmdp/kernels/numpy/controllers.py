@@ -6,16 +6,24 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.controller import Controller, Nodes, NodeValues
+from mmdp.kernels.operator import Operator
 from mmdp.kernels.problem import TIE, Array, Problem, aligned, at
 
 
-class NumpyControllers:
-    """The controllers part of a kernel; symbols as in :mod:`mmdp.kernels.controller`."""
+class Controllers(Operator):
+    """The controllers part of a plan; symbols as in :mod:`mmdp.kernels.controller`."""
+
+    _pattern: _Pattern | None = None  # made when it is first asked for
 
     def node_weights(
-        self, problem: Problem, horizon: int, controller: Controller, values: Array | None = None
+        self, controller: Controller, values: Array | None = None
     ) -> tuple[Controller, Array]:
-        walk = _Walk(problem, horizon)
+        """The controller and its weights b (T, S, N, M), by a forward pass over states and nodes.
+
+        With ``values`` v (T + 1, S, N, M) of the controller the pass improves it on the way, as
+        :meth:`node_values` does; its first nodes stay.
+        """
+        problem, horizon, walk = self.problem, self.horizon, self._walk()
         controller = controller if values is None else controller.copy()
         b = begun(problem, horizon, controller)
         for t in range(horizon):
@@ -27,10 +35,20 @@ class NumpyControllers:
         return controller, b
 
     def node_values(
-        self, problem: Problem, horizon: int, controller: Controller,
-        weights: Array | None = None, *, keep: bool = False,
-    ) -> NodeValues:  # fmt: skip
-        walk = _Walk(problem, horizon)
+        self, controller: Controller, weights: Array | None = None, *, keep: bool = False
+    ) -> NodeValues:
+        """The controller and its exact returns, by a backward pass over states and nodes.
+
+        With ``weights`` b (T, S, N, M) the pass improves it on the way: in every (s, n) it takes
+        the action and the moves to next nodes that are best together,
+
+            G(a) = sum_m b_m r_m(s,a) + gamma sum_s' max_n' sum_m b_m p_m(s'|s,a) v_m(s', n'),
+
+        and at last the best first node of every state. If b is that of the controller, its
+        mean return does not fall. A tie goes to the old pair of action and moves, else to the
+        lowest; a node without weight in a state keeps what it has. ``keep``: return v too.
+        """
+        problem, horizon, walk = self.problem, self.horizon, self._walk()
         controller = controller if weights is None else controller.copy()
         v = np.repeat(problem.terminal[:, None], controller.n_nodes, axis=1)
         values = [v]
@@ -42,6 +60,15 @@ class NumpyControllers:
             values.append(v)
         kept = np.array(values[::-1]) if keep else None
         return ended(problem, controller, v, kept, improve=weights is not None)
+
+    def node_step(self, t: int, v: Array, controller: Controller) -> Array:
+        """(S, N, A, M) q of every action in every state and node with the moves that are held."""
+        return self._walk().step(self.problem.ahead(v), controller, t)
+
+    def _walk(self) -> _Walk:
+        if self._pattern is None:
+            self._pattern = _Pattern(self.problem)
+        return _Walk(self.problem, self._pattern)
 
 
 def begun(problem: Problem, horizon: int, controller: Controller) -> Array:
@@ -64,19 +91,25 @@ def ended(
     return NodeValues(controller, returns, values)
 
 
+class _Pattern:
+    """The entries of a pattern by state and action."""
+
+    def __init__(self, problem: Problem) -> None:
+        import scipy.sparse
+
+        x, nnz = problem, len(problem.indices)
+        self.state, self.action = np.divmod(x.rows(), x.n_actions)
+        shape = x.n_states * x.n_actions, nnz
+        entries = np.ones(nnz), np.arange(nnz), x.indptr
+        self.by_row = scipy.sparse.csr_array(entries, shape=shape)
+
+
 class _Walk:
     """The steps over one problem, entry by entry of its pattern."""
 
-    def __init__(self, problem: Problem, horizon: int) -> None:
-        import scipy.sparse
-
-        problem.check(horizon)
-        x, nnz = problem, len(problem.indices)
-        self.problem, self.rows = x, x.rows()
-        self.state, self.action = np.divmod(self.rows, x.n_actions)
-        entries = np.arange(nnz), np.ones(nnz)
-        shape = x.n_states * x.n_actions, nnz
-        self.by_row = scipy.sparse.csr_array((entries[1], entries[0], x.indptr), shape=shape)
+    def __init__(self, problem: Problem, pattern: _Pattern) -> None:
+        self.problem, self.by_row = problem, pattern.by_row
+        self.state, self.action = pattern.state, pattern.action
 
     def push(self, b: Array, controller: Controller, t: int, out: Array) -> None:
         """b (S, N, M) one step on, added to ``out``."""
@@ -84,6 +117,13 @@ class _Walk:
             self._taken(controller, t)[:, :, None] * b[self.state] * at(self.problem.p, t)[:, None]
         )
         np.add.at(out, (self.problem.indices[:, None], self._moves(controller, t)), flow)
+
+    def step(self, v: Array, controller: Controller, t: int) -> Array:
+        """(S, N, A, M) q at t, from v at t + 1."""
+        x, (S, N, M) = self.problem, v.shape
+        flow = v[x.indices[:, None], self._moves(controller, t)] * at(x.p, t)[:, None]
+        mean = np.asarray(self.by_row @ flow.reshape(len(flow), -1)).reshape(S, -1, N, M)
+        return np.asarray(at(x.r, t)[:, None] + x.discount * np.swapaxes(mean, 1, 2))
 
     def value(self, v: Array, controller: Controller, t: int) -> Array:
         """(S, N, M) v at t, from v at t + 1."""

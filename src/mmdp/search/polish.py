@@ -5,26 +5,24 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.bounds import closed
+from mmdp.clock import clock
 from mmdp.errors import InputError
-from mmdp.kernels.compiling import clock
 from mmdp.kernels.problem import IntArray, Table
-from mmdp.methods.base import Context
+from mmdp.search.context import Context
 
 Mask = npt.NDArray[np.bool_]
 
 
 def ascend_inside(context: Context, mask: Mask, actions: IntArray) -> tuple[IntArray, float]:
     """CADP over the open actions of ``mask`` (T, S, A) from a policy inside it."""
-    inside = context.problem.restricted(mask)
-    end = context.kernel.ascend(inside, context.horizon, [actions], sweeps="paper")[0]
+    end = context.plan.but(allowed=mask).ascend([actions], sweeps="paper")[0]
     if end.value > context.best_value:
         context.record(end.policy, end.value)
     return end.policy, end.value
 
 
 def check_polish(seconds: float) -> None:
-    """Polishing is asked for in seconds, everywhere; 0 is none."""
+    """Refuse what is no number of seconds; 0 means none."""
     number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     if not (number and seconds >= 0):
         raise InputError(f"polish must be seconds, at least 0, not {seconds!r}")
@@ -40,10 +38,9 @@ def polish(
     """
     x, horizon = context.problem, context.horizon
     best: IntArray = np.asarray(actions, dtype=np.int32)
-    value = context.mean(context.returns(best))
-    until = clock() + seconds
-    if context.deadline is not None:
-        until = min(until, context.deadline)
+    returns = context.returns(best)
+    value, rounding = context.mean(returns), context.rounding(returns)
+    until = min(clock() + seconds, context.time.deadline)
     everything = np.array(np.broadcast_to(x.allowed, (horizon, x.n_states, x.n_actions)))
     improved = True
     while improved and clock() < until:
@@ -58,7 +55,7 @@ def polish(
             moved[t, s] = a
             moved, _ = ascend_inside(context, mask, moved)
             moved, worth = ascend_inside(context, everything, moved)
-            if worth > value + closed.rounding(x, horizon):
+            if worth > value + rounding:
                 best, value, improved = moved, worth, True
                 break
     return best, value
@@ -66,18 +63,16 @@ def polish(
 
 def _least_losses(context: Context, actions: IntArray, most: int) -> npt.NDArray[np.int64]:
     """(n, 3) places (t, s, a) of other actions, least loss of G first."""
-    x, horizon = context.problem, context.horizon
-    b = context.kernel.forward(x, horizon, actions)
-    found = context.kernel.backward(
-        x, horizon, "given", policy=actions, weights=b, keep=("gradient",)
-    )
+    x, plan, taken = context.problem, context.plan, actions[:, :, None].astype(np.int64)
+    b = plan.forward(actions)
+    found = plan.backward("given", policy=actions, weights=b, keep=("gradient",))
     assert found.gradient is not None
     known = np.isfinite(found.gradient)
     gradient = np.where(known, found.gradient, 0.0)
-    chosen = np.take_along_axis(gradient, actions[:, :, None].astype(np.int64), 2)
-    loss = (chosen - gradient) * (x.discount ** np.arange(horizon))[:, None, None]
+    loss = np.take_along_axis(gradient, taken, 2) - gradient
+    loss *= (x.discount ** np.arange(context.horizon))[:, None, None]
     others = known & (b.sum(axis=2) > 0)[:, :, None]
-    np.put_along_axis(others, actions[:, :, None].astype(np.int64), False, axis=2)
+    np.put_along_axis(others, taken, False, axis=2)
     places = np.argwhere(others)
     order = np.argsort(loss[tuple(places.T)], kind="stable")[:most]
     result: npt.NDArray[np.int64] = places[order]

@@ -1,0 +1,205 @@
+"""Certificates: a solution with what was proven about it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from mmdp.bounds import closed
+from mmdp.bounds.ask import Ask, read_incumbent
+from mmdp.bounds.front import SECONDS, check_ask, machine, prove
+from mmdp.bounds.portfolio import for_every_policy
+from mmdp.bounds.reductions import steps_that_fit
+from mmdp.clock import Callback, Progress, Stop, Stopwatch, answer, clock
+from mmdp.errors import InputError
+from mmdp.kernels import Kernel
+from mmdp.methods import Context, Method
+from mmdp.methods.exact import Exact
+from mmdp.methods.table import need_table
+from mmdp.model import MMDP
+from mmdp.objective import KINDS, Objective
+from mmdp.solution import Bound, Solution, Status
+from mmdp.validate import check_whole_model
+
+TREE = 0.8  # of the time of a proof for the tree of exact, if the horizon is infinite
+PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
+
+
+def check_certify(
+    certify: bool | float, method: Method, objective: Objective, model: MMDP, steps: int
+) -> None:
+    """Refuse what cannot be proven, before anything is solved."""
+    number = isinstance(certify, (int, float, np.number))
+    if not number or not (certify is False or certify > 0):
+        raise InputError(f"certify must be True or a positive number of seconds, not {certify!r}")
+    if certify:
+        oracle = 'use mmdp.bound(model, horizon, "oracle")'
+        check_whole_model(model.problem, "certify", [oracle])
+        every = 'use mmdp.bound(model, horizon, "pairs"), which holds for every policy'
+        need_table(type(method), "certify bounds", every)
+        check_ask(model.problem, steps, "best", objective)
+
+
+def certified(
+    solution: Solution, context: Context, certify: bool | float, backend: str | Kernel,
+    callback: Callback | None,
+) -> Solution:  # fmt: skip
+    """The solution with what is known of it, and what ``certify`` seconds prove.
+
+    ``context`` is the one that found it: its problem is laid out already.
+    """
+    solution = _of_one_model(solution, context)
+    if certify and solution.status is not Status.INTERRUPTED:
+        seconds = SECONDS if certify is True else float(certify)
+        solution = _proven(solution, Proof(solution, context, seconds, backend, callback))
+    if solution.certificate is None:
+        return solution
+    signed = dataclasses.replace(solution.certificate, model=context.model.fingerprint())
+    return dataclasses.replace(solution, certificate=signed)
+
+
+def _of_one_model(solution: Solution, context: Context) -> Solution:
+    """Proven optimal if it is the optimum of the only model: then no objective has a better one."""
+    F: Any = solution.objective
+    plain = getattr(F, "inner", F).kind in KINDS
+    if context.model.n_models > 1 or solution.status is not Status.LOCAL_OPTIMUM or not plain:
+        return solution
+    if float(solution.evaluation.regret[0]) > 2 * context.rounding(solution.returns):
+        return solution
+    return dataclasses.replace(solution, status=Status.OPTIMAL)
+
+
+def _proven(solution: Solution, proof: Proof) -> Solution:
+    """The solution with the least bound of its own and a searched one."""
+    own = solution.certificate
+    if solution.status is Status.OPTIMAL and own is not None:
+        return solution
+    try:
+        found = proof.searched()
+    except KeyboardInterrupt as stop:  # before any bound was found: the policy is kept
+        answer(stop)
+        return dataclasses.replace(solution, status=Status.INTERRUPTED)
+    least = found if own is None or found.value < own.value else own
+    _check_above(least, solution)
+    status: Status = solution.status
+    if least.value - solution.value <= proof.near(found, least):
+        status = Status.OPTIMAL
+    elif "interrupted" in found.details and status is not Status.OPTIMAL:
+        status = Status.INTERRUPTED
+    seconds = solution.seconds + found.seconds
+    return dataclasses.replace(
+        solution, certificate=least, status=status,
+        provenance=dataclasses.replace(solution.provenance, seconds=seconds),
+    )  # fmt: skip
+
+
+def _check_above(bound: Bound, solution: Solution) -> None:
+    """Refuse a function of the user that is above its bound: it is not monotone."""
+    F, scale = solution.objective, max(abs(bound.value), abs(solution.value))
+    if F.kind == "custom" and solution.value - bound.value > PROVEN * scale:
+        raise InputError(
+            f"{F} is {solution.value:.6g}, above its bound {bound.value:.6g}, so it is not "
+            "monotone: a value falls when a return rises; ask for no certificate"
+        )
+
+
+@dataclasses.dataclass
+class Proof:
+    """The searches for a bound on what a solution could have more."""
+
+    solution: Solution
+    context: Context
+    seconds: float
+    backend: str | Kernel
+    callback: Callback | None
+
+    @property
+    def has_tree(self) -> bool:
+        return self.context.kind.endless and self.context.objective.linear
+
+    def searched(self) -> Bound:
+        """The least bound of a search; of two if the horizon is infinite.
+
+        ``details["bounds"]`` has what was proven about every Markov policy.
+        """
+        tree = self._by_tree() if self.has_tree else None
+        if tree is None:
+            return self._by_search(self.seconds)
+        if "interrupted" in tree.details:
+            return tree
+        # what every policy can reach at most is worth some time in any case
+        done = tree.gap(self.solution.value) <= PROVEN
+        left = max((1 - TREE) * self.seconds, 0.0 if done else self.seconds - tree.seconds)
+        found = self._by_search(left, tree)
+        if found.value < tree.value:
+            return found
+        bounds = {"oracle": found.details["bounds"]["oracle"], found.method: found.value}
+        return dataclasses.replace(
+            tree, details={**found.details, "bounds": bounds}, seconds=tree.seconds + found.seconds
+        )
+
+    def _by_search(self, seconds: float, tree: Bound | None = None) -> Bound:
+        """On the plan of the solve without its restriction, or on one of the searches' kernel."""
+        solution, context = self.solution, self.context
+        x, steps, F = context.model.problem, context.horizon, solution.objective
+        endless, method = context.kind.endless, "best"
+        if solution.policy.memory:  # bounds on Markov policies do not hold
+            method = for_every_policy(x, F)
+        if endless:
+            steps = steps_that_fit(x, seconds)
+        started, kernel = clock(), machine(self.backend, x, steps, method)
+        plan = context.plan if kernel.name == context.kernel.name else kernel.plan(x, steps)
+        known = read_incumbent(solution, context.model, steps, endless=endless)
+        told = None if self.callback is None else self._told(tree)
+        ask = Ask(
+            plan.but(allowed=x.allowed, horizon=steps), method, started, started + seconds, F,
+            endless, *known, callback=told,
+        )  # fmt: skip
+        return prove(ask, kernel)
+
+    def _by_tree(self) -> Bound | None:
+        """What ``exact`` proves of deterministic stationary policies; None if it cannot."""
+        inner, solution = self.context.free(), self.solution
+        inner.time = Stopwatch(TREE * self.seconds)
+        inner.callback = None if self.callback is None else self._told()
+        try:
+            found = Exact(gap=PROVEN).run(inner)
+        except (InputError, Stop):  # too large for it, or for the time
+            return None
+        rho = solution.evaluation
+        details: dict[str, Any] = {"bounds": {"oracle": float(rho.oracle @ rho.weights)}}
+        if found.status is Status.INTERRUPTED:
+            answer(KeyboardInterrupt())
+            details["interrupted"] = True
+        # no policy at hand is above what is proven
+        most = max(found.details["bound"], solution.value + self.context.rounding(solution.returns))
+        return Bound(most, Exact.name, found.details["bounds"], details, inner.time.seconds)
+
+    def near(self, found: Bound, least: Bound) -> float:
+        """How close a bound must come to the value to prove that it is the best."""
+        solution, context = self.solution, self.context
+        oracle, F = found.details.get("bounds", {}).get("oracle", least.value), context.objective
+        rho = F.counted(solution.returns, lambda: solution.evaluation.oracle)
+        weights = context.model.weights
+        near = closed.closing(
+            PROVEN, solution.value, oracle, context.model.problem, solution.provenance.horizon,
+            lambda error: float(F.value(rho + error, weights)),
+        )  # fmt: skip
+        return max(near, 3 * context.rounding(solution.returns)) if self.has_tree else near
+
+    def _told(self, known: Bound | None = None) -> Callback:
+        """A callback of a search, or of exact, that tells the callback of solve()."""
+        solution, callback = self.solution, self.callback
+        assert callback is not None
+        value, count = solution.value, solution.iterations
+        most, spent = (math.inf, 0.0) if known is None else (known.value, known.seconds)
+
+        def told(p: Progress) -> None:
+            bound = min(p.bound, most)
+            seconds = solution.seconds + spent + p.seconds
+            callback(Progress(solution.method, count, value, value, seconds, bound))
+
+        return told

@@ -1,0 +1,59 @@
+"""A storage of one's own: transitions that a plan computes instead of reading them from tables."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.kernels.plan import Plan
+from mmdp.kernels.problem import Problem, Stored
+
+
+class Computed:
+    """Derive from this class: give ``shape``, and a ``plan`` with ``expect`` and ``push``.
+
+    Passes, ascents and objectives run on that plan, with every backend. Work that goes entry by
+    entry (checks, controllers, pairs of models, episodes, files) reads tables, which are made
+    once, when they are first asked for.
+    """
+
+    shape: tuple[int, int, int]  # models, states, actions
+    steps: int = 1  # time steps that transitions are given for; 1 if they do not vary
+
+    def plan(self, problem: Problem, horizon: int) -> Plan:
+        """The problem laid out in plain numpy."""
+        raise NotImplementedError
+
+    @property
+    def entries(self) -> int:
+        """Multiply-adds per model of one step; by default those of tables."""
+        return self.shape[1] ** 2 * self.shape[2]
+
+    @property
+    def longest(self) -> int:
+        """The most next states of a row."""
+        return self.shape[1]
+
+    def table(self) -> Stored:
+        return self._table
+
+    def some(self, models: slice | npt.NDArray[np.int64]) -> Stored:
+        return self.table().some(models)
+
+    @cached_property
+    def _table(self) -> Stored:
+        """Column by column: what is expected of a value that is 1 in one state alone."""
+        M, S, A = self.shape
+        bare = Problem(
+            self, r=np.zeros((1, S, A, M)), allowed=np.ones((1, S, A), bool),
+            initial=np.full(S, 1 / S), weights=np.full(M, 1 / M), discount=1.0,
+            terminal=np.zeros((S, M)),
+        )  # fmt: skip
+        plan, units = self.plan(bare, self.steps), np.repeat(np.eye(S)[:, :, None], M, axis=2)
+        columns = [[plan.expect(t, unit) for unit in units] for t in range(self.steps)]
+        p = np.moveaxis(np.array(columns), 1, 3).reshape(self.steps, S * A, S, M)
+        found = p.any(axis=(0, 3))
+        indptr = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
+        return Stored(indptr, np.nonzero(found)[1].astype(np.int32), p[:, found], bool(found.all()))

@@ -1,0 +1,264 @@
+"""The base of all policies: what is done with every one of them, written once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp import notebook
+from mmdp.errors import InputError
+from mmdp.kernels import Kernel
+from mmdp.kernels.endless import check_endless
+from mmdp.kernels.planner import PlannerTables
+from mmdp.policy.kinds import PolicyKind
+from mmdp.words import counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mmdp.model import MMDP
+    from mmdp.policy.markov import MarkovPolicy
+
+Array = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int32]
+
+
+class Policy:
+    """What to do, by all that is known; frozen, and compared by what it does.
+
+    A new policy derives from this class. It has a ``kind`` and a ``horizon`` (the number of
+    decisions, infinite if there is no last one), ``parts`` and ``act``; with memory ``start`` and
+    ``update`` too. What it cannot do, such as to be written as a table, it refuses with a reason.
+
+    It follows the :class:`mmdp.Planner` protocol. Nothing in it changes by use: all that a
+    deployment remembers is in the memory that ``start`` makes and ``update`` returns.
+    """
+
+    __slots__ = ("action_labels", "n_actions", "n_states", "state_labels")
+
+    n_states: int
+    n_actions: int
+    state_labels: tuple[str, ...] | None
+    action_labels: tuple[str, ...] | None
+
+    title: ClassVar[str] = "the policy"  # in messages
+    exact: ClassVar[bool] = True  # whether ``returns`` are known without simulation
+    baseline: MarkovPolicy | None = None  # a control variate for its episodes
+
+    def _set(self, **parts: Any) -> None:
+        for name, part in parts.items():
+            object.__setattr__(self, name, part)
+
+    def _set_labels(
+        self, n_states: int, n_actions: int, state_labels: Sequence[str] | None,
+        action_labels: Sequence[str] | None,
+    ) -> None:  # fmt: skip
+        for what, n, given in (
+            ("state", n_states, state_labels), ("action", n_actions, action_labels),
+        ):  # fmt: skip
+            labels = None if given is None else tuple(given)
+            if labels is not None and len(labels) != n:
+                raise InputError(f"{len(labels)} {what} labels for a policy over {n} {what}s")
+            self._set(**{f"n_{what}s": n, f"{what}_labels": labels})
+
+    # ------------------------------------------------------------ what it is
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+    @property
+    def kind(self) -> PolicyKind:
+        raise NotImplementedError
+
+    @property
+    def horizon(self) -> float:
+        """The number of decisions; infinite if there is no last one."""
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What it does, as arrays and numbers by name: equal policies have equal parts."""
+        raise NotImplementedError
+
+    @property
+    def table(self) -> npt.NDArray[Any]:
+        """Everything it does as one array."""
+        raise self._untold("table")
+
+    @property
+    def memory(self) -> str:
+        """What it remembers, as the end of a sentence; empty if nothing."""
+        return ""
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """Arguments of a policy over the same states and actions."""
+        return {
+            "n_actions": self.n_actions, "state_labels": self.state_labels,
+            "action_labels": self.action_labels,
+        }  # fmt: skip
+
+    def over(self, horizon: int) -> MarkovPolicy:
+        """The same decisions as a policy of time and state over ``horizon`` decisions."""
+        raise self._untold("table of time and state")
+
+    def _untold(self, what: str) -> InputError:
+        return InputError(f"{self!r} has no {what}: it {self.memory}")
+
+    # ------------------------------------------------------------ in a model
+    def check(self, model: MMDP, horizon: float | None = None) -> None:
+        """Raise InputError unless this policy can be followed in ``model``."""
+        if self.n_states != model.n_states or self._lacks(model):
+            raise InputError(
+                f"{self.title} is for {self.n_states} states and {self.n_actions} actions, the "
+                f"model has {model.n_states} states and {model.n_actions} actions"
+            )
+        self._check_names(model)
+        self.check_horizon(horizon)
+        if self.horizon == math.inf:
+            check_endless(model.problem, model.horizon)
+        elif model.horizon not in (None, self.horizon):
+            raise InputError(
+                f"{self.title} covers {self.horizon} time steps, the model varies over "
+                f"{model.horizon}"
+            )
+        self._check_actions(model)
+
+    def check_horizon(self, horizon: float | None) -> None:
+        """Refuse another horizon than its own."""
+        if horizon is None or self.horizon == horizon:
+            return
+        if self.horizon == math.inf:
+            raise InputError(
+                f"{self.title} is for an infinite horizon, the horizon is {horizon}",
+                ["give policy.over(T), the same over T decisions"],
+            )
+        raise InputError(
+            f"{self.title} covers {self.horizon} time steps, the horizon is {horizon}; "
+            "solve again for that horizon"
+        )
+
+    def _lacks(self, model: MMDP) -> bool:
+        """Whether the model has too few actions for it."""
+        return self.n_actions > model.n_actions
+
+    def _check_names(self, model: MMDP) -> None:
+        """Refuse a model whose states or actions have other names."""
+        for what, mine, theirs in (
+            ("state", self.state_labels, model.state_labels),
+            ("action", self.action_labels, model.action_labels),
+        ):
+            if mine is None or not model.labelled[what]:
+                continue
+            # a file without labels of unused actions has their ids in place of them
+            pairs = enumerate(zip(mine, theirs, strict=False))
+            i = next((i for i, (a, b) in pairs if a != b and (a != str(i) or a in theirs)), None)
+            if i is not None:
+                raise InputError(
+                    f"{self.title}'s {what}s are named differently from the model's (number {i} "
+                    f"is {mine[i]!r} here, {theirs[i]!r} there)",
+                    ["save the policy and load it with load_policy(path, model), which matches "
+                     "names" if self.exact else "plan for models with these names"],
+                )  # fmt: skip
+
+    def _check_actions(self, model: MMDP) -> None:
+        """Refuse actions that the model does not allow."""
+
+    def returns(self, model: MMDP, kernel: Kernel) -> Array:
+        """(M,) its exact return on every model; :func:`mmdp.evaluate` has more."""
+        raise InputError(f"the return of {self!r} is known by simulation only")
+
+    def tables_for(self, model: MMDP, horizon: int) -> PlannerTables | None:
+        """What a kernel needs to simulate that many decisions; None: step by step."""
+        return None
+
+    # ------------------------------------------------------------ who follows it
+    def start(self, seed: int | None = 0) -> Any:
+        """A fresh memory, seeded; give each episode a seed of its own."""
+        return None
+
+    def act(self, memory: Any, time: int, state: int) -> int:
+        """The action at this time and state."""
+        raise NotImplementedError
+
+    def update(
+        self, memory: Any, time: int, state: int, action: int, next_state: int,
+        reward: float | None = None,
+    ) -> Any:  # fmt: skip
+        """The memory after seeing where the action led."""
+        return memory
+
+    # ------------------------------------------------------------ who reads it
+    def to_frame(self) -> pd.DataFrame:
+        """The policy as a tidy table."""
+        raise self._untold("table of actions")
+
+    def stored(self) -> dict[str, Any]:
+        """What it does, as JSON keeps it."""
+        raise self._untold("table of actions")
+
+    def drawn(self) -> tuple[IntArray, list[str]]:
+        """What a map of it shows: (times, rows) actions, and the label of each row."""
+        raise self._untold("map of actions")
+
+    @property
+    def state_names(self) -> list[str]:
+        """Labels of the states, or their ids."""
+        return list(self.state_labels or map(str, range(self.n_states)))
+
+    @property
+    def action_names(self) -> list[str]:
+        """Labels of the actions, or their ids."""
+        return list(self.action_labels or map(str, range(self.n_actions)))
+
+    # ------------------------------------------------------------ an object
+    @classmethod
+    def _fields(cls) -> list[str]:
+        return [name for base in cls.__mro__ for name in getattr(base, "__slots__", ())]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._fields()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set(**state)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Policy) or type(other) is not type(self):
+            return NotImplemented
+        mine, theirs = self.parts, other.parts
+        return mine.keys() == theirs.keys() and all(
+            np.array_equal(mine[x], theirs[x]) for x in mine
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a map of the actions, of a randomised policy the most probable ones."""
+        actions, rows = self.drawn()
+        return notebook.policy_map(actions.tolist(), rows, self.action_names)
+
+    def __repr__(self) -> str:
+        steps = [] if self.horizon == math.inf else [counted(int(self.horizon), "time step")]
+        size = counted(self.n_states, "state"), counted(self.n_actions, "action")
+        return f"{type(self).__name__}({', '.join([*steps, *size, self._trait])})"
+
+    @property
+    def _trait(self) -> str:
+        """What else tells it apart, for ``repr``."""
+        return self.name
+
+
+def labels_of(model: MMDP) -> dict[str, Any]:
+    """Arguments of a policy that carries the labels of ``model``."""
+    return {
+        "n_actions": model.n_actions,
+        "state_labels": model.state_labels if model.labelled["state"] else None,
+        "action_labels": model.action_labels if model.labelled["action"] else None,
+    }

@@ -1,0 +1,209 @@
+"""One solve: its question, its plan, its clock and its record.
+
+A method reads the problem from the context, calls ``context.record(policy, value)`` after every
+improvement, and returns an :class:`Outcome`. It need not watch the clock: ``record`` raises
+:class:`Stop` when the time is up, and ``solve`` returns the best policy so far.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.clock import Callback, CtrlC, Progress, Stop, Stopwatch
+from mmdp.kernels import Kernel, Plan, Problem
+from mmdp.kernels.controller import Controller
+from mmdp.kernels.endless import Endless
+from mmdp.kernels.problem import Table
+from mmdp.model import MMDP
+from mmdp.objective import Mean, Objective
+from mmdp.policy import Markov, PolicyKind, Stationary
+from mmdp.solution import Status
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method found: a policy or its table (see ``PolicyKind``), or per-model policies."""
+
+    policy: Any
+    status: Status
+    iterations: int
+    policies: npt.NDArray[np.int32] | None = None
+    returns: Array | None = None
+    errors: Array | None = None
+    trace: list[float] | None = None  # if not everything that was recorded
+    episodes: int | None = None  # per model, to simulate a planner
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def returns_known(self) -> Array:
+        """(M,) returns, which a search always has."""
+        assert self.returns is not None
+        return self.returns
+
+    def but(self, **changes: Any) -> Outcome:
+        """The same with other parts."""
+        return replace(self, **changes)
+
+
+def early(stop: BaseException) -> Status:
+    """The status of the best so far, by what ended the search."""
+    return Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
+
+
+class Context:
+    """The model, the kind of policy, the plan, the clock and the record of one solve.
+
+    ``plan`` is laid out when it is first asked for. It has the actions that the kind leaves open.
+    """
+
+    def __init__(
+        self, model: MMDP, horizon: int, kernel: Kernel, *, method: str = "",
+        kind: PolicyKind | None = None, objective: Objective | None = None, seed: int | None = 0,
+        time_limit: float | None = None, callback: Callback | None = None,
+    ) -> None:  # fmt: skip
+        self.model, self.horizon, self.kernel, self.method = model, horizon, kernel, method
+        self.kind = Markov() if kind is None else kind
+        self.objective: Objective = objective or Mean()
+        self.seed, self.callback = seed, callback
+        self.time = Stopwatch(time_limit)
+        self.keys = CtrlC()  # for a part: held back until all processes agree
+        self._blank()
+
+    def _blank(self) -> None:
+        self.trace: list[float] = []
+        self.best_value = -np.inf
+        self.best_policy: Any = None  # a table, or a controller
+        self.iterations = 0
+        self.details: dict[str, Any] = {}  # what is known should the time be up
+
+    @cached_property
+    def plan(self) -> Plan:
+        return self.kernel.plan(self.kind.problem(self.model, self.horizon), self.horizon)
+
+    @property
+    def problem(self) -> Problem:
+        """The arrays to plan on."""
+        return self.plan.problem
+
+    @property
+    def stakes(self) -> float:
+        """What is at stake: tolerances are shares of it."""
+        return self.problem.stakes(math.inf if self.kind.endless else self.horizon)
+
+    def rounding(self, returns: Array) -> float:
+        """The most by which floating-point error can have changed the value of returns (M,).
+
+        Models that do not count in the objective do not set its scale.
+        """
+        x = self.problem
+        errors = Endless(x).roundings() if self.kind.endless else x.roundings(self.horizon)
+        if self.objective.linear:
+            return float(x.weights @ errors)
+        moved = self.worths(np.stack([returns + errors, returns - errors]))
+        return float(np.abs(moved - self.worths(returns)).max())
+
+    def record(self, policy: Table | Controller, value: float, *, last: bool = False) -> None:
+        """Note an iterate and call back; raises Stop if the time is up, unless it is the last."""
+        self.trace.append(value)
+        self.iterations = len(self.trace) - 1
+        if value > self.best_value or self.best_policy is None:
+            self.best_value, self.best_policy = value, policy
+        if self.callback is not None:
+            self.callback(
+                Progress(self.method, self.iterations, value, self.best_value, self.time.seconds)
+            )
+        if not last:
+            self.check_time()
+
+    def tell(self, bound: float, nodes: int) -> None:
+        """Call back with a proven bound and the nodes of a tree; raises Stop if the time is up."""
+        if self.callback is not None:
+            value, seconds = self.best_value, self.time.seconds
+            self.callback(
+                Progress(self.method, self.iterations, value, value, seconds, bound, nodes)
+            )
+        self.check_time()
+
+    def check_time(self) -> None:
+        """Raise Stop if the time is up; of many processes, if it is up in one of them."""
+        late = self.time.late
+        if self.problem.part is not None:
+            asked = self.problem.everywhere([late, self.keys.pressed])
+            late = bool(asked[:, 0].any())
+            if asked[:, 1].any():
+                raise KeyboardInterrupt
+        if late:
+            raise Stop
+
+    def quiet(
+        self, kind: PolicyKind | None = None, *, objective: Objective | None = None,
+        weights: Array | None = None,
+    ) -> Context:  # fmt: skip
+        """The same problem, seed and deadline with a record of its own and no callback.
+
+        For the mean, or another ``objective``, of policies of the same or another ``kind``;
+        ``weights`` (M,) are other weights of the models.
+        """
+        inner = copy.copy(self)
+        inner._blank()
+        inner.callback, inner.objective = None, objective or Mean()
+        if kind is not None:
+            inner.kind = kind
+            inner.plan = self.plan.but(allowed=kind.problem(self.model, self.horizon).allowed)
+        if weights is not None:
+            inner.plan = inner.plan.but(weights=weights)
+        return inner
+
+    def free(self) -> Context:
+        """The same question without a restriction of the policy, with a record of its own."""
+        kind = Stationary() if self.kind.endless else Markov()
+        return self.quiet(kind, objective=self.objective)
+
+    # ------------------------------------------------------------ the passes methods share
+    def mean(self, returns: Array) -> float:
+        """rho from the returns (M,) of the models."""
+        return float(returns @ self.problem.weights)
+
+    def worths(self, returns: Array, objective: Objective | None = None) -> Array:
+        """(...) the value of the objective for candidates with returns (..., M)."""
+        chosen = objective or self.objective
+        return chosen.value(chosen.counted(returns, self.own), self.problem.weights)
+
+    def worth(self, returns: Array, objective: Objective | None = None) -> float:
+        """The value of the objective from the returns (M,) of the models."""
+        return float(self.worths(returns, objective))
+
+    def own(self) -> Array:
+        """(M,) return of each model's own optimal policy."""
+        return self._own
+
+    @cached_property
+    def _own(self) -> Array:
+        x = self.model.problem
+        if self.kind.endless:
+            return Endless.of(x).own().values @ x.initial  # a regret needs them whole
+        return self.plan.returns(self.plan.but(allowed=x.allowed).backward("own").first)
+
+    def returns(self, policy: Table) -> Array:
+        """(M,) exact return of a policy table on every model."""
+        return self.plan.returns(self.plan.backward("given", policy=policy).first)
+
+    def weighted(self, weights: Array, incumbent: Table | None = None) -> tuple[Table, Array]:
+        """The policy that maximises G with these weights, and its returns (M,)."""
+        found = self.plan.backward("weighted", weights=weights, policy=incumbent)
+        assert found.actions is not None
+        return found.actions, self.plan.returns(found.first)
+
+    def wsu(self) -> tuple[Table, Array]:
+        """WSU's policy and its returns (M,)."""
+        return self.weighted(self.problem.prior_weights(self.horizon))

@@ -1,0 +1,153 @@
+"""First-order ascent on the return: natural policy gradient and mirror ascent.
+
+Both move the randomised policy in log space, log pi <- log pi + eta * d, with a backtracking
+line search on the exact return, and end with a rounding that cannot lose return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from mmdp.clock import EARLY
+from mmdp.kernels import Plan
+from mmdp.kernels.problem import Array, Table
+from mmdp.policy import MarkovPolicy
+from mmdp.search.context import Context, early
+from mmdp.solution import Status
+
+STEPS, TOL = 40, 1e-6  # of a short ascent that a search starts from
+PASSES = 3 * STEPS  # that it takes, line search included
+
+
+class End(NamedTuple):
+    """Where an ascent ended."""
+
+    point: Point
+    steps: int
+    status: Status
+
+
+def climb(context: Context, point: Point, direction: Direction, *, tol: float, most: int) -> End:
+    """Steps until stationary, stuck, or out of steps or time; ``tol``: a share of the stakes."""
+    discounts, size, step = discounts_of(context), None, 0
+    enough = tol * context.stakes
+    try:
+        context.record(point.policy, point.value)
+        for step in range(most):
+            if point.stationarity(discounts) <= enough:
+                return End(point, step, Status.COMPLETED)
+            d = direction(point, discounts)
+            size = size or 1.0 / float(np.abs(d).max())
+            found, size = _line_search(context, point, d, size)
+            if found is None:  # no step improves any more: this is as far as rounding allows
+                return End(point, step, Status.COMPLETED)
+            point = found
+            context.record(point.policy, point.value)
+    except EARLY as stop:
+        return End(point, step, early(stop))
+    return End(point, most, Status.ITERATION_LIMIT)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A randomised policy with its value, weights b (T, S, M) and advantage (T, S, A).
+
+    advantage = G - sum_a pi G, 0 if not allowed; subtracting the state's mean from the
+    gradient changes neither the exponentiated step nor the optimum.
+    """
+
+    logits: Array
+    policy: Array
+    value: float
+    b: Array
+    advantage: Array
+    plan: Plan
+
+    @classmethod
+    def at(cls, context: Context, logits: Array) -> Point:
+        policy = softmax(logits)
+        plan, allowed = context.plan, context.problem.allowed
+        b = plan.forward(policy)
+        found = plan.backward("given", policy=policy, weights=b, keep=("gradient",))
+        assert found.gradient is not None
+        G = np.where(allowed, found.gradient, 0.0)
+        advantage = np.where(allowed, G - (policy * G).sum(axis=2, keepdims=True), 0.0)
+        value = context.mean(plan.returns(found.first))
+        return cls(logits, policy, value, b, advantage, plan)
+
+    def mass(self) -> Array:
+        """(T, S) sum_m b, over the models of all parts."""
+        return self.plan.total(self.b)
+
+    def stationarity(self, discounts: Array) -> float:
+        """sum_{t,s} gamma^t max_a advantage: 0 exactly at a stationary policy."""
+        return float((discounts[:, :, 0] * self.advantage.max(axis=2)).sum())
+
+
+def natural(point: Point, discounts: Array) -> Array:
+    """The mean advantage A_t(s, a) = (G - sum_a pi G) / b_t(s), b_t(s) = sum_m b_{t,m}(s)."""
+    mass = point.mass()[:, :, None]
+    return np.divide(point.advantage, mass, out=np.zeros_like(point.advantage), where=mass > 0)
+
+
+def mirror(point: Point, discounts: Array) -> Array:
+    """d rho / d pi, up to the mean of each state."""
+    result: Array = discounts * point.advantage
+    return result
+
+
+Direction = Callable[[Point, Array], Array]
+DIRECTIONS: dict[str, Direction] = {"mirror": mirror, "gradient": natural}
+STARTS = tuple(DIRECTIONS)
+
+
+def _line_search(
+    context: Context, point: Point, d: Array, size: float
+) -> tuple[Point | None, float]:
+    """Shrink the step until the exact return rises; the next step tries twice as far."""
+    for _ in range(60):
+        trial = Point.at(context, point.logits + size * d)
+        if trial.value > point.value:
+            return trial, 2.0 * size
+        size *= 0.5
+        context.check_time()
+    return None, size
+
+
+def softmax(logits: Array) -> Array:
+    """(T, S, A) probabilities; -inf marks actions that are not allowed."""
+    weights = np.exp(logits - logits.max(axis=2, keepdims=True))
+    result: Array = weights / weights.sum(axis=2, keepdims=True)
+    return result
+
+
+def start_logits(context: Context, table: Table) -> Array:
+    """Logits of a policy; a deterministic one is mixed with a little of the uniform policy."""
+    if table.ndim == 2:
+        sharp = MarkovPolicy(table, n_actions=context.model.n_actions).probabilities
+        table = 0.9 * sharp + 0.1 * MarkovPolicy.uniform(context.model, context.horizon).table
+    with np.errstate(divide="ignore"):
+        return np.where(context.problem.allowed, np.log(table), -np.inf)
+
+
+def discounts_of(context: Context) -> Array:
+    """(T, 1, 1) gamma^t."""
+    return context.model.discount ** np.arange(context.horizon)[:, None, None].astype(float)
+
+
+# ---------------------------------------------------------------------- short ascents as starts
+def rounded_end(context: Context, name: str) -> Table:
+    """The deterministic end of a short gradient ascent from the uniform policy."""
+    inner = context.quiet()
+    uniform = MarkovPolicy.uniform(context.model, context.horizon).table
+    point = Point.at(inner, start_logits(inner, uniform))
+    end = climb(inner, point, DIRECTIONS[name], tol=TOL, most=STEPS)
+    if end.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    if context.best_policy is not None:
+        context.check_time()
+    return inner.weighted(end.point.b)[0]

@@ -1,0 +1,68 @@
+"""What a restriction of the policy costs: the value that is found without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mmdp.clock import Stop
+from mmdp.kernels.endless import Endless
+from mmdp.kernels.problem import Table
+from mmdp.search.context import Context, Outcome
+from mmdp.search.tables import PASSES, Tables, affordable_sweeps
+
+BESIDE = 5.0  # seconds for a policy of time and state to compare with, estimated
+
+
+def priced(
+    context: Context, outcome: Outcome, free: Callable[[], Outcome] | None = None
+) -> Outcome:
+    """The outcome with the value of a policy that is free of the restriction.
+
+    That is the better of what ``free`` finds and of an ascent from the restricted policy, so the
+    restriction never seems to pay. If the time is up, what is known by then must do.
+    """
+    known = []
+    try:
+        if free is not None:
+            known.append(context.worth(free().returns_known))
+        if not context.kind.endless:
+            known.append(_onward(context, outcome.policy))
+        elif context.objective.linear:
+            known.append(beside(context, outcome.policy))
+    except Stop:  # the policy that was asked for is complete
+        pass
+    details = {**context.details, **outcome.details}
+    return outcome.but(details={**details, "unrestricted": max(known)} if known else details)
+
+
+def _onward(context: Context, policy: Table) -> float:
+    """The value after an ascent from this policy that is free of the restriction."""
+    landscape = Tables(context.free())
+
+    def watch(*_: object) -> None:
+        context.check_time()
+
+    if context.objective.linear:
+        return landscape.ascend([policy], watch=watch)[0].value
+    return landscape.rise(policy, context.objective, watch=watch).value
+
+
+def beside(context: Context, row: Table) -> float:
+    """The value of a policy that depends on time for a long while, and then follows the rule.
+
+    Its ascent starts from the rule, and both values are exact, so it is never below the rule,
+    however short the while is.
+    """
+    x = Endless.of(context.problem, context.check_time)
+    affordable = int(BESIDE / context.problem.seconds(1, 2 * PASSES))
+    T = max(1, min(context.horizon, affordable))
+    after = np.ascontiguousarray(x.values(row).T)
+    plan = context.plan.but(terminal=after, horizon=T)
+    context.details["beside_steps"] = T
+    ends = plan.ascend(
+        [np.repeat(row[None], T, axis=0), None], sweeps=affordable_sweeps(context),
+        watch=lambda *_: context.check_time(),
+    )  # fmt: skip
+    return max(end.value for end in ends)

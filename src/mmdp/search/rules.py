@@ -1,0 +1,273 @@
+"""Rules for every day: stationary policies over an infinite horizon.
+
+With F_m = (I - gamma P_m)^-1, values v_m = F_m r_m and visits d_m = mu F_m of the current policy,
+taking action a in state s instead moves the return of model m by exactly
+
+    d_m(s) (q_m(s, a) - v_m(s)) / (1 - gamma (p_m(.|s, a) - p_m(.|s, pi)) x_m),   x_m = F_m e_s,
+
+and F_m by a matrix of rank one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.clock import Stop, clock, seconds
+from mmdp.errors import InputError
+from mmdp.kernels.endless import Endless, Factorised
+from mmdp.kernels.problem import TIE, Array, IntArray
+from mmdp.policy import Monotone, StationaryPolicy, Tied
+from mmdp.search.context import Context
+from mmdp.search.landscape import Changes, Landscape, Slope
+
+Mask = npt.NDArray[np.bool_]
+
+ROUNDS = 33  # of one ascent, in multiply-adds of a pass: linear algebra is slower
+AT_ONCE = 16  # decisions between two looks at the clock
+SINGLES = 20  # single changes that are tried before a search by gradient ends
+
+
+class Rules(Landscape):
+    """One action for every state, at all times: points are rows (S,) of actions."""
+
+    starts: ClassVar[tuple[str, ...]] = ("wsu", "mvp", "qmdp")
+    sweeps = "single states"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.x = Endless.of(context.problem, context.check_time)
+        self.allowed: Mask = context.problem.allowed[0]
+        self.complete = isinstance(self.x, Factorised)
+
+    # ------------------------------------------------------------ starts
+    def start(self, name: str, seed: int) -> IntArray:
+        """The first row of WSU's policy over a long horizon, the average model's optimum, or what
+        is best on average if the model becomes known after one step.
+        """
+        context = self.context
+        if name == "wsu":
+            row: IntArray = _wsu(context)
+        elif name == "mvp":
+            mean = context.model.mean_model().problem
+            row = Endless.of(mean, context.check_time).own().actions[0]
+        elif name == "qmdp":
+            next_known = np.tensordot(context.problem.weights, self.x.q(self.own.values), 1)
+            row = np.where(self.allowed, next_known, -np.inf).argmax(axis=1)
+        else:
+            scores = np.random.default_rng(seed).random(self.allowed.shape)
+            row = np.where(self.allowed, scores, -1.0).argmax(axis=1)
+        return self.inside(row)
+
+    def seconds(self, name: str) -> float:
+        x = self.x.problem
+        return seconds(x.n_models * x.n_states**2 * (x.n_states + x.n_actions), 0, ROUNDS)
+
+    def given(self, policy: Any) -> IntArray:
+        if not isinstance(policy, StationaryPolicy):
+            raise InputError(
+                f"a search over an infinite horizon starts from a StationaryPolicy, not {policy!r}"
+            )
+        policy.check(self.context.model)
+        return self.inside(policy.actions)
+
+    def optimum(self, model: int) -> IntArray:
+        return self.inside(self.own.actions[model])
+
+    def inside(self, row: IntArray) -> IntArray:
+        """The row with actions that are not open replaced by those that are."""
+        legal = self.allowed[np.arange(len(row)), row]
+        return np.where(legal, row, self.allowed.argmax(axis=1)).astype(np.int32)
+
+    @property
+    def own(self) -> Any:
+        """Each model's own optimum."""
+        if not hasattr(self, "_own"):
+            self._own = self.x.own()
+        return self._own
+
+    # ------------------------------------------------------------ steps
+    def returns(self, point: IntArray) -> Array:
+        return self.x.returns(point)
+
+    def sizes(self, point: IntArray, rho: Array) -> Array:
+        """(M,) the size of the discounted rewards that rho adds up."""
+        r = self.x.r[:, np.arange(len(point)), point]
+        size: Array = (self.x.visits(point) * np.abs(r)).sum(axis=1)
+        return size
+
+    def changes(self, point: IntArray, slope: Slope) -> Changes:
+        if not isinstance(self.x, Factorised):
+            return (yield from self._by_trial(point, slope.weights()))
+        lam, here = self.context.problem.weights, _Exact(self.x, point.copy())
+        for s in np.argsort(-(lam @ here.d), kind="stable"):
+            open_ = np.flatnonzero(self.allowed[s])
+            a = (yield here.changes(int(s))[open_][None])[0]
+            if a >= 0:
+                here.take(int(s), int(open_[a]))
+            self._look(here.policy)
+        return here.policy, self.x.returns(here.policy)
+
+    def _look(self, row: IntArray) -> None:
+        """Watch the clock; what a round has found so far is not lost."""
+        try:
+            self.context.check_time()
+        except Stop:
+            self.context.record(row, self.context.worth(self.x.returns(row)), last=True)
+            raise
+
+    def _by_trial(self, point: IntArray, weights: Array) -> Changes:
+        """Many states: change those that gain most by the gradient sum_m weights_m d_m q_m.
+
+        All at once first, then half of them and so on, then some of them one by one.
+        """
+        x, policy = self.x, point.copy()
+        v, d = x.values(policy), x.visits(policy)
+        G = np.einsum("m,ms,msa->sa", weights, d, x.q(v) - v[:, :, None])
+        G = np.where(self.allowed, G, -np.inf)
+        best, rho = G.argmax(axis=1).astype(np.int32), v @ self.context.problem.initial
+        order = np.argsort(-G.max(axis=1), kind="stable")
+        order = order[G.max(axis=1)[order] > TIE * float(weights @ self.sizes(point, rho))]
+        sizes = [len(order) >> k for k in range(len(order).bit_length())]
+        for states in [*(order[:size] for size in sizes), *order[1:SINGLES, None]]:
+            self.context.check_time()
+            trial = policy.copy()
+            trial[states] = best[states]
+            returns = x.returns(trial)
+            if (yield (returns - rho)[None, None])[0] >= 0:
+                return trial, returns
+        return policy, rho
+
+
+class RestrictedRules(Rules):
+    """Some of the rules: whole rows are tried, block by block."""
+
+    def seconds(self, name: str) -> float:
+        x = self.x.problem
+        return seconds(x.n_models * x.n_states**4 * x.n_actions, 0, ROUNDS)
+
+    def options(self, row: IntArray) -> Iterator[IntArray]:
+        """(k, S) alternatives, one block at a time; a row that is taken is there next time."""
+        raise NotImplementedError
+
+    def changes(self, point: IntArray, slope: Slope) -> Changes:
+        row, rho = point.copy(), self.x.returns(point)
+        for rows in self.options(row):
+            returns = np.array([self.x.returns(each) for each in rows])
+            a = (yield (returns - rho)[None])[0]
+            if a >= 0:
+                row[:], rho = rows[a], returns[a]
+            self._look(row)
+        return row, rho
+
+
+def _wsu(context: Context) -> IntArray:
+    """(S,) the first row of WSU's policy over as many decisions as half of the time allows."""
+    until = (clock() + context.time.deadline) / 2
+    steps = min(AT_ONCE, context.horizon)
+    plan, prior = context.plan.but(horizon=steps), context.problem.prior_weights()
+    for _ in range(-(-context.horizon // steps)):
+        found = plan.backward("weighted", weights=prior)
+        plan = plan.but(terminal=found.first)
+        if clock() > until:
+            break
+    assert found.actions is not None
+    return found.actions[0]
+
+
+class TiedRules(RestrictedRules):
+    """One action for all states of a group, at all times."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        assert isinstance(context.kind, Tied)
+        self.group = context.kind.group_of(context.model)
+        count = int(self.group.max()) + 1
+        members = [self.allowed[self.group == g] for g in range(count)]
+        self.together = np.array([some.all(axis=0) for some in members])  # (groups, A)
+
+    def inside(self, row: IntArray) -> IntArray:
+        """Each group takes the action that most of its states take, among those open to all."""
+        votes = np.array(
+            [
+                np.bincount(row[self.group == g], minlength=self.allowed.shape[1])
+                for g in range(len(self.together))
+            ]
+        )
+        return np.where(self.together, votes, -1).argmax(axis=1).astype(np.int32)[self.group]
+
+    def options(self, row: IntArray) -> Iterator[IntArray]:
+        for g, open_ in enumerate(self.together):
+            a = np.flatnonzero(open_).astype(np.int32)
+            yield np.where(self.group == g, a[:, None], row)
+
+
+class MonotoneRules(RestrictedRules):
+    """Actions that never fall along chains of states, at all times."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        assert isinstance(context.kind, Monotone)
+        self.chains = context.kind.chains(context.model)
+        self.order = context.kind.order(context.model)
+        self.rank = np.argsort(self.order)
+
+    def inside(self, row: IntArray) -> IntArray:
+        """From the highest state down: the nearest action that leaves one to those below."""
+        found = row.astype(np.int32).copy()
+        for chain in self.chains:
+            open_ = self.allowed[chain][:, self.order]  # by rank
+            least, ceiling = [0], len(self.order)
+            for each in open_:
+                least.append(least[-1] + int(each[least[-1] :].argmax()))
+            for s, each, floor in reversed(list(zip(chain, open_, least[1:], strict=True))):
+                ranks = floor + np.flatnonzero(each[floor : ceiling + 1])
+                ceiling = int(ranks[np.abs(ranks - self.rank[row[s]]).argmin()])
+                found[s] = self.order[ceiling]
+        return found
+
+    def options(self, row: IntArray) -> Iterator[IntArray]:
+        """Another action in a state, with the least changes elsewhere that keep it monotone."""
+        for chain in self.chains:
+            for i in range(len(chain)):
+                rank, k = self.rank[row[chain]], np.arange(len(self.order))[:, None]
+                below = np.arange(len(chain)) < i
+                moved = self.order[np.where(below, np.minimum(rank, k), np.maximum(rank, k))]
+                moved[:, i] = self.order
+                rows = np.repeat(row[None], len(moved), axis=0)
+                rows[:, chain] = moved
+                yield rows[self.allowed[chain, moved].all(axis=1)]
+
+
+class _Exact:
+    """A row with its F, v and d; it is changed in place, one state at a time."""
+
+    def __init__(self, x: Factorised, policy: IntArray) -> None:
+        self.x, self.policy = x, policy
+        self.F = x.inverse(policy)
+        r = x.r[:, np.arange(len(policy)), policy]
+        self.v = np.matmul(self.F, r[:, :, None])[:, :, 0]
+        self.d = np.matmul(x.problem.initial, self.F)
+
+    def changes(self, s: int) -> Array:
+        """(A, M) what each action in state s adds to rho."""
+        gamma, P = self.x.problem.discount, self.x.P[:, s]
+        q = self.x.r[:, s] + gamma * np.matmul(P, self.v[:, :, None])[:, :, 0]
+        self.delta = P - P[:, [self.policy[s]]]
+        self.turn = 1.0 - gamma * np.matmul(self.delta, self.F[:, :, s, None])[:, :, 0]
+        self.step = (q - self.v[:, [s]]) / self.turn  # (M, A): how far v moves along x_m
+        found: Array = (self.d[:, [s]] * self.step).T
+        return found
+
+    def take(self, s: int, a: int) -> None:
+        """The action whose change was asked for last."""
+        gamma = self.x.problem.discount
+        column = self.F[:, :, s].copy()
+        row = np.matmul(self.delta[:, [a]], self.F)[:, 0] * (gamma / self.turn[:, [a]])
+        self.v += column * self.step[:, [a]]
+        self.d += self.d[:, [s]] * row
+        self.F += column[:, :, None] * row[:, None, :]
+        self.policy[s] = a
