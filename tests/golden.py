@@ -21,7 +21,7 @@ import numpy as np
 import mmdp
 from mmdp.testing import random_model
 
-THIN = 3  # one question of so many has a row
+THIN = 3  # every third question has a row
 FILE = Path(__file__).parent / "data" / "golden.json"
 
 OBJECTIVES = (
@@ -85,7 +85,7 @@ def questions() -> Iterator[tuple[str, mmdp.MMDP, float, Any, dict[str, Any]]]:
 
 
 def rows(every: int = THIN) -> dict[str, dict[str, Any]]:
-    """What the questions, or one of so many, give; a refusal is its message."""
+    """What every n-th question gives; a refusal is its message."""
     found: dict[str, dict[str, Any]] = {}
     for name, model, T, method, options in itertools.islice(questions(), 0, None, every):
         try:

@@ -11,6 +11,7 @@ and F_m by a matrix of rank one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from mmdp.clock import Stop, clock, seconds
 from mmdp.errors import InputError
-from mmdp.kernels.endless import Endless, Factorised
+from mmdp.kernels.endless import Endless, Factorised, Own
 from mmdp.kernels.problem import TIE, Array, IntArray
 from mmdp.policy import Monotone, StationaryPolicy, Tied
 from mmdp.search.context import Context
@@ -82,12 +83,10 @@ class Rules(Landscape):
         legal = self.allowed[np.arange(len(row)), row]
         return np.where(legal, row, self.allowed.argmax(axis=1)).astype(np.int32)
 
-    @property
-    def own(self) -> Any:
+    @cached_property
+    def own(self) -> Own:
         """Each model's own optimum."""
-        if not hasattr(self, "_own"):
-            self._own = self.x.own()
-        return self._own
+        return self.x.own()
 
     # ------------------------------------------------------------ steps
     def returns(self, point: IntArray) -> Array:

@@ -312,8 +312,8 @@ def _best_rise(G: Array, incumbent: Ints | None) -> Ints:
 
 def soft(table: Table, n_actions: int) -> Array:
     """(T, S, A) probabilities of a policy that the restriction may not allow."""
-    soft: Array = np.asarray(table if table.ndim == 3 else np.eye(n_actions)[table], dtype=float)
-    return soft
+    shares: Array = np.asarray(table if table.ndim == 3 else np.eye(n_actions)[table], dtype=float)
+    return shares
 
 
 # ---------------------------------------------------------------------- starts
