@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 import mmdp
+from mmdp import workers
 from mmdp.study import Run, StudyProgress, cells_of
 from tests.noted import Noted, killed_and_started_again, small, steady
 
@@ -62,8 +65,9 @@ def test_a_cluster_finds_the_same_and_errors_are_rows(client: Any, tmp_path: Pat
     methods = ["wsu", "cadp", Noted(harm="raise")]
     spread = ask(methods, out=tmp_path, executor=client.get_executor())
     here = ask(methods)
+    assert spread["error"].tolist() == here["error"].tolist()
     assert_frame_equal(steady(spread), steady(here), rtol=1e-12)
-    assert (spread["error"].dropna() == "RuntimeError: as asked").sum() == 4
+    assert here["error"].dropna().tolist() == ["RuntimeError: as asked"] * 4
     assert not client.futures  # the models were released
 
 
@@ -141,3 +145,22 @@ def check_once(kept: dict[Path, bytes], log: Path) -> None:
     for file, content in kept.items():
         assert file.read_bytes() == content
         assert times[str(json.loads(content)["question"]["seed"])] == 1
+
+
+def test_letting_go_waits_for_nobody() -> None:
+    """A worker lets go in the loop that answers what another thread is fetching."""
+    fetching, fetched = threading.Event(), threading.Event()
+
+    def fetch() -> str:
+        fetching.set()
+        assert fetched.wait(10)
+        return "thing"
+
+    with ThreadPoolExecutor(2) as threads:
+        thing = threads.submit(workers.kept, "name", fetch)
+        fetching.wait(10)
+        letting_go = threads.submit(workers.forget)
+        assert not wait([letting_go], timeout=5).not_done
+        fetched.set()
+        assert thing.result(10) == "thing"
+    workers.forget()

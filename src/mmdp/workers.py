@@ -188,19 +188,21 @@ def kept(name: str, make: Callable[[], Any]) -> Any:
     >>> forget()
     """
     with _making:
-        if name not in _kept:
-            made = make()
-            while len(_kept) >= KEPT:
-                _kept.popitem(last=False)
-            _kept[name] = made
-        _kept.move_to_end(name)
-        return _kept[name]
+        made = _kept.pop(name, None) or (make(),)
+        held = _kept
+        while len(held) >= KEPT:
+            held.popitem(last=False)
+        held[name] = made
+        return made[0]
 
 
 def forget() -> None:
-    """Let go of what is kept."""
-    with _making:
-        _kept.clear()
+    """Let go of what is kept.
+
+    Waits for nobody: a cluster's worker runs it between the messages that ``make`` waits for.
+    """
+    global _kept
+    _kept = OrderedDict()
 
 
 # ---------------------------------------------------------------------- things as files
