@@ -40,7 +40,7 @@ from tests.kernels.instances import (
 
 jax = pytest.importorskip("jax", reason="jax is not installed; pip install 'mmdp[jax]'")
 
-from mmdp.kernels.jax import arrays, ascent, gpu  # noqa: E402
+from mmdp.kernels.jax import arrays, ascent  # noqa: E402
 from mmdp.kernels.jax.kernel import JaxKernel, JaxPlan  # noqa: E402
 
 TRUTH = NumpyKernel()
@@ -92,23 +92,6 @@ def same_backward(x: Problem, choice: str, **options: object) -> None:
 @pytest.mark.slow
 def test_every_shape_equals_numpy():
     check_kernel(JaxKernel(), seeds=range(4))
-
-
-def test_rows_by_our_own_gpu_kernel(monkeypatch):
-    """The program itself, interpreted if there is no GPU, on more rows than one step takes."""
-    from jax.experimental import pallas
-
-    interpret = jax.devices()[0].platform == "cpu"
-    monkeypatch.setattr(
-        pallas, "pallas_call", functools.partial(pallas.pallas_call, interpret=interpret)
-    )
-    rng, row_sums = np.random.default_rng(0), jax.jit(gpu.row_sums)
-    p, v, w = (rng.random(shape) for shape in ((2, 18, 130), (18, 130), (2, 130)))
-    after, chosen = rng.integers(0, 18, (2, 18), dtype=np.int32), np.array([1, 0], np.int32)
-    with arrays.double():
-        close(row_sums(p, v, None), (p * v).sum(axis=1))
-        close(row_sums(p, v, after), (p * v[after]).sum(axis=1))
-        close(row_sums(p, w, None, chosen), (p[chosen] * w[:, None]).sum(axis=0))
 
 
 # ------------------------------------------------------------------ ascents

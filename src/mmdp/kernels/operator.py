@@ -8,7 +8,8 @@ pass pays. Symbols as in :mod:`mmdp.kernels.problem`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -25,10 +26,11 @@ class Row(NamedTuple):
 
 
 class Glance(NamedTuple):
-    """G (S, A) of all actions, allowed or not; v (S, M) of the row; q (S, A, M) if asked for."""
+    """A step back: G (S, A) of all actions; v (S, M) of the policy and q (S, A, M) if asked for."""
 
+    t: int
     G: Array
-    v: Array
+    v: Callable[[], Array]
     q: Callable[[], Array]
 
 
@@ -65,11 +67,19 @@ class Operator:
         q: Array = at(self.problem.r, t) + self.problem.discount * self.expect(t, v)
         return q
 
-    def glance(self, t: int, v: Array, b: Array, row: IntArray) -> Glance:
-        """A step of which only sums are wanted at first: G with weights b (S, M), v of a row."""
-        q = self.step(t, v)
-        G = np.matmul(q, b[:, :, None])[:, :, 0]
-        return Glance(G, q[np.arange(len(row)), row], lambda: q)
+    def glances(
+        self, t: int, v: Array, d: Array, weights: Array, policy: IntArray
+    ) -> Iterator[Glance]:
+        """Steps back from time t along a policy (T, S), of which mostly G alone is wanted.
+
+        v (S, M) follows t. G rises as in :meth:`rising`, with d (T, S, M) of :meth:`by_start`.
+        """
+        for s in reversed(range(t + 1)):
+            q = self.step(s, v)
+            b = self.rising(self.problem.discount**s * d[s], weights)
+            v = q[np.arange(len(q)), policy[s]]
+            G = np.matmul(q, b[:, :, None])[:, :, 0]
+            yield Glance(s, G, partial(np.asarray, v), partial(np.asarray, q))
 
     def total(self, values: Array) -> Array:
         """(...) the sum of values (..., M) over all models."""

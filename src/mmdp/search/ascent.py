@@ -7,13 +7,15 @@ of wider tails, and restarts from the end for the mean with the tilted weights l
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mmdp.clock import Stop
 from mmdp.kernels.ascent import randomised
-from mmdp.kernels.problem import Array, Ascent
+from mmdp.kernels.problem import Array, Ascent, Watch
+from mmdp.objective import Objective
 from mmdp.search.context import Context, Outcome
 from mmdp.search.landscape import Landscape, Point
 from mmdp.search.starts import Count, Start, affordable, best_of, in_order
@@ -32,6 +34,7 @@ class Search:
     tol: float = 0.0  # in units of return
     max_sweeps: int = 1000
     free: Callable[[], Outcome] | None = None  # what is found without the restriction
+    risen: dict[tuple[int, bytes], Ascent] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def context(self) -> Context:
@@ -86,8 +89,8 @@ class Search:
         best = self._up(start)
         yield best
         point, rungs = start, objective.ladder(lam)
-        for rung in rungs:
-            point = self.landscape.rise(point, rung, **self._limits(), watch=self._look).policy
+        for i, rung in enumerate(rungs):
+            point = self._risen(point, rung, i, self._look).policy
         if rungs:
             found = self._up(point)
             yield found
@@ -109,8 +112,14 @@ class Search:
         return start
 
     def _up(self, start: Point) -> Ascent:
-        rise, objective = self.landscape.rise, self.context.objective
-        return rise(start, objective, **self._limits(), watch=self._record)
+        return self._risen(start, self.context.objective, -1, self._record)
+
+    def _risen(self, point: Point, objective: Objective, rung: int, watch: Watch) -> Ascent:
+        """The end on a rung of the ladder; starts that meet go on together."""
+        key = rung, pickle.dumps(point)
+        if key not in self.risen:
+            self.risen[key] = self.landscape.rise(point, objective, **self._limits(), watch=watch)
+        return self.risen[key]
 
     def _mean(self, points: Any, **options: Any) -> list[Ascent]:
         return self.landscape.ascend(points, **self._limits(), **options)

@@ -178,6 +178,19 @@ class Weighted(Objective):
 
 
 # ---------------------------------------------------------------------- one round of changes
+class Tilt:
+    """xi (M,) of an objective at rho, computed once as long as rho is the same array."""
+
+    def __init__(self, objective: Objective, lam: Array) -> None:
+        self.objective, self.lam = objective, lam
+        self.rho: Array | None = None
+
+    def __call__(self, rho: Array) -> Array:
+        if rho is not self.rho:
+            self.rho, self.xi = rho, self.objective.tilt(rho, self.lam)
+        return self.xi
+
+
 def climbed(
     landscape: Landscape, point: Point, returns: Array, objective: Objective
 ) -> tuple[Point, Array]:
@@ -185,16 +198,16 @@ def climbed(
     context = landscape.context
     lam, rho = context.problem.weights, objective.counted(returns, context.own)
 
-    tie = _tie(objective, lam, rho, landscape.sizes(point, rho))
+    tie, xi = _tie(objective, lam, rho, landscape.sizes(point, rho)), Tilt(objective, lam)
     slope = Slope(
-        lambda: lam * objective.tilt(rho, lam) if objective.concave else lam,
+        lambda: lam * xi(rho) if objective.concave else lam,
         lambda gains: gains > (tie if objective.concave else -np.inf),
     )
     changes = landscape.changes(point, slope)
     try:
         offered = next(changes)
         while True:
-            chosen, rho = best_changes(objective, lam, rho, offered, tie)
+            chosen, rho = best_changes(objective, lam, rho, offered, tie, xi)
             offered = changes.send(chosen)
     except StopIteration as end:
         found: tuple[Point, Array] = end.value
@@ -211,7 +224,7 @@ def _tie(objective: Objective, lam: Array, rho: Array, sizes: Array) -> float:
 
 
 def best_changes(
-    objective: Objective, lam: Array, rho: Array, changes: Array, tie: float
+    objective: Objective, lam: Array, rho: Array, changes: Array, tie: float, xi: Tilt
 ) -> tuple[IntArray, Array]:
     """(n,) the alternative to take of each block, -1 for none, and rho (M,) after them.
 
@@ -221,7 +234,7 @@ def best_changes(
     chosen = np.full(len(changes), -1, np.int32)
     current, first = float(F(rho, lam)), 0
     while first < len(changes):
-        hopeful = _most(objective, lam, rho, changes[first:]) > current + tie
+        hopeful = _most(objective, lam, rho, changes[first:], xi) > current + tie
         for i in first + np.flatnonzero(hopeful):
             candidates = rho + changes[i]
             values = F(candidates, lam)
@@ -235,7 +248,7 @@ def best_changes(
     return chosen, rho
 
 
-def _most(objective: Objective, lam: Array, rho: Array, changes: Array) -> Array:
+def _most(objective: Objective, lam: Array, rho: Array, changes: Array, xi: Tilt) -> Array:
     """(n,) the most that F can be after one of the changes (n, k, M).
 
     If F is concave, F(rho + x) <= sum_m lambda_m xi_m (rho_m + x_m) + penalty(xi) with the xi of
@@ -243,6 +256,5 @@ def _most(objective: Objective, lam: Array, rho: Array, changes: Array) -> Array
     """
     if not objective.concave:
         return objective.value(rho + changes, lam).max(axis=1)
-    xi = objective.tilt(rho, lam)
-    most: Array = (changes @ (lam * xi)).max(axis=1)
-    return most + (lam * xi) @ rho + objective.penalty(xi, lam)
+    most: Array = (changes @ (lam * xi(rho))).max(axis=1)
+    return most + (lam * xi(rho)) @ rho + objective.penalty(xi(rho), lam)

@@ -108,18 +108,21 @@ class Tables(Landscape):
         x, plan = self.plan.problem, self.plan
         d = plan.by_start(lambda each: each.forward(point))
         actions: IntArray = np.array(point, np.int32)
-        states, v = np.arange(x.n_states), x.terminal
-        for t in reversed(range(plan.horizon)):
-            self.context.check_time()  # a round takes much longer than a pass
-            allowed, now = at(x.allowed, t), x.discount**t * d[t]
-            seen = plan.glance(t, v, plan.rising(now, slope.weights()), actions[t])
-            v = seen.v
-            if slope.hopes(_gains(seen.G, actions[t])[allowed]).any():  # else no q is needed
-                q = seen.q()
-                s, a = np.nonzero(~allowed)
-                q[s, a] = q[s, actions[t, s]]  # an action that is not allowed changes nothing
-                yield from self._row(now, q, actions[t], allowed, slope)
-                v = q[states, actions[t]]
+        states, v, t = np.arange(x.n_states), x.terminal, plan.horizon - 1
+        while t >= 0:
+            for seen in plan.glances(t, v, d, slope.weights(), actions):
+                self.context.check_time()  # a round takes much longer than a pass
+                t, allowed = seen.t, at(x.allowed, seen.t)
+                if slope.hopes(_gains(seen.G, actions[t])[allowed]).any():  # else no q is needed
+                    q = seen.q()
+                    s, a = np.nonzero(~allowed)
+                    q[s, a] = q[s, actions[t, s]]  # an action that is not allowed changes nothing
+                    yield from self._row(x.discount**t * d[t], q, actions[t], allowed, slope)
+                    v = q[states, actions[t]]
+                    break  # the steps before t have other values now
+            else:
+                v = seen.v()
+            t -= 1
         return actions, plan.returns(v)
 
     def _row(self, d: Array, q: Array, actions: IntArray, allowed: Mask, slope: Slope) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -43,8 +43,7 @@ class Arrays(NamedTuple):
 def double() -> Iterator[None]:
     """Inside, jax has 64-bit numbers; its settings outside stay as they are."""
     room: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
-    with room.enable_x64(True), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The Pallas Triton backend", DeprecationWarning)
+    with room.enable_x64(True):
         yield
 
 
@@ -157,22 +156,23 @@ class Held:
         other.others = dict(self.others)
         return other
 
+    def kept(self, name: str, array: Any, make: Callable[[], Any], wide: bool = False) -> Any:
+        """The array on the device, where ``make`` puts it unless it is there."""
+        host, device = self.others.get((name, wide), (None, None))
+        if host is not array:
+            device = make()
+            self.others[name, wide] = (array, device)
+        return device
+
     def arrays(self, problem: Problem, wide: bool = False) -> Arrays:
         """The problem on the device; its transitions are those of the plan."""
-        x, put = problem, self.place.put
+        x, put, kept = problem, self.place.put, partial(self.kept, wide=wide)
 
         def placed(array: Any, axis: int) -> Any:
             """With models last, or (wide) at ``axis`` and an axis for the policies last."""
             if wide:
                 return put(np.moveaxis(array, -1, axis)[..., None], axis)
             return put(array, array.ndim - 1)
-
-        def kept(name: str, array: Any, make: Callable[[], Any]) -> Any:
-            host, device = self.others.get((name, wide), (None, None))
-            if host is not array:
-                device = make()
-                self.others[name, wide] = (array, device)
-            return device
 
         p, after, owner = self._transitions(wide)
         return Arrays(

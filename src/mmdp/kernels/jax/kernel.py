@@ -15,7 +15,7 @@ from mmdp.kernels.cpu.threads import default_threads
 from mmdp.kernels.exchange import together
 from mmdp.kernels.jax.arrays import Held, Place, double
 from mmdp.kernels.jax.ascent import Job, ascend
-from mmdp.kernels.jax.passes import run_backward, run_forward, run_glance, run_push, run_step
+from mmdp.kernels.jax.passes import run_backward, run_forward, run_glances, run_push, run_step
 from mmdp.kernels.jax.rows import Tuning
 from mmdp.kernels.operator import Glance
 from mmdp.kernels.plan import Machine, Plan
@@ -90,13 +90,33 @@ class JaxPlan(CpuPlan):
     def step(self, t: int, v: Array) -> Array:
         return self._stepped(partial(run_step, rewards=True), t, v)
 
-    def glance(self, t: int, v: Array, b: Array, row: IntArray) -> Glance:
-        """q stays on the device until it is asked for."""
+    def glances(
+        self, t: int, v: Array, d: Array, weights: Array, policy: IntArray
+    ) -> Iterator[Glance]:
+        """Several steps in one call, and ever more; v and q stay there until they are asked for."""
+        place, steps = self.place, 1
         with double(), together():
-            x, put = self.held.arrays(self.problem), self.place.put
-            given = put(v, models=1), put(b, models=1), put(_table(row))
-            G, chosen, q = run_glance(x, np.int32(t), *given, tuning=self.tuning)
-            return Glance(np.array(G), self._fetched(chosen), lambda: self._fetched(q))
+            x, after = self.held.arrays(self.problem), place.put(v, models=1)
+            there = self.held.kept("d", d, lambda: place.put(d, models=2))
+            given = there, place.put(weights, models=0), place.put(_table(policy))
+
+        def q(s: int, values: Any) -> Any:
+            return run_step(x, np.int32(s), values[s + 1], rewards=True, tuning=self.tuning)
+
+        def asked(run: Callable[..., Any], *given: Any) -> Array:
+            with double(), together():
+                return self._fetched(run(*given))
+
+        while t >= 0:
+            first = max(t + 1 - steps, 0)
+            with double(), together():
+                times = np.int32(first), np.int32(t)
+                G, values = run_glances(x, *times, after, *given, tuning=self.tuning)
+                G, after = np.array(G), values[first]
+            for s in reversed(range(first, t + 1)):
+                v_of, q_of = partial(asked, values.__getitem__, s), partial(asked, q, s, values)
+                yield Glance(s, G[s], v_of, q_of)
+            t, steps = first - 1, 4 * steps
 
     def push(self, t: int, b: Array, row: Table) -> Array:
         return self._stepped(run_push, t, b, _table(row))

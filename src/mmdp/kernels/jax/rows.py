@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from mmdp.kernels.jax import gpu
 from mmdp.kernels.jax.arrays import MODELS, Arrays, Place, Traced
 
 WRITTEN_OUT = 64  # terms up to which a sum is written out, to have many loads under way
@@ -19,14 +18,12 @@ FEW = 16  # actions up to which a reduction is written out, so that it fuses wit
 class Tuning(NamedTuple):
     """How the work is written for the compiler; results differ by rounding only.
 
-    unroll: time steps per iteration of a loop. rows: the row sums P v of all actions by a GPU
-    kernel of our own, which reads 1.1 to 2.1 times as fast as the compiler's. wide: several
-    starts share each reading of p; together: the bytes that q or b of these may take. mesh: the
-    devices that models are spread over, if there are several.
+    unroll: time steps per iteration of a loop. wide: several starts share each reading of p;
+    together: the bytes that q or b of these may take. mesh: the devices that models are spread
+    over, if there are several.
     """
 
     unroll: int = 1
-    rows: bool = False
     wide: bool = False
     together: int = 2**30
     mesh: Any = None
@@ -35,8 +32,7 @@ class Tuning(NamedTuple):
     def suited(place: Place) -> Tuning:
         """For these devices. A CPU gains nothing from starts that run together."""
         cuda = "cuda" in str(place.here).lower()
-        rows = cuda and gpu.available()
-        return Tuning(2 if cuda else 1, rows, place.here.platform != "cpu")
+        return Tuning(2 if cuda else 1, place.here.platform != "cpu")
 
 
 def at(array: Traced, t: Traced) -> Traced:
@@ -195,8 +191,6 @@ class Narrow(Layout):
 
     def _expect(self, p: Traced, v: Traced, rows: Traced | None = None) -> Traced:
         after = self.x.after if self.x.after is None or rows is None else take(self.x.after, rows)
-        if self.tuning.rows and rows is None:
-            return self._merged(gpu.row_sums(p, v, after))
 
         def term(e: int) -> Traced:
             p_e = p[:, e] if rows is None else take(p, rows, e)
@@ -222,8 +216,6 @@ class Narrow(Layout):
         return b.at[after].add(p * mass[:, None], mode="promise_in_bounds")
 
     def _push_dense(self, p: Traced, mass: Traced, rows: Traced | None) -> Traced:
-        if self.tuning.rows and rows is not None and gpu.filled(p.shape[1], p.shape[2]):
-            return gpu.row_sums(p, mass, None, rows)
         if len(mass) > WRITTEN_OUT:
             p = p if rows is None else take(p, rows)
             return (p.astype(mass.dtype) * mass[:, None]).sum(axis=0)
