@@ -17,11 +17,10 @@ from mmdp.io.labels import Ints
 from mmdp.io.reading import Source
 from mmdp.io.rules import DeadEnds, Duplicates, ExtraColumns, IdGaps, MissingActions, Rules
 from mmdp.model import MMDP
-from mmdp.support import MATERIALISE_LIMIT, Array, Coordinates, Storage, support_from_coordinates
+from mmdp.support import MATERIALISE_LIMIT, Array, Columns, Shape, Storage, support_of
 from mmdp.words import counted, readable_bytes
 
-Columns = dict[str, npt.NDArray[Any]]
-Shape = tuple[int, int, int]
+Table = dict[str, npt.NDArray[Any]]  # columns by role
 
 
 def from_frame(
@@ -111,8 +110,7 @@ def assemble(ids: Ids, fields: Mapping[str, Any], source: Source, rules: Rules) 
     with source.named():
         if expected is not None:
             columns = {name: values for name, values in columns.items() if name != "reward"}
-        coordinates = Coordinates(columns, ids.horizon)
-        support = support_from_coordinates(coordinates, ids.shape, rules.storage)
+        support = support_of(Columns(columns, ids.shape, ids.horizon), rules.storage)
         if "allowed" not in given:
             named = np.diff(support.indptr).reshape(ids.shape[1:]) > 0
             given["allowed"] = _present_actions(columns, ids.shape) if support.dense else named
@@ -121,7 +119,7 @@ def assemble(ids: Ids, fields: Mapping[str, Any], source: Source, rules: Rules) 
         return MMDP.from_support(support, expected, next_rewards=support.rewards, **given)
 
 
-def _settled(ids: Ids, source: Source, rules: Rules) -> tuple[Columns, Array | None]:
+def _settled(ids: Ids, source: Source, rules: Rules) -> tuple[Table, Array | None]:
     """The columns after the rules were applied, and r(s, a) if no reward depends on s'."""
     rows = _row_keys(ids.columns, ids.shape)
     columns = _settle_duplicates(ids, rows, source, rules)
@@ -149,7 +147,7 @@ def _check_size(ids: Ids, source: Source) -> None:
         )
 
 
-def _row_keys(columns: Columns, shape: Shape) -> Ints:
+def _row_keys(columns: Table, shape: Shape) -> Ints:
     """((t S + s) A + a) M + m of every entry: its place in the reward array."""
     n_models, n_states, n_actions = shape
     keys = columns["state"] * n_actions
@@ -161,7 +159,7 @@ def _row_keys(columns: Columns, shape: Shape) -> Ints:
     return keys
 
 
-def _settle_duplicates(ids: Ids, rows: Ints, source: Source, rules: Rules) -> Columns:
+def _settle_duplicates(ids: Ids, rows: Ints, source: Source, rules: Rules) -> Table:
     """Refuse duplicates or keep the last; "sum" leaves them, and the storage adds them up."""
     n_models, n_states, n_actions = ids.shape
     space = (ids.horizon or 1) * n_models * n_states * n_actions * n_states
@@ -204,14 +202,14 @@ def _fail_duplicate(ids: Ids, keys: Ints, source: Source) -> NoReturn:
     )
 
 
-def _present_actions(columns: Columns, shape: Shape) -> npt.NDArray[np.bool_]:
+def _present_actions(columns: Table, shape: Shape) -> npt.NDArray[np.bool_]:
     """(S, A): an action is there if any row names it."""
     seen = np.zeros(shape[1] * shape[2], dtype=bool)
     seen[columns["state"] * shape[2] + columns["action"]] = True
     return seen.reshape(shape[1:])
 
 
-def _absorb_dead_ends(columns: Columns, shape: Shape, horizon: int | None) -> Columns:
+def _absorb_dead_ends(columns: Table, shape: Shape, horizon: int | None) -> Table:
     """Give every state without actions an action 0 that stays there and earns 0."""
     dead = np.flatnonzero(~_present_actions(columns, shape).any(axis=1))
     if not len(dead):
@@ -240,7 +238,7 @@ def _constant_rewards(reward: Array, rows: Ints, shape: tuple[int, ...]) -> Arra
 
 
 # ---------------------------------------------------------------------- a model to ids
-def entries(model: MMDP) -> Columns:
+def entries(model: MMDP) -> Table:
     """Parallel arrays [time,] model, state, action, next_state, probability, reward.
 
     Entries of probability 0 appear only if they carry something: a reward per next state, or
@@ -259,7 +257,7 @@ def entries(model: MMDP) -> Columns:
     else:
         t, k, m = map(_short, np.nonzero(np.broadcast_to(keep, on_pattern)))
     s, a = map(_short, np.divmod(_short(rows)[k], np.int32(model.n_actions)))
-    found: Columns = {
+    found: Table = {
         "time": t, "model": m, "state": s, "action": a, "next_state": x.indices[k],
         "probability": np.broadcast_to(x.p, on_pattern)[t, k, m],
         "reward": r[t, s, a, m] if next_rewards is None
@@ -277,7 +275,7 @@ def _short(ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
     return ids.astype(np.int32, copy=False)
 
 
-def _missing_entries(model: MMDP, found: Columns, r: Array) -> Columns:
+def _missing_entries(model: MMDP, found: Table, r: Array) -> Table:
     """Entries of probability 0 for allowed rows that have none but must not be forgotten."""
     has = np.zeros(r.shape, dtype=bool)
     has[found["time"], found["state"], found["action"], found["model"]] = True
