@@ -132,9 +132,6 @@ class Support:
     def reduced(self, by: np.ufunc, x: Array, rows: slice, empty: float = 0.0) -> Array:
         """The entries x (T', k, M) of these rows, reduced row by row -> (T', rows, M)."""
         starts = self.indptr[rows] - self.indptr[rows.start]
-        if self.dense:
-            whole: Array = by.reduce(x.reshape(len(x), len(starts), -1, x.shape[2]), axis=2)
-            return whole
         found = np.full((len(x), len(starts), x.shape[2]), empty)
         filled = np.diff(starts, append=x.shape[1]) > 0
         if filled.any():
@@ -276,10 +273,9 @@ class Matrices:
                     ends = [x.indptr[s : s + step + 1] for x in some]
                     parts = [slice(x[0], x[-1]) for x in ends]
                     counts = np.diff(ends, axis=1)
-                    m, rows = np.divmod(
-                        np.repeat(np.arange(counts.size), counts.reshape(-1)), counts.shape[1]
-                    )
-                    key = ((rows + s) * n_actions + a) * n_states
+                    m = np.repeat(np.arange(len(some)), counts.sum(axis=1))
+                    first = (np.arange(s, s + counts.shape[1]) * n_actions + a) * n_states
+                    key = np.repeat(np.tile(first, len(some)), counts.reshape(-1))
                     key += np.concatenate([x.indices[i] for x, i in zip(some, parts, strict=True)])
                     p = np.concatenate([x.data[i] for x, i in zip(some, parts, strict=True)])
                     yield Block(t, m, key, float_array(p, "transitions"))
@@ -343,7 +339,7 @@ def _finder(keys: Ints | None, cells: int, size: int) -> Callable[[Ints], Ints]:
     """The place of a key among the sorted ones; by a table if that is small beside the values."""
     if keys is None:
         return lambda key: key
-    if cells > size:
+    if cells > 2 * size:
         return lambda key: np.searchsorted(keys, key)
     table = np.zeros(cells, dtype=np.int32 if len(keys) < 2**31 else np.int64)
     table[keys] = np.arange(len(keys))

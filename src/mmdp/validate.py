@@ -461,7 +461,10 @@ def _rows_fine(support: Support, mask: npt.NDArray[np.bool_], allow_missing: Mis
     """Whether every row is as it must be; in blocks, for all sums can be as large as the model."""
     for rows, at in support.blocks():
         p = support.values[:, at]
-        sums = support.reduced(np.add, p, rows)
+        if support.dense:  # twice as fast
+            sums = p.reshape(len(p), -1, support.shape[1], support.shape[0]).sum(axis=2)
+        else:
+            sums = support.reduced(np.add, p, rows)
         if (p.size and not p.min() >= 0) or not np.isfinite(sums).all():
             return False
         if _wrong(sums, mask.reshape(-1)[rows], allow_missing).any():

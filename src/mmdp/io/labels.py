@@ -51,8 +51,8 @@ class Coded:
 
     def ids(self, labels: Sequence[str]) -> Ints:
         """(rows,) the place of each text among the labels; -1 if it is none of them."""
-        places = pd.Index(labels).get_indexer(pd.Index(self._texts)).astype(np.int64)
-        return np.append(places, -1)[self.codes]
+        names = validate.Labels("label", len(labels), tuple(labels))
+        return np.append(names.find(self._texts), -1)[self.codes]
 
     def text(self, row: int) -> str:
         return self._texts[self.codes[row]]

@@ -15,9 +15,9 @@ from mmdp.io.frames import as_frame
 from mmdp.io.ids import KINDS, Ids, encode
 from mmdp.io.labels import Ints
 from mmdp.io.reading import Source
-from mmdp.io.rules import DeadEnds, Duplicates, ExtraColumns, IdGaps, MissingActions, Rules
+from mmdp.io.rules import Rules
 from mmdp.model import MMDP
-from mmdp.support import MATERIALISE_LIMIT, Array, Columns, Shape, Storage, support_of
+from mmdp.support import MATERIALISE_LIMIT, Array, Columns, Shape, support_of
 from mmdp.words import counted, readable_bytes
 
 Table = dict[str, npt.NDArray[Any]]  # columns by role
@@ -34,15 +34,9 @@ def from_frame(
     actions: Sequence[object] | None = None,
     models: Sequence[object] | None = None,
     parameters: Mapping[str, npt.ArrayLike] | None = None,
-    compat: str | None = None,
-    duplicates: Duplicates = "error",
-    normalize: bool = False,
-    missing_actions: MissingActions = "error",
-    dead_ends: DeadEnds = "error",
-    id_gaps: IdGaps = "error",
-    extra_columns: ExtraColumns = "error",
-    storage: Storage = "auto",
     name: str | None = None,
+    compat: str | None = None,
+    **rules: Any,
 ) -> MMDP:
     """Build a model from a tidy table, one row per transition: a DataFrame of pandas or polars.
 
@@ -51,7 +45,8 @@ def from_frame(
     Columns as in the table of :mod:`mmdp.io`; ``state``, ``action``, ``next_state`` and
     ``model`` may hold labels. ``states``, ``actions`` and ``models`` give labels for ids, or
     the order of the labels that the frame holds. ``initial`` and ``weights`` may map labels
-    to numbers. The options are those of :func:`mmdp.load`.
+    to numbers. ``rules`` are those of :func:`mmdp.load`: ``duplicates``, ``normalize``,
+    ``missing_actions``, ``dead_ends``, ``id_gaps``, ``extra_columns`` and ``storage``.
 
     >>> import pandas as pd, mmdp
     >>> frame = pd.DataFrame({"state": ["up", "up", "down"], "action": "wait",
@@ -61,18 +56,14 @@ def from_frame(
     >>> model.state_labels, model.rewards.tolist()
     (('up', 'down'), [[[4.0], [0.0]]])
     """
-    rules = Rules.read(
-        compat, duplicates=duplicates, normalize=normalize, missing_actions=missing_actions,
-        dead_ends=dead_ends, id_gaps=id_gaps, extra_columns=extra_columns, storage=storage,
-    )  # fmt: skip
-    source = Source("frame")
+    read, source = Rules.read(compat, **rules), Source("frame")
     fields = {
         "states": states, "actions": actions, "models": models, "initial": initial,
         "weights": weights, "discount": discount, "terminal": terminal,
         "parameters": parameters, "name": name,
     }  # fmt: skip
-    ids = encode(columns_of_frame(as_frame(frame), source, rules), source, rules, fields, {})
-    return assemble(ids, fields, source, rules)
+    ids = encode(columns_of_frame(as_frame(frame), source, read), source, read, fields, {})
+    return assemble(ids, fields, source, read)
 
 
 def to_frame(model: MMDP) -> pd.DataFrame:
