@@ -527,19 +527,17 @@ class MMDP:
                 f"replace() does not know {sorted(unknown)}; it takes {', '.join(sorted(known))}"
             )
         x, part = self._state, changes.pop("part", self._state.part)
-        support, same = (
-            self._support(self._problem.p),
-            {"rewards", "next_rewards"}.isdisjoint(changes),
-        )
-        rewards = [changes.pop(name, None) for name in ("rewards", "next_rewards")]
-        given = x.fields._replace(**changes)
-        fields = given.read(support.shape, part, only=changes)
-        if same and {"allowed", "allow_missing"}.isdisjoint(changes):
+        rewards = {y: changes.pop(y) for y in ("rewards", "next_rewards") if y in changes}
+        support = self._support(self._problem.p)
+        fields = x.fields._replace(**changes).read(support.shape, part, only=changes)
+        if not rewards and {"allowed", "allow_missing"}.isdisjoint(changes):
             _check_drift(fields, part)
             return MMDP._of(x._replace(fields=fields, part=part))
-        expected, per_next = (
-            (x.r, x.next_rewards) if same else read_rewards(*rewards, support, fields)
-        )
+        expected: Array | None = x.r
+        per_next = x.next_rewards
+        if rewards:
+            both = (rewards.get("rewards"), rewards.get("next_rewards"))
+            expected, per_next = read_rewards(*both, support, fields)
         computed = x.storage if isinstance(x.storage, Computed) else None
         return MMDP._of(_checked(support, expected, per_next, fields, part, computed))
 
@@ -595,10 +593,10 @@ class MMDP:
         if part is None:
             return self
         fields = x.fields._replace(terminal=x.fields.terminal[part.models_here])
-        r, per_next = (
-            None if y is None else np.ascontiguousarray(y[..., part.models_here])
-            for y in (x.r, x.next_rewards)
-        )
+        r = np.ascontiguousarray(x.r[..., part.models_here])
+        per_next = x.next_rewards
+        if per_next is not None:
+            per_next = np.ascontiguousarray(per_next[..., part.models_here])
         _check_drift(fields, part)
         stored = x.storage.some(part.models_here)
         return MMDP._of(Checked(stored, r, per_next, fields, x.horizon, part))
@@ -776,7 +774,8 @@ def _checked(
     part: Part | None = None, computed: Computed | None = None,
 ) -> Checked:  # fmt: skip
     """Transitions and rewards in the kernels' layout, checked; ``fields`` are so already."""
-    shown = fields.here(part)
+    models = Labels("model", len(fields.weights), fields.models)
+    shown = fields._replace(models=models.here(part).labels)  # for messages
     mask = inferred_allowed(support) if fields.allowed is None else fields.allowed
     support = drop_disallowed(support, mask, shown)
     check_rows(support, mask, fields.allow_missing, shown)

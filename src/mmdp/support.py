@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -154,18 +154,7 @@ class Block(NamedTuple):
     model: Any
     key: Ints
     p: Array
-    reward: Array | None = None
-
-
-class Entries(Protocol):
-    """Transitions of all models, in blocks that can be read as often as needed."""
-
-    shape: Shape
-    horizon: int | None  # None: they do not vary with time
-    count: int
-    rewarded: bool  # whether each has a reward of its own
-
-    def blocks(self) -> Iterator[Block]: ...
+    reward: Any = None
 
 
 class Columns:
@@ -182,22 +171,21 @@ class Columns:
     def read(cls, columns: dict[str, Any], shape: Shape, horizon: int | None) -> Columns:
         """Columns as a user gives them, checked against the shape; None: not given."""
         given = {name: values for name, values in columns.items() if values is not None}
-        found: dict[str, npt.NDArray[Any]] = {}
-        limits = dict(zip(("model", "state", "action"), shape, strict=True))
-        limits |= {"next_state": shape[1]}
-        for name, values in given.items():
-            if name in ("probability", "reward"):
-                found[name] = float_array(values, name)
-                continue
-            ids = found[name] = _whole(values, name)
-            if name == "time" and horizon is None:
-                horizon = int(ids.max(initial=-1)) + 1
-            limit = limits.get(name, horizon or 0)
+        found = {
+            name: (float_array if name in ("probability", "reward") else _whole)(values, name)
+            for name, values in given.items()
+        }
+        if {x.shape for x in found.values()} != {(len(found["probability"]),)}:
+            raise InputError("coordinates must all have the same length")
+        if "time" in found and horizon is None:
+            horizon = int(found["time"].max(initial=-1)) + 1
+        M, S, A = shape
+        limits = {"model": M, "state": S, "action": A, "next_state": S, "time": horizon or 0}
+        for name in found.keys() & limits.keys():
+            ids, limit = found[name], limits[name]
             if ids.size and (ids.min() < 0 or ids.max() >= limit):
                 bad = ids[(ids < 0) | (ids >= limit)][0]
                 raise InputError(f"{name} id {bad} is outside 0..{limit - 1}; ids count from 0")
-        if len({x.shape for x in found.values()}) > 1:
-            raise InputError("coordinates must all have the same length")
         return cls(found, shape, horizon)
 
     def blocks(self) -> Iterator[Block]:
@@ -281,6 +269,9 @@ class Matrices:
                     yield Block(t, m, key, float_array(p, "transitions"))
 
 
+Entries = Columns | Matrices
+
+
 def support_of(entries: Entries, storage: Storage) -> Support:
     """Two passes over the entries: which there are, then their values; duplicates add up."""
     _check_storage(storage)
@@ -300,23 +291,21 @@ def support_of(entries: Entries, storage: Storage) -> Support:
             f"{readable_bytes(size * 8)} for {entries.count:,} entries; split the models into "
             "groups with similar support"
         )
-    values = _filled(times, size // (times * n_models), n_models)
-    rewards = _filled(*values.shape) if entries.rewarded else None
-    seen = np.zeros(size if entries.rewarded else 0, dtype=bool)
-    find = _finder(keys, cells, size)
+    values = aligned(times, size // (times * n_models), n_models)
+    p, find = values.reshape(-1), _finder(keys, cells, size)
+    p[:] = 0.0
+    r, seen = (np.zeros(size * entries.rewarded, dtype=kind) for kind in (float, bool))
     for at, x in _placed(entries, find, values.shape):
-        np.add.at(values.reshape(-1), at, x.p)
-        if rewards is not None:
-            rewards.reshape(-1)[at], seen[at] = x.reward, True
-    if rewards is not None and np.count_nonzero(seen) < entries.count:
-        _mean_rewards(entries, find, values, rewards)
+        np.add.at(p, at, x.p)
+        if entries.rewarded:
+            r[at], seen[at] = x.reward, True
+    if entries.rewarded and np.count_nonzero(seen) < entries.count:  # the mean by probability
+        totals = np.zeros(size)
+        for at, x in _placed(entries, find, values.shape):
+            np.add.at(totals, at, x.p * x.reward)
+        np.divide(totals, p, out=r, where=p > 0)
+    rewards = r.reshape(values.shape) if entries.rewarded else None
     return Support.on_keys(entries.shape, keys, values, rewards, entries.horizon)
-
-
-def _filled(*shape: int) -> Array:
-    found = aligned(*shape)
-    found[...] = 0.0
-    return found
 
 
 def _union(entries: Entries, cells: int) -> Ints:
@@ -341,7 +330,7 @@ def _finder(keys: Ints | None, cells: int, size: int) -> Callable[[Ints], Ints]:
         return lambda key: key
     if cells > 2 * size:
         return lambda key: np.searchsorted(keys, key)
-    table = np.zeros(cells, dtype=np.int32 if len(keys) < 2**31 else np.int64)
+    table: Ints = np.zeros(cells, dtype=np.int32 if len(keys) < 2**31 else np.int64)
     table[keys] = np.arange(len(keys))
     return lambda key: table[key]
 
@@ -356,16 +345,6 @@ def _placed(
         at *= shape[2]
         at += x.model
         yield at, x
-
-
-def _mean_rewards(
-    entries: Entries, find: Callable[[Ints], Ints], values: Array, rewards: Array
-) -> None:
-    """The reward of an entry given several times: their mean by probability."""
-    totals = _filled(*values.shape)
-    for at, x in _placed(entries, find, values.shape):
-        np.add.at(totals.reshape(-1), at, x.p * x.reward)
-    np.divide(totals, values, out=rewards, where=values > 0)
 
 
 # ---------------------------------------------------------------------- arrays to a support

@@ -68,6 +68,13 @@ class Labels(NamedTuple):
         """The labels, or the ids: an axis for :func:`by_label`."""
         return range(self.size) if self.labels is None else self.labels
 
+    def here(self, part: Part | None) -> Labels:
+        """The models of a part alone, under the names they have among all."""
+        if part is None:
+            return self
+        names = self.names[part.models_here]
+        return Labels(self.kind, len(names), names)
+
     def of(self, index: int) -> str:
         """The id or label as shown in messages."""
         return str(index) if self.labels is None else repr(self.labels[index])
@@ -143,7 +150,6 @@ class Fields(NamedTuple):
             Labels.read(kind, size, getattr(self, f"{kind}s"))
             for kind, size in zip(KINDS, sizes, strict=True)
         )
-        here = models if part is None else _some(models, part)
         readers: dict[str, Callable[[Any], Any]] = {
             "states": lambda _: states.labels,
             "actions": lambda _: actions.labels,
@@ -151,7 +157,7 @@ class Fields(NamedTuple):
             "initial": lambda x: None if x is None else _distribution(x, "initial", states),
             "weights": lambda x: _distribution(x, "weights", models),
             "discount": read_discount,
-            "terminal": lambda x: read_terminal(x, here, states),
+            "terminal": lambda x: read_terminal(x, models.here(part), states),
             "allowed": lambda x: None if x is None else read_allowed(x, states, actions),
             "model_transitions": lambda x: read_model_transitions(x, models),
             "parameters": lambda x: read_parameters(x, models),
@@ -161,23 +167,11 @@ class Fields(NamedTuple):
             **{name: read(getattr(self, name)) for name, read in readers.items() if name in chosen}
         )
 
-    def here(self, part: Part | None) -> Fields:
-        """With the labels of the models that are here alone, to name them in messages."""
-        if part is None:
-            return self
-        return self._replace(models=_some(Labels("model", part.models, self.models), part).names)
-
     def place(self, m: int, s: int, a: int, t: int | None = None) -> str:
         """``model 3, state 'sick', action 'B'``."""
         at = zip(("model", "state", "action"), (m, s, a), strict=True)
         place = ", ".join(f"{kind} {_label(getattr(self, f'{kind}s'), i)}" for kind, i in at)
         return place if t is None else f"{place}, time {t}"
-
-
-def _some(models: Labels, part: Part) -> Labels:
-    """The models of a part, under the names they have among all."""
-    names = models.names[part.models_here]
-    return Labels(models.kind, len(names), names)
 
 
 def _label(labels: tuple[str, ...] | None, index: int) -> str:
@@ -373,9 +367,9 @@ def inferred_allowed(support: Support) -> npt.NDArray[np.bool_]:
     if not support.dense:
         return (np.diff(support.indptr) > 0).reshape(n_states, n_actions)
     p = support.values.reshape(len(support.values), -1, n_states, support.shape[0])
-    used = p[0, :, :, 0].any(axis=1)  # most often the first model has them all
-    used[~used] = p[:, ~used].any(axis=(0, 2, 3))
-    return cast("npt.NDArray[np.bool_]", used.reshape(n_states, n_actions))
+    used: npt.NDArray[np.bool_] = p[0, :, :, 0].astype(bool).max(axis=1)
+    used[~used] = p[:, ~used].any(axis=(0, 2, 3))  # most often the first model has them all
+    return used.reshape(n_states, n_actions)
 
 
 def read_allowed(allowed: Any, states: Labels, actions: Labels) -> npt.NDArray[np.bool_]:
