@@ -386,11 +386,12 @@ def models_last(flat: Array, keys: Ints | None) -> Array:
     """(T, M, S A S') values at these keys as (T, nnz, M), without another copy of them all."""
     times, n_models, cells = flat.shape
     found = aligned(times, cells if keys is None else len(keys), n_models)
+    if keys is None:
+        found[:] = np.moveaxis(flat, 1, 2)
+        return found
     step = max(1, BLOCK // (times * n_models))
-    for i in range(0, found.shape[1], step):
-        part = slice(i, i + step)
-        some = flat[:, :, part] if keys is None else flat.take(keys[part], axis=2)
-        found[:, part] = np.moveaxis(some, 1, 2)
+    for i in range(0, len(keys), step):
+        found[:, i : i + step] = np.moveaxis(flat.take(keys[i : i + step], axis=2), 1, 2)
     return found
 
 

@@ -61,7 +61,7 @@ class Labels(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(map(str, self.axis))
+        return tuple(map(str, range(self.size))) if self.labels is None else self.labels
 
     @property
     def axis(self) -> Sequence[object]:
