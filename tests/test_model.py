@@ -220,3 +220,199 @@ def test_states_in_which_an_action_changes_something(seed: int) -> None:
 
 def test_if_nothing_can_be_decided_every_state_counts() -> None:
     assert mmdp.MMDP([[[[1.0], [1.0]]]], [[1.0, 1.0]]).deciding.tolist() == [True]
+
+
+# ---------------------------------------------------------------------- building in blocks
+def some_transitions(seed: int, varies: bool) -> tuple[Any, Any]:
+    """(T, M, S, A, S') transitions with zeros of their own in every model, and rewards."""
+    rng = np.random.default_rng(seed)
+    T, M, S, A = (3 if varies else 1), 4, 5, 3
+    p = rng.dirichlet(np.ones(S), (T, M, S, A)) * (rng.random((M, S, A, S)) < 0.4)
+    p[:, 0, :, 0, 0] += 1e-3
+    p[..., 1, 2, :] = 0.0  # an action that no model has
+    p /= np.where(p.sum(axis=-1, keepdims=True) > 0, p.sum(axis=-1, keepdims=True), 1.0)
+    return p, rng.normal(size=p.shape)
+
+
+@pytest.mark.parametrize("block", [1, 7, 50, 1 << 18])
+@pytest.mark.parametrize("varies", [False, True])
+@pytest.mark.parametrize("storage", ["auto", "dense", "sparse"])
+def test_every_way_to_build_gives_the_same_arrays(
+    monkeypatch: Any, block: int, varies: bool, storage: Any
+) -> None:
+    """However small the blocks: dense arrays, matrices, and coordinates in any order and split."""
+    monkeypatch.setattr("mmdp.support.BLOCK", block)
+    p, r = some_transitions(block, varies)
+    T, M, S, A, _ = p.shape
+    as_given = (p, r) if varies else (p[0], r[0])
+    options = {"storage": storage, "allow_missing": True}
+    t, m, s, a, n = np.nonzero(p)
+    order = np.random.default_rng(1).permutation(np.repeat(np.arange(len(t)), 2))
+    share = np.where(np.arange(len(order)) % 2, 0.25, 0.75)  # every entry twice
+    half = np.zeros(len(t))
+    np.add.at(half, order, share)
+    twice = {"model": m[order], "state": s[order], "action": a[order], "next_state": n[order],
+             "probability": (p[t, m, s, a, n] / half)[order] * share}  # fmt: skip
+    if varies:
+        twice["time"] = t[order]
+    formats = ["csr", "csc", "coo", "lil"]
+    nest: Any = [
+        [
+            [scipy.sparse.coo_array(y[:, i]).asformat(formats[j % 4]) for i in range(A)]
+            for j, y in enumerate(x)
+        ]
+        for x in p
+    ]
+    built = [
+        mmdp.MMDP(as_given[0], next_rewards=as_given[1], **options),
+        mmdp.MMDP(nest if varies else nest[0], next_rewards=as_given[1], **options),
+        mmdp.MMDP.from_coordinates(
+            **twice, reward=r[t, m, s, a, n][order], shape=(M, S, A), **options
+        ),
+    ]
+    expected = (p * r).sum(axis=-1)
+    for model in built:
+        np.testing.assert_allclose(model.transitions, as_given[0], rtol=1e-14)
+        np.testing.assert_allclose(model.rewards, expected if varies else expected[0], atol=1e-14)
+        there = as_given[0] > 0
+        assert model.next_rewards is not None
+        np.testing.assert_allclose(model.next_rewards[there], as_given[1][there], rtol=1e-12)
+        assert model.allowed.tolist() == p.any(axis=(0, 1, 4)).tolist()
+        assert model.horizon == (T if varies else None)
+    assert len({model.storage for model in built}) == 1
+
+
+@pytest.mark.parametrize("states", [6, 3000])
+def test_coordinates_of_few_and_of_many_possible_places(monkeypatch: Any, states: int) -> None:
+    """Places are found by a table or by searching, the union by a table or by sorting."""
+    monkeypatch.setattr("mmdp.support.BLOCK", 64)
+    rng = np.random.default_rng(states)
+    state = np.tile(np.arange(states), 2)
+    model = np.repeat([0, 1], states)
+    to = rng.integers(states, size=2 * states)
+    found = mmdp.MMDP.from_coordinates(
+        model=model, state=state, action=0 * state, next_state=to, probability=np.ones(len(to)),
+        reward=to.astype(float), shape=(2, states, 1), allow_missing=True,
+    )  # fmt: skip
+    for m in (0, 1):
+        matrix = found.matrix(m, 0).tocoo()
+        mine = model == m
+        assert matrix.row.tolist() == state[mine].tolist()
+        assert matrix.col.tolist() == to[mine].tolist()
+        assert found.rewards[m, :, 0].tolist() == to[mine].tolist()
+
+
+def test_building_takes_little_more_memory_than_the_model(monkeypatch: Any) -> None:
+    """The highest mark beyond the input, against the model, for every way to build."""
+    import tracemalloc
+
+    monkeypatch.setattr("mmdp.support.BLOCK", 1 << 12)
+    M, S, A, K = 20, 60, 3, 6
+    m, s, a, k = (x.reshape(-1) for x in np.indices((M, S, A, K)))
+    to = (s + 7 * k + a) % S
+    p = np.full(len(m), 1 / K)
+    full = np.random.default_rng(0).random((M, S, A, S))
+    full /= full.sum(axis=-1, keepdims=True)
+    nest = [
+        [scipy.sparse.csr_array((p[x], (s[x], to[x])), shape=(S, S)) for x in by_action]
+        for by_action in [[(m == i) & (a == j) for j in range(A)] for i in range(M)]
+    ]
+    r, zeros = np.zeros((S, A)), np.zeros_like(full)
+    zeros[..., 3:20] = full[..., 3:20] / full[..., 3:20].sum(axis=-1, keepdims=True)
+    ways = {
+        "dense": lambda: mmdp.MMDP(full, r),
+        "dense with zeros": lambda: mmdp.MMDP(zeros, r),
+        "matrices": lambda: mmdp.MMDP(nest, r),
+        "coordinates": lambda: mmdp.MMDP.from_coordinates(
+            model=m, state=s, action=a, next_state=to, probability=p, rewards=r, shape=(M, S, A)
+        ),
+    }
+    for name, build in ways.items():
+        build()
+        tracemalloc.start()
+        model = build()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2.5 * model.memory, (name, peak / model.memory)
+
+
+# ---------------------------------------------------------------------- copies
+def copies(model: mmdp.MMDP) -> dict[str, mmdp.MMDP]:
+    other = model.replace(states=model.state_labels[::-1])
+    return {
+        "discount": model.replace(discount=0.5), "weights": model.replace(weights=None),
+        "initial": model.replace(initial=None), "labels": other,
+        "subset": model.subset([2, 0]), "part": model.take_part(1, 2),
+        "order": model.ordered_like(other), "mean": model.mean_model(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+@pytest.mark.parametrize("varies", [False, True])
+def test_copies_are_what_a_check_would_have_made_of_them(varies: bool, storage: Any) -> None:
+    from mmdp.io.npz import arrays_of, from_arrays
+
+    p, r = some_transitions(3, varies)
+    model = mmdp.MMDP(
+        p if varies else p[0], next_rewards=r if varies else r[0], storage=storage,
+        allow_missing=True, states="abcde", models="wxyz", weights=[0.4, 0.3, 0.2, 0.1],
+        initial=[0.2] * 5, discount=0.9, terminal=np.arange(20.0).reshape(4, 5),
+        parameters={"k": range(4)},
+    )  # fmt: skip
+    for name, found in copies(model).items():
+        if name == "mean":  # rows of models that lack an action sum to less
+            mean_p, mean_r = (np.tensordot(model.weights, x, (0, 1)) for x in (p, r))
+            np.testing.assert_allclose(found.transitions.reshape(mean_p.shape), mean_p)
+            expected = (mean_p * mean_r).sum(axis=-1)
+            np.testing.assert_allclose(found.rewards.reshape(expected.shape), expected, atol=1e-15)
+            continue
+        arrays = {key: np.asarray(array) for key, array in arrays_of(found).items()}
+        checked = from_arrays(arrays, found.problem.part)
+        again = arrays_of(checked)
+        assert set(arrays) == set(again)
+        for key, array in arrays.items():
+            np.testing.assert_array_equal(array, again[key], err_msg=f"{name}: {key}")
+        for array in (*found.problem, *found.problem.storage, *found.fields().values()):
+            if isinstance(array, np.ndarray):
+                assert not array.flags.writeable, name
+        assert found.problem.terminal.flags.c_contiguous
+
+
+def test_only_what_can_be_wrong_is_checked_again(monkeypatch: Any) -> None:
+    model = mmdp.MMDP(P, R, allowed=[[True, False], [True, True]])
+
+    def refused(*_: Any) -> None:
+        raise AssertionError("checked again")
+
+    monkeypatch.setattr("mmdp.model.check_rows", refused)
+    assert len(copies(model)) == 8
+    for change in ({"allowed": None}, {"rewards": R[0]}, {"allow_missing": True}):
+        with pytest.raises(AssertionError, match="checked again"):
+            model.replace(**change)
+    monkeypatch.undo()
+    with pytest.raises(mmdp.InputError, match="sum to 0, not 1|no transitions"):
+        model.replace(allowed=np.ones((2, 2)))
+    for change, message in (
+        ({"weights": [1.0, 1.0, 0.0]}, "weights must sum to 1"),
+        ({"discount": 2}, "discount must be from 0 to 1"),
+        ({"models": ["a", "a", "b"]}, "used twice"),
+        ({"terminal": [1.0]}, "terminal has shape"),
+    ):
+        with pytest.raises(mmdp.InputError, match=message):
+            model.replace(**change)
+    with pytest.raises(mmdp.InputError, match="used twice"):
+        model.replace(models="abc").subset([0, 0])
+
+
+# ---------------------------------------------------------------------- labels
+def test_labels_are_found_by_name_and_by_number() -> None:
+    from mmdp.validate import Labels
+
+    numbered, named = Labels("state", 3), Labels("state", 3, ("low", "high", "1"))
+    assert numbered.find(["0", 1, 2.0, "2.0", 3, -1, 0.5, "x", True]).tolist() == [
+        0, 1, 2, 2, -1, -1, -1, -1, -1,
+    ]  # fmt: skip
+    assert named.find(["high", 1]).tolist() == [1, 2]  # all are labels
+    assert named.find(["high", 0, np.int64(1), "0"]).tolist() == [1, 0, 1, -1]
+    old = Labels("state", 2, ("3", "5"))  # numbers are labels, never ids
+    assert old.find([5, "3", 0, 1]).tolist() == [1, 0, -1, -1]

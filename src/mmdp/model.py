@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,43 +33,51 @@ import numpy.typing as npt
 from mmdp import notebook
 from mmdp.errors import InputError, MemoryLimitError
 from mmdp.kernels.problem import Part, Problem, Stored
+from mmdp.kernels.problem import Storage as Laid
 from mmdp.kernels.storage import Computed
 from mmdp.support import (
     MATERIALISE_LIMIT,
     Array,
-    Coordinates,
+    Columns,
+    Matrices,
     Storage,
     Support,
     check_pattern,
-    coordinates_of_nest,
     float_array,
     is_sparse_nest,
-    support_from_coordinates,
     support_from_dense,
+    support_of,
 )
 from mmdp.validate import (
+    KINDS,
+    Fields,
     Labels,
-    Missing,
     by_label,
     check_rewards,
     check_rows,
     drop_disallowed,
     expected_rewards,
+    inferred_allowed,
     ordered,
     per_next_worth_keeping,
-    read_allowed,
-    read_discount,
-    read_distribution,
-    read_model_transitions,
-    read_parameters,
     read_rewards,
-    read_terminal,
     without_impossible,
 )
 from mmdp.words import counted, listed, readable_bytes
 
 if TYPE_CHECKING:
     import scipy.sparse
+
+
+class Checked(NamedTuple):
+    """What a model consists of, checked: derived copies and pickles need no more."""
+
+    storage: Laid
+    r: Array  # (T or 1, S, A, M)
+    next_rewards: Array | None  # (T or 1, nnz, M)
+    fields: Fields
+    horizon: int | None
+    part: Part | None = None
 
 
 class MMDP:
@@ -131,22 +139,10 @@ class MMDP:
     MMDP(2 models, 2 states, 2 actions, discount 0.9; dense, 332 B)
     """
 
-    _FIELDS = (
-        "_problem", "_next_rewards", "_storage", "_labels",
-        "_initial_given", "_missing", "_parameters", "_horizon", "name", "citation",
-    )  # fmt: skip
-    __slots__ = _FIELDS
+    __slots__ = ("_problem", "_state")
 
+    _state: Checked
     _problem: Problem
-    _next_rewards: Array | None
-    _storage: Literal["dense", "sparse"]
-    _labels: Labels
-    _initial_given: bool
-    _missing: Missing
-    _parameters: dict[str, Array]
-    _horizon: int | None
-    name: str | None
-    citation: str | None
 
     def __init__(
         self,
@@ -169,24 +165,22 @@ class MMDP:
         name: str | None = None,
         citation: str | None = None,
     ) -> None:
-        computed = transitions if isinstance(transitions, Computed) else None
-        if computed is not None:
-            support = _support_of(computed)
+        if isinstance(transitions, Computed):
+            support = _support_of(transitions)
         elif is_sparse_nest(transitions):
-            coordinates, shape = coordinates_of_nest(transitions)
-            support = support_from_coordinates(coordinates, shape, storage)
+            support = support_of(Matrices(transitions), storage)
         else:
             states, actions = ordered(states, "state"), ordered(actions, "action")
             rows = by_label(transitions, "transitions", actions, states)
             support = support_from_dense(float_array(rows, "transitions"), storage)
-        labels = Labels.read(support.shape, states, actions, models)
-        expected, per_next = read_rewards(rewards, next_rewards, support, labels)
-        self._build(
-            support, expected, per_next, initial=initial, weights=weights, discount=discount,
-            terminal=terminal, allowed=allowed, model_transitions=model_transitions,
-            **labels._asdict(), allow_missing=allow_missing, parameters=parameters, name=name,
-            citation=citation, computed=computed,
+        given = Fields(
+            initial, weights, discount, terminal, allowed, model_transitions, states, actions,
+            models, allow_missing, parameters, name, citation,
         )  # fmt: skip
+        fields = given.read(support.shape, None)
+        expected, per_next = read_rewards(rewards, next_rewards, support, fields)
+        computed = transitions if isinstance(transitions, Computed) else None
+        self.__setstate__(_checked(support, expected, per_next, fields, None, computed))
 
     @classmethod
     def from_coordinates(
@@ -215,19 +209,18 @@ class MMDP:
         ...     next_state=[1, 1], probability=[1, 1], reward=[3, 0], shape=(1, 2, 1))
         MMDP(1 model, 2 states, 1 action, discount 1; initial uniform (not given); sparse, 106 B)
         """
-        coordinates = Coordinates.read(
-            model, state, action, next_state, probability, reward, time, shape, horizon
-        )
-        support = support_from_coordinates(coordinates, shape, storage)
-        rewards, per_next = fields.pop("rewards", None), support.rewards
+        columns = Columns.read(
+            {"model": model, "state": state, "action": action, "next_state": next_state,
+             "probability": probability, "reward": reward, "time": time}, shape, horizon,
+        )  # fmt: skip
+        support = support_of(columns, storage)
+        rewards, expected, per_next = fields.pop("rewards", None), None, support.rewards
         if per_next is not None and rewards is not None:
             raise InputError("give rewards per transition or per (state, action), not both")
-        labels = Labels.read(shape, *(fields.get(x) for x in Labels._fields))
-        fields |= labels._asdict()
-        expected, per_next = (
-            read_rewards(rewards, None, support, labels) if per_next is None else (None, per_next)
-        )
-        return cls._from_parts(support, expected, per_next, **fields)
+        read = Fields(**fields).read(shape, None)
+        if per_next is None:
+            expected, per_next = read_rewards(rewards, None, support, read)
+        return cls._of(_checked(support, expected, per_next, read))
 
     @classmethod
     def from_support(
@@ -236,6 +229,7 @@ class MMDP:
         rewards: Array | None = None,
         *,
         next_rewards: Array | None = None,
+        part: Part | None = None,
         **fields: Any,
     ) -> MMDP:
         """Build from a shared pattern with arrays in the kernels' layout, models last.
@@ -253,116 +247,42 @@ class MMDP:
         if rewards is None and next_rewards is None:
             raise InputError("give rewards or next_rewards")
         check_pattern(support, rewards, next_rewards)
-        return cls._from_parts(support, rewards, next_rewards, **fields)
+        read = Fields(**fields).read(support.shape, part)
+        return cls._of(_checked(support, rewards, next_rewards, read, part))
 
     @classmethod
-    def _from_parts(
-        cls, support: Support, expected: Array | None, per_next: Array | None, **fields: Any
-    ) -> MMDP:
+    def _of(cls, checked: Checked) -> MMDP:
         self = cls.__new__(cls)
-        self._build(support, expected, per_next, **fields)
+        self.__setstate__(checked)
         return self
 
-    def _build(
-        self,
-        support: Support,
-        expected: Array | None,
-        per_next: Array | None,
-        *,
-        initial: npt.ArrayLike | None = None,
-        weights: npt.ArrayLike | None = None,
-        discount: float = 1.0,
-        terminal: npt.ArrayLike | None = None,
-        allowed: npt.ArrayLike | None = None,
-        model_transitions: npt.ArrayLike | None = None,
-        states: Iterable[object] | None = None,
-        actions: Iterable[object] | None = None,
-        models: Iterable[object] | None = None,
-        allow_missing: Missing = False,
-        parameters: Mapping[str, npt.ArrayLike] | None = None,
-        name: str | None = None,
-        citation: str | None = None,
-        part: Part | None = None,
-        computed: Computed | None = None,
-    ) -> None:
-        here, n_states, n_actions = support.shape
-        n_models = here if part is None else part.models
-        put = object.__setattr__
-        labels = Labels.read((n_models, n_states, n_actions), states, actions, models)
-        put(self, "_labels", labels)
-        if part is not None:
-            labels = labels._replace(models=self.model_names(n_models)[part.models_here])
-        mask = read_allowed(allowed, support, labels)
-        support = drop_disallowed(support, mask, labels)
-        check_rows(support, mask, allow_missing, labels)
-        per_next = without_impossible(per_next, support)
-        check_rewards(expected, per_next, support, mask, labels)
-        if expected is None:
-            expected = expected_rewards(support, per_next, mask)
-            per_next = per_next_worth_keeping(per_next, support)
-        if not mask.all():
-            expected = np.where(mask[:, :, None], expected, 0.0)
-        expected = np.ascontiguousarray(expected)
-        if allow_missing:  # a model without this action ends there with nothing
-            missing = (support.row_sums(support.values) == 0).reshape(-1, *mask.shape, here)
-            expected = np.where(missing, 0.0, expected)
-        times = {len(x) for x in (support.values, expected) if len(x) > 1}
-        times |= {len(per_next)} if per_next is not None and len(per_next) > 1 else set()
-        if len(times) > 1:
-            raise InputError(
-                f"transitions and rewards disagree on the horizon ({sorted(times)}); "
-                "give both the same leading time axis"
-            )
-        horizon = times.pop() if times else support.horizon
-        drift = read_model_transitions(model_transitions, n_models, self._labels.models)
-        if drift is not None and part is not None:
-            raise InputError("models that change cannot be divided into parts")
-        stored = Stored(support.indptr, support.indices, support.values, support.dense)
+    def __getstate__(self) -> Checked:
+        return self._state
+
+    def __setstate__(self, state: Checked) -> None:
+        x, n_states = state.fields, state.r.shape[1]
+        initial = np.full(n_states, 1 / n_states) if x.initial is None else x.initial
         problem = Problem(
-            storage=stored if computed is None else computed,
-            r=expected,
-            allowed=mask[None],
-            initial=read_distribution(initial, n_states, "initial", "state", labels.states),
-            weights=read_distribution(weights, n_models, "weights", "model", self._labels.models),
-            discount=read_discount(discount),
-            terminal=read_terminal(terminal, here, n_states, labels),
-            drift=drift,
-            part=part,
-        )
-        put(self, "_problem", problem)
-        put(self, "_next_rewards", per_next)
-        put(self, "_storage", "dense" if support.dense else "sparse")
-        put(self, "_initial_given", initial is not None)
-        put(self, "_missing", allow_missing)
-        put(self, "_parameters", read_parameters(parameters, n_models, self._labels.models))
-        put(self, "_horizon", horizon)
-        put(self, "name", name)
-        put(self, "citation", citation)
-        self._freeze()
+            state.storage, state.r, x.allowed[None], initial, x.weights, x.discount,
+            np.ascontiguousarray(x.terminal.T), x.model_transitions, state.part,
+        )  # fmt: skip
+        object.__setattr__(self, "_state", state)
+        object.__setattr__(self, "_problem", problem)
+        given = [y for y in (*x, *x.parameters.values()) if isinstance(y, np.ndarray)]
+        for array in (*self._arrays(), *given):
+            array.setflags(write=False)  # unpickled arrays are writable
 
     def _arrays(self) -> list[npt.NDArray[Any]]:
         """All arrays of the transitions and rewards."""
         x = self._problem
-        parts = (*x, *x.storage.table(), self._next_rewards)
+        parts = (*x, *x.storage.table(), self._state.next_rewards)
         return [part for part in parts if isinstance(part, np.ndarray)]
-
-    def _freeze(self) -> None:
-        for array in (*self._arrays(), *self._parameters.values()):
-            array.setflags(write=False)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"MMDP is frozen; use model.replace({name}=...) for a changed copy")
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError("MMDP is frozen")
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {field: getattr(self, field) for field in self._FIELDS}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for field, value in state.items():
-            object.__setattr__(self, field, value)
-        self._freeze()  # unpickled arrays are writable
 
     # ---------------------------------------------------------------- sizes and facts
     @property
@@ -391,11 +311,19 @@ class MMDP:
     @property
     def horizon(self) -> int | None:
         """The number of time steps if transitions or rewards vary with time, else None."""
-        return self._horizon
+        return self._state.horizon
 
     @property
     def storage(self) -> Literal["dense", "sparse"]:
-        return self._storage
+        return "dense" if self._problem.dense else "sparse"
+
+    @property
+    def name(self) -> str | None:
+        return self._state.fields.name
+
+    @property
+    def citation(self) -> str | None:
+        return self._state.fields.citation
 
     @property
     def discount(self) -> float:
@@ -409,7 +337,7 @@ class MMDP:
     @property
     def initial_given(self) -> bool:
         """False if the uniform initial distribution was assumed."""
-        return self._initial_given
+        return self._state.fields.initial is not None
 
     @property
     def weights(self) -> Array:
@@ -471,46 +399,43 @@ class MMDP:
     @property
     def has_missing(self) -> bool:
         """Whether actions may be missing in some models (``allow_missing``)."""
-        return bool(self._missing)
+        return bool(self._state.fields.allow_missing)
 
     @property
     def has_next_rewards(self) -> bool:
         """Whether rewards that differ between next states are kept."""
-        return self._next_rewards is not None
+        return self._state.next_rewards is not None
 
     @property
     def pattern_rewards(self) -> Array | None:
         """(T or 1, nnz, M) rewards per next state on the shared pattern; None if not kept."""
-        return self._next_rewards
+        return self._state.next_rewards
 
     @property
     def parameters(self) -> dict[str, Array]:
         """The uncertain parameters each model was built from: name to (M,) array."""
-        return dict(self._parameters)
+        return dict(self._state.fields.parameters)
 
     @property
     def state_labels(self) -> tuple[str, ...]:
-        return self._labels.states or tuple(map(str, range(self.n_states)))
+        return self._names("state").names
 
     @property
     def action_labels(self) -> tuple[str, ...]:
-        return self._labels.actions or tuple(map(str, range(self.n_actions)))
+        return self._names("action").names
 
     @property
     def model_labels(self) -> tuple[str, ...]:
-        return self.model_names(self.n_models)
-
-    def model_names(self, count: int) -> tuple[str, ...]:
-        return self._labels.models or tuple(map(str, range(count)))
+        return self._names("model").names
 
     @property
     def labelled(self) -> dict[str, bool]:
         """Which of state, action and model have labels of their own."""
-        return {
-            "state": self._labels.states is not None,
-            "action": self._labels.actions is not None,
-            "model": self._labels.models is not None,
-        }
+        return {kind: self._names(kind).labels is not None for kind in KINDS}
+
+    def _names(self, kind: str) -> Labels:
+        own = getattr(self._state.fields, f"{kind}s")
+        return Labels(kind, getattr(self, f"n_{kind}s"), own)
 
     @property
     def density(self) -> float:
@@ -530,7 +455,8 @@ class MMDP:
     @property
     def next_rewards(self) -> Array | None:
         """Dense rewards per next state if they differ between next states, else None."""
-        return None if self._next_rewards is None else self._dense(self._next_rewards)
+        per_next = self._state.next_rewards
+        return None if per_next is None else self._dense(per_next)
 
     def matrix(self, model: int, action: int, time: int = 0) -> scipy.sparse.csr_array:
         """(S, S') scipy CSR transition matrix of one model and action.
@@ -544,7 +470,7 @@ class MMDP:
 
         x = self._problem
         given = (("model", model, self.n_models), ("action", action, self.n_actions),
-                 ("time", time, self._horizon or 1))  # fmt: skip
+                 ("time", time, self.horizon or 1))  # fmt: skip
         for what, value, size in given:
             if not 0 <= value < size:
                 raise InputError(f"{what} {value} is outside 0..{size - 1}")
@@ -569,7 +495,7 @@ class MMDP:
                     "use model.matrix(model, action) or model.problem"
                 )
             full = np.zeros((shape[0], self.n_states * self.n_actions * self.n_states, shape[-1]))
-            full[:, self._flat_positions()] = values
+            full[:, self._support(values).keys] = values
             values = full
         result = np.moveaxis(values.reshape(shape), -1, 1)
         result.setflags(write=False)
@@ -577,13 +503,9 @@ class MMDP:
 
     def _over_time(self, array: Array) -> Array:
         """With a time axis if anything varies with time (repeated if this array does not)."""
-        if self._horizon is None:
+        if self.horizon is None:
             return array[0]
-        return np.broadcast_to(array, (self._horizon, *array.shape[1:]))
-
-    def _flat_positions(self) -> npt.NDArray[np.int64]:
-        x = self._problem
-        return x.rows().astype(np.int64) * self.n_states + x.indices
+        return np.broadcast_to(array, (self.horizon, *array.shape[1:]))
 
     # ---------------------------------------------------------------- changed copies
     def replace(self, **changes: Any) -> MMDP:
@@ -598,28 +520,34 @@ class MMDP:
         >>> one.replace(discount=0.5).discount
         0.5
         """
-        fields = self.fields()
-        known = {*fields, "rewards", "next_rewards", "part"}
+        known = {*Fields._fields, "rewards", "next_rewards", "part"}
         unknown = set(changes) - known
         if unknown:
             raise InputError(
                 f"replace() does not know {sorted(unknown)}; it takes {', '.join(sorted(known))}"
             )
-        x = self._problem
-        changes = {"part": x.part, **changes}
-        support = self._support(x.p)
-        if "rewards" in changes or "next_rewards" in changes:
-            x_fields = {**fields, **changes}
-            labels = Labels.read(support.shape, *(x_fields[x] for x in Labels._fields))
-            expected, per_next = read_rewards(
-                changes.pop("rewards", None), changes.pop("next_rewards", None), support, labels
-            )
-        else:
-            expected, per_next = x.r, self._next_rewards
+        x, part = self._state, changes.pop("part", self._state.part)
+        rewards = {y: changes.pop(y) for y in ("rewards", "next_rewards") if y in changes}
+        support = self._support(self._problem.p)
+        fields = x.fields._replace(**changes).read(support.shape, part, only=changes)
+        if not rewards and {"allowed", "allow_missing"}.isdisjoint(changes):
+            _check_drift(fields, part)
+            return MMDP._of(x._replace(fields=fields, part=part))
+        expected: Array | None = x.r
+        per_next = x.next_rewards
+        if rewards:
+            both = (rewards.get("rewards"), rewards.get("next_rewards"))
+            expected, per_next = read_rewards(*both, support, fields)
         computed = x.storage if isinstance(x.storage, Computed) else None
-        return MMDP._from_parts(
-            support, expected, per_next, **{**fields, **changes}, computed=computed
-        )
+        return MMDP._of(_checked(support, expected, per_next, fields, part, computed))
+
+    def _but(self, p: Array, r: Array, per_next: Array | None, **changes: Any) -> MMDP:
+        """Other arrays on the same pattern, right by the way they were made; part: all."""
+        fields = self._state.fields._replace(**changes)
+        stored = self._problem.storage.table()._replace(p=p)
+        shape = (p.shape[2], self.n_states, self.n_actions)
+        read = fields.read(shape, None, only=changes)
+        return MMDP._of(Checked(stored, r, per_next, read, self.horizon))
 
     def subset(self, models: Sequence[int] | Sequence[str] | npt.NDArray[Any] | slice) -> MMDP:
         """The same problem over some of the models, their weights scaled to sum to 1.
@@ -632,7 +560,7 @@ class MMDP:
         [[[3.0]]]
         """
         chosen = self._model_indices(models)
-        x = self._problem
+        x, per_next = self._problem, self._state.next_rewards
         total = x.weights[chosen].sum()
         if total <= 0:
             raise InputError("the chosen models have weight 0 together; choose others")
@@ -641,23 +569,16 @@ class MMDP:
                 "the chosen models turn into others; choose those too, or hold the models still "
                 "with replace(model_transitions=None)"
             )
-        fields = self.fields()
-        fields.update(
+        own = self._state.fields.models
+        return self._but(
+            x.chosen(x.p, chosen), x.chosen(x.r, chosen),
+            None if per_next is None else x.chosen(per_next, chosen),
             weights=x.weights[chosen] / total,
             terminal=x.chosen(x.terminal, chosen).T,
             model_transitions=None if x.drift is None else x.drift[np.ix_(chosen, chosen)],
-            models=None
-            if self._labels.models is None
-            else [self._labels.models[i] for i in chosen],
-            parameters={k: v[chosen] for k, v in self._parameters.items()},
-        )
-        per_next = self._next_rewards
-        return MMDP._from_parts(
-            self._support(x.chosen(x.p, chosen)),
-            x.chosen(x.r, chosen),
-            None if per_next is None else x.chosen(per_next, chosen),
-            **fields,
-        )
+            models=None if own is None else [own[i] for i in chosen],
+            parameters={k: v[chosen] for k, v in self.parameters.items()},
+        )  # fmt: skip
 
     def take_part(self, index: int, count: int) -> MMDP:
         """Part ``index`` of ``count``, for one of as many processes (see :mod:`mmdp.hosts`).
@@ -668,16 +589,17 @@ class MMDP:
         >>> mmdp.MMDP([[[[1.0]]]] * 5, [[2.0]]).take_part(0, 2)
         MMDP(5 models, 1 state, 1 action, discount 1; part 0 of 2; dense, 117 B)
         """
-        part, x = Part.read((index, count), self.n_models), self._problem
+        part, x = Part.read((index, count), self.n_models), self._state
         if part is None:
             return self
-        here, per_next = part.models_here, self._next_rewards
-        return MMDP._from_parts(
-            self._support(np.ascontiguousarray(x.p[..., here])),
-            np.ascontiguousarray(x.r[..., here]),
-            None if per_next is None else np.ascontiguousarray(per_next[..., here]),
-            **{**self.fields(), "terminal": x.terminal.T[here]}, part=part,
-        )  # fmt: skip
+        fields = x.fields._replace(terminal=x.fields.terminal[part.models_here])
+        r = np.ascontiguousarray(x.r[..., part.models_here])
+        per_next = x.next_rewards
+        if per_next is not None:
+            per_next = np.ascontiguousarray(per_next[..., part.models_here])
+        _check_drift(fields, part)
+        stored = x.storage.some(part.models_here)
+        return MMDP._of(Checked(stored, r, per_next, fields, x.horizon, part))
 
     def ordered_like(self, other: MMDP) -> MMDP:
         """The same models with states and actions in the order in which ``other`` names them.
@@ -690,25 +612,27 @@ class MMDP:
         [[[2.0], [1.0]]]
         """
         s, a = (_places(self, other, kind) for kind in ("state", "action"))
-        x, S, A, per_next = self._problem, self.n_states, self.n_actions, self._next_rewards
         if (np.diff(s) > 0).all() and (np.diff(a) > 0).all():
             return self
-        row = np.argsort(s)[x.rows() // A] * A + np.argsort(a)[x.rows() % A]
-        keys = row * S + np.argsort(s)[x.indices]
+        x, fields, S, A = self._state, self._state.fields, self.n_states, self.n_actions
+        pattern = self._support(self._problem.p)
+        row, to = np.divmod(pattern.keys, S)
+        row = np.argsort(s)[row // A] * A + np.argsort(a)[row % A]
+        keys = row * S + np.argsort(s)[to]
         order = np.argsort(keys)
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=S * A))])
-        support = self._support(x.p[:, order])
-        support.indptr, support.indices = indptr, (keys[order] % S).astype(np.int32)
-        fields = self.fields() | {
-            "initial": x.initial[s] if self._initial_given else None,
-            "terminal": x.terminal.T[:, s], "allowed": x.allowed[0][np.ix_(s, a)],
-            "states": [self.state_labels[i] for i in s] if self._labels.states else None,
-            "actions": [self.action_labels[i] for i in a] if self._labels.actions else None,
-        }  # fmt: skip
-        return MMDP._from_parts(
-            support, x.r[:, s][:, :, a], None if per_next is None else per_next[:, order],
-            **fields, part=x.part,
-        )  # fmt: skip
+        p = pattern.values.take(order, axis=1)
+        support = Support.on_keys(pattern.shape, keys[order], p)
+        stored = Stored(support.indptr, support.indices, p, pattern.dense)
+        per_next = None if x.next_rewards is None else x.next_rewards.take(order, axis=1)
+        moved = fields._replace(
+            initial=None if fields.initial is None else fields.initial[s],
+            terminal=np.array(fields.terminal[:, s], order="F"),
+            allowed=fields.allowed[np.ix_(s, a)],
+            states=None if fields.states is None else tuple(fields.states[i] for i in s),
+            actions=None if fields.actions is None else tuple(fields.actions[i] for i in a),
+        )
+        r = np.ascontiguousarray(x.r[:, s][:, :, a])
+        return MMDP._of(Checked(stored, r, per_next, moved, x.horizon, x.part))
 
     def mean_model(self) -> MMDP:
         """The one-model problem with averaged transitions and rewards (the paper's MVP).
@@ -717,24 +641,25 @@ class MMDP:
         separately, as in the published experiments; otherwise r(s,a) is averaged. The weights
         are those at the start, also if models change.
         """
-        x = self._problem
-        fields = self.fields()
-        fields.update(
-            weights=None, models=None, parameters=None, model_transitions=None,
-            terminal=x.mean(x.terminal)[None, :],
-            allow_missing="partial" if self._missing else False,
-        )  # fmt: skip
+        x, per_next = self._problem, self._state.next_rewards
         support = self._support(x.mean(x.p)[..., None] / x.weights.sum())
-        if self._next_rewards is None:
-            return MMDP._from_parts(support, x.mean(x.r)[..., None], None, **fields)
-        per_next = x.mean(self._next_rewards)[..., None]
-        return MMDP._from_parts(support, None, per_next, **fields)
+        if per_next is None:
+            r = x.mean(x.r)[..., None]
+        else:
+            per_next = x.mean(per_next)[..., None]
+            r = expected_rewards(support, per_next)
+            per_next = per_next_worth_keeping(per_next, support)
+        return self._but(
+            support.values, r, per_next, weights=None, models=None, parameters=None,
+            model_transitions=None, terminal=x.mean(x.terminal)[None, :],
+            allow_missing="partial" if self.has_missing else False,
+        )  # fmt: skip
 
     def _support(self, p: Array) -> Support:
         """The pattern of this model with the transitions p (T or 1, nnz, M) of as many models."""
         x = self._problem
         shape = (p.shape[2], self.n_states, self.n_actions)
-        return Support(shape, x.indptr, x.indices, p, x.dense, None, self._horizon)
+        return Support(shape, x.indptr, x.indices, p, x.dense, None, self.horizon)
 
     def fields(self) -> dict[str, Any]:
         """Everything but transitions and rewards, as the keyword arguments of :class:`MMDP`.
@@ -745,15 +670,7 @@ class MMDP:
         >>> mmdp.MMDP([[[[1.0]]]], [[2.0]], discount=0.9).fields()["discount"]
         0.9
         """
-        x = self._problem
-        return {
-            "initial": x.initial if self._initial_given else None,
-            "weights": x.weights, "discount": x.discount, "terminal": x.terminal.T,
-            "allowed": x.allowed[0], "model_transitions": x.drift,
-            "states": self._labels.states, "actions": self._labels.actions,
-            "models": self._labels.models, "allow_missing": self._missing,
-            "parameters": self._parameters, "name": self.name, "citation": self.citation,
-        }  # fmt: skip
+        return self._state.fields._asdict()
 
     def fingerprint(self) -> str:
         """A digest of the numbers that returns depend on, to tell whether two problems are one.
@@ -787,11 +704,10 @@ class MMDP:
         else:
             items = np.asarray(models)
             if items.dtype.kind in "US":
-                position = {label: i for i, label in enumerate(self.model_labels)}
-                unknown = [x for x in items.tolist() if x not in position]
-                if unknown:
-                    raise InputError(f"no model is called {unknown[0]!r}")
-                items = np.array([position[x] for x in items.tolist()])
+                found = self._names("model").find(items.tolist())
+                if -1 in found:
+                    raise InputError(f"no model is called {items[np.argmin(found)].item()!r}")
+                items = found
             try:
                 chosen = np.atleast_1d(np.arange(self.n_models)[items] if items.size else [])
             except IndexError:
@@ -806,7 +722,7 @@ class MMDP:
     # ---------------------------------------------------------------- words
     def where(self, model: int, state: int, action: int, time: int | None = None) -> str:
         """``model 3, state 'sick', action 'B'``: a place named with labels."""
-        return self._labels.place(model, state, action, time)
+        return self._state.fields.place(model, state, action, time)
 
     def _repr_html_(self) -> str:
         """For notebooks: sizes, labels and what was given."""
@@ -816,9 +732,9 @@ class MMDP:
         ]
         rows += [
             ("discount", f"{self.discount:g}"),
-            ("horizon", "any" if self._horizon is None else f"{self._horizon:,}"),
-            ("initial", "given" if self._initial_given else "uniform (not given)"),
-            ("storage", f"{self._storage}, {readable_bytes(self.memory)}"),
+            ("horizon", "any" if self.horizon is None else f"{self.horizon:,}"),
+            ("initial", "given" if self.initial_given else "uniform (not given)"),
+            ("storage", f"{self.storage}, {readable_bytes(self.memory)}"),
         ]
         return notebook.facts(f"MMDP {self.name or ''}".strip(), rows)
 
@@ -830,9 +746,9 @@ class MMDP:
         ]
         if self._problem.part is not None:
             parts.append(f"{self._problem.part}")
-        if self._horizon is not None:
-            parts.append(f"varies over {counted(self._horizon, 'time step')}")
-        if not self._initial_given and self.n_states > 1:
+        if self.horizon is not None:
+            parts.append(f"varies over {counted(self.horizon, 'time step')}")
+        if not self.initial_given and self.n_states > 1:
             parts.append("initial uniform (not given)")
         if self.drifts:
             parts.append("models change")
@@ -840,7 +756,7 @@ class MMDP:
             parts.append("weighted models")
         if not self.allowed.all():
             parts.append("some actions not allowed everywhere")
-        parts.append(f"{self._storage}, {readable_bytes(self.memory)}")
+        parts.append(f"{self.storage}, {readable_bytes(self.memory)}")
         return f"MMDP({'; '.join(parts)})"
 
 
@@ -849,8 +765,50 @@ def _places(model: MMDP, other: MMDP, kind: str) -> npt.NDArray[np.int64]:
     mine, theirs = (getattr(x, f"{kind}_labels") for x in (model, other))
     if not (model.labelled[kind] and other.labelled[kind]) or set(mine) != set(theirs):
         return np.arange(len(mine))
-    place = {label: i for i, label in enumerate(mine)}
-    return np.array([place[label] for label in theirs])
+    found: npt.NDArray[np.int64] = model._names(kind).find(theirs)
+    return found
+
+
+def _checked(
+    support: Support, expected: Array | None, per_next: Array | None, fields: Fields,
+    part: Part | None = None, computed: Computed | None = None,
+) -> Checked:  # fmt: skip
+    """Transitions and rewards in the kernels' layout, checked; ``fields`` are so already."""
+    models = Labels("model", len(fields.weights), fields.models)
+    shown = fields._replace(models=models.here(part).labels)  # for messages
+    mask = inferred_allowed(support) if fields.allowed is None else fields.allowed
+    support = drop_disallowed(support, mask, shown)
+    check_rows(support, mask, fields.allow_missing, shown)
+    per_next = without_impossible(per_next, support)
+    check_rewards(expected, per_next, support, mask, shown)
+    if expected is None:
+        assert per_next is not None
+        expected = expected_rewards(support, per_next)
+        per_next = per_next_worth_keeping(per_next, support)
+    if not mask.all():
+        expected = np.where(mask[:, :, None], expected, 0.0)
+    if fields.allow_missing:  # a model without this action ends there with nothing
+        sums = support.row_sums(support.values)
+        missing = (sums == 0).reshape(len(sums), *mask.shape, support.shape[0])
+        expected = np.where(missing, 0.0, expected)
+    given = (support.values, expected, per_next)
+    times = {len(x) for x in given if x is not None and len(x) > 1}
+    if len(times) > 1:
+        raise InputError(
+            f"transitions and rewards disagree on the horizon ({sorted(times)}); "
+            "give both the same leading time axis"
+        )
+    _check_drift(fields, part)
+    stored = Stored(support.indptr, support.indices, support.values, support.dense)
+    return Checked(
+        stored if computed is None else computed, np.ascontiguousarray(expected), per_next,
+        fields._replace(allowed=mask), times.pop() if times else support.horizon, part,
+    )  # fmt: skip
+
+
+def _check_drift(fields: Fields, part: Part | None) -> None:
+    if fields.model_transitions is not None and part is not None:
+        raise InputError("models that change cannot be divided into parts")
 
 
 def _support_of(computed: Computed) -> Support:

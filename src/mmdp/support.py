@@ -8,10 +8,10 @@ do not vary. The dense storage is the same layout with the full pattern.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,13 @@ from mmdp.kernels.problem import aligned
 from mmdp.words import readable_bytes
 
 Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 IntArray = npt.NDArray[np.int32]
+Shape = tuple[int, int, int]  # models, states, actions
 Storage = Literal["auto", "dense", "sparse"]
 
 DENSE_ABOVE = 0.7  # share of non-zero entries over which the full pattern is kept
+BLOCK = 1 << 18  # numbers that are worked on together: they stay in a cache
 MATERIALISE_LIMIT = 2 * 1024**3  # bytes that an array larger than its input may take
 
 
@@ -81,62 +84,130 @@ def check_memory(
         )  # fmt: skip
 
 
-class Coordinates:
-    """Transitions as parallel arrays, checked against the shape."""
-
-    def __init__(self, columns: dict[str, npt.NDArray[Any]], horizon: int | None) -> None:
-        self.columns, self.horizon = columns, horizon
-
-    @classmethod
-    def read(
-        cls, model: Any, state: Any, action: Any, next_state: Any, probability: Any,
-        reward: Any, time: Any, shape: tuple[int, int, int], horizon: int | None,
-    ) -> Coordinates:  # fmt: skip
-        limits = {"model": shape[0], "state": shape[1], "action": shape[2], "next_state": shape[1]}
-        given = {"model": model, "state": state, "action": action, "next_state": next_state}
-        columns: dict[str, npt.NDArray[Any]] = {}
-        if time is not None:
-            refuse_masked(time, "time")
-            ids = np.asarray(time, dtype=np.int64)
-            horizon = horizon if horizon is not None else int(ids.max(initial=-1)) + 1
-            given["time"], limits["time"] = ids, horizon
-        for name, values in given.items():
-            refuse_masked(values, name)
-            raw = np.asarray(values)
-            ids = raw.astype(np.int64)
-            if (ids != raw).any():
-                raise InputError(f"{name} ids must be whole numbers, not {raw[ids != raw][0]}")
-            if ids.size and (ids.min() < 0 or ids.max() >= limits[name]):
-                bad = ids[(ids < 0) | (ids >= limits[name])][0]
-                raise InputError(
-                    f"{name} id {bad} is outside 0..{limits[name] - 1}; ids count from 0"
-                )
-            columns[name] = ids
-        columns["probability"] = float_array(probability, "probability")
-        if reward is not None:
-            columns["reward"] = float_array(reward, "reward")
-        if len({x.shape for x in columns.values()}) > 1:
-            raise InputError("coordinates must all have the same length")
-        return cls(columns, horizon)
-
-
 class Support:
     """The shared CSR pattern with the values of all models, before validation."""
 
     def __init__(
-        self, shape: tuple[int, int, int], indptr: npt.NDArray[np.int64], indices: IntArray,
-        values: Array, dense: bool, rewards: Array | None, horizon: int | None,
+        self, shape: Shape, indptr: Ints, indices: IntArray, values: Array, dense: bool,
+        rewards: Array | None = None, horizon: int | None = None,
     ) -> None:  # fmt: skip
         self.shape, self.indptr, self.indices = shape, indptr, indices
         self.values, self.dense, self.rewards, self.horizon = values, dense, rewards, horizon
 
-    def row_sums(self, values: Array) -> Array:
-        """(T', nnz, M) summed over each row of the pattern -> (T', S*A, M)."""
-        sums = np.zeros((len(values), len(self.indptr) - 1, values.shape[2]))
-        filled = np.flatnonzero(np.diff(self.indptr))
-        if len(filled):
-            sums[:, filled] = np.add.reduceat(values, self.indptr[filled], axis=1)
+    @classmethod
+    def on_keys(
+        cls, shape: Shape, keys: Ints | None, values: Array, rewards: Array | None = None,
+        horizon: int | None = None,
+    ) -> Support:  # fmt: skip
+        """Values on sorted keys (s A + a) S + s'; None: on all of them."""
+        _, n_states, n_actions = shape
+        rows = n_states * n_actions
+        if keys is None:
+            indptr = np.arange(rows + 1, dtype=np.int64) * n_states
+            indices = np.tile(np.arange(n_states, dtype=np.int32), rows)
+        else:
+            counts = np.bincount(keys // n_states, minlength=rows)
+            indptr = np.append(0, np.cumsum(counts)).astype(np.int64)
+            indices = (keys % n_states).astype(np.int32)
+        return cls(shape, indptr, indices, values, keys is None, rewards, horizon)
+
+    @property
+    def keys(self) -> Ints:
+        """(nnz,) (s A + a) S + s' of every entry."""
+        keys: Ints = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        keys *= self.shape[1]
+        keys += self.indices
+        return keys
+
+    def blocks(self) -> Iterator[tuple[slice, slice]]:
+        """Rows of the pattern, as many as stay in a cache together, and their entries."""
+        rows, most = len(self.indptr) - 1, BLOCK // (self.shape[0] * (self.horizon or 1))
+        first = 0
+        while first < rows:
+            last = int(np.searchsorted(self.indptr, self.indptr[first] + most, "right")) - 1
+            last = min(max(last, first + 1), rows)
+            yield slice(first, last), slice(int(self.indptr[first]), int(self.indptr[last]))
+            first = last
+
+    def reduced(self, by: np.ufunc, x: Array, rows: slice, empty: float = 0.0) -> Array:
+        """The entries x (T', k, M) of these rows, reduced row by row -> (T', rows, M)."""
+        starts = self.indptr[rows] - self.indptr[rows.start]
+        found = np.full((len(x), len(starts), x.shape[2]), empty)
+        filled = np.diff(starts, append=x.shape[1]) > 0
+        if filled.any():
+            found[:, filled] = by.reduceat(x, starts[filled], axis=1)
+        return found
+
+    def row_sums(self, x: Array) -> Array:
+        """x (T', nnz, M) summed over each row -> (T', S*A, M)."""
+        sums = np.empty((len(x), len(self.indptr) - 1, x.shape[2]))
+        for rows, entries in self.blocks():
+            sums[:, rows] = self.reduced(np.add, x[:, entries], rows)
         return sums
+
+
+# ---------------------------------------------------------------------- entries to a support
+class Block(NamedTuple):
+    """Some transitions, as parallel arrays or one number for all; key = (s A + a) S + s'."""
+
+    time: Any
+    model: Any
+    key: Ints
+    p: Array
+    reward: Any = None
+
+
+class Columns:
+    """One entry per transition: arrays by role, with ids from 0."""
+
+    def __init__(
+        self, columns: dict[str, npt.NDArray[Any]], shape: Shape, horizon: int | None
+    ) -> None:
+        self.columns, self.shape = columns, shape
+        self.horizon = horizon if "time" in columns else None
+        self.count, self.rewarded = len(columns["probability"]), "reward" in columns
+
+    @classmethod
+    def read(cls, columns: dict[str, Any], shape: Shape, horizon: int | None) -> Columns:
+        """Columns as a user gives them, checked against the shape; None: not given."""
+        given = {name: values for name, values in columns.items() if values is not None}
+        found = {
+            name: (float_array if name in ("probability", "reward") else _whole)(values, name)
+            for name, values in given.items()
+        }
+        if {x.shape for x in found.values()} != {(len(found["probability"]),)}:
+            raise InputError("coordinates must all have the same length")
+        if "time" in found and horizon is None:
+            horizon = int(found["time"].max(initial=-1)) + 1
+        M, S, A = shape
+        limits = {"model": M, "state": S, "action": A, "next_state": S, "time": horizon or 0}
+        for name in found.keys() & limits.keys():
+            ids, limit = found[name], limits[name]
+            if ids.size and (ids.min() < 0 or ids.max() >= limit):
+                bad = ids[(ids < 0) | (ids >= limit)][0]
+                raise InputError(f"{name} id {bad} is outside 0..{limit - 1}; ids count from 0")
+        return cls(found, shape, horizon)
+
+    def blocks(self) -> Iterator[Block]:
+        _, n_states, n_actions = self.shape
+        for i in range(0, self.count, BLOCK):
+            c = {name: values[i : i + BLOCK] for name, values in self.columns.items()}
+            key = c["state"].astype(np.int64)
+            for size, role in ((n_actions, "action"), (n_states, "next_state")):
+                key *= size
+                key += c[role]
+            yield Block(c.get("time", 0), c["model"], key, c["probability"], c.get("reward"))
+
+
+def _whole(values: Any, name: str) -> npt.NDArray[np.integer[Any]]:
+    refuse_masked(values, name)
+    raw = np.asarray(values)
+    if raw.dtype.kind == "i":
+        return raw
+    ids = raw.astype(np.int64)
+    if (ids != raw).any():
+        raise InputError(f"{name} ids must be whole numbers, not {raw[ids != raw][0]}")
+    return ids
 
 
 def depth_of_nest(nest: Any) -> int:
@@ -151,105 +222,132 @@ def is_sparse_nest(transitions: Any) -> bool:
     return depth_of_nest(transitions) > 0
 
 
-def coordinates_of_nest(nest: Any) -> tuple[Coordinates, tuple[int, int, int]]:
+class Matrices:
     """``[action]``, ``[model][action]`` or ``[time][model][action]`` of (S, S') sparse matrices."""
-    depth = depth_of_nest(nest)
-    times = nest if depth == 3 else [nest] if depth == 2 else [[nest]]
-    n_models, n_actions, n_states = len(times[0]), len(times[0][0]), times[0][0][0].shape[0]
-    parts: dict[str, list[Any]] = {k: [] for k in ("t", "m", "s", "a", "n", "p")}
-    for t, models in enumerate(times):
-        if len(models) != n_models:
-            raise InputError(f"time {t} has {len(models)} models, time 0 has {n_models}")
-        for m, matrices in enumerate(models):
-            if len(matrices) != n_actions:
-                raise InputError(f"model {m} has {len(matrices)} matrices, model 0 has {n_actions}")
-            for a, matrix in enumerate(matrices):
-                if matrix.shape != (n_states, n_states):
+
+    rewarded = False
+
+    def __init__(self, nest: Any) -> None:
+        depth = depth_of_nest(nest)
+        self.times = nest if depth == 3 else [nest] if depth == 2 else [[nest]]
+        self.horizon = len(self.times) if depth == 3 else None
+        first = self.times[0]
+        n_models, n_actions, n_states = len(first), len(first[0]), first[0][0].shape[0]
+        self.shape, self.count = (n_models, n_states, n_actions), 0
+        for t, models in enumerate(self.times):
+            if len(models) != n_models:
+                raise InputError(f"time {t} has {len(models)} models, time 0 has {n_models}")
+            for m, matrices in enumerate(models):
+                if len(matrices) != n_actions:
                     raise InputError(
-                        f"model {m}, action {a}: matrix of shape {matrix.shape}, "
-                        f"expected ({n_states}, {n_states})"
+                        f"model {m} has {len(matrices)} matrices, model 0 has {n_actions}"
                     )
-                coo = matrix.tocoo()
-                for key, i in (("t", t), ("m", m), ("a", a)):
-                    parts[key].append(np.full(coo.nnz, i))
-                parts["s"].append(coo.row)
-                parts["n"].append(coo.col)
-                parts["p"].append(coo.data)
-    j = {k: np.concatenate(v) for k, v in parts.items()}
-    shape = (n_models, n_states, n_actions)
-    time, horizon = (j["t"], len(times)) if depth == 3 else (None, None)
-    found = Coordinates.read(j["m"], j["s"], j["a"], j["n"], j["p"], None, time, shape, horizon)
-    return found, shape
+                for a, matrix in enumerate(matrices):
+                    if matrix.shape != (n_states, n_states):
+                        raise InputError(
+                            f"model {m}, action {a}: matrix of shape {matrix.shape}, "
+                            f"expected ({n_states}, {n_states})"
+                        )
+                    self.count += matrix.nnz
+
+    def blocks(self) -> Iterator[Block]:
+        """All models of a time and action together: what they write lies side by side."""
+        _, n_states, n_actions = self.shape
+        for t, models in enumerate(self.times):
+            for a in range(n_actions):
+                some = [matrices[a].tocsr() for matrices in models]
+                step = max(1, n_states * BLOCK // max(1, sum(x.nnz for x in some)))
+                for s in range(0, n_states, step):
+                    ends = [x.indptr[s : s + step + 1] for x in some]
+                    parts = [slice(x[0], x[-1]) for x in ends]
+                    counts = np.diff(ends, axis=1)
+                    m = np.repeat(np.arange(len(some)), counts.sum(axis=1))
+                    first = (np.arange(s, s + counts.shape[1]) * n_actions + a) * n_states
+                    key = np.repeat(np.tile(first, len(some)), counts.reshape(-1))
+                    key += np.concatenate([x.indices[i] for x, i in zip(some, parts, strict=True)])
+                    p = np.concatenate([x.data[i] for x, i in zip(some, parts, strict=True)])
+                    yield Block(t, m, key, float_array(p, "transitions"))
 
 
-def support_from_coordinates(
-    coordinates: Coordinates, shape: tuple[int, int, int], storage: Storage
-) -> Support:
-    """Place coordinates into the shared pattern by sorting their keys; no dense array."""
+Entries = Columns | Matrices
+
+
+def support_of(entries: Entries, storage: Storage) -> Support:
+    """Two passes over the entries: which there are, then their values; duplicates add up."""
     _check_storage(storage)
-    n_models, n_states, n_actions = shape
-    c = coordinates.columns
-    keys = c["state"] * n_actions
-    keys += c["action"]
-    keys *= n_states
-    keys += c["next_state"]
-    pattern, positions = _unique_with_positions(keys, n_states * n_actions * n_states)
-    dense = storage == "dense" or (
-        storage == "auto" and len(pattern) > DENSE_ABOVE * n_states**2 * n_actions
-    )
-    if dense:
-        cells = n_states * n_actions * n_states
-        size = cells * n_models * 8 * (coordinates.horizon or 1)
-        if size > MATERIALISE_LIMIT and size > 8 * len(keys) * 16:
-            raise MemoryLimitError(
-                f"dense storage would take {readable_bytes(size)} for {len(keys):,} transitions; "
-                'use storage="sparse" or "auto"'
-            )
-        positions, pattern = keys, np.arange(cells)
-    times = coordinates.horizon if "time" in c else 1
-    size = (times or 1) * len(pattern) * n_models
-    if size * 8 > MATERIALISE_LIMIT and size > 64 * len(keys):
+    n_models, n_states, n_actions = entries.shape
+    times, cells = entries.horizon or 1, n_states * n_actions * n_states
+    keys: Ints | None = _union(entries, cells)
+    assert keys is not None
+    if storage == "dense" or (storage == "auto" and len(keys) > DENSE_ABOVE * cells):
+        keys = None
+    size = times * n_models * (cells if keys is None else len(keys))
+    if size * 8 > MATERIALISE_LIMIT and size > entries.count * (16 if keys is None else 64):
         raise MemoryLimitError(
-            f"the models share so few transitions that their union would take "
-            f"{readable_bytes(size * 8)} for {len(keys):,} entries; split the models into groups "
-            "with similar support"
+            f"dense storage would take {readable_bytes(size * 8)} for {entries.count:,} "
+            'transitions; use storage="sparse" or "auto"'
+            if keys is None
+            else "the models share so few transitions that their union would take "
+            f"{readable_bytes(size * 8)} for {entries.count:,} entries; split the models into "
+            "groups with similar support"
         )
-    target = positions * n_models
-    target += c["model"]
-    if "time" in c:
-        target = c["time"] * (len(pattern) * n_models) + target
-    where = (times or 1, len(pattern), n_models)
-    values = aligned(*where)
-    values.reshape(-1)[:] = np.bincount(target, c["probability"], size)
-    rewards = None
-    if "reward" in c:
-        flat = np.zeros(size)
-        flat[target] = c["reward"]
-        if np.bincount(target, minlength=1).max() > 1:  # duplicates: the mean by probability
-            total = np.bincount(target, c["probability"] * c["reward"], size)
-            np.divide(total, values.reshape(-1), out=flat, where=values.reshape(-1) > 0)
-        rewards = flat.reshape(where)
-    rows = pattern // n_states
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_states * n_actions))])
-    return Support(
-        shape, indptr.astype(np.int64), (pattern % n_states).astype(np.int32), values, dense,
-        rewards, coordinates.horizon if "time" in c else None,
-    )  # fmt: skip
+    values = aligned(times, size // (times * n_models), n_models)
+    p, find = values.reshape(-1), _finder(keys, cells, size)
+    p[:] = 0.0
+    r, seen = (np.zeros(size * entries.rewarded, dtype=kind) for kind in (float, bool))
+    for at, x in _placed(entries, find, values.shape):
+        np.add.at(p, at, x.p)
+        if entries.rewarded:
+            r[at], seen[at] = x.reward, True
+    if entries.rewarded and np.count_nonzero(seen) < entries.count:  # the mean by probability
+        totals = np.zeros(size)
+        for at, x in _placed(entries, find, values.shape):
+            np.add.at(totals, at, x.p * x.reward)
+        np.divide(totals, p, out=r, where=p > 0)
+    rewards = r.reshape(values.shape) if entries.rewarded else None
+    return Support.on_keys(entries.shape, keys, values, rewards, entries.horizon)
 
 
-def _unique_with_positions(
-    keys: npt.NDArray[np.int64], limit: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Sorted unique keys and the place of every key among them; by a table if that is small."""
-    if limit <= 8 * len(keys) + 1_000_000:
-        seen = np.zeros(limit, dtype=bool)
-        seen[keys] = True
-        unique = np.flatnonzero(seen)
-        return unique, (np.cumsum(seen) - 1)[keys]
-    unique, inverse = np.unique(keys, return_inverse=True)
-    return unique, inverse
+def _union(entries: Entries, cells: int) -> Ints:
+    """The keys that occur, sorted; by a table if that is not larger than the values."""
+    if cells <= 8 * entries.count + 1_000_000:
+        seen = np.zeros(cells, dtype=bool)
+        for x in entries.blocks():
+            seen[x.key] = True
+        return np.flatnonzero(seen)
+    known, new, held = np.empty(0, dtype=np.int64), [], 0
+    for x in entries.blocks():
+        new.append(np.unique(x.key))
+        held += len(new[-1])
+        if held > max(len(known), BLOCK):
+            known, new, held = np.unique(np.concatenate([known, *new])), [], 0
+    return np.unique(np.concatenate([known, *new]))
 
 
+def _finder(keys: Ints | None, cells: int, size: int) -> Callable[[Ints], Ints]:
+    """The place of a key among the sorted ones; by a table if that is small beside the values."""
+    if keys is None:
+        return lambda key: key
+    if cells > 2 * size:
+        return lambda key: np.searchsorted(keys, key)
+    table: Ints = np.zeros(cells, dtype=np.int32 if len(keys) < 2**31 else np.int64)
+    table[keys] = np.arange(len(keys))
+    return lambda key: table[key]
+
+
+def _placed(
+    entries: Entries, find: Callable[[Ints], Ints], shape: tuple[int, ...]
+) -> Iterator[tuple[Ints, Block]]:
+    """Blocks with the places of their entries in an array (T, nnz, M)."""
+    for x in entries.blocks():
+        at = find(x.key).astype(np.int64)
+        at += np.asarray(x.time, dtype=np.int64) * shape[1]
+        at *= shape[2]
+        at += x.model
+        yield at, x
+
+
+# ---------------------------------------------------------------------- arrays to a support
 def support_from_dense(array: Array, storage: Storage) -> Support:
     """(T,) M, S, A, S' array to the shared pattern, models last."""
     _check_storage(storage)
@@ -271,18 +369,30 @@ def support_from_dense(array: Array, storage: Storage) -> Support:
         )
     if 0 in array.shape:
         raise InputError(f"transitions of shape {array.shape} are empty")
-    flat = array.reshape(times, n_models, n_states * n_actions * n_states)
-    used = (flat != 0).any(axis=(0, 1))
-    dense = storage == "dense" or (storage == "auto" and used.mean() > DENSE_ABOVE)
-    pattern = np.arange(flat.shape[2]) if dense else np.flatnonzero(used)
-    values = aligned(times, len(pattern), n_models)
-    np.copyto(values, np.moveaxis(flat if dense else flat[:, :, pattern], 1, 2))
-    counts = np.bincount(pattern // n_states, minlength=n_states * n_actions)
-    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return Support(
-        (n_models, n_states, n_actions), indptr, (pattern % n_states).astype(np.int32), values,
-        dense, None, horizon,
-    )  # fmt: skip
+    flat = array.reshape(times, n_models, -1)
+    used = np.zeros(flat.shape[2], dtype=bool)
+    dense = storage == "dense"
+    for t, m in np.ndindex(times, n_models):
+        if dense:
+            break
+        used |= flat[t, m] != 0
+        dense = storage == "auto" and used.mean() > DENSE_ABOVE
+    keys = None if dense else np.flatnonzero(used)
+    shape = (n_models, n_states, n_actions)
+    return Support.on_keys(shape, keys, models_last(flat, keys), horizon=horizon)
+
+
+def models_last(flat: Array, keys: Ints | None) -> Array:
+    """(T, M, S A S') values at these keys as (T, nnz, M), without another copy of them all."""
+    times, n_models, cells = flat.shape
+    found = aligned(times, cells if keys is None else len(keys), n_models)
+    if keys is None:
+        found[:] = np.moveaxis(flat, 1, 2)
+        return found
+    step = max(1, BLOCK // (times * n_models))
+    for i in range(0, len(keys), step):
+        found[:, i : i + step] = np.moveaxis(flat.take(keys[i : i + step], axis=2), 1, 2)
+    return found
 
 
 def _check_storage(storage: str) -> None:
@@ -309,7 +419,7 @@ def check_pattern(support: Support, rewards: Array | None, next_rewards: Array |
         and (support.horizon or 1) in lengths
     )
     if fits:
-        rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-        fits = bool((np.diff(rows * n_states + indices) > 0).all())
+        keys = support.keys
+        fits = bool((keys[1:] > keys[:-1]).all())
     if not fits:
         raise InputError("the arrays of the pattern do not fit together")

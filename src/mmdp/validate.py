@@ -2,56 +2,175 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable, KeysView, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence, Set
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError, Remedy
-from mmdp.kernels.problem import Problem
-from mmdp.support import Array, Support, check_memory, float_array, refuse_masked
-from mmdp.words import counted, suggested
+from mmdp.kernels.problem import Part, Problem
+from mmdp.support import (
+    Array,
+    Shape,
+    Support,
+    check_memory,
+    float_array,
+    models_last,
+    refuse_masked,
+)
+from mmdp.words import counted, some, suggested
 
 ROW_SUM_TOLERANCE = 1e-8
 ROUNDING = 1e-14  # relative difference of rewards that is rounding
-SUMS_AT_ONCE = 200_000  # row sums that are checked together
 DEEPEST = 8  # lists within lists that are searched
 LARGEST = 1e150  # value: variances are squares, and doubles end at 1.8e308
+KINDS = ("state", "action", "model")
+_WHOLE = re.compile(r"(0|[1-9][0-9]{0,15})(\.0*)?")
 
 # may an action be missing in some models; "partial": rows are a mean over such models
 Missing = bool | Literal["partial"]
 
 
 class Labels(NamedTuple):
-    """Labels of states, actions and models (None: numbered), and places named with them."""
+    """What the ids 0..size-1 of a kind (state, action or model) stand for; None: numbers.
 
-    states: tuple[str, ...] | None
-    actions: tuple[str, ...] | None
-    models: tuple[str, ...] | None
+    >>> names = Labels("state", 2, ("up", "down"))
+    >>> names.find(["down", "left", 0]).tolist(), names.of(1)
+    ([1, -1, 0], "'down'")
+    """
+
+    kind: str
+    size: int
+    labels: tuple[str, ...] | None = None
 
     @classmethod
-    def read(
-        cls, shape: tuple[int, int, int], states: Any = None, actions: Any = None,
-        models: Any = None,
-    ) -> Labels:  # fmt: skip
-        """The labels given for (M, S, A), checked."""
-        return cls(
-            read_labels(states, shape[1], "state"),
-            read_labels(actions, shape[2], "action"),
-            read_labels(models, shape[0], "model"),
-        )
+    def read(cls, kind: str, size: int, labels: Any) -> Labels:
+        """Labels as a user gives them, checked."""
+        own = ordered(labels, kind)
+        if own is None:
+            return cls(kind, size)
+        if len(own) != size:
+            raise InputError(f"{len(own)} {kind} labels for {counted(size, kind)}")
+        if len(set(own)) != size:
+            twice = next(x for x in own if own.count(x) > 1)
+            raise InputError(f"{kind} label {twice!r} is used twice; labels must differ")
+        return cls(kind, size, own)
 
-    def state(self, index: int) -> str:
-        return _label(self.states, index)
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(map(str, range(self.size))) if self.labels is None else self.labels
+
+    @property
+    def axis(self) -> Sequence[object]:
+        """The labels, or the ids: an axis for :func:`by_label`."""
+        return range(self.size) if self.labels is None else self.labels
+
+    def here(self, part: Part | None) -> Labels:
+        """The models of a part alone, under the names they have among all."""
+        if part is None:
+            return self
+        names = self.names[part.models_here]
+        return Labels(self.kind, len(names), names)
+
+    def of(self, index: int) -> str:
+        """The id or label as shown in messages."""
+        return str(index) if self.labels is None else repr(self.labels[index])
+
+    def shown(self, index: int) -> str | int:
+        """The label, or the id if there are no labels."""
+        return index if self.labels is None else self.labels[index]
+
+    def find(self, values: Iterable[object]) -> npt.NDArray[np.int64]:
+        """(n,) the ids of labels or ids; -1 if unknown.
+
+        Whole numbers are ids if not all values are labels and the labels are not numbers
+        themselves. Text such as ``3`` or ``3.0`` is an id only if there are no labels.
+        """
+        given = list(values)
+        if self.labels is None:
+            return np.array([self._number(x) for x in given], dtype=np.int64)
+        place = {label: i for i, label in enumerate(self.labels)}
+        found = [place.get(str(x), -1) for x in given]
+        if -1 in found and not are_whole(self.labels):
+            ids = [-1 if isinstance(x, str) else self._number(x) for x in given]
+            found = [i if i >= 0 else at for i, at in zip(ids, found, strict=True)]
+        return np.array(found, dtype=np.int64)
+
+    def _number(self, value: object) -> int:
+        if isinstance(value, (bool, np.bool_)) or not are_whole([str(value).strip()]):
+            return -1
+        number = int(float(str(value)))
+        return number if number < self.size else -1
+
+    def place(self, value: object) -> int:
+        """The id of one label or id; an error that suggests the right one."""
+        found = int(self.find([value])[0])
+        if found < 0:
+            raise InputError(self.unknown(value))
+        return found
+
+    def unknown(self, value: object) -> str:
+        """What to say about a value that is none of them."""
+        known = self.labels if self.labels is not None else [f"0..{self.size - 1}"]
+        return f"unknown {self.kind} {suggested(str(value), known)}; the log has {some(known)}"
+
+
+def are_whole(texts: Iterable[str]) -> bool:
+    """Whether all are ids: ``3`` or ``3.0``."""
+    return all(_WHOLE.fullmatch(text) for text in texts)
+
+
+class Fields(NamedTuple):
+    """What a model has beyond transitions and rewards: arguments of MMDP, given or checked."""
+
+    initial: Any = None
+    weights: Any = None
+    discount: Any = 1.0
+    terminal: Any = None
+    allowed: Any = None
+    model_transitions: Any = None
+    states: Any = None
+    actions: Any = None
+    models: Any = None
+    allow_missing: Missing = False
+    parameters: Any = None
+    name: str | None = None
+    citation: str | None = None
+
+    def read(self, shape: Shape, part: Part | None, only: Iterable[str] = ()) -> Fields:
+        """Checked, as arrays, for the models (M, S, A) here; ``only`` these if any are named.
+
+        None remains of an initial distribution, labels and allowed actions that are not given.
+        """
+        sizes = (shape[1], shape[2], shape[0] if part is None else part.models)
+        states, actions, models = (
+            Labels.read(kind, size, getattr(self, f"{kind}s"))
+            for kind, size in zip(KINDS, sizes, strict=True)
+        )
+        readers: dict[str, Callable[[Any], Any]] = {
+            "states": lambda _: states.labels,
+            "actions": lambda _: actions.labels,
+            "models": lambda _: models.labels,
+            "initial": lambda x: None if x is None else _distribution(x, "initial", states),
+            "weights": lambda x: _distribution(x, "weights", models),
+            "discount": read_discount,
+            "terminal": lambda x: read_terminal(x, models.here(part), states),
+            "allowed": lambda x: None if x is None else read_allowed(x, states, actions),
+            "model_transitions": lambda x: read_model_transitions(x, models),
+            "parameters": lambda x: read_parameters(x, models),
+        }
+        chosen = set(only) or set(self._fields)
+        return self._replace(
+            **{name: read(getattr(self, name)) for name, read in readers.items() if name in chosen}
+        )
 
     def place(self, m: int, s: int, a: int, t: int | None = None) -> str:
         """``model 3, state 'sick', action 'B'``."""
-        place = (
-            f"model {_label(self.models, m)}, state {_label(self.states, s)}, "
-            f"action {_label(self.actions, a)}"
-        )
+        at = zip(("model", "state", "action"), (m, s, a), strict=True)
+        place = ", ".join(f"{kind} {_label(getattr(self, f'{kind}s'), i)}" for kind, i in at)
         return place if t is None else f"{place}, time {t}"
 
 
@@ -59,11 +178,11 @@ def _label(labels: tuple[str, ...] | None, index: int) -> str:
     return str(index) if labels is None else repr(labels[index])
 
 
-def _entry_place(labels: Labels, support: Support, k: int, m: int, t: int | None) -> str:
+def _entry_place(fields: Fields, support: Support, k: int, m: int, t: int | None) -> str:
     row = int(np.searchsorted(support.indptr, k, side="right")) - 1
     n_actions = support.shape[2]
-    place = labels.place(m, row // n_actions, row % n_actions, t)
-    return f"{place}, next state {labels.state(int(support.indices[k]))}"
+    place = fields.place(m, row // n_actions, row % n_actions, t)
+    return f"{place}, next state {_label(fields.states, int(support.indices[k]))}"
 
 
 def _first(where: npt.NDArray[np.bool_]) -> tuple[int, ...]:
@@ -80,28 +199,19 @@ def is_named(values: Any) -> bool:
 
 
 def ids_of(keys: Iterable[object], labels: Sequence[object], what: str) -> list[int]:
-    """The places of keys among the labels; whole numbers are ids if not all keys are labels.
+    """The places of keys among the labels (see :meth:`Labels.find`), all known, none twice.
 
     >>> ids_of(["b", "a"], ["a", "b"], "weights"), ids_of([1, 2], ["1", "2"], "weights")
     ([1, 0], [0, 1])
     """
-    given, place = list(keys), {str(label): i for i, label in enumerate(labels)}
-    if all(str(key) in place for key in given):
-        found = [place[str(key)] for key in given]
-    else:
-        found = [
-            int(key)
-            if isinstance(key, (int, np.integer))
-            and not isinstance(key, bool)
-            and 0 <= key < len(place)
-            else place.get(str(key), -1)
-            for key in given
-        ]
+    given, own = list(keys), None if isinstance(labels, range) else tuple(map(str, labels))
+    names = Labels("label", len(labels), own)
+    found: list[int] = names.find(given).tolist()
     seen: set[int] = set()
     for key, at in zip(given, found, strict=True):
         if at < 0:
             raise InputError(
-                f"{what}: the model has no label {suggested(str(key), place)}",
+                f"{what}: the model has no label {suggested(str(key), names.names)}",
                 ["use its ids, or label it" if isinstance(labels, range) else "use its labels"],
             )
         if at in seen:
@@ -153,11 +263,11 @@ def by_label(
 
 # ---------------------------------------------------------------------- rewards
 def read_rewards(
-    rewards: Any, next_rewards: Any, support: Support, labels: Labels
+    rewards: Any, next_rewards: Any, support: Support, fields: Fields
 ) -> tuple[Array | None, Array | None]:
     """Rewards as ((T',) S, A, M) or as values on the pattern (T', nnz, M)."""
     n_models, n_states, n_actions = support.shape
-    states, actions = labels.states or range(n_states), labels.actions or range(n_actions)
+    states, actions = fields.states or range(n_states), fields.actions or range(n_actions)
     rewards = by_label(rewards, "rewards", states, actions)
     next_rewards = by_label(next_rewards, "next_rewards", actions, states)
     if (rewards is None) == (next_rewards is None):
@@ -202,9 +312,8 @@ def _next_rewards_on_pattern(array: Array, support: Support) -> Array:
         )
     else:
         support.horizon = support.horizon or len(array)
-    rows = np.repeat(np.arange(len(support.indptr) - 1), np.diff(support.indptr))
-    flat = array.reshape(len(array), n_models, -1)[:, :, rows * n_states + support.indices]
-    return np.ascontiguousarray(np.moveaxis(flat, 1, 2))
+    flat = array.reshape(len(array), n_models, -1)
+    return models_last(flat, None if support.dense else support.keys)
 
 
 def without_impossible(per_next: Array | None, support: Support) -> Array | None:
@@ -215,48 +324,61 @@ def without_impossible(per_next: Array | None, support: Support) -> Array | None
     return np.where((p == 0) & ~np.isfinite(per_next), 0.0, per_next)
 
 
-def expected_rewards(
-    support: Support, per_next: Array | None, mask: npt.NDArray[np.bool_]
-) -> Array:
-    assert per_next is not None
-    times = max(len(support.values), len(per_next))
+def expected_rewards(support: Support, per_next: Array) -> Array:
+    """(T', S, A, M) r(s, a) = sum_s' p(s'|s, a) r(s, a, s')."""
     n_models, n_states, n_actions = support.shape
+    times = max(len(support.values), len(per_next))
     r = np.empty((times, n_states * n_actions, n_models))
-    for t in range(times):
-        p_t = support.values[t if len(support.values) > 1 else 0]
-        r_t = per_next[t if len(per_next) > 1 else 0]
-        r[t] = support.row_sums((p_t * r_t)[None])[0]
+    for rows, at in support.blocks():
+        r[:, rows] = support.reduced(np.add, support.values[:, at] * per_next[:, at], rows)
     return r.reshape(times, n_states, n_actions, n_models)
 
 
-def per_next_worth_keeping(per_next: Array | None, support: Support) -> Array | None:
+def per_next_worth_keeping(per_next: Array, support: Support) -> Array | None:
     """None if the reward of a row is the same for every possible next state."""
-    assert per_next is not None
-    filled = np.flatnonzero(np.diff(support.indptr))
-    starts = support.indptr[filled]
-    possible = support.values if len(support.values) == len(per_next) else support.values.max(0)
-    highest = np.maximum.reduceat(np.where(possible > 0, per_next, -np.inf), starts, axis=1)
-    lowest = np.minimum.reduceat(np.where(possible > 0, per_next, np.inf), starts, axis=1)
+    same = len(support.values) == len(per_next)
+
+    def ends(rows: slice, at: slice) -> tuple[Array, Array]:
+        """The highest and lowest reward of each row; infinite if there is none."""
+        p, r = support.values[:, at], per_next[:, at]
+        possible = (p if same else p.max(axis=0)) > 0
+        return (
+            support.reduced(np.maximum, np.where(possible, r, -np.inf), rows, -np.inf),
+            support.reduced(np.minimum, np.where(possible, r, np.inf), rows, np.inf),
+        )
+
+    top, bottom = -np.inf, np.inf
+    for block in support.blocks():
+        highest, lowest = ends(*block)
+        top, bottom = max(top, highest.max()), min(bottom, lowest.min())
     # published files carry rounding in their rewards: 999.99999 and 1000.00001 are the same
-    known = np.isfinite(highest)
-    range_ = highest.max(initial=-np.inf, where=known) - lowest.min(initial=np.inf, where=known)
-    tolerance = 1e-9 * max(range_, 0.0) + ROUNDING * np.abs(np.where(known, highest, 0.0))
-    return None if bool((highest - lowest <= tolerance).all()) else per_next
+    least = 1e-9 * max(top - bottom, 0.0)
+    for block in support.blocks():
+        highest, lowest = ends(*block)
+        known = np.isfinite(highest)
+        if (highest - lowest > least + ROUNDING * np.abs(highest))[known].any():
+            return per_next
+    return None
 
 
-def read_allowed(allowed: Any, support: Support, labels: Labels) -> npt.NDArray[np.bool_]:
+def inferred_allowed(support: Support) -> npt.NDArray[np.bool_]:
+    """(S, A) whether any model has a transition for an action."""
     _, n_states, n_actions = support.shape
-    states, actions = labels.states or range(n_states), labels.actions or range(n_actions)
-    if allowed is None:
-        if support.dense:
-            used = support.values.reshape(-1, n_states * n_actions, n_states, support.shape[0])
-            return (used != 0).any(axis=(0, 2, 3)).reshape(n_states, n_actions)
+    if not support.dense:
         return (np.diff(support.indptr) > 0).reshape(n_states, n_actions)
+    p = support.values.reshape(len(support.values), -1, n_states, support.shape[0])
+    used: npt.NDArray[np.bool_] = p[0, :, :, 0].astype(bool).max(axis=1)
+    used[~used] = p[:, ~used].any(axis=(0, 2, 3))  # most often the first model has them all
+    return used.reshape(n_states, n_actions)
+
+
+def read_allowed(allowed: Any, states: Labels, actions: Labels) -> npt.NDArray[np.bool_]:
     refuse_masked(allowed, "allowed")
-    mask = np.array(by_label(allowed, "allowed", states, actions))
-    if mask.shape != (n_states, n_actions):
+    mask = np.array(by_label(allowed, "allowed", states.axis, actions.axis))
+    if mask.shape != (states.size, actions.size):
         raise InputError(
-            f"allowed has shape {mask.shape}; expected (states, actions) = {n_states, n_actions}"
+            f"allowed has shape {mask.shape}; expected (states, actions) = "
+            f"{states.size, actions.size}"
         )
     if mask.dtype != bool:
         if not np.isin(mask, (0, 1)).all():
@@ -265,19 +387,20 @@ def read_allowed(allowed: Any, support: Support, labels: Labels) -> npt.NDArray[
     return cast("npt.NDArray[np.bool_]", mask)
 
 
-def drop_disallowed(support: Support, mask: npt.NDArray[np.bool_], labels: Labels) -> Support:
+def drop_disallowed(support: Support, mask: npt.NDArray[np.bool_], fields: Fields) -> Support:
     """Zero what `allowed` forbids, so that no kernel can take it."""
     if not mask.any(axis=1).all():
         state = int(np.flatnonzero(~mask.any(axis=1))[0])
         raise InputError(
-            f"state {labels.state(state)} has no action",
+            f"state {_label(fields.states, state)} has no action",
             [
                 "give every state at least one (an absorbing state gets an action that stays)",
                 Remedy("dead_ends", "absorb", do="load with"),
             ],
         )
-    rows = np.repeat(np.arange(len(support.indptr) - 1), np.diff(support.indptr))
-    forbidden = ~mask.reshape(-1)[rows]
+    if mask.all():
+        return support
+    forbidden = np.repeat(~mask.reshape(-1), np.diff(support.indptr))
     if support.values[:, forbidden].any():
         values = support.values.copy()
         values[:, forbidden] = 0.0
@@ -286,7 +409,7 @@ def drop_disallowed(support: Support, mask: npt.NDArray[np.bool_], labels: Label
 
 
 def check_rows(
-    support: Support, mask: npt.NDArray[np.bool_], allow_missing: Missing, labels: Labels
+    support: Support, mask: npt.NDArray[np.bool_], allow_missing: Missing, fields: Fields
 ) -> None:
     """Every allowed row is a distribution in every model: no negative, sums to 1."""
     if _rows_fine(support, mask, allow_missing):
@@ -296,21 +419,21 @@ def check_rows(
     sums = support.row_sums(support.values)
     if not np.isfinite(sums).all():
         t, k, m = _first(~np.isfinite(support.values))
-        place = _entry_place(labels, support, k, m, t if times else None)
+        place = _entry_place(fields, support, k, m, t if times else None)
         raise InputError(
             f"transition probability is {support.values[t, k, m]} at {place}; "
             "every probability must be a number from 0 to 1"
         )
     if support.values.size and support.values.min() < 0:
         t, k, m = _first(support.values < 0)
-        place = _entry_place(labels, support, k, m, t if times else None)
+        place = _entry_place(fields, support, k, m, t if times else None)
         raise InputError(
             f"negative transition probability {support.values[t, k, m]:g} at {place}; "
             "every probability must be from 0 to 1"
         )
-    wrong = _wrong(sums, mask, allow_missing)
+    wrong = _wrong(sums, mask.reshape(-1), allow_missing)
     t, row, m = _first(wrong)
-    place = labels.place(m, row // n_actions, row % n_actions, t if times else None)
+    place = fields.place(m, row // n_actions, row % n_actions, t if times else None)
     count = counted(int(wrong.sum()), "row")
     if sums[t, row, m] == 0:
         raise InputError(
@@ -329,23 +452,26 @@ def check_rows(
 
 
 def _rows_fine(support: Support, mask: npt.NDArray[np.bool_], allow_missing: Missing) -> bool:
-    """Whether every row is as it must be, without an array of the size of all row sums."""
-    values = support.values
-    if values.size and not values.min() >= 0:
-        return False
-    step = max(1, SUMS_AT_ONCE // (len(values) * mask.size))
-    blocks = (values[:, :, m : m + step] for m in range(0, values.shape[2], step))
-    return all(
-        bool(np.isfinite(sums).all()) and not _wrong(sums, mask, allow_missing).any()
-        for sums in map(support.row_sums, blocks)
-    )
+    """Whether every row is as it must be; in blocks, for all sums can be as large as the model."""
+    for rows, at in support.blocks():
+        p = support.values[:, at]
+        if support.dense:  # twice as fast
+            sums = p.reshape(len(p), -1, support.shape[1], support.shape[0]).sum(axis=2)
+        else:
+            sums = support.reduced(np.add, p, rows)
+        if (p.size and not p.min() >= 0) or not np.isfinite(sums).all():
+            return False
+        if _wrong(sums, mask.reshape(-1)[rows], allow_missing).any():
+            return False
+    return True
 
 
 def _wrong(
-    sums: Array, mask: npt.NDArray[np.bool_], allow_missing: Missing
+    sums: Array, allowed: npt.NDArray[np.bool_], allow_missing: Missing
 ) -> npt.NDArray[np.bool_]:
+    """(T', rows, M) which sums are not those of a distribution."""
     wrong = np.abs(sums - 1.0) > ROW_SUM_TOLERANCE
-    wrong &= mask.reshape(-1)[None, :, None]
+    wrong &= allowed[:, None]
     if allow_missing == "partial":
         wrong &= sums > 1.0
     elif allow_missing:
@@ -355,17 +481,17 @@ def _wrong(
 
 def check_rewards(
     expected: Array | None, per_next: Array | None, support: Support,
-    mask: npt.NDArray[np.bool_], labels: Labels,
+    mask: npt.NDArray[np.bool_], fields: Fields,
 ) -> None:  # fmt: skip
     if expected is not None:
         bad = ~np.isfinite(expected) & mask[None, :, :, None]
         if bad.any():
             t, s, a, m = _first(bad)
-            place = labels.place(m, s, a, t if len(expected) > 1 else None)
+            place = fields.place(m, s, a, t if len(expected) > 1 else None)
             raise InputError(f"reward is {expected[t, s, a, m]} at {place}; rewards must be finite")
     if per_next is not None and not np.isfinite(per_next).all():
         t, k, m = _first(~np.isfinite(per_next))
-        place = _entry_place(labels, support, k, m, t if len(per_next) > 1 else None)
+        place = _entry_place(fields, support, k, m, t if len(per_next) > 1 else None)
         raise InputError(f"reward is {per_next[t, k, m]} at {place}; rewards must be finite")
 
 
@@ -390,33 +516,36 @@ def read_distribution(
     return array.copy()
 
 
-def read_model_transitions(
-    values: npt.ArrayLike | None, n_models: int, labels: tuple[str, ...] | None
-) -> Array | None:
+def _distribution(values: Any, what: str, names: Labels) -> Array:
+    return read_distribution(values, names.size, what, names.kind, names.labels)
+
+
+def read_model_transitions(values: npt.ArrayLike | None, models: Labels) -> Array | None:
     """K (M, M), whose rows are distributions; None if every model stays as it is."""
     if values is None:
         return None
-    names = labels or range(n_models)
-    K = float_array(by_label(values, "model_transitions", names, names), "model_transitions")
-    if K.shape != (n_models, n_models):
+    K = float_array(
+        by_label(values, "model_transitions", models.axis, models.axis), "model_transitions"
+    )
+    if K.shape != (models.size, models.size):
         raise InputError(
             f"model_transitions has shape {K.shape}; expected (models, models) = "
-            f"{n_models, n_models}"
+            f"{models.size, models.size}"
         )
     if not (K >= 0).all() or not np.isfinite(K).all():
         m, n = _first(~(K >= 0) | ~np.isfinite(K))
         raise InputError(
-            f"model_transitions is {K[m, n]} from model {_label(labels, m)} to model "
-            f"{_label(labels, n)}; it must be a probability"
+            f"model_transitions is {K[m, n]} from model {models.of(m)} to model "
+            f"{models.of(n)}; it must be a probability"
         )
     wrong = np.abs(K.sum(axis=1) - 1.0) > ROW_SUM_TOLERANCE
     if wrong.any():
         (m,) = _first(wrong)
         raise InputError(
-            f"model_transitions sum to {K[m].sum():.10g}, not 1, from model {_label(labels, m)}; "
+            f"model_transitions sum to {K[m].sum():.10g}, not 1, from model {models.of(m)}; "
             "divide each row by its sum"
         )
-    return None if np.array_equal(K, np.eye(n_models)) else np.array(K, order="C")
+    return None if np.array_equal(K, np.eye(models.size)) else np.array(K, order="C")
 
 
 def check_seed(seed: Any) -> None:
@@ -444,13 +573,12 @@ def read_discount(discount: Any) -> float:
     return value
 
 
-def read_terminal(
-    terminal: npt.ArrayLike | None, n_models: int, n_states: int, labels: Labels
-) -> Array:
+def read_terminal(terminal: npt.ArrayLike | None, models: Labels, states: Labels) -> Array:
+    """(M, S), in memory with models last."""
+    n_models, n_states = models.size, states.size
     if terminal is None:
-        return np.zeros((n_states, n_models))
-    names = labels.models or range(n_models), labels.states or range(n_states)
-    array = float_array(by_label(terminal, "terminal", *names), "terminal")
+        return np.zeros((n_states, n_models)).T
+    array = float_array(by_label(terminal, "terminal", models.axis, states.axis), "terminal")
     if array.shape == (n_states,):
         array = np.broadcast_to(array, (n_models, n_states))
     if array.shape != (n_models, n_states):
@@ -460,20 +588,20 @@ def read_terminal(
         )
     if not np.isfinite(array).all():
         raise InputError("terminal values must be finite")
-    return np.array(array.T, order="C")
+    return np.array(array, order="F")
 
 
 def read_parameters(
-    parameters: Mapping[str, npt.ArrayLike] | None, n_models: int, labels: tuple[str, ...] | None
+    parameters: Mapping[str, npt.ArrayLike] | None, models: Labels
 ) -> dict[str, Array]:
     result: dict[str, Array] = {}
     for key, values in ({} if parameters is None else parameters).items():
         what = f"parameter {key!r}"
-        array = float_array(by_label(values, what, labels or range(n_models)), what).copy()
-        if array.shape != (n_models,):
+        array = float_array(by_label(values, what, models.axis), what).copy()
+        if array.shape != (models.size,):
             raise InputError(
                 f"parameter {key!r} has shape {array.shape}; expected one value per model "
-                f"({n_models},)"
+                f"({models.size},)"
             )
         array.setflags(write=False)
         result[str(key)] = array
@@ -485,18 +613,6 @@ def ordered(labels: Iterable[object] | None, what: str) -> tuple[str, ...] | Non
     if isinstance(labels, Set) and not isinstance(labels, KeysView):
         raise InputError(f"the labels of {what}s are a set, which has no order; give a list")
     return None if labels is None else tuple(str(x) for x in labels)
-
-
-def read_labels(labels: Iterable[object] | None, size: int, what: str) -> tuple[str, ...] | None:
-    result = ordered(labels, what)
-    if result is None:
-        return None
-    if len(result) != size:
-        raise InputError(f"{len(result)} {what} labels for {counted(size, what)}")
-    if len(set(result)) != size:
-        twice = next(x for x in result if result.count(x) > 1)
-        raise InputError(f"{what} label {twice!r} is used twice; labels must differ")
-    return result
 
 
 def check_horizon(own: int | None, horizon: float | None) -> int:

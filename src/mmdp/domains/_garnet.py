@@ -128,22 +128,9 @@ def _on_support(
     support = Support(
         (n_models, n_states, n_actions),
         np.arange(len(successors) + 1, dtype=np.int64) * branching,
-        successors.reshape(-1),
-        rows.reshape(1, -1, n_models),
-        dense,
-        None,
-        None,
-    )
-    model = MMDP.__new__(MMDP)
-    model._build(
-        support,
-        rewards[None],
-        None,
-        initial=np.full(n_states, 1 / n_states),
-        discount=discount,
-        states=range(n_states),
-        actions=range(n_actions),
-        name="garnet",
-        citation=CITATION,
-    )
-    return model
+        successors.reshape(-1), rows.reshape(1, -1, n_models), dense,
+    )  # fmt: skip
+    return MMDP.from_support(
+        support, rewards[None], initial=np.full(n_states, 1 / n_states), discount=discount,
+        states=range(n_states), actions=range(n_actions), name="garnet", citation=CITATION,
+    )  # fmt: skip

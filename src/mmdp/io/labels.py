@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,18 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import InputError
-from mmdp.words import some, suggested
+from mmdp import validate
+from mmdp.validate import are_whole as are_whole
 
 Ints = npt.NDArray[np.int64]
 Labels = tuple[str, ...]
-
-_WHOLE = re.compile(r"(0|[1-9][0-9]{0,15})(\.0*)?")
-
-
-def are_whole(texts: Iterable[str]) -> bool:
-    """Whether all are ids: ``3`` or ``3.0``."""
-    return all(_WHOLE.fullmatch(text) for text in texts)
 
 
 @dataclass(frozen=True)
@@ -59,8 +51,8 @@ class Coded:
 
     def ids(self, labels: Sequence[str]) -> Ints:
         """(rows,) the place of each text among the labels; -1 if it is none of them."""
-        places = pd.Index(labels).get_indexer(pd.Index(self._texts)).astype(np.int64)
-        return np.append(places, -1)[self.codes]
+        names = validate.Labels("label", len(labels), tuple(labels))
+        return np.append(names.find(self._texts), -1)[self.codes]
 
     def text(self, row: int) -> str:
         return self._texts[self.codes[row]]
@@ -95,45 +87,16 @@ def labels_of(parts: Iterable[Coded]) -> Labels:
     return tuple(dict.fromkeys(text for part in parts for text in part.used()))
 
 
-@dataclass(frozen=True)
-class Names:
-    """What the ids 0..size-1 of a kind (state, action or model) stand for.
+class Names(validate.Labels):
+    """What the ids of a kind stand for, looked up in columns.
 
-    >>> names = Names("state", 2, ("up", "down"))
-    >>> names.find(["down", "left"]).tolist(), names.of(1)
-    ([1, -1], "'down'")
+    >>> Names("state", 2, ("up", "down")).find(["down", "left"]).tolist()
+    [1, -1]
     """
 
-    kind: str
-    size: int
-    labels: Labels | None
-
-    def of(self, index: int) -> str:
-        """The id or label as shown in messages."""
-        return str(index) if self.labels is None else repr(self.labels[index])
-
-    def shown(self, index: int) -> str | int:
-        """The label, or the id if there are no labels."""
-        return index if self.labels is None else self.labels[index]
+    __slots__ = ()
 
     def find(self, values: pd.Series | Iterable[object]) -> Ints:
         """(rows,) the ids of labels, or of ids if there are no labels; -1 if unknown."""
         column = coded(values)
-        if self.labels is not None:
-            return column.ids(self.labels)
-        given = pd.to_numeric(pd.Series(column.texts, dtype=object), errors="coerce")
-        ids = given.to_numpy(np.float64)
-        known = (ids == np.floor(ids)) & (ids >= 0) & (ids < self.size)
-        return np.append(np.where(known, ids, -1), -1).astype(np.int64)[column.codes]
-
-    def place(self, value: object) -> int:
-        """The id of one label or id; an error that suggests the right one."""
-        found = int(self.find([value])[0])
-        if found < 0:
-            raise InputError(self.unknown(value))
-        return found
-
-    def unknown(self, value: object) -> str:
-        """What to say about a value that is none of them."""
-        known = self.labels if self.labels is not None else [f"0..{self.size - 1}"]
-        return f"unknown {self.kind} {suggested(str(value), known)}; the log has {some(known)}"
+        return np.append(super().find(column.texts or ()), -1)[column.codes]

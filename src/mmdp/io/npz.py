@@ -100,13 +100,8 @@ def check_sizes(path: Path) -> None:
 
 def from_arrays(arrays: Mapping[str, Any], part: Part | None = None) -> MMDP:
     """The stored model, checked: a damaged file must not reach a kernel."""
-    allowed, p, r, per_next = (
-        arrays["allowed"],
-        arrays["p"],
-        arrays["r"],
-        arrays.get("next_rewards"),
-    )
-    drift = arrays.get("drift")
+    allowed, p, r = (arrays[name] for name in ("allowed", "p", "r"))
+    per_next, drift = arrays.get("next_rewards"), arrays.get("drift")
     numbers = (p, r, per_next, drift, *(arrays[x] for x in ("initial", "weights", "terminal")))
     floats = all(x.dtype == np.float64 for x in numbers if x is not None)
     whole = all(arrays[name].dtype.kind == "i" for name in ("indptr", "indices", "horizon"))

@@ -27,7 +27,7 @@ from mmdp.io.reading import Source, must_be
 from mmdp.io.writing import PathLike, reason, write_all
 from mmdp.kernels.problem import Part, aligned
 from mmdp.model import MMDP
-from mmdp.support import check_memory
+from mmdp.support import Support, check_memory
 from mmdp.validate import check_whole, check_whole_model
 from mmdp.words import counted
 
@@ -116,7 +116,10 @@ class _Pieces:
         cut, to = (slice(low - x, high - x) for x in (first, self.here.start))
         same = np.array_equal(head["indices"], self.indices)
         same = same and np.array_equal(head["indptr"], self.indptr)
-        places = slice(None) if same else _places(head, self.indptr, self.indices)
+        places: Any = slice(None)
+        if not same:
+            union = _support(head, indptr=self.indptr, indices=self.indices)
+            places = np.searchsorted(union.keys, _support(head).keys)
         for name in LARGE if self.per_next else LARGE[:-1]:
             values = _per_next(stored, head) if name == "next_rewards" else stored[name]
             on_pattern = name in ("p", "next_rewards")
@@ -150,14 +153,11 @@ def _per_next(stored: Arrays, head: Arrays) -> Any:
     return np.repeat(r.reshape(len(r), -1, r.shape[-1]), np.diff(head["indptr"]), axis=1)
 
 
-def _keys(head: Arrays) -> npt.NDArray[np.int64]:
-    """(s A + a) S + s' of every entry of the pattern."""
-    rows = np.repeat(np.arange(len(head["indptr"]) - 1), np.diff(head["indptr"]))
-    return rows * len(head["initial"]) + head["indices"]
-
-
-def _places(head: Arrays, indptr: Any, indices: Any) -> npt.NDArray[np.int64]:
-    return np.searchsorted(_keys({**head, "indptr": indptr, "indices": indices}), _keys(head))
+def _support(head: Arrays, **other: Any) -> Support:
+    """The pattern of a file, or another one of its shape, without values."""
+    x = {**head, **other}
+    shape = (len(x["weights"]), *x["allowed"].shape)
+    return Support(shape, x["indptr"], x["indices"], np.empty(0), bool(x["dense"]))
 
 
 def _pattern(heads: Sequence[Arrays]) -> tuple[Any, Any]:
@@ -168,9 +168,9 @@ def _pattern(heads: Sequence[Arrays]) -> tuple[Any, Any]:
     )
     if same:
         return first["indptr"], first["indices"]
-    keys, states = np.unique(np.concatenate([_keys(head) for head in heads])), len(first["initial"])
-    counts = np.bincount(keys // states, minlength=len(first["indptr"]) - 1)
-    return np.append(0, np.cumsum(counts)).astype(np.int64), (keys % states).astype(np.int32)
+    keys = np.unique(np.concatenate([_support(head).keys for head in heads]))
+    union = Support.on_keys(_support(first).shape, keys, np.empty(0))
+    return union.indptr, union.indices
 
 
 def _joined_fields(heads: Sequence[Arrays]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pandas as pd
 from mmdp.errors import InputError
 from mmdp.io import certificates
 from mmdp.io.ids import whole
-from mmdp.io.labels import Ints, Labels, coded
+from mmdp.io.labels import Ints, Labels, Names
 from mmdp.io.parquet import read_parquet, write_parquet
 from mmdp.io.reading import Source, header, is_number, numbers, read_csv
 from mmdp.io.writing import PathLike, Writer, reason, write_all
@@ -360,11 +360,8 @@ def _labels_in(model: MMDP | None, kind: str) -> Labels:
 def _ids_by_label(
     text: pd.Series, kind: str, source: Source, labels: Labels
 ) -> tuple[Ints, Labels]:
-    column = coded(text)
-    ids = column.ids(labels)
-    if ids.min() >= 0:
-        return ids, labels
-    by_number = column.ids([str(i) for i in range(len(labels))])
+    ids = Names(kind, len(labels), labels).find(text)
+    by_number = ids if ids.min() >= 0 else Names(kind, len(labels)).find(text)
     if by_number.min() < 0:
         row = int(np.argmax(ids < 0))
         source.fail(f"the model has no {kind} {text.iloc[row]!r}", row)

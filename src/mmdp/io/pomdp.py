@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +30,7 @@ from mmdp.io.mixed import (
     refuse_change,
     summing_to_one,
 )
-from mmdp.io.reading import must_be
+from mmdp.io.reading import Source, must_be
 from mmdp.io.rules import Rules
 from mmdp.support import Array
 from mmdp.words import suggested
@@ -66,27 +65,18 @@ def load_pomdp(path: Path, rules: Rules) -> Mixed:
     file = _File.read(path, statements)
     p = file.table("T", statements, rules)
     told = file.table("O", statements, rules)
-    with _at(path):
+    with Source(path).named():
         seen = _observed(told, file)
     r = np.zeros(p.shape)
     for statement in statements:
         if statement.key == "R":
-            with _at(f"{path}, line {statement.line}"):
+            with Source(f"{path}, line {statement.line}").named():
                 file.put_reward(statement, r, seen)
-    with _at(path):
+    with Source(path).named():
         return _mixed(_Hidden(p, -r if file.costs else r, seen, file.belief), file)
 
 
 # ---------------------------------------------------------------------- statements
-@contextmanager
-def _at(place: object) -> Iterator[None]:
-    """Put a place before an error."""
-    try:
-        yield
-    except InputError as error:
-        raise error.at(place) from None
-
-
 def _statements(path: Path) -> Iterator[Statement]:
     """Words of the file in statements; a keyword with a colon after it begins one."""
     words = [
@@ -144,7 +134,7 @@ class _File:
     @classmethod
     def read(cls, path: Path, statements: Sequence[Statement]) -> _File:
         head = _head(path, statements)
-        with _at(f"{path}, line {head['discount'].line}"):
+        with Source(f"{path}, line {head['discount'].line}").named():
             discount = read_number(" ".join(_flat(head["discount"])), "discount")
         values = _flat(head["values"]) if "values" in head else ["reward"]
         if values not in (["reward"], ["cost"]):
@@ -153,27 +143,27 @@ class _File:
                              "write reward or cost")  # fmt: skip
         names = {}
         for key in ("states", "actions", "observations"):
-            with _at(f"{path}, line {head[key].line}"):
+            with Source(f"{path}, line {head[key].line}").named():
                 names[key] = _names(_flat(head[key]), key)
         belief = np.full(len(names["states"]), 1.0 / len(names["states"]))
         for statement in statements:
             if statement.key.startswith("start"):
-                with _at(f"{path}, line {statement.line}"):
+                with Source(f"{path}, line {statement.line}").named():
                     belief = _belief(statement, names["states"])
         return cls(path, **names, discount=discount, costs=values == ["cost"], belief=belief)
 
     def table(self, key: str, statements: Iterable[Statement], rules: Rules) -> Array:
         """(A, X, X') transitions (T) or (A, X', Z) observations (O)."""
         names = [self.actions, self.states, self.states if key == "T" else self.observations]
-        with _at(self.path):
+        with Source(self.path).named():
             check_cells(*map(len, names))
         array = np.zeros([len(x) for x in names])
         for statement in statements:
             if statement.key == key:
-                with _at(f"{self.path}, line {statement.line}"):
+                with Source(f"{self.path}, line {statement.line}").named():
                     place, words = _place(statement, names)
                     array[place] = self._probabilities(words, array.shape, len(place), key)
-        with _at(self.path):
+        with Source(self.path).named():
             return summing_to_one(array, rules, names[:2], key)
 
     def _probabilities(self, words: list[str], shape: Sequence[int], given: int, key: str) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
 from mmdp.errors import InputError
 from mmdp.support import Storage
@@ -14,10 +14,6 @@ DeadEnds = Literal["error", "absorb"]
 IdGaps = Literal["error", "relabel"]
 ExtraColumns = Literal["error", "ignore"]
 
-CHOICES = {
-    "duplicates": Duplicates, "missing_actions": MissingActions, "dead_ends": DeadEnds,
-    "id_gaps": IdGaps, "extra_columns": ExtraColumns, "storage": Storage,
-}  # fmt: skip
 CADP: dict[str, Any] = {  # what the code published with the paper does
     "duplicates": "last", "normalize": True, "missing_actions": "zero", "dead_ends": "absorb",
     "extra_columns": "ignore",
@@ -38,10 +34,11 @@ class Rules:
 
     @classmethod
     def read(cls, compat: str | None, **given: Any) -> Rules:
-        for name, choice in CHOICES.items():
-            if given[name] not in get_args(choice):
-                listed = ", ".join(map(repr, get_args(choice)))
-                raise InputError(f"{name} must be one of {listed}, not {given[name]!r}")
+        for name, value in given.items():
+            choices = get_args(get_type_hints(cls).get(name))
+            if choices and value not in choices:
+                listed = ", ".join(map(repr, choices))
+                raise InputError(f"{name} must be one of {listed}, not {value!r}")
         if compat not in (None, "cadp"):
             raise InputError(f"compat must be 'cadp' or None, not {compat!r}")
         return cls(**(given | CADP if compat == "cadp" else given))

@@ -15,13 +15,12 @@ from mmdp.io.frames import as_frame
 from mmdp.io.ids import KINDS, Ids, encode
 from mmdp.io.labels import Ints
 from mmdp.io.reading import Source
-from mmdp.io.rules import DeadEnds, Duplicates, ExtraColumns, IdGaps, MissingActions, Rules
+from mmdp.io.rules import Rules
 from mmdp.model import MMDP
-from mmdp.support import MATERIALISE_LIMIT, Array, Coordinates, Storage, support_from_coordinates
+from mmdp.support import MATERIALISE_LIMIT, Array, Columns, Shape, support_of
 from mmdp.words import counted, readable_bytes
 
-Columns = dict[str, npt.NDArray[Any]]
-Shape = tuple[int, int, int]
+Table = dict[str, npt.NDArray[Any]]  # columns by role
 
 
 def from_frame(
@@ -35,15 +34,9 @@ def from_frame(
     actions: Sequence[object] | None = None,
     models: Sequence[object] | None = None,
     parameters: Mapping[str, npt.ArrayLike] | None = None,
-    compat: str | None = None,
-    duplicates: Duplicates = "error",
-    normalize: bool = False,
-    missing_actions: MissingActions = "error",
-    dead_ends: DeadEnds = "error",
-    id_gaps: IdGaps = "error",
-    extra_columns: ExtraColumns = "error",
-    storage: Storage = "auto",
     name: str | None = None,
+    compat: str | None = None,
+    **rules: Any,
 ) -> MMDP:
     """Build a model from a tidy table, one row per transition: a DataFrame of pandas or polars.
 
@@ -52,7 +45,8 @@ def from_frame(
     Columns as in the table of :mod:`mmdp.io`; ``state``, ``action``, ``next_state`` and
     ``model`` may hold labels. ``states``, ``actions`` and ``models`` give labels for ids, or
     the order of the labels that the frame holds. ``initial`` and ``weights`` may map labels
-    to numbers. The options are those of :func:`mmdp.load`.
+    to numbers. ``rules`` are those of :func:`mmdp.load`: ``duplicates``, ``normalize``,
+    ``missing_actions``, ``dead_ends``, ``id_gaps``, ``extra_columns`` and ``storage``.
 
     >>> import pandas as pd, mmdp
     >>> frame = pd.DataFrame({"state": ["up", "up", "down"], "action": "wait",
@@ -62,18 +56,14 @@ def from_frame(
     >>> model.state_labels, model.rewards.tolist()
     (('up', 'down'), [[[4.0], [0.0]]])
     """
-    rules = Rules.read(
-        compat, duplicates=duplicates, normalize=normalize, missing_actions=missing_actions,
-        dead_ends=dead_ends, id_gaps=id_gaps, extra_columns=extra_columns, storage=storage,
-    )  # fmt: skip
-    source = Source("frame")
+    read, source = Rules.read(compat, **rules), Source("frame")
     fields = {
         "states": states, "actions": actions, "models": models, "initial": initial,
         "weights": weights, "discount": discount, "terminal": terminal,
         "parameters": parameters, "name": name,
     }  # fmt: skip
-    ids = encode(columns_of_frame(as_frame(frame), source, rules), source, rules, fields, {})
-    return assemble(ids, fields, source, rules)
+    ids = encode(columns_of_frame(as_frame(frame), source, read), source, read, fields, {})
+    return assemble(ids, fields, source, read)
 
 
 def to_frame(model: MMDP) -> pd.DataFrame:
@@ -111,8 +101,7 @@ def assemble(ids: Ids, fields: Mapping[str, Any], source: Source, rules: Rules) 
     with source.named():
         if expected is not None:
             columns = {name: values for name, values in columns.items() if name != "reward"}
-        coordinates = Coordinates(columns, ids.horizon)
-        support = support_from_coordinates(coordinates, ids.shape, rules.storage)
+        support = support_of(Columns(columns, ids.shape, ids.horizon), rules.storage)
         if "allowed" not in given:
             named = np.diff(support.indptr).reshape(ids.shape[1:]) > 0
             given["allowed"] = _present_actions(columns, ids.shape) if support.dense else named
@@ -121,7 +110,7 @@ def assemble(ids: Ids, fields: Mapping[str, Any], source: Source, rules: Rules) 
         return MMDP.from_support(support, expected, next_rewards=support.rewards, **given)
 
 
-def _settled(ids: Ids, source: Source, rules: Rules) -> tuple[Columns, Array | None]:
+def _settled(ids: Ids, source: Source, rules: Rules) -> tuple[Table, Array | None]:
     """The columns after the rules were applied, and r(s, a) if no reward depends on s'."""
     rows = _row_keys(ids.columns, ids.shape)
     columns = _settle_duplicates(ids, rows, source, rules)
@@ -149,7 +138,7 @@ def _check_size(ids: Ids, source: Source) -> None:
         )
 
 
-def _row_keys(columns: Columns, shape: Shape) -> Ints:
+def _row_keys(columns: Table, shape: Shape) -> Ints:
     """((t S + s) A + a) M + m of every entry: its place in the reward array."""
     n_models, n_states, n_actions = shape
     keys = columns["state"] * n_actions
@@ -161,7 +150,7 @@ def _row_keys(columns: Columns, shape: Shape) -> Ints:
     return keys
 
 
-def _settle_duplicates(ids: Ids, rows: Ints, source: Source, rules: Rules) -> Columns:
+def _settle_duplicates(ids: Ids, rows: Ints, source: Source, rules: Rules) -> Table:
     """Refuse duplicates or keep the last; "sum" leaves them, and the storage adds them up."""
     n_models, n_states, n_actions = ids.shape
     space = (ids.horizon or 1) * n_models * n_states * n_actions * n_states
@@ -204,14 +193,14 @@ def _fail_duplicate(ids: Ids, keys: Ints, source: Source) -> NoReturn:
     )
 
 
-def _present_actions(columns: Columns, shape: Shape) -> npt.NDArray[np.bool_]:
+def _present_actions(columns: Table, shape: Shape) -> npt.NDArray[np.bool_]:
     """(S, A): an action is there if any row names it."""
     seen = np.zeros(shape[1] * shape[2], dtype=bool)
     seen[columns["state"] * shape[2] + columns["action"]] = True
     return seen.reshape(shape[1:])
 
 
-def _absorb_dead_ends(columns: Columns, shape: Shape, horizon: int | None) -> Columns:
+def _absorb_dead_ends(columns: Table, shape: Shape, horizon: int | None) -> Table:
     """Give every state without actions an action 0 that stays there and earns 0."""
     dead = np.flatnonzero(~_present_actions(columns, shape).any(axis=1))
     if not len(dead):
@@ -240,7 +229,7 @@ def _constant_rewards(reward: Array, rows: Ints, shape: tuple[int, ...]) -> Arra
 
 
 # ---------------------------------------------------------------------- a model to ids
-def entries(model: MMDP) -> Columns:
+def entries(model: MMDP) -> Table:
     """Parallel arrays [time,] model, state, action, next_state, probability, reward.
 
     Entries of probability 0 appear only if they carry something: a reward per next state, or
@@ -259,7 +248,7 @@ def entries(model: MMDP) -> Columns:
     else:
         t, k, m = map(_short, np.nonzero(np.broadcast_to(keep, on_pattern)))
     s, a = map(_short, np.divmod(_short(rows)[k], np.int32(model.n_actions)))
-    found: Columns = {
+    found: Table = {
         "time": t, "model": m, "state": s, "action": a, "next_state": x.indices[k],
         "probability": np.broadcast_to(x.p, on_pattern)[t, k, m],
         "reward": r[t, s, a, m] if next_rewards is None
@@ -277,7 +266,7 @@ def _short(ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
     return ids.astype(np.int32, copy=False)
 
 
-def _missing_entries(model: MMDP, found: Columns, r: Array) -> Columns:
+def _missing_entries(model: MMDP, found: Table, r: Array) -> Table:
     """Entries of probability 0 for allowed rows that have none but must not be forgotten."""
     has = np.zeros(r.shape, dtype=bool)
     has[found["time"], found["state"], found["action"], found["model"]] = True

@@ -86,14 +86,17 @@ def from_draws(
     if parts is None:
         parts = _one_by_one(table, count, build)
     parts = _placed(parts)
-    _check_rows(parts["transitions"], table, count)
     twice = sorted(set(parts) & set(fields))
     if twice:
         raise InputError(f"{twice[0]} is given by build and by from_draws(); keep one of them")
     of_all = {"parameters": flat_parameters(whole), "weights": weights}
     of_all |= {"models": fields.pop("models")} if "models" in fields else {}
     given = {**fields, **parts, **(of_all if chosen is None else {})}
-    model = MMDP(given.pop("transitions"), given.pop("rewards", None), **given)
+    try:
+        model = MMDP(given.pop("transitions"), given.pop("rewards", None), **given)
+    except InputError:
+        _check_rows(parts["transitions"], table, count)  # it may know which draw is wrong
+        raise
     return model if chosen is None else model.replace(part=chosen, **of_all)
 
 
@@ -295,16 +298,32 @@ def _one_by_one(table: Draws, count: int, build: Build) -> dict[str, Any]:
     first = _one(table, 0, build)
     if not is_sparse_nest(first["transitions"]):
         _check_memory(first["transitions"], count)
-    parts = [first]
-    for i in range(1, count):
-        one = _one(table, i, build)
+    nest = is_sparse_nest(first["transitions"])
+    whole: dict[str, Any] = {
+        name: [x] if nest and name == "transitions" else np.empty((count, *x.shape))
+        for name, x in first.items()
+        if name in STACKED
+    }
+    for i in range(count):
+        one = _one(table, i, build) if i else first
         _check_alike(first, one, table, i)
-        parts.append(one)
-    stacked = dict(first)
-    for name in set(STACKED) & set(first):
-        values = [one[name] for one in parts]
-        stacked[name] = values if is_sparse_nest(first[name]) else np.stack(values)
-    return stacked
+        for name, values in whole.items():
+            if isinstance(values, np.ndarray):
+                values[i] = one[name]
+            elif i:
+                values.append(_sharing(one[name], first[name]))
+    return first | whole
+
+
+def _sharing(nest: Any, first: Any) -> Any:
+    """Matrices that hold the index arrays of the first ones if theirs are the same."""
+    if isinstance(nest, (list, tuple)):
+        return [_sharing(x, y) for x, y in zip(nest, first, strict=False)]
+    if getattr(nest, "format", "") == getattr(first, "format", "") == "csr":
+        for name in ("indptr", "indices"):
+            if np.array_equal(getattr(nest, name), getattr(first, name)):
+                setattr(nest, name, getattr(first, name))
+    return nest
 
 
 def _placed(parts: dict[str, Any]) -> dict[str, Any]:
