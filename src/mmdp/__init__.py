@@ -55,6 +55,7 @@ from mmdp.study import study
 
 if TYPE_CHECKING:
     from mmdp import domains as domains
+    from mmdp import economics as economics
     from mmdp import ecosystem as ecosystem
     from mmdp import hosts as hosts
     from mmdp import io as io
@@ -121,6 +122,7 @@ __all__ = [
     "__version__",
     "bound",
     "domains",
+    "economics",
     "ecosystem",
     "evaluate",
     "fit",
@@ -147,7 +149,8 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "domains", "ecosystem", "hosts", "io", "measures", "plots", "posterior", "report", "testing",
+    "domains", "economics", "ecosystem", "hosts", "io", "measures", "plots", "posterior", "report",
+    "testing",
 }  # fmt: skip  # loaded on first use: they import pandas etc.
 _ELSEWHERE = {
     "Prior": "posterior", "Rewards": "posterior",

@@ -16,7 +16,7 @@ import mmdp
 from mmdp import report
 from mmdp.bounds import Bound
 from mmdp.cli.app import app
-from mmdp.measures import Counting
+from mmdp.economics import Counting
 from mmdp.report import PICTURES
 from mmdp.report.compare import Comparison
 from mmdp.report.facts import Facts
@@ -187,7 +187,7 @@ def cost_and_effect(model: mmdp.MMDP) -> dict[str, Any]:
 
 
 def test_willingness_to_pay_is_that_of_the_measures(tmp_path: Path, small: mmdp.MMDP) -> None:
-    from mmdp.measures import willingness_to_pay
+    from mmdp.economics import willingness_to_pay
 
     given = cost_and_effect(small)
     page = written(tmp_path, small, horizon=3, **given)
