@@ -16,8 +16,8 @@ import mmdp
 from mmdp import economics, errors, measures, posterior
 from mmdp.testing import random_model
 
-MODULES = ("mmdp", "mmdp.methods", "mmdp.posterior", "mmdp.measures", "mmdp.domains", "mmdp.economics",
-           "mmdp.kernels", "mmdp.bounds")  # fmt: skip
+MODULES = ("mmdp", "mmdp.methods", "mmdp.posterior", "mmdp.measures", "mmdp.domains",
+           "mmdp.economics", "mmdp.kernels", "mmdp.bounds")  # fmt: skip
 PLANNERS = ("qmdp", "rollout", "mixts", "pomcp")
 # a protocol, a base class and what lives only while solve() runs: nothing of these travels
 NOT_MADE = {"Planner", "Method", "Kernel", "Plan", "Context", "Objective", "PolicyKind", "Question"}

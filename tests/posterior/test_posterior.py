@@ -487,6 +487,7 @@ def test_other_bad_input_is_one_line() -> None:
     refused(LOG, "support must be one of", support="some")
     refused(LOG, 'prior must be "symmetric" or an array', prior="flat")
     refused(LOG, "fit has no option 'suport' .did you mean 'support'", suport="seen")
+    refused(LOG, "fit has no option 'model' .did you mean 'models'", model=3)
     refused(LOG, "Prior has its own support", prior=mmdp.Prior(), support="seen")
     refused(LOG, "Rewards has its own prior", rewards=mmdp.Rewards(), reward_prior=(0, 1, 2, 1))
     refused(LOG, 'is for rewards="normal"', rewards="average", reward_prior=(0, 1, 2, 1))

@@ -191,9 +191,8 @@ def fit(
 
 def _known(options: Mapping[str, Any]) -> Mapping[str, Any]:
     known = Options.__annotations__
-    for name in options:
-        if name not in known:
-            raise InputError(f"fit has no option {suggested(name, known)}")
+    for name in options.keys() - known.keys():
+        raise InputError(f"fit has no option {suggested(name, [*known, *fit.__annotations__])}")
     return options
 
 
