@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 import mmdp
-from mmdp import measures
+from mmdp import economics
 
 out = Path(sys.argv[1] if len(sys.argv) > 1 else "out/cost_effectiveness")
 out.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ care = np.stack([*(model.parameters[f"care_{s}"] for s in "ABC"), np.zeros(n)], 
 effects = model.transitions @ alive
 yearly = care[:, :, None] + alive[:, None] * drugs
 costs = np.einsum("msan,mna->msa", model.transitions, yearly) / 1.06
-british = measures.Counting(effect_rate=0.0, cost_rate=0.06)
+british = economics.Counting(effect_rate=0.0, cost_rate=0.06)
 
 # %% policies
 T = 20
@@ -64,7 +64,7 @@ plans = {
     },
     "both for life": "both drugs",
 }  # fmt: skip
-found = measures.cost_effectiveness(model, effects, costs, plans, T, counting=british)
+found = economics.cost_effectiveness(model, effects, costs, plans, T, counting=british)
 print(found.icers().round(2).to_string(index=False))
 
 # %% frontier
@@ -97,7 +97,7 @@ for patients in (50, 200, 1000):
     print(f"{patients:5} patients per arm: {value:4.0f} ± {2 * error:.0f}")
 
 # %% optimal
-sweep = measures.willingness_to_pay(
+sweep = economics.willingness_to_pay(
     model, effects, costs, [5_000, 6_000, 10_000], T, policies=plans, counting=british
 )
 print(sweep.frontier.round(2).to_string(index=False))
@@ -107,7 +107,7 @@ priced = british.net_benefit(model, effects, costs, 6_000, T)
 solution = mmdp.solve(priced)
 safe = mmdp.solve(priced, objective=mmdp.CVaR(0.1))
 beside = {"best on average": solution, "safe": safe, **plans}
-every = measures.cost_effectiveness(model, effects, costs, beside, T, counting=british)
+every = economics.cost_effectiveness(model, effects, costs, beside, T, counting=british)
 for name, nmb in zip(beside, np.sort(every.net_benefit(6_000), axis=1), strict=True):
     print(f"{name:17} mean {nmb.mean():6,.0f}  worst tenth {nmb[: n // 10].mean():8,.0f}")
 

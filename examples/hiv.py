@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import mmdp
-from mmdp import measures
+from mmdp import economics, measures
 
 out = Path(sys.argv[1] if len(sys.argv) > 1 else "out/hiv")
 out.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ assert np.allclose(50_000 * effects - costs, train.rewards)
 
 # %% willingness to pay
 thresholds = [0, 20_000, 30_000, 50_000, 75_000, 100_000, 150_000]
-sweep = measures.willingness_to_pay(train, effects, costs, thresholds, T)
+sweep = economics.willingness_to_pay(train, effects, costs, thresholds, T)
 print(sweep.frontier.round(2).to_string(index=False))
 
 # %% report

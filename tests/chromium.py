@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-PLACES = ("chromium", "chromium-browser", "google-chrome")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+PLAYWRIGHT = ("chrome", "headless_shell", "chrome-headless-shell")
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -36,7 +37,20 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 def find() -> str | None:
-    return next((found for name in PLACES if (found := shutil.which(name))), None)
+    """A Chromium that starts: one on the path, or Playwright's."""
+    kept = os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright"
+    named = [found for name in NAMES if (found := shutil.which(name))]
+    played = [str(x) for name in PLAYWRIGHT for x in Path(kept).glob(f"chromium*/*/{name}")]
+    return next(filter(_starts, named + played), None)
+
+
+def _starts(program: str) -> bool:
+    """Ubuntu has a program of that name that only says where to get the browser."""
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 def install(wait: float = 300.0) -> str:

@@ -154,7 +154,6 @@ def test_the_table_of_the_module_has_every_kind() -> None:
 def test_flags() -> None:
     flags = {x: as_objective(x) for x in BUILT_IN}
     assert [x for x, o in flags.items() if not o.concave] == ["var:0.3"]
-    assert [x for x, o in flags.items() if not o.coherent] == ["var:0.3", "entropic:0.2"]
     assert all(o.monotone for o in flags.values())
     assert not Regret(mmdp.Custom(np.matmul, monotone=False)).monotone
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp import errors, measures, posterior
+from mmdp import economics, errors, measures, posterior
 from mmdp.testing import random_model
 
 MODULES = ("mmdp", "mmdp.methods", "mmdp.posterior", "mmdp.measures", "mmdp.domains",
-           "mmdp.kernels", "mmdp.bounds")  # fmt: skip
+           "mmdp.economics", "mmdp.kernels", "mmdp.bounds")  # fmt: skip
 PLANNERS = ("qmdp", "rollout", "mixts", "pomcp")
 # a protocol, a base class and what lives only while solve() runs: nothing of these travels
 NOT_MADE = {"Planner", "Method", "Kernel", "Plan", "Context", "Objective", "PolicyKind", "Question"}
@@ -51,12 +51,13 @@ def examples() -> dict[str, Any]:
         "Progress": mmdp.Progress("cadp", 1, 2.0, 3.0, 4.0, 5.0, 6),
         "InputError": mmdp.InputError("wrong", ["mend it", errors.Remedy("horizon", 50)]),
         "Fit": posterior.fit(log, models=3),
+        "Prior": mmdp.Prior(np.ones((3, 3)), support="seen"), "Rewards": mmdp.Rewards("normal"),
         "Stability": measures.stability(model(), 2, resamples=2),
         "Frontier": mmdp.frontier(model(), 2, [0.5]),
         "Mixture": mmdp.mixture(model(), 2, time_limit=0.2),
-        "WillingnessToPay": measures.willingness_to_pay(model(), rewards, rewards**2, [1.0], 2),
-        "Counting": measures.Counting(cost_rate=0.035), "Estimate": measures.Estimate(1.0, 0.1),
-        "CostEffectiveness": measures.CostEffectiveness.from_tables({"a": [1, 2]}, {"a": [3, 4]}),
+        "WillingnessToPay": economics.willingness_to_pay(model(), rewards, rewards**2, [1.0], 2),
+        "Counting": economics.Counting(cost_rate=0.035), "Estimate": measures.Estimate(1.0, 0.1),
+        "CostEffectiveness": economics.CostEffectiveness.from_tables({"a": [1, 2]}, {"a": [3, 4]}),
         "Domain": mmdp.domains.two_models(), "Problem": model().problem,
         "Backward": kernel.plan(model().problem, 2).backward("own"),
         "Outcome": mmdp.methods.Outcome(None, found.status, 1),

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import mmdp
-from mmdp import domains, ecosystem, io, measures, methods, posterior, report, testing
+from mmdp import domains, economics, ecosystem, io, measures, methods, posterior, report, testing
 
-MODULES = (mmdp, domains, ecosystem, io, measures, methods, posterior, report, testing)
+MODULES = (mmdp, domains, economics, ecosystem, io, measures, methods, posterior, report, testing)
 
 
 def public() -> Iterator[tuple[str, Callable[..., Any]]]:

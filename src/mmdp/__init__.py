@@ -55,6 +55,7 @@ from mmdp.study import study
 
 if TYPE_CHECKING:
     from mmdp import domains as domains
+    from mmdp import economics as economics
     from mmdp import ecosystem as ecosystem
     from mmdp import hosts as hosts
     from mmdp import io as io
@@ -70,6 +71,8 @@ if TYPE_CHECKING:
     from mmdp.measures import frontier as frontier
     from mmdp.measures import mixture as mixture
     from mmdp.measures import value_of_memory as value_of_memory
+    from mmdp.posterior import Prior as Prior
+    from mmdp.posterior import Rewards as Rewards
     from mmdp.posterior import fit as fit
     from mmdp.posterior import from_draws as from_draws
 
@@ -104,8 +107,10 @@ __all__ = [
     "Oracle",
     "Planner",
     "PolicyKind",
+    "Prior",
     "Progress",
     "Provenance",
+    "Rewards",
     "Rollout",
     "Solution",
     "Stationary",
@@ -117,6 +122,7 @@ __all__ = [
     "__version__",
     "bound",
     "domains",
+    "economics",
     "ecosystem",
     "evaluate",
     "fit",
@@ -143,9 +149,11 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "domains", "ecosystem", "hosts", "io", "measures", "plots", "posterior", "report", "testing",
+    "domains", "economics", "ecosystem", "hosts", "io", "measures", "plots", "posterior", "report",
+    "testing",
 }  # fmt: skip  # loaded on first use: they import pandas etc.
 _ELSEWHERE = {
+    "Prior": "posterior", "Rewards": "posterior",
     "fit": "posterior", "from_draws": "posterior", "frontier": "measures", "load": "io",
     "load_policy": "io", "mixture": "measures", "save": "io", "save_policy": "io",
     "value_of_memory": "measures",

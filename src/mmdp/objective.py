@@ -48,16 +48,15 @@ EXACT, INSIDE = 1e-10, 1e-9  # relative error of its KL, and the share of equal 
 class Objective:
     """What counts over the models: a function F of their returns rho.
 
-    Four flags say what is known of F. ``monotone``: it never falls if a return rises; None if
+    Three flags say what is known of F. ``monotone``: it never falls if a return rises; None if
     that is not known. ``concave``: it is the minimum over weights xi of
-    sum_m lambda_m xi_m rho_m + penalty(xi). ``coherent``: it is concave, and the penalty is zero.
-    ``regret``: rho is the return less that of the model's own optimal policy.
+    sum_m lambda_m xi_m rho_m + penalty(xi). ``regret``: rho is the return less that of the model's
+    own optimal policy.
     """
 
     kind: ClassVar[str]
     monotone: bool | None = True
     concave: bool = True
-    coherent: bool = True
     regret: bool = False
     linear: ClassVar[bool] = False  # the mean itself
 
@@ -71,7 +70,7 @@ class Objective:
         raise InputError(f"{self} is not concave, so it has no tilted weights")
 
     def penalty(self, xi: Array, weights: Array) -> float:
-        """What to add to sum lambda xi rho so that it bounds F(rho); 0 if F is coherent."""
+        """What to add to sum lambda xi rho so that it bounds F(rho)."""
         return 0.0
 
     def ladder(self, weights: Array) -> list[Objective]:
@@ -192,7 +191,7 @@ class VaR(Objective):
     alpha: float
 
     kind: ClassVar[str] = "var"
-    concave = coherent = False
+    concave = False
 
     def __post_init__(self) -> None:
         _check_alpha(self)
@@ -304,7 +303,6 @@ class Entropic(Objective):
     beta: float
 
     kind: ClassVar[str] = "entropic"
-    coherent = False
 
     def __post_init__(self) -> None:
         if not (_is_number(self.beta) and 0 < self.beta < math.inf):
@@ -427,7 +425,7 @@ class Custom(Objective):
     monotone: bool | None = None
 
     kind: ClassVar[str] = "custom"
-    concave = coherent = False
+    concave = False
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -481,7 +479,7 @@ class Regret(Objective):
     def __post_init__(self) -> None:
         if self.inner.regret:
             raise InputError(f"{self.inner} is a regret already")
-        for flag in ("kind", "monotone", "concave", "coherent"):
+        for flag in ("kind", "monotone", "concave"):
             object.__setattr__(self, flag, getattr(self.inner, flag))
 
     def value(self, returns: Array, weights: Array) -> Array:

@@ -447,10 +447,10 @@ def acceptability_curves(
 ) -> Axes:
     """Probability of being the best by willingness to pay, one line per policy.
 
-    ``acceptability`` is that of :meth:`mmdp.measures.CostEffectiveness.acceptability`, and
+    ``acceptability`` is that of :meth:`mmdp.economics.CostEffectiveness.acceptability`, and
     ``frontier``, drawn as a dashed line, that of its ``frontier``.
 
-    >>> from mmdp.measures import CostEffectiveness
+    >>> from mmdp.economics import CostEffectiveness
     >>> found = CostEffectiveness.from_tables({"old": [1], "new": [2]}, {"old": [0], "new": [10]})
     >>> axis = acceptability_curves(found.acceptability([5, 20]))
     >>> [line.get_ydata().tolist() for line in axis.lines]
@@ -473,7 +473,7 @@ def expected_loss(
 
     The arguments are those of :func:`acceptability_curves`.
 
-    >>> from mmdp.measures import CostEffectiveness
+    >>> from mmdp.economics import CostEffectiveness
     >>> found = CostEffectiveness.from_tables({"old": [1], "new": [2]}, {"old": [0], "new": [10]})
     >>> axis = expected_loss(found.acceptability([5, 20]), found.frontier([5, 20]))
     >>> [line.get_ydata().tolist() for line in axis.lines]

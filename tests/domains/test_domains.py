@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from benchmarks import population_posterior
 from scipy import stats
 from scipy.special import gammaln
 
 import mmdp
 from mmdp import domains
-from mmdp.domains import _inventory, _population, _population_posterior, _riverswim
-from mmdp.domains._log import Log, read_log
-from tests.conftest import ROOT
+from mmdp.domains import _inventory, _population, _riverswim
+from mmdp.domains._common import DATA
 
 SMALL: dict[str, dict[str, int]] = {
     "riverswim": {"n_train": 6, "n_test": 4},
@@ -25,7 +25,6 @@ SMALL: dict[str, dict[str, int]] = {
     "hiv": {"n_train": 6, "n_test": 4},
     "garnet": {"n_models": 6, "n_test": 4, "n_states": 8},
 }
-LOGS = {"riverswim": "riverswim_log.csv", "population_small": "population_log.csv"}
 ALIKE = 1e-3  # p-value under which two samples are called different; seeds are fixed
 
 
@@ -107,11 +106,13 @@ def test_domain_carries_words(name: str) -> None:
         (lambda: domains.riverswim(log=[[0, 1, 0], [3, 1, 5]]), "from state 3 to 5 in step 1"),
         (lambda: domains.riverswim(log=-1), "seed must be a whole number"),
         (lambda: domains.published("inventory"), "name must be one of riverswim, hiv"),
+        (lambda: domains.riverswim(log="mine"), 'log must be "published", a seed, or a table'),
+        (lambda: domains.riverswim(log=[[10, 1, 9.5]]), "a table of whole numbers"),
+        (lambda: domains.riverswim(log=np.empty((0, 3), int)), "a table of whole numbers"),
+        (lambda: domains.riverswim(log=[[10, 2, 3]]), "action 2 in step 0; .* from 0 to 1"),
         (lambda: domains.population(variant="wrong"), "variant must be one of"),
-        (lambda: domains.population(log="mine"), 'log must be "published", a seed, or a table'),
-        (lambda: domains.population(log=[[10, 1, 3.5]]), "a table of whole numbers"),
-        (lambda: domains.population(log=np.empty((0, 3), int)), "a table of whole numbers"),
-        (lambda: domains.population(log=[[10, 5, 3]]), "action 5 in step 0; .* from 0 to 4"),
+        (lambda: domains.population(n_test=1001), "n_test is 1001, but there are 1000 draws"),
+        (lambda: domains.population_small(seed=-1), "seed must be a whole number"),
         (lambda: domains.inventory(preset="mine"), "preset must be one of paper"),
         (lambda: domains.inventory(demands=[3, -1]), "none negative"),
         (lambda: domains.two_models(weight=1.0), "weight must be between 0 and 1"),
@@ -155,7 +156,7 @@ def test_riverswim_corrected_reward() -> None:
 
 
 def riverswim_counts(log: object) -> np.ndarray:
-    return _riverswim.counts_of(read_log(log, "riverswim", _riverswim.simulate_log, 20, 2))
+    return _riverswim.counts_of(_riverswim.read_log(log))
 
 
 def test_riverswim_log_explains_the_published_models() -> None:
@@ -183,13 +184,11 @@ def test_riverswim_simulated_log_is_short_and_seeded() -> None:
     np.testing.assert_allclose([x.mean() for x in logged.values()], expected, atol=0.02)
 
 
-@pytest.mark.parametrize("name", ["riverswim", "population_small"])
-def test_a_log_of_ones_own(name: str) -> None:
+def test_a_log_of_ones_own() -> None:
     """The published log as a table gives the default models; half of it gives others."""
-    build = domains.DOMAINS[name]
-    rows = pd.read_csv(ROOT / "src" / "mmdp" / "domains" / "data" / LOGS[name])
+    rows = pd.read_csv(str(DATA / "riverswim_log.csv"))
     default, own, array, half = (
-        build(3, 1, log=log).train.transitions
+        domains.riverswim(3, 1, log=log).train.transitions
         for log in ("published", rows.assign(note=1), rows.to_numpy(), rows.iloc[: len(rows) // 2])
     )
     np.testing.assert_array_equal(own, default)
@@ -396,17 +395,42 @@ def test_population_log_policy_is_optimal() -> None:
     policy = mmdp.solve(true, 300).policy
     assert policy is not None
     np.testing.assert_array_equal(
-        _population.optimal_actions(_population.true_kernel()), policy.actions[0]
+        population_posterior.optimal_actions(_population.true_kernel()), policy.actions[0]
     )
 
 
 def test_population_published_log() -> None:
     """300 steps from population 10, each where the last one ended, mostly by the best action."""
-    log = read_log("published", "population", _population.simulate_log, 51, 5)
+    log = population_posterior.published_log()
     assert (len(log.state), log.state[0]) == (300, 10)
     np.testing.assert_array_equal(log.state[1:], log.next_state[:-1])
-    best = _population.optimal_actions(_population.true_kernel())[log.state]
+    best = population_posterior.optimal_actions(_population.true_kernel())[log.state]
     assert (best == log.action).mean() == pytest.approx(0.91)
+
+
+def test_population_draws_are_those_of_the_sampler() -> None:
+    """The script makes the draws in the package again, and POPS begins like POP."""
+    again, large = population_posterior.packed(100), domains.population(variant="corrected")
+    small = domains.population_small()
+    for i, split in enumerate(("train", "test")):
+        drawn = getattr(large, split).parameters
+        for name, x in getattr(small, split).parameters.items():
+            np.testing.assert_array_equal(x, drawn[name][:100])
+            np.testing.assert_allclose(x, np.split(again[name], 2)[i], rtol=1e-12)
+    # what the models had when every call ran the sampler
+    sums = [float((x.transitions @ np.arange(51.0)).sum()) for x in large]
+    np.testing.assert_allclose(sums, [6296773.109137601, 6283854.43944003], rtol=1e-12)
+
+
+def test_population_seeds_deal_the_same_draws() -> None:
+    """No draw is in both sets, and none is lost, whichever the seed."""
+    sets = {}
+    for seed in (0, 1):
+        sets[seed] = [set(x.parameters["mu2"].tolist()) for x in domains.population(seed=seed)]
+        assert not sets[seed][0] & sets[seed][1]
+        assert sum(map(len, sets[seed])) == 2000
+    assert set.union(*sets[0]) == set.union(*sets[1])
+    assert 400 < len(sets[0][0] & sets[1][0]) < 600
 
 
 def log_posterior(z: np.ndarray, log) -> np.ndarray:
@@ -449,9 +473,9 @@ def metropolis(log, chains: int, steps: int, rng: np.random.Generator) -> np.nda
 
 def test_population_sampler_agrees_with_metropolis() -> None:
     """The same posterior by another algorithm, from the density alone."""
-    log = _population.simulate_log(np.random.default_rng(1))
+    log = population_posterior.simulate_log(np.random.default_rng(1))
     other = metropolis(log, 120, 2000, np.random.default_rng(2))[600:]
-    ours = _population_posterior.sample_chains(log, 50, 60, np.random.default_rng(3))
+    ours = population_posterior.sample_chains(log, 50, 60, np.random.default_rng(3))
     for i, (name, drawn) in enumerate(ours.items()):
         x = other[:, :, i]
         assert abs(drawn.mean() - x.mean()) < 0.1 * x.std(), name
@@ -464,8 +488,8 @@ def test_population_sampler_agrees_with_metropolis() -> None:
 
 def test_population_sampler_mixes() -> None:
     """Split R-hat below 1.01 and lag-1 autocorrelation of the kept draws below 0.1."""
-    log = _population.simulate_log(np.random.default_rng(5))
-    for name, x in _population_posterior.sample_chains(
+    log = population_posterior.simulate_log(np.random.default_rng(5))
+    for name, x in population_posterior.sample_chains(
         log, 50, 60, np.random.default_rng(0)
     ).items():
         halves = np.concatenate([x[:, :30], x[:, 30:]])
@@ -479,8 +503,8 @@ def test_population_sampler_mixes() -> None:
 def test_population_sampler_without_data_is_the_prior() -> None:
     """A log of one step of action 1 from population 0 says nothing about growth."""
     one = np.array([0]), np.array([1]), np.array([3])
-    x = _population_posterior.sample_chains(
-        Log(*one), 1000, 2, np.random.default_rng(0), burn_in=20
+    x = population_posterior.sample_chains(
+        population_posterior.Log(*one), 1000, 2, np.random.default_rng(0), burn_in=20
     )
     assert stats.kstest(x["mu"].ravel(), stats.uniform(0.5, 2.5).cdf).pvalue > ALIKE
     assert stats.kstest(x["mu0"].ravel(), stats.norm(1, 1).cdf).pvalue > ALIKE
@@ -497,8 +521,8 @@ def test_population_posterior_is_like_the_reference() -> None:
                  "mu2": (0.00091, 0.00107), "ext_mu": (5.0, 1.9)}  # fmt: skip
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in reference}
     for seed in range(20):
-        log = _population.simulate_log(np.random.default_rng(seed))
-        draws = _population_posterior.sample_chains(
+        log = population_posterior.simulate_log(np.random.default_rng(seed))
+        draws = population_posterior.sample_chains(
             log, 100, 3, np.random.default_rng(seed), burn_in=50, thin=8
         )
         for name, x in draws.items():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,27 +36,35 @@ def hidden(folder: Path) -> list[str]:
     return [x.name for x in folder.iterdir() if x.name.startswith(".")]
 
 
+def until(step: int, call: Callable[[], object]) -> None:
+    """Run, but die before the step-th change of names."""
+    done = 0
+
+    def counted(change: Any) -> Any:
+        def run(*arguments: Any, **options: Any) -> Any:
+            nonlocal done
+            done += 1
+            if done > step:
+                os._exit(9)
+            return change(*arguments, **options)
+
+        return run
+
+    for name in ("replace", "unlink", "rmdir", "mkdir"):
+        setattr(os, name, counted(getattr(os, name)))
+    call()
+
+
 def dies_at(step: int, call: Callable[[], object]) -> bool:
-    """Run in a process that dies before the step-th change of names; whether it died."""
-    child = os.fork()
-    if child == 0:
-        done = 0
-
-        def counted(change: Any) -> Any:
-            def run(*arguments: Any, **options: Any) -> Any:
-                nonlocal done
-                done += 1
-                if done > step:
-                    os._exit(9)
-                return change(*arguments, **options)
-
-            return run
-
-        for name in ("replace", "unlink", "rmdir", "mkdir"):
-            setattr(os, name, counted(getattr(os, name)))
-        call()
-        os._exit(0)
-    return os.waitpid(child, 0)[1] != 0
+    """Whether a process that makes the call dies before the step-th change of names."""
+    # forked from a fresh process: this one may have threads of jax, which a fork breaks
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["pytest", "mmdp.posterior"])
+    child = server.Process(target=until, args=(step, call))
+    child.start()
+    child.join()
+    assert child.exitcode in (0, 9)
+    return child.exitcode == 9
 
 
 def in_turn(folder: Path, changes: Callable[[], object]) -> Iterator[int]:
@@ -77,7 +87,7 @@ def test_a_fit_that_is_killed_leaves_the_old_models_or_the_new(tmp_path: Path) -
         fit(target, seed)
     (folder / "notes.txt").write_text("mine")
     kinds = set()
-    for step in in_turn(folder, lambda: fit(folder, 0)):
+    for step in in_turn(folder, partial(fit, folder, 0)):
         mmdp.load(folder)  # whoever reads first puts in place what was complete
         found = contents(folder)
         assert found.pop("notes.txt") == b"mine"
@@ -96,7 +106,7 @@ def test_several_files_saved_together_are_old_or_new_together(tmp_path: Path) ->
     two = one.replace(discount=0.75, rewards=[[3.0], [4.0]], initial=[0.25, 0.75])
     mmdp.save(one, folder)
     seen = set()
-    for _ in in_turn(folder, lambda: mmdp.save(two, folder)):
+    for _ in in_turn(folder, partial(mmdp.save, two, folder)):
         found = mmdp.load(folder)
         seen.add((found.discount, found.initial[0], found.rewards[0, 0, 0]))
     assert seen == {(0.5, 1.0, 1.0), (0.75, 0.25, 3.0)}

@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 
 import mmdp
-from mmdp import measures
+from mmdp import economics, measures
 
 
 def random_model(seed: int, n_models: int = 6, n_states: int = 2, **fields: Any) -> mmdp.MMDP:
@@ -171,7 +171,7 @@ def test_frontier_equals_brute_force_over_all_policies() -> None:
     model = random_model(5)
     effects, costs = rng.random((2, 2)), 100 * rng.random((6, 2, 2))
     levels = [0.0, 30.0, 80.0, 200.0, 1000.0]
-    found = measures.willingness_to_pay(model, effects, costs, levels, 2, method=MANY)
+    found = economics.willingness_to_pay(model, effects, costs, levels, 2, method=MANY)
     e = all_returns(model.replace(rewards=effects), 2)
     c = all_returns(model.replace(rewards=costs), 2)
     for row, level in zip(found.frontier.itertuples(), levels, strict=True):
@@ -196,14 +196,15 @@ def test_frontier_equals_brute_force_over_all_policies() -> None:
 def test_current_practice_is_considered_and_bad_input_refused() -> None:
     one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 0.0]])
     practice = mmdp.MarkovPolicy([[1]], n_actions=2)
-    found = measures.willingness_to_pay(
+    found = economics.willingness_to_pay(
         one, [[0.0, 1.0]], [[0.0, 10.0]], [1, 50], 1, policies={"practice": practice}
     )
     assert found.frontier["policy"].tolist() == ["policy 1", "practice"]
     with pytest.raises(mmdp.InputError, match="thresholds"):
-        measures.willingness_to_pay(one, [[0.0, 1.0]], [[0.0, 1.0]], [-1], 1)
+        economics.willingness_to_pay(one, [[0.0, 1.0]], [[0.0, 1.0]], [-1], 1)
+    ended = one.replace(terminal=[1.0])
     with pytest.raises(mmdp.InputError, match="terminal"):
-        measures.willingness_to_pay(one.replace(terminal=[1.0]), [[0.0, 1.0]], [[0.0, 1.0]], [1], 1)
+        economics.willingness_to_pay(ended, [[0.0, 1.0]], [[0.0, 1.0]], [1], 1)
 
 
 # ---------------------------------------------------------------------- robustness

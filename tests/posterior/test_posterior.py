@@ -144,6 +144,26 @@ def test_given_prior_is_scaled_and_restricts_the_support() -> None:
     assert (found.train.transitions[:, 0, 1, 1] == 0).all()
 
 
+def test_objects_and_shorthands_give_the_same_models() -> None:
+    prior, spread = np.array([[[2.0, 3.0]], [[1.0, 1.0]]]), (1.0, 2.0, 3.0, 4.0)
+    short = posterior.fit(
+        LOG.iloc[:3], models=3, test_models=2, prior=prior, concentration=2.0, support="all",
+        unseen="absorb", absorbing=["sick"], rewards="normal", reward_prior=spread,
+    )  # fmt: skip
+    long = posterior.fit(
+        LOG.iloc[:3], models=3, test_models=2,
+        prior=mmdp.Prior(prior, concentration=2.0, unseen="absorb", absorbing=["sick"]),
+        rewards=mmdp.Rewards("normal", prior=np.array(spread)),  # type: ignore[arg-type]
+    )  # fmt: skip
+    for one, other in zip(short, long, strict=True):
+        assert one is not None
+        assert other is not None
+        np.testing.assert_array_equal(one.transitions, other.transitions)
+        np.testing.assert_array_equal(one.rewards, other.rewards)
+    assert short.warnings == long.warnings
+    assert long.train.rewards[:, 1].tolist() == [[0.0, 0.0]] * 3
+
+
 def test_tiny_concentrations_give_vertices_not_nan() -> None:
     alpha = np.full(3, 1e-4)
     draws = dirichlet_rows(alpha, np.array([0, 3]), 3000, np.random.default_rng(0))
@@ -465,6 +485,12 @@ def test_other_bad_input_is_one_line() -> None:
     refused(LOG, "models must be a whole number", models=0)
     refused(LOG, "unseen must be one of", unseen="ignore")
     refused(LOG, "support must be one of", support="some")
+    refused(LOG, 'prior must be "symmetric" or an array', prior="flat")
+    refused(LOG, "fit has no option 'suport' .did you mean 'support'", suport="seen")
+    refused(LOG, "fit has no option 'model' .did you mean 'models'", model=3)
+    refused(LOG, "Prior has its own support", prior=mmdp.Prior(), support="seen")
+    refused(LOG, "Rewards has its own prior", rewards=mmdp.Rewards(), reward_prior=(0, 1, 2, 1))
+    refused(LOG, 'is for rewards="normal"', rewards="average", reward_prior=(0, 1, 2, 1))
     refused(LOG, r"does not broadcast to \(S, A, S'\)", prior=np.ones((3, 3)))
     mask = np.ones((2, 2, 2), dtype=bool)
     mask[0, 0, 1] = False

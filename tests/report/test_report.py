@@ -16,7 +16,7 @@ import mmdp
 from mmdp import report
 from mmdp.bounds import Bound
 from mmdp.cli.app import app
-from mmdp.measures import Counting
+from mmdp.economics import Counting
 from mmdp.report import PICTURES
 from mmdp.report.compare import Comparison
 from mmdp.report.facts import Facts
@@ -187,7 +187,7 @@ def cost_and_effect(model: mmdp.MMDP) -> dict[str, Any]:
 
 
 def test_willingness_to_pay_is_that_of_the_measures(tmp_path: Path, small: mmdp.MMDP) -> None:
-    from mmdp.measures import willingness_to_pay
+    from mmdp.economics import willingness_to_pay
 
     given = cost_and_effect(small)
     page = written(tmp_path, small, horizon=3, **given)
@@ -558,6 +558,7 @@ def test_chromium_is_installed_only_if_nobody_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
     monkeypatch.setattr(chromium.os, "geteuid", lambda: 0)
     assert chromium.install() == "no chromium, and apt-get is not here: browser tests are skipped"
     # the first install fails, as on a machine without lists of packages; stdin has nobody
@@ -567,7 +568,7 @@ def test_chromium_is_installed_only_if_nobody_is_asked(
         'read answer && exit 1\ntest "$DEBIAN_FRONTEND" = noninteractive || exit 1\n'
         f"if [ $2 = update ]; then echo 1 > {tmp_path}/updated; exit 0; fi\n"
         f"test -e {tmp_path}/updated && read x < {tmp_path}/made && "
-        f"echo > {tmp_path}/chromium && /bin/chmod 755 {tmp_path}/chromium\n",
+        f"echo '#!/bin/sh' > {tmp_path}/chromium && /bin/chmod 755 {tmp_path}/chromium\n",
     )
     monkeypatch.setattr(chromium.os, "geteuid", lambda: 1000)
     assert "apt-get needs root" in chromium.install()
@@ -575,7 +576,7 @@ def test_chromium_is_installed_only_if_nobody_is_asked(
     monkeypatch.setattr(chromium.os, "geteuid", lambda: 0)
     assert chromium.install() == f"browser tests use {tmp_path}/chromium"
     assert (tmp_path / "calls").read_text().split() == ["install", "update", "install"]
-    (tmp_path / "chromium").unlink()
+    (tmp_path / "chromium").write_text("#!/bin/sh\nexit 1\n")  # found, but it does not start
     fake_apt(tmp_path, "#!/bin/sh\nwhile :; do :; done\n")
     assert "could not be installed" in chromium.install(wait=0.1)
 
@@ -637,15 +638,17 @@ def _check_cells(browser: chromium.Chromium, model: mmdp.MMDP, solution: mmdp.So
                     "(document.getElementById('rows'))")  # fmt: skip
     browser.run("document.getElementById('map').focus()")
     names = [x if model.labelled["action"] else f"action {x}" for x in model.action_labels]
-    last = solution.policy.horizon - 1
-    for keys, (t, s) in (
+    rows = np.flatnonzero(model.deciding)  # a state without a decision has no row
+    last, low = solution.policy.horizon - 1, min(12, len(rows) - 1)
+    for keys, (t, row) in (
         ((), (0, 0)),
         (("ArrowDown", "ArrowRight"), (1, 1)),
         (("ArrowDown", "End"), (last, 2)),
-        (("PageDown",), (last, min(12, model.n_states - 1))),
-        (("ArrowLeft", "ArrowUp"), (last - 1, min(11, model.n_states - 2))),
-        (("Home", "ArrowLeft"), (0, min(11, model.n_states - 2))),
+        (("PageDown",), (last, low)),
+        (("ArrowLeft", "ArrowUp"), (last - 1, low - 1)),
+        (("Home", "ArrowLeft"), (0, low - 1)),
     ):
+        s = rows[row]
         browser.press(*keys)
         said = browser.run("document.getElementById('said').textContent")
         action = names[solution.policy.actions[t, s]]

@@ -33,7 +33,7 @@ from mmdp.validate import check_seed
 
 if TYPE_CHECKING:
     from mmdp import MMDP
-    from mmdp.measures import Counting
+    from mmdp.economics import Counting
     from mmdp.methods import Method
 
 INTERRUPTED = 130  # exit status after Ctrl-C
@@ -277,7 +277,7 @@ class Outcomes:
     def counting(self) -> Counting:
         import mmdp
 
-        return mmdp.measures.Counting(self.effect_rate, self.cost_rate, self.within_cycle)  # type: ignore[arg-type]
+        return mmdp.economics.Counting(self.effect_rate, self.cost_rate, self.within_cycle)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ class Pricing(Outcomes):
         if (self.effects is None) != (self.value is None):
             raise InputError("--effects and --value belong together; give both or none")
         if self.effects is None or self.value is None:
-            if self.counting != mmdp.measures.Counting():
+            if self.counting != mmdp.economics.Counting():
                 raise InputError("this option is about costs and effects; give --effects too")
             if horizon is not None:
                 raise InputError("--horizon is for rewards that vary with time; give --effects too")
@@ -328,7 +328,7 @@ class Willingness(Outcomes):
         if (self.effects is None) != (self.thresholds is None):
             raise InputError("--effects and --thresholds belong together; give both or none")
         if self.effects is None:
-            if self.compare or self.counting != mmdp.measures.Counting():
+            if self.compare or self.counting != mmdp.economics.Counting():
                 raise InputError("this option is about costs and effects; give --effects too")
             return {}
         worth, price = mmdp.report.read_effects(self.effects, model)

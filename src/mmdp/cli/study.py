@@ -208,7 +208,7 @@ def _source(given: dict[str, Any], folder: Path) -> Any:
     elif kinds == ["data"]:
         made = _loaded(folder / name, given)
     else:
-        made = tuple(mmdp.fit(folder / name, **_fitting(mmdp.fit, given)))
+        made = tuple(mmdp.fit(folder / name, **given))
     return made if count is None else partial(first_models, made, count)
 
 

@@ -4,29 +4,31 @@ Symbols: population s in 0..50, action a in 0..4 (0: do nothing). Growth
 g = max(0, Normal(rate(s, a), sd[a])). Exponential growth n = clamp(round(g s)); logistic
 growth, of the true model only, n = clamp(round(s + (g - 1) s (50 - s) / 50)). Then
 s' = clamp(round(n + max(0, Normal(3, 1.5)))). A sampled model has rate mu for action 0 and
-f(s) = mu0 + mu1 s + mu2 s^2 for the others; :mod:`mmdp.domains._population_posterior` draws
-the four from a log of the true model.
+f(s) = mu0 + mu1 s + mu2 s^2 for the others. The four are draws from the posterior given the
+published log of the true model: ``benchmarks/population_posterior.py`` has the sampler and wrote
+them to ``data/population.npz``.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr
 
 from mmdp.domains._common import (
     CADP_PAPER,
+    DATA,
     Array,
     Domain,
     check_choice,
     check_count,
     generators,
 )
-from mmdp.domains._log import Log, read_log
-from mmdp.domains._population_posterior import sample_posterior
+from mmdp.errors import InputError
 from mmdp.model import MMDP
 
 CAPACITY = 50
@@ -35,7 +37,8 @@ COSTS = np.array([0.0, 800.0, 840.0, 880.0, 920.0])
 GROWTH_SD = np.array([0.6, 0.6, 0.5, 0.4, 0.3])
 SUPPLY_MEAN, SUPPLY_SD = 3.0, 1.5
 DISCOUNT = 0.9
-LOG_START, LOG_STEPS = 10, 300
+LOG_START = 10
+DRAWS = 1000  # kept for each of the two sets
 NEGLIGIBLE = 1e-12
 FAR = 9.0  # Phi(-9) is 1e-19; ndtr is slow on what lies further out
 BLOCK = 100  # models at a time: they fit the cache, and BLAS starts no threads for so little work
@@ -48,35 +51,26 @@ CITATION = (
 
 
 def population(
-    n_train: int = 1000,
-    n_test: int = 1000,
-    seed: int | None = 0,
-    *,
-    variant: str = "paper",
-    log: npt.ArrayLike = "published",
+    n_train: int = DRAWS, n_test: int = DRAWS, seed: int | None = 0, *, variant: str = "paper"
 ) -> Domain:
     """Population (POP): pest population 0..50, 5 actions, discount 0.9.
 
     Reward 1000 - s^2 - cost[a], cost = (0, 800, 840, 880, 920). The models are draws from the
-    posterior given one log of the true model. The paper's own models were not published:
-    these are other draws, and returns differ from one set of draws to the next.
+    posterior given 300 logged steps of the true model, which were published. The paper's own
+    models were not: these are other draws, and returns differ from one set of draws to the next.
 
     Parameters
     ----------
     n_train, n_test
-        Numbers of models.
+        Numbers of models, each at most 1000.
     seed
-        Seed of the models.
+        Which of the 2000 draws in the package are for training and which for testing. 0 has
+        1000 of either, in their order; another seed shuffles all of them first.
     variant
         ``"paper"`` repeats two slips of the published models: the 4 x 51 table of rates of
         actions 1 to 4 is filled in the wrong order, so that action a in state s has the rate
         f((4 s + a - 1) mod 51), and all initial mass is on state 9. ``"corrected"`` has rate
         f(s) and starts in state 10, where the log starts.
-    log
-        The logged steps that the posterior learns from. ``"published"`` is the published
-        log, 300 steps from population 10. A seed simulates another of that length, with the
-        true model's optimal policy. Your own logged steps are a DataFrame with the
-        columns ``state, action, next_state``, or an (n, 3) array of them.
 
     Transitions are exact, from the two normal distribution functions and one convolution;
     probabilities below 1e-12 are cut. ``train.parameters`` holds ``mu, mu0, mu1, mu2``, each
@@ -87,17 +81,19 @@ def population(
     >>> train.n_states, train.action_labels[2], sorted(train.parameters)
     (51, 'control 2', ['mu', 'mu0', 'mu1', 'mu2'])
     """
-    name, about = "population", DESCRIPTION
-    return _build(name, about, n_train, n_test, seed, variant, log)
+    check_choice(variant, "variant", ("paper", "corrected"))
+    start = 9 if variant == "paper" else LOG_START
+    train, test = (
+        _model(exponential_kernel(growth_rates(parameters, variant)), start, parameters)
+        for parameters in _drawn({"n_train": n_train, "n_test": n_test}, seed)
+    )
+    return Domain(
+        "population", train, test, _model(true_kernel()[None], start, {}), DESCRIPTION, CITATION
+    )
 
 
 def population_small(
-    n_train: int = 100,
-    n_test: int = 100,
-    seed: int | None = 0,
-    *,
-    variant: str = "paper",
-    log: npt.ArrayLike = "published",
+    n_train: int = 100, n_test: int = 100, seed: int | None = 0, *, variant: str = "paper"
 ) -> Domain:
     """Population-small (POPS): :func:`population` with 100 train and 100 test models.
 
@@ -105,32 +101,21 @@ def population_small(
     >>> mmdp.domains.population_small(seed=0)
     Domain(population_small: 100 train and 100 test models, 51 states, 5 actions)
     """
-    name, about = "population_small", SMALL_DESCRIPTION
-    return _build(name, about, n_train, n_test, seed, variant, log)
+    name, large = "population_small", population(n_train, n_test, seed, variant=variant)
+    models = {x: getattr(large, x).replace(name=name) for x in ("train", "test", "true")}
+    return replace(large, name=name, description=SMALL_DESCRIPTION, **models)
 
 
-def _build(
-    name: str,
-    description: str,
-    n_train: int,
-    n_test: int,
-    seed: int | None,
-    variant: str,
-    log: npt.ArrayLike,
-) -> Domain:
-    check_choice(variant, "variant", ("paper", "corrected"))
-    n_train, n_test = check_count(n_train, "n_train"), check_count(n_test, "n_test")
-    steps = read_log(log, "population", simulate_log, N_STATES, N_ACTIONS)
-    _, *model_rngs = generators(seed, 3)  # the first stream is that of a simulated log
-    start = 9 if variant == "paper" else LOG_START
-    sets = []
-    for n, rng in zip((n_train, n_test), model_rngs, strict=True):
-        draws = sample_posterior(steps, n, rng)
-        parameters = {k: draws[k] for k in ("mu", "mu0", "mu1", "mu2")}
-        transitions = exponential_kernel(growth_rates(parameters, variant))
-        sets.append(_model(transitions, start, name, parameters))
-    true = _model(true_kernel()[None], start, name, {})
-    return Domain(name, sets[0], sets[1], true, description, CITATION)
+def _drawn(counts: dict[str, int], seed: int | None) -> Iterator[dict[str, Array]]:
+    """Draws of ``mu, mu0, mu1, mu2`` for each set, as many as it counts."""
+    (rng,) = generators(seed, 1)
+    order = np.arange(2 * DRAWS) if seed == 0 else rng.permutation(2 * DRAWS)
+    with (DATA / "population.npz").open("rb") as file, np.load(file) as kept:
+        draws = dict(kept)
+    for (what, n), ids in zip(counts.items(), np.split(order, 2), strict=True):
+        if check_count(n, what) > DRAWS:
+            raise InputError(f"{what} is {n}, but there are {DRAWS} draws for each set")
+        yield {name: x[ids[:n]] for name, x in draws.items()}
 
 
 def growth_rates(parameters: dict[str, Array], variant: str) -> Array:
@@ -235,7 +220,7 @@ def rewards() -> Array:
     return 1000.0 - np.arange(N_STATES)[:, None] ** 2.0 - COSTS
 
 
-def _model(transitions: Array, start: int, name: str, parameters: dict[str, Array]) -> MMDP:
+def _model(transitions: Array, start: int, parameters: dict[str, Array]) -> MMDP:
     return MMDP(
         transitions,
         rewards(),
@@ -244,29 +229,6 @@ def _model(transitions: Array, start: int, name: str, parameters: dict[str, Arra
         states=range(N_STATES),
         actions=("no control", *(f"control {a}" for a in range(1, N_ACTIONS))),
         parameters=parameters,
-        name=name,
+        name="population",
         citation=CITATION,
     )
-
-
-def optimal_actions(kernel: Array, tolerance: float = 1e-10) -> npt.NDArray[np.int64]:
-    """(S,) optimal stationary policy of one model by value iteration."""
-    r, v = rewards(), np.zeros(N_STATES)
-    while True:
-        q = r + DISCOUNT * kernel @ v
-        new = q.max(axis=1)
-        if np.abs(new - v).max() < tolerance * np.abs(new).max():
-            return q.argmax(axis=1)
-        v = new
-
-
-def simulate_log(rng: np.random.Generator) -> Log:
-    """A log of the true model under its optimal policy from population 10."""
-    kernel = true_kernel()
-    policy = optimal_actions(kernel)
-    cumulative = np.cumsum(kernel[np.arange(N_STATES), policy], axis=1)
-    path = np.empty(LOG_STEPS + 1, dtype=np.int64)
-    path[0] = LOG_START
-    for i, u in enumerate(rng.random(LOG_STEPS)):
-        path[i + 1] = min(np.searchsorted(cumulative[path[i]], u, side="right"), CAPACITY)
-    return Log(path[:-1], policy[path[:-1]], path[1:])

@@ -7,22 +7,25 @@ action 1 away from both ends the posterior is p ~ Dirichlet(1 + n).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.domains._common import (
     CADP_PAPER,
+    DATA,
     Array,
     Domain,
     check_choice,
     check_count,
     generators,
 )
-from mmdp.domains._log import Log, read_log
 from mmdp.errors import InputError
 from mmdp.model import MMDP
 
 N_STATES = 20
+COLUMNS = ("state", "action", "next_state")
 TRUE_MOVES = (0.2, 0.3, 0.5)
 LOG_STEPS = 15
 STATES, ACTIONS = range(N_STATES), ("swim left", "swim right")
@@ -74,7 +77,7 @@ def riverswim(
     (100, 700, ('swim left', 'swim right'))
     """
     check_choice(variant, "variant", ("paper", "corrected"))
-    seen = counts_of(read_log(log, "riverswim", simulate_log, N_STATES, len(ACTIONS)))
+    seen = counts_of(read_log(log))
     train, test = (
         _models(rng.dirichlet(1.0 + seen, size=check_count(n, what)), variant)
         for rng, n, what in zip(
@@ -89,8 +92,37 @@ def true_model() -> MMDP:
     return _models(np.array([TRUE_MOVES]), "corrected")
 
 
-def simulate_log(rng: np.random.Generator) -> Log:
-    """A log of the true model under the uniform random policy from state 0."""
+def read_log(log: Any) -> npt.NDArray[np.int64]:
+    """(n, 3) steps that ``log`` means: ``"published"``, a seed, or a table of steps.
+
+    >>> read_log([[0, 1, 1], [1, 1, 2]])[:, 2].tolist()
+    [1, 2]
+    """
+    if isinstance(log, str) and log == "published":
+        with (DATA / "riverswim_log.csv").open(encoding="utf-8") as file:
+            return np.loadtxt(file, dtype=np.int64, delimiter=",", skiprows=1)
+    if isinstance(log, (int, np.integer)):
+        return simulate_log(*generators(log, 1))
+    named = hasattr(log, "columns") and set(COLUMNS) <= set(log.columns)
+    steps = np.asarray(log[list(COLUMNS)] if named else log)
+    if steps.ndim != 2 or steps.shape[1] != 3 or not len(steps) or steps.dtype.kind not in "iu":
+        raise InputError(
+            'log must be "published", a seed, or a table of whole numbers with the columns '
+            f"{', '.join(COLUMNS)}"
+        )
+    sizes = np.array([N_STATES, len(ACTIONS), N_STATES])
+    wrong = np.argwhere((steps < 0) | (steps >= sizes))
+    if len(wrong):
+        step, column = wrong[0]
+        raise InputError(
+            f"log has {COLUMNS[column]} {steps[step, column]} in step {step}; "
+            f"it must be from 0 to {sizes[column] - 1}"
+        )
+    return steps.astype(np.int64)
+
+
+def simulate_log(rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """(n, 3) steps of the true model under the uniform random policy from state 0."""
     steps = np.empty((LOG_STEPS, 3), dtype=np.int64)
     state = 0
     for step in steps:
@@ -99,23 +131,24 @@ def simulate_log(rng: np.random.Generator) -> Log:
         following = min(max(state + move, 0), N_STATES - 1)
         step[:] = state, action, following
         state = following
-    return Log(*steps.T)
+    return steps
 
 
-def counts_of(log: Log) -> npt.NDArray[np.int64]:
+def counts_of(log: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """(3,) moves left, stay, right of action 1 away from both ends.
 
-    >>> counts_of(read_log("published", "riverswim", simulate_log, 20, 2)).tolist()
+    >>> counts_of(read_log("published")).tolist()
     [0, 1, 4]
     """
-    move = log.next_state - log.state
+    state, action, following = log.T
+    move = following - state
     far = np.flatnonzero(np.abs(move) > 1)
     if len(far):
         raise InputError(
-            f"log moves from state {log.state[far[0]]} to {log.next_state[far[0]]} in step "
-            f"{far[0]}; a swimmer moves at most one state per step"
+            f"log moves from state {state[far[0]]} to {following[far[0]]} in step {far[0]}; "
+            "a swimmer moves at most one state per step"
         )
-    inside = (log.action == 1) & (log.state > 0) & (log.state < N_STATES - 1)
+    inside = (action == 1) & (state > 0) & (state < N_STATES - 1)
     return np.bincount(move[inside] + 1, minlength=3)
 
 

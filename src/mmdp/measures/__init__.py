@@ -4,8 +4,6 @@ The distribution of returns over models (quantiles, CVaR, regret) is in
 :class:`mmdp.Evaluation`; the measures here need the model or more than one solve.
 """
 
-from mmdp.measures.comparators import Counting, cost_effectiveness
-from mmdp.measures.economics import CostEffectiveness
 from mmdp.measures.information import Estimate, evpi, evppi, information_table
 from mmdp.measures.lottery import Mixture, mixture
 from mmdp.measures.memory import memory_gain, value_of_memory
@@ -13,11 +11,9 @@ from mmdp.measures.regret import regret_by_horizon
 from mmdp.measures.robustness import Stability, enough_models, stability
 from mmdp.measures.safety import Frontier, frontier
 from mmdp.measures.tables import policy_table
-from mmdp.measures.willingness import WillingnessToPay, willingness_to_pay
 
 __all__ = [
-    "CostEffectiveness", "Counting", "Estimate", "Frontier", "Mixture", "Stability",
-    "WillingnessToPay", "cost_effectiveness", "enough_models", "evpi", "evppi", "frontier",
+    "Estimate", "Frontier", "Mixture", "Stability", "enough_models", "evpi", "evppi", "frontier",
     "information_table", "memory_gain", "mixture", "policy_table", "regret_by_horizon", "stability",
-    "value_of_memory", "willingness_to_pay",
+    "value_of_memory",
 ]  # fmt: skip

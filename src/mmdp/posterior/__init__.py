@@ -1,13 +1,17 @@
 """Models from data: logged transitions, or draws of uncertain parameters.
 
-:func:`fit` draws models from the Dirichlet posterior of a table of logged transitions.
+:func:`fit` draws models from the Dirichlet posterior of a table of logged transitions, given a
+:class:`Prior` and :class:`Rewards`.
 :func:`from_draws` turns draws of parameters (from a probabilistic sensitivity analysis or a
 Bayesian posterior) into models by a function of yours, and keeps the parameters.
 """
 
 from mmdp.posterior.dirichlet import Fit, fit, fit_folder
 from mmdp.posterior.draws import effective_models, from_draws, weights_from_log_likelihood
+from mmdp.posterior.prior import Prior
+from mmdp.posterior.rewards import Rewards
 
 __all__ = [
-    "Fit", "effective_models", "fit", "fit_folder", "from_draws", "weights_from_log_likelihood",
+    "Fit", "Prior", "Rewards", "effective_models", "fit", "fit_folder", "from_draws",
+    "weights_from_log_likelihood",
 ]  # fmt: skip

@@ -14,28 +14,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.domains._common import check_choice, check_count, generators
-from mmdp.errors import InputError, MemoryLimitError, Remedy
+from mmdp.domains._common import check_count, generators
+from mmdp.errors import InputError, Remedy
 from mmdp.io.folders import TABLES, is_read_with, replace_folder
+from mmdp.io.labels import Ints
 from mmdp.io.writing import Writer, check_writable
 from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
+from mmdp.posterior.counts import Counts, check_size
 from mmdp.posterior.log import Log, read_log
-from mmdp.posterior.rewards import Rewards, read_rewards
-from mmdp.support import MATERIALISE_LIMIT, Array, Support, refuse_masked
-from mmdp.validate import by_label
-from mmdp.words import by_count, counted, readable_bytes
+from mmdp.posterior.prior import Prior, Rows, Unseen
+from mmdp.posterior.rewards import RewardLaw, Rewards
+from mmdp.support import Array, Support
+from mmdp.words import by_count, counted, suggested
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Unseen = Literal["prior", "error", "absorb", "forbid"]
-UNSEEN = ("prior", "error", "absorb", "forbid")
+Of = TypeVar("Of", Prior, Rewards)
+OF_LOG = ("columns", "states", "actions")
+OF_PRIOR = ("concentration", "support", "unseen", "absorbing")
+OF_MODELS = ("initial", "discount", "name")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,26 +87,32 @@ class Fit:
         return "\n".join(lines + [f"  warning: {text}" for text in self.warnings])
 
 
+class Options(TypedDict, total=False):
+    """Other options of :func:`fit`: of the log, of prior and rewards, and of the models."""
+
+    columns: Mapping[str, str] | None
+    states: int | Iterable[object] | None
+    actions: int | Iterable[object] | None
+    concentration: float
+    support: npt.ArrayLike | Literal["all", "seen"]
+    unseen: Unseen
+    absorbing: Iterable[object]
+    reward_prior: Sequence[float] | None
+    initial: npt.ArrayLike | Mapping[Any, float] | None
+    discount: float
+    name: str | None
+
+
 def fit(
     log: Any,
     *,
     models: int = 200,
     test_models: int = 0,
-    prior: npt.ArrayLike | Literal["symmetric"] = "symmetric",
-    concentration: float = 1.0,
-    support: npt.ArrayLike | Literal["all", "seen"] = "all",
+    prior: Prior | npt.ArrayLike | Literal["symmetric"] = "symmetric",
     rewards: Any = "average",
-    reward_prior: Sequence[float] | None = None,
-    unseen: Unseen = "prior",
-    absorbing: Iterable[object] = (),
-    states: int | Iterable[object] | None = None,
-    actions: int | Iterable[object] | None = None,
-    initial: npt.ArrayLike | Mapping[Any, float] | None = None,
-    discount: float = 1.0,
-    columns: Mapping[str, str] | None = None,
     seed: int | None = 0,
-    name: str | None = None,
     part: tuple[int, int] | None = None,
+    **options: Unpack[Options],
 ) -> Fit:
     """Draw models from the posterior of logged transitions.
 
@@ -118,40 +126,32 @@ def fit(
     models, test_models
         Number of models to compute a policy from, and of test models from the same posterior.
     prior
-        ``"symmetric"``: the same pseudo-count for every next state of the support; or an array
-        (S, S') or one that broadcasts to (S, A, S'), 0 for what is impossible.
-    concentration
-        The pseudo-count (symmetric), or a factor for the array.
-    support
-        Possible next states: ``"all"``, ``"seen"`` (those in the log), or a mask (S, S')
-        or one that broadcasts to (S, A, S').
+        A :class:`Prior`, or its pseudo-counts: ``"symmetric"`` or an array.
     rewards
-        ``"average"`` of the log by (s, a); ``"normal"``, drawn from the Normal-inverse-gamma
-        posterior of each (s, a); or known: an array (S,), (S, A) or (S, A, S'), a table (a
-        DataFrame or the path of one) with columns state, action, next_state (the last two may
-        be left out) and reward, or a function of (state, action, next_state).
-    reward_prior
-        (mean, kappa, a, b) of the Normal-inverse-gamma prior. By default the overall mean and
-        variance of the log's rewards count as one observation: (mean, 1, 2, variance).
-    unseen
-        What to do with a pair (s, a) that is not in the log. ``"prior"``: draw it from the prior
-        (its reward is then the overall average). ``"error"``: refuse. ``"absorb"``: stay there
-        and earn 0. ``"forbid"``: do not allow it (a state that is never left stays and earns 0).
-    absorbing
-        States that end an episode: they stay and earn 0, whatever the log says.
-    states, actions
-        Their number, or their labels in order, for those that the log never shows; by default
-        those that occur.
-    initial
-        Initial distribution, (S,) or by label; by default the share of episodes that start in
-        each state if the log has episodes, else uniform.
-    columns
-        Role to name, for other column names: ``{"state": "from", "next_state": "to"}``.
+        :class:`Rewards`, or their source: ``"average"`` of the log, ``"normal"`` (drawn), or what
+        is known: an array, a table or a function.
     seed
         Seed of the draws; train and test have separate streams.
     part
         ``(i, n)``: keep part i of n of the models, for one of n processes (see
         :mod:`mmdp.hosts`). They are those that a single process would draw.
+
+    Other Parameters
+    ----------------
+    concentration, support, unseen, absorbing
+        Shorthands: fields of :class:`Prior`.
+    reward_prior
+        A shorthand: ``prior`` of :class:`Rewards`.
+    states, actions
+        Their number, or their labels in order, for those that the log never shows; by default
+        those that occur.
+    columns
+        Role to name, for other column names: ``{"state": "from", "next_state": "to"}``.
+    initial
+        Initial distribution, (S,) or by label; by default the share of episodes that start in
+        each state if the log has episodes, else uniform.
+    discount, name
+        Those of the models.
 
     >>> import mmdp.posterior
     >>> log = {"state": ["up", "up", "up", "down"], "action": ["run", "run", "run", "fix"],
@@ -163,28 +163,50 @@ def fit(
     >>> bool(abs(mean[0] - 0.6) < 0.03)
     True
     """
-    check_choice(unseen, "unseen", UNSEEN)
     check_count(models, "models")
     check_count(test_models, "test_models", 0)
-    read = read_log(log, columns, states, actions)
-    data = _Counts.of(read)
-    plan = _plan(data, read, prior, concentration, support, unseen, absorbing)
+    given = _known(options)
+    belief = _read(Prior, prior, _taken(given, OF_PRIOR))
+    spread = {"prior": given["reward_prior"]} if "reward_prior" in given else {}
+    earning = _read(Rewards, rewards, spread)
+    read = read_log(log, **_taken(given, OF_LOG))
+    data = Counts.of(read)
+    rows = belief.rows(data, read)
     shares = [_Share.of(part, count) for count in (models, test_models)]
-    _check_size(len(plan.keys), data, sum(share.size for share in shares), read)
-    source = read_rewards(rewards, reward_prior, read, plan.keys, plan.still, data.visits)
-    start = _initial(initial, read)
-    labels = {"states": read.states.labels, "actions": read.actions.labels}
-    fields = {**labels, "initial": start, "discount": discount, "name": name}
+    check_size(len(rows.keys), data, sum(share.size for share in shares), read)
+    law = earning.law(read, rows, data.visits)
+    fields = {"states": read.states.labels, "actions": read.actions.labels}
+    fields |= _taken(given, OF_MODELS) | {"initial": _initial(given.get("initial"), read)}
     streams = generators(seed, 2)
-    train = _draw(plan, source, data, shares[0], streams[0], fields)
-    test = _draw(plan, source, data, shares[1], streams[1], fields) if test_models else None
+    train = _draw(rows, law, data, shares[0], streams[0], fields)
+    test = _draw(rows, law, data, shares[1], streams[1], fields) if test_models else None
     missing = tuple(
         (read.states.shown(row // data.n_actions), read.actions.shown(row % data.n_actions))
-        for row in plan.unseen.tolist()
+        for row in rows.unseen.tolist()
     )
-    warnings = (*read.notes, *_warnings(data, plan, read, unseen), *source.warnings)
+    warnings = (*read.notes, *_warnings(data, rows, read, belief.unseen), *law.warnings)
     visits = data.visits.reshape(data.n_states, data.n_actions)
     return Fit(train, test, visits, missing, warnings, (data.keys, data.counts))
+
+
+def _known(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    known = Options.__annotations__
+    for name in options.keys() - known.keys():
+        raise InputError(f"fit has no option {suggested(name, [*known, *fit.__annotations__])}")
+    return options
+
+
+def _taken(options: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: options[name] for name in names if name in options}
+
+
+def _read(kind: type[Of], given: Any, shorthands: Mapping[str, Any]) -> Of:
+    """An object as it is, or one made of its first field and the shorthands for others."""
+    if not isinstance(given, kind):
+        return kind(given, **shorthands)
+    if shorthands:
+        raise InputError(f"{kind.__name__} has its own {next(iter(shorthands))}; give it there")
+    return given
 
 
 def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options: Any) -> Fit:
@@ -229,210 +251,6 @@ def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options:
     return found
 
 
-# ---------------------------------------------------------------------- counts
-class _Counts(NamedTuple):
-    """Keys (s A + a) S + s' that occur, sorted, with their counts; visits (S A,)."""
-
-    n_states: int
-    n_actions: int
-    keys: Ints
-    counts: Ints
-    visits: Ints
-
-    @property
-    def cells(self) -> int:
-        return self.n_states * self.n_actions * self.n_states
-
-    @classmethod
-    def of(cls, log: Log) -> _Counts:
-        n_states, n_actions = log.states.size, log.actions.size
-        _check_pairs(log)
-        rows = log.state * n_actions + log.action
-        visits = np.bincount(rows, minlength=n_states * n_actions)
-        rows = rows * n_states + log.next_state
-        if n_states * n_actions * n_states <= max(2 * len(log), 100_000):
-            table = np.bincount(rows, minlength=n_states * n_actions * n_states)
-            keys = np.flatnonzero(table)
-            return cls(n_states, n_actions, keys, table[keys], visits)
-        keys, counts = np.unique(rows, return_counts=True)
-        return cls(n_states, n_actions, keys, counts, visits)
-
-
-def _check_pairs(log: Log) -> None:
-    """Refuse a number of pairs out of proportion to the rows, before arrays of it are made."""
-    pairs = log.states.size * log.actions.size
-    if pairs * 8 > MATERIALISE_LIMIT // 4 and pairs > 64 * len(log):
-        raise MemoryLimitError(
-            f"{log.source.place}: {counted(log.states.size, 'state')} and "
-            f"{counted(log.actions.size, 'action')} make {pairs:,} pairs for "
-            f"{counted(len(log), 'row')}; number states and actions from 0 without gaps, or name "
-            "those that exist by states= and actions="
-        )
-
-
-def _check_size(entries: int, data: _Counts, models: int, log: Log) -> None:
-    """Refuse models that would not fit into memory, with their size."""
-    size = 8 * models * (entries + data.n_states * data.n_actions)
-    if size > MATERIALISE_LIMIT:
-        raise MemoryLimitError(
-            f"{log.source.place}: {entries:,} possible transitions ("
-            f"{counted(data.n_states, 'state')}, {counted(data.n_actions, 'action')}) in "
-            f"{counted(models, 'model')} would take {readable_bytes(size)}",
-            [
-                Remedy("support", "seen", do="leave out next states that never happened with"),
-                "draw fewer models",
-                "merge states",
-            ],
-        )
-
-
-# ---------------------------------------------------------------------- the posterior's rows
-class _Plan(NamedTuple):
-    """alpha + n on the sorted keys; ``still`` (S A,) rows that stay for nothing."""
-
-    keys: Ints
-    alpha: Array
-    allowed: Bools
-    still: Bools
-    unseen: Ints
-    prior_mass: Array
-
-
-def _plan(
-    data: _Counts, log: Log, prior: Any, concentration: float, support: Any, unseen: Unseen,
-    absorbing: Iterable[object],
-) -> _Plan:  # fmt: skip
-    if not (np.isfinite(concentration) and concentration > 0):
-        raise InputError(f"concentration must be a positive number, not {concentration!r}")
-    n_actions, n_rows = data.n_actions, data.n_states * data.n_actions
-    ends = np.zeros(data.n_states, dtype=bool)
-    ends[[log.states.place(x) for x in absorbing]] = True
-    still = np.repeat(ends, n_actions)
-    never = np.flatnonzero((data.visits == 0) & ~still)
-    allowed = np.ones(n_rows, dtype=bool)
-    if unseen == "absorb":
-        still[never] = True
-    elif unseen == "forbid":
-        left = np.repeat((data.visits.reshape(-1, n_actions) > 0).any(axis=1) | ends, n_actions)
-        allowed[never] = ~left[never]
-        still[never] = ~left[never]
-    elif unseen == "error" and len(never):
-        _fail_unseen(never, data, log)
-    entries = data.n_states * int((allowed & ~still).sum())
-    if isinstance(support, str) and support == "all" and isinstance(prior, str):
-        _check_size(entries, data, 1, log)
-    keys, alpha = _prior_on_support(data, log, prior, support, allowed & ~still)
-    alpha = alpha * concentration
-    mass = np.bincount(keys // data.n_states, alpha, n_rows).astype(np.float64)
-    _check_supported(keys, data, log, ~still)
-    empty = np.flatnonzero(allowed & ~still & (mass == 0))
-    if len(empty):
-        _fail_empty(int(empty[0]), data, log, len(empty))
-    seen = ~still[data.keys // data.n_states]
-    alpha[np.searchsorted(keys, data.keys[seen])] += data.counts[seen]
-    loops = np.flatnonzero(still)
-    keys = np.concatenate([keys, loops * data.n_states + loops // n_actions])
-    alpha = np.concatenate([alpha, np.ones(len(loops))])
-    order = np.argsort(keys, kind="stable")
-    return _Plan(keys[order], alpha[order], allowed, still, never, mass)
-
-
-def _prior_on_support(
-    data: _Counts, log: Log, prior: Any, support: Any, free: Bools
-) -> tuple[Ints, Array]:
-    """Keys of the rows that are drawn, with the prior before it is scaled."""
-    shape = (data.n_states, data.n_actions, data.n_states)
-    states: Sequence[object] = log.states.labels or range(log.states.size)
-    weights = None
-    if not isinstance(prior, str):
-        weights = _broadcast(prior, shape, "prior", np.float64, states)
-    if weights is None and prior != "symmetric":
-        raise InputError(f'prior must be "symmetric" or an array (S, A, S\'), not {prior!r}')
-    if weights is not None and not (np.isfinite(weights).all() and weights.min() >= 0):
-        raise InputError("prior pseudo-counts must be finite and at least 0")
-    if isinstance(support, str):
-        check_choice(support, "support", ("all", "seen"))
-        if support == "seen":
-            keys = data.keys[free[data.keys // data.n_states]]
-        else:
-            rows = np.flatnonzero(free)
-            keys = (rows[:, None] * data.n_states + np.arange(data.n_states)).reshape(-1)
-    else:
-        mask = _broadcast(support, shape, "support", np.bool_, states)
-        keys = np.flatnonzero(mask.reshape(-1) & np.repeat(free, data.n_states))
-    if weights is None:
-        return keys, np.ones(len(keys))
-    alpha = weights.reshape(-1)[keys]
-    return keys[alpha > 0], alpha[alpha > 0]
-
-
-def _broadcast(
-    values: Any, shape: tuple[int, int, int], what: str, dtype: Any, states: Sequence[object]
-) -> Any:
-    try:
-        refuse_masked(values, what)
-        array = np.asarray(by_label(values, what, states, states))
-        if dtype is np.bool_ and not np.isin(array, (0, 1)).all():
-            raise InputError(f"{what} must hold booleans")
-        # (S, S') says which moves exist whatever the action
-        if array.shape == (shape[0], shape[2]):
-            if shape[0] == shape[1]:
-                raise InputError(
-                    f"{what} of shape {array.shape} could be by state or by action and next "
-                    f"state; give it as (S, 1, S') or (1, A, S')"
-                )
-            array = array[:, None, :]
-        return np.broadcast_to(array.astype(dtype), shape)
-    except (ValueError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"{what} of shape {np.shape(values)} does not broadcast to (S, A, S') = {shape}"
-        ) from None
-
-
-def _place(row: int, data: _Counts, log: Log) -> str:
-    state, action = divmod(row, data.n_actions)
-    return f"state {log.states.of(state)}, action {log.actions.of(action)}"
-
-
-def _fail_unseen(never: Ints, data: _Counts, log: Log) -> None:
-    some = "; ".join(_place(int(row), data, log) for row in never[:3])
-    more = " ..." if len(never) > 3 else ""
-    log.source.fail(
-        f"{counted(len(never), 'state-action pair')} never seen ({some}{more})",
-        remedies=[
-            Remedy("unseen", "prior", "absorb", "forbid", do="choose"),
-            Remedy("absorbing", do="name the states that end an episode with"),
-        ],
-    )
-
-
-def _fail_empty(row: int, data: _Counts, log: Log, count: int) -> None:
-    log.source.fail(
-        f"no next state is possible for {_place(row, data, log)}, which the log never shows "
-        f"({counted(count, 'pair')} like it)",
-        remedies=[
-            Remedy("support", do="widen"),
-            Remedy("prior", do="widen"),
-            Remedy("unseen", "absorb", "forbid", do="choose"),
-        ],
-    )
-
-
-def _check_supported(keys: Ints, data: _Counts, log: Log, free: Bools) -> None:
-    """A transition in the log must be possible."""
-    seen = data.keys[free[data.keys // data.n_states]]
-    outside = ~np.isin(seen, keys, assume_unique=True)
-    if outside.any():
-        row, after = divmod(int(seen[np.argmax(outside)]), data.n_states)
-        log.source.fail(
-            f"the log has {_place(row, data, log)} leading to {log.states.of(after)}, which "
-            f"support= or the prior rules out ({counted(int(outside.sum()), 'transition')} like "
-            "it); allow it or correct the log"
-        )
-
-
 def _initial(initial: Any, log: Log) -> Array | None:
     if initial is not None or log.first is None:
         return initial  # type: ignore[no-any-return]
@@ -458,18 +276,18 @@ class _Share(NamedTuple):
 
 
 def _draw(
-    plan: _Plan, rewards: Rewards, data: _Counts, share: _Share, rng: np.random.Generator,
+    rows: Rows, law: RewardLaw, data: Counts, share: _Share, rng: np.random.Generator,
     fields: Mapping[str, Any],
 ) -> MMDP:  # fmt: skip
     shape = (share.size, data.n_states, data.n_actions)
-    per_row = np.bincount(plan.keys // data.n_states, minlength=len(plan.allowed))
+    per_row = np.bincount(rows.keys // data.n_states, minlength=len(rows.allowed))
     indptr = np.concatenate([[0], np.cumsum(per_row)]).astype(np.int64)
-    values = dirichlet_rows(plan.alpha, indptr, share.drawn, rng, keep=share.keep)
-    dense = len(plan.keys) == data.cells
-    indices = (plan.keys % data.n_states).astype(np.int32)
+    values = dirichlet_rows(rows.alpha, indptr, share.drawn, rng, keep=share.keep)
+    dense = len(rows.keys) == data.cells
+    indices = (rows.keys % data.n_states).astype(np.int32)
     support = Support(shape, indptr, indices, values[None], dense, None, None)
-    expected, per_next = rewards.draw(share.drawn, rng, share.keep)
-    allowed = plan.allowed.reshape(data.n_states, data.n_actions)
+    expected, per_next = law.draw(share.drawn, rng, share.keep)
+    allowed = rows.allowed.reshape(data.n_states, data.n_actions)
     return MMDP.from_support(
         support, expected, next_rewards=per_next, allowed=allowed, part=share.part, **fields
     )
@@ -520,22 +338,22 @@ def _choose_vertex(
 
 
 # ---------------------------------------------------------------------- warnings
-def _warnings(data: _Counts, plan: _Plan, log: Log, unseen: Unseen) -> list[str]:
+def _warnings(data: Counts, rows: Rows, log: Log, unseen: Unseen) -> list[str]:
     told: list[str] = []
-    if len(plan.unseen):
+    if len(rows.unseen):
         done = {
             "prior": "drawn from the prior alone", "absorb": "made to stay for nothing",
             "forbid": "forbidden",
         }[unseen]  # fmt: skip
-        count, was = len(plan.unseen), by_count(len(plan.unseen), "was", "were")
+        count, was = len(rows.unseen), by_count(len(rows.unseen), "was", "were")
         told.append(
-            f"{count} of {len(plan.allowed)} state-action pairs {was} never seen and "
+            f"{count} of {len(rows.allowed)} state-action pairs {was} never seen and "
             f"{by_count(count, 'is', 'are')} {done}"
         )
     left = data.visits.reshape(data.n_states, -1).sum(axis=1) > 0
     entered = np.zeros(data.n_states, dtype=bool)
     entered[data.keys % data.n_states] = True
-    ends = np.flatnonzero(entered & ~left & ~plan.still.reshape(data.n_states, -1).all(axis=1))
+    ends = np.flatnonzero(entered & ~left & ~rows.still.reshape(data.n_states, -1).all(axis=1))
     if len(ends):
         some = ", ".join(log.states.of(int(s)) for s in ends[:5]) + (
             " ..." if len(ends) > 5 else ""
@@ -546,8 +364,8 @@ def _warnings(data: _Counts, plan: _Plan, log: Log, unseen: Unseen) -> list[str]
     if absent:
         occurs = by_count(absent, "occurs", "occur")
         told.append(f"{counted(absent, 'state')} never {occurs} in the log")
-    seen = (data.visits > 0) & ~plan.still
-    heavy = int((plan.prior_mass[seen] > data.visits[seen]).sum())
+    seen = (data.visits > 0) & ~rows.still
+    heavy = int((rows.prior_mass[seen] > data.visits[seen]).sum())
     if seen.any() and heavy > 0.5 * seen.sum():
         told.append(
             f"the prior outweighs the data in {heavy} of {int(seen.sum())} pairs seen; lower "

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from mmdp.errors import InputError, Remedy
@@ -18,15 +17,14 @@ from mmdp.io.labels import Ints, Names
 from mmdp.io.parquet import read_parquet
 from mmdp.io.reading import Source, header, numbers, read_csv
 from mmdp.posterior.log import Log
+from mmdp.posterior.prior import Bools, Rows
 from mmdp.support import Array, refuse_masked
 from mmdp.validate import by_label
 from mmdp.words import by_count, counted, number, suggested
 
-Bools = npt.NDArray[np.bool_]
-
 
 @dataclass(frozen=True)
-class Rewards:
+class RewardLaw:
     """How rewards come about: (S, A) means, or values (nnz,) on the keys, or a posterior."""
 
     shape: tuple[int, int]
@@ -57,32 +55,67 @@ class Rewards:
         return np.ascontiguousarray(drawn[:, keep]).reshape(1, *self.shape, size), None
 
 
-def read_rewards(
-    rewards: Any, prior: Sequence[float] | None, log: Log, keys: Ints, still: Bools, visits: Ints
-) -> Rewards:
-    """What ``rewards=`` of fit() means; a row that only stays in its state earns 0."""
-    shape = (log.states.size, log.actions.size)
-    if isinstance(rewards, str) and rewards in ("average", "normal"):
+@dataclass(frozen=True, eq=False)
+class Rewards:
+    """What :func:`fit` takes for rewards; a row that only stays in its state earns 0.
+
+    Parameters
+    ----------
+    source
+        ``"average"`` of the log by (s, a); ``"normal"``, drawn from the Normal-inverse-gamma
+        posterior of each (s, a); or known: an array (S,), (S, A) or (S, A, S'), a table (a
+        DataFrame or the path of one) with columns state, action, next_state (the last two may
+        be left out) and reward, or a function of (state, action, next_state).
+    prior
+        (mean, kappa, a, b) of the Normal-inverse-gamma prior. By default the overall mean and
+        variance of the log's rewards count as one observation: (mean, 1, 2, variance).
+
+    >>> import mmdp
+    >>> log = {"state": [0, 0], "action": [0, 0], "next_state": [0, 0], "reward": [3.0, 5.0]}
+    >>> drawn = mmdp.Rewards("normal", prior=(0.0, 1.0, 2.0, 1.0))
+    >>> model = mmdp.fit(log, models=2000, rewards=drawn).train
+    >>> bool(abs(model.rewards.mean() - 8 / 3) < 0.1)  # (1 * 0 + 3 + 5) / (1 + 2)
+    True
+    """
+
+    source: Any = "average"
+    prior: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.prior is not None and not self._is("normal"):
+            raise InputError('a prior of rewards (reward_prior) is for rewards="normal"')
+
+    def _is(self, *words: str) -> bool:
+        return isinstance(self.source, str) and self.source in words
+
+    def law(self, log: Log, rows: Rows, visits: Ints) -> RewardLaw:
+        """The means, or the posterior, of every row."""
+        if self._is("average", "normal"):
+            return self._of_log(log, rows, visits)
+        source, keys, still = as_frame(self.source), rows.keys, rows.still
+        if isinstance(source, (str, os.PathLike, pd.DataFrame)):
+            return _from_table(source, log, keys, still)
+        if callable(source):
+            shape = (log.states.size, log.actions.size)
+            return RewardLaw(shape, on_keys=_from_function(source, log, keys, still))
+        return _from_array(source, log, keys, still)
+
+    def _of_log(self, log: Log, rows: Rows, visits: Ints) -> RewardLaw:
+        shape, still = (log.states.size, log.actions.size), rows.still
         if log.reward is None:
             log.source.fail(
                 "no column 'reward'",
                 remedies=["add it", Remedy("rewards", "FILE", do="give a table by")],
             )
-        rows = log.state * shape[1] + log.action
-        told = _guessed(log.reward, keys // shape[0], visits, still) if prior is None else []
-        if rewards == "average":
-            mean = _average(rows, log.reward, visits, still)
-            return Rewards(shape, mean=mean, warnings=told)
-        found = _posterior(*_moments(rows, log.reward, visits), log.reward, prior)
-        return Rewards(shape, posterior=found, still=still, warnings=told)
-    if prior is not None:
-        raise InputError('reward_prior is for rewards="normal"')
-    rewards = as_frame(rewards)
-    if isinstance(rewards, (str, os.PathLike, pd.DataFrame)):
-        return _from_table(rewards, log, keys, still)
-    if callable(rewards):
-        return Rewards(shape, on_keys=_from_function(rewards, log, keys, still))
-    return _from_array(rewards, log, keys, still)
+        pairs = log.state * shape[1] + log.action
+        told = []
+        if self.prior is None:
+            told = _guessed(log.reward, rows.keys // shape[0], visits, still)
+        if self.source == "average":
+            mean = _average(pairs, log.reward, visits, still)
+            return RewardLaw(shape, mean=mean, warnings=told)
+        found = _posterior(*_moments(pairs, log.reward, visits), log.reward, self.prior)
+        return RewardLaw(shape, posterior=found, still=still, warnings=told)
 
 
 # ---------------------------------------------------------------------- from the log
@@ -128,7 +161,7 @@ def _posterior(
 
 
 # ---------------------------------------------------------------------- known
-def _from_array(rewards: Any, log: Log, keys: Ints, still: Bools) -> Rewards:
+def _from_array(rewards: Any, log: Log, keys: Ints, still: Bools) -> RewardLaw:
     n_states, n_actions = log.states.size, log.actions.size
     refuse_masked(rewards, "rewards")
     by_state = by_label(rewards, "rewards", log.states.labels or range(n_states))
@@ -144,14 +177,14 @@ def _from_array(rewards: Any, log: Log, keys: Ints, still: Bools) -> Rewards:
     if array.shape == (n_states,):
         array = np.repeat(array[:, None], n_actions, axis=1)
     if array.shape == (n_states, n_actions):
-        return Rewards(array.shape, mean=np.where(still.reshape(array.shape), 0.0, array))
+        return RewardLaw(array.shape, mean=np.where(still.reshape(array.shape), 0.0, array))
     if array.shape != (n_states, n_actions, n_states):
         raise InputError(
             f"rewards of shape {array.shape} fit neither (S,) = ({n_states},), (S, A) = "
             f"{n_states, n_actions} nor (S, A, S') = {n_states, n_actions, n_states}"
         )
     values = array.reshape(-1)[keys] * ~still[keys // n_states]
-    return Rewards((n_states, n_actions), on_keys=values)
+    return RewardLaw((n_states, n_actions), on_keys=values)
 
 
 def _from_function(function: Any, log: Log, keys: Ints, still: Bools) -> Array:
@@ -181,7 +214,7 @@ def _called(function: Any, place: tuple[str | int, str | int, str | int]) -> flo
     return value
 
 
-def _from_table(table: Any, log: Log, keys: Ints, still: Bools) -> Rewards:
+def _from_table(table: Any, log: Log, keys: Ints, still: Bools) -> RewardLaw:
     """A table by state, by state and action, or by transition."""
     frame, source = _read_table(table)
     columns = _table_columns(frame, source)
@@ -214,10 +247,10 @@ def _from_table(table: Any, log: Log, keys: Ints, still: Bools) -> Rewards:
             f"({counted(len(lacking), 'pair')} like it); add a row"
         )
     full = np.where(np.isnan(full), 0.0, full)
-    return Rewards((n_states, n_actions), mean=full.reshape(n_states, n_actions))
+    return RewardLaw((n_states, n_actions), mean=full.reshape(n_states, n_actions))
 
 
-def _by_transition(flat: Ints, values: Array, log: Log, keys: Ints, still: Bools) -> Rewards:
+def _by_transition(flat: Ints, values: Array, log: Log, keys: Ints, still: Bools) -> RewardLaw:
     order = np.argsort(flat)
     at = np.minimum(np.searchsorted(flat[order], keys), len(flat) - 1)
     found = flat[order][at] == keys
@@ -225,7 +258,7 @@ def _by_transition(flat: Ints, values: Array, log: Log, keys: Ints, still: Bools
     lacking = int((~found & free).sum())
     earns = by_count(lacking, "it earns", "they earn")
     told = f"the rewards table lacks {counted(lacking, 'possible transition')}; {earns} 0"
-    return Rewards(
+    return RewardLaw(
         (log.states.size, log.actions.size),
         on_keys=np.where(found & free, values[order][at], 0.0),
         warnings=[told] if lacking else [],

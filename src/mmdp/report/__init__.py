@@ -11,10 +11,10 @@ import numpy.typing as npt
 from mmdp import plots
 from mmdp.bounds import Bound
 from mmdp.clock import unanswered
+from mmdp.economics import Counting
 from mmdp.errors import InputError
 from mmdp.io.reading import header, read_csv
 from mmdp.io.writing import PathLike, check_writable, write_whole
-from mmdp.measures import Counting
 from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED
 from mmdp.model import MMDP
@@ -108,9 +108,9 @@ def write(
         effect. The page then has a willingness-to-pay sweep. See :func:`read_effects`.
     comparators
         Policies and fixed strategies by name, such as ``{"never treat": "wait"}``, to put beside
-        it; see :func:`mmdp.measures.cost_effectiveness`.
+        it; see :func:`mmdp.economics.cost_effectiveness`.
     counting
-        Discount rates of effects and costs, half-cycle weights: :class:`mmdp.measures.Counting`.
+        Discount rates of effects and costs, half-cycle weights: :class:`mmdp.economics.Counting`.
     unseen
         (state, action) pairs, as labels or ids, that the data lacks; see
         :func:`read_unseen`.

@@ -12,20 +12,18 @@ import numpy.typing as npt
 
 from mmdp import plots
 from mmdp.bounds import Bound
+from mmdp.economics import Counting, WillingnessToPay, willingness_to_pay
+from mmdp.economics.comparators import named_policies, twin
 from mmdp.errors import InputError
 from mmdp.measures import (
-    Counting,
     Frontier,
     Stability,
-    WillingnessToPay,
     enough_models,
     evpi,
     frontier,
     information_table,
     stability,
-    willingness_to_pay,
 )
-from mmdp.measures.comparators import named_policies, twin
 from mmdp.measures.memory import value_and_policy
 from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules, short_rule
 from mmdp.measures.tables import Cells, policy_cells

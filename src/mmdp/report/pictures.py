@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from mmdp.measures import WillingnessToPay
+    from mmdp.economics import WillingnessToPay
 
 MOST_CURVES = 7  # of the acceptability picture
 

@@ -12,13 +12,9 @@ import pandas as pd
 
 from mmdp import notebook
 from mmdp.clock import unanswered
-from mmdp.measures.comparators import (
-    Counting,
-    cost_effectiveness,
-    named_policies,
-    twin,
-)
-from mmdp.measures.economics import CostEffectiveness, read_thresholds
+from mmdp.economics.comparators import cost_effectiveness, named_policies, twin
+from mmdp.economics.counting import Counting
+from mmdp.economics.outcomes import CostEffectiveness, read_thresholds
 from mmdp.methods import Method
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, markov_policy
@@ -98,9 +94,9 @@ def willingness_to_pay(
     falls as the threshold grows. One with the cost and effect of another in every model is not
     listed again.
 
-    >>> import mmdp, mmdp.measures
+    >>> import mmdp, mmdp.economics
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 0.0]])
-    >>> found = mmdp.measures.willingness_to_pay(
+    >>> found = mmdp.economics.willingness_to_pay(
     ...     one, effects=[[0.0, 2.0]], costs=[[0.0, 100.0]], thresholds=[10, 80], horizon=1)
     >>> print(found.frontier[["threshold", "policy", "nmb", "icer"]].to_string(index=False))
      threshold   policy  nmb  icer

@@ -1,4 +1,6 @@
-"""The posterior of the population domain's growth, by a Gibbs sampler made for it.
+"""The draws of the population domain's growth, by a Gibbs sampler made for its posterior.
+
+    python -m benchmarks.population_posterior      # writes src/mmdp/domains/data/population.npz
 
 The model of a logged step i, with population x, action a and next population y:
 
@@ -27,23 +29,43 @@ ext_mu is nearly collinear with the coefficients.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import gammainc, gammaincinv, ndtr, ndtri
 
-from mmdp.domains._log import Log
+from mmdp.domains._common import DATA, generators
+from mmdp.domains._population import (
+    CAPACITY,
+    DISCOUNT,
+    DRAWS,
+    LOG_START,
+    N_ACTIONS,
+    N_STATES,
+    rewards,
+    true_kernel,
+)
 
 Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
-N_ACTIONS = 5
+LOG_STEPS = 300
 SCALE = 50.0  # x is divided by this inside the sampler, to keep the block well conditioned
 MU_RANGE, EXT_RANGE, MAX_PRECISION = (0.5, 3.0), (0.0, 20.0), 5.0
 MU_SCALED = (SCALE * MU_RANGE[0], SCALE * MU_RANGE[1])
 PRIOR_MEAN = np.array([1.0, 0.0, 0.0])
 PRIOR_PRECISION = np.array([1.0, 10.0, 10.0])
 CHAINS, BURN_IN, THIN = 50, 200, 10
+
+
+class Log(NamedTuple):
+    """(n,) states, actions and next states of logged steps."""
+
+    state: Ints
+    action: Ints
+    next_state: Ints
 
 
 class Sums(NamedTuple):
@@ -90,7 +112,6 @@ def sample_posterior(log: Log, n: int, rng: np.random.Generator) -> dict[str, Ar
 
     The draws of :func:`sample_chains`, mixed over chains so that any part of them is alike.
 
-    >>> from mmdp.domains._population import simulate_log
     >>> log = simulate_log(np.random.default_rng(0))
     >>> sample_posterior(log, 7, np.random.default_rng(1))["mu"].shape
     (7,)
@@ -122,6 +143,34 @@ def sample_chains(
     kept /= SCALE ** powers[:, None]
     names = ("mu", "mu0", "mu1", "mu2", "ext_mu")
     return {name: kept[:, i].T.copy() for i, name in enumerate(names)}
+
+
+def published_log() -> Log:
+    with (DATA / "population_log.csv").open(encoding="utf-8") as file:
+        return Log(*np.loadtxt(file, dtype=np.int64, delimiter=",", skiprows=1).T)
+
+
+def optimal_actions(kernel: Array, tolerance: float = 1e-10) -> Ints:
+    """(S,) optimal stationary policy of one model by value iteration."""
+    r, v = rewards(), np.zeros(N_STATES)
+    while True:
+        q = r + DISCOUNT * kernel @ v
+        new = q.max(axis=1)
+        if np.abs(new - v).max() < tolerance * np.abs(new).max():
+            return q.argmax(axis=1)
+        v = new
+
+
+def simulate_log(rng: np.random.Generator) -> Log:
+    """A log of the true model under its optimal policy from population 10."""
+    kernel = true_kernel()
+    policy = optimal_actions(kernel)
+    cumulative = np.cumsum(kernel[np.arange(N_STATES), policy], axis=1)
+    path = np.empty(LOG_STEPS + 1, dtype=np.int64)
+    path[0] = LOG_START
+    for i, u in enumerate(rng.random(LOG_STEPS)):
+        path[i + 1] = min(np.searchsorted(cumulative[path[i]], u, side="right"), CAPACITY)
+    return Log(path[:-1], policy[path[:-1]], path[1:])
 
 
 def _start(chains: int, rng: np.random.Generator) -> State:
@@ -337,3 +386,14 @@ def _cut_gamma(shape: Array, rate: Array, top: Array, rng: np.random.Generator) 
     power = most * u ** (1.0 / k)  # the limit for small rates, if the mass underflows
     drawn[over] = np.where(mass > 1e-280, gammaincinv(k, u * mass) / r, power)
     return np.clip(drawn, 1e-12, top)
+
+
+def packed(n: int) -> dict[str, Array]:
+    """(2 n,) draws of ``mu, mu0, mu1, mu2``: n for training, then n for testing."""
+    streams = generators(0, 3)[1:]  # the first was once that of a simulated log
+    sets = [sample_posterior(published_log(), n, rng) for rng in streams]
+    return {k: np.concatenate([x[k] for x in sets]) for k in ("mu", "mu0", "mu1", "mu2")}
+
+
+if __name__ == "__main__":
+    np.savez_compressed(Path(str(DATA)) / "population.npz", **packed(DRAWS))

@@ -48,7 +48,7 @@ class CostEffectiveness:
     ``parameters`` by name, each (M,), for the value of studies. It comes from
     :func:`cost_effectiveness`, or from tables of your own by :meth:`from_tables`.
 
-    >>> from mmdp.measures import CostEffectiveness
+    >>> from mmdp.economics import CostEffectiveness
     >>> found = CostEffectiveness.from_tables(
     ...     effects={"usual care": [10.0, 10.0], "new drug": [11.0, 10.5]},
     ...     costs={"usual care": [0.0, 0.0], "new drug": [9000.0, 9000.0]})
@@ -173,7 +173,7 @@ class CostEffectiveness:
         the frontier, compared with the cheaper policy before it; ``ED``: a mixture of two others
         is better (extended dominance); ``D``: another has at least the effect and costs no more.
 
-        >>> from mmdp.measures import CostEffectiveness
+        >>> from mmdp.economics import CostEffectiveness
         >>> found = CostEffectiveness.from_tables(
         ...     effects={"A": [1.0], "B": [1.1], "C": [2.0], "D": [1.5]},
         ...     costs={"A": [100.0], "B": [180.0], "C": [300.0], "D": [400.0]})
@@ -237,7 +237,7 @@ class CostEffectiveness:
         the number of draws makes the estimate too large.
 
         >>> import numpy as np
-        >>> from mmdp.measures import CostEffectiveness
+        >>> from mmdp.economics import CostEffectiveness
         >>> gain = np.random.default_rng(0).normal(0.1, 1.0, 5000)     # QALYs, not known
         >>> found = CostEffectiveness.from_tables(
         ...     effects={"old": 0 * gain, "new": gain}, costs={"old": 0 * gain, "new": 0 * gain},

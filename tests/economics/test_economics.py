@@ -16,8 +16,8 @@ import pytest
 import scipy.stats
 
 import mmdp
-from mmdp import measures
-from mmdp.measures import CostEffectiveness, Counting
+from mmdp import economics
+from mmdp.economics import CostEffectiveness, Counting
 
 COUNTS = ((1251, 350, 116, 17), (731, 512, 15), (1312, 437))
 CARE, ZIDOVUDINE, LAMIVUDINE = (1701 + 1055, 1774 + 1278, 6948 + 2059), 2278.0, 2086.5
@@ -98,7 +98,7 @@ def draws() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def found(draws: list[dict[str, Any]]) -> CostEffectiveness:
     model, effects, costs = as_model(draws)
-    return measures.cost_effectiveness(model, effects, costs, PLANS, YEARS, counting=UK)
+    return economics.cost_effectiveness(model, effects, costs, PLANS, YEARS, counting=UK)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def by_hand(draws: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
 def test_the_books_figures() -> None:
     model, effects, costs = as_model([mean_draw()])
     two = {name: PLANS[name] for name in ("monotherapy", "two years")}
-    table = measures.cost_effectiveness(model, effects, costs, two, YEARS, counting=UK).icers()
+    table = economics.cost_effectiveness(model, effects, costs, two, YEARS, counting=UK).icers()
     assert table["cost"].round().tolist() == [44663, 50602]
     assert table["effect"].round(3).tolist() == [7.991, 8.937]
     assert round(table["icer"][1]) == 6276
@@ -221,7 +221,7 @@ def test_separate_rates(draws: list[dict[str, Any]]) -> None:
     model, effects, costs = as_model(draws[:5])
     counting = Counting(effect_rate=0.015, cost_rate=0.035)
     # at the end of the year: one more year of discount than the time of the decision
-    table = measures.cost_effectiveness(
+    table = economics.cost_effectiveness(
         model, effects / 1.015, costs * 1.06 / 1.035, PLANS, YEARS, counting=counting
     )
     for d, years in enumerate((0, 2, 5, YEARS)):
@@ -234,8 +234,8 @@ def test_separate_rates(draws: list[dict[str, Any]]) -> None:
 def test_a_rate_is_the_models_discount_unless_given(draws: list[dict[str, Any]]) -> None:
     model, effects, costs = as_model(draws[:3])
     model = model.replace(discount=0.9)
-    plain = measures.cost_effectiveness(model, effects, costs, PLANS, YEARS)
-    same = measures.cost_effectiveness(
+    plain = economics.cost_effectiveness(model, effects, costs, PLANS, YEARS)
+    same = economics.cost_effectiveness(
         model, effects, costs, PLANS, YEARS, counting=Counting(effect_rate=1 / 0.9 - 1)
     )
     np.testing.assert_allclose(plain.effects, same.effects, rtol=1e-12)
@@ -247,7 +247,7 @@ def test_within_cycle_weights_on_the_trace(draws: list[dict[str, Any]], correcti
     """Life years of the trace from time 0 to 20, added up by scipy's rule."""
     model, _, costs = as_model(draws[:3])
     alive = np.array([[1.0, 1], [1, 1], [1, 1], [0, 0]])
-    table = measures.cost_effectiveness(
+    table = economics.cost_effectiveness(
         model, alive, costs, {"mono": 0}, YEARS + 1,
         counting=Counting(effect_rate=0.03, within_cycle=correction),
     )  # fmt: skip
@@ -268,7 +268,7 @@ def test_simpsons_weights_count_and_are_not_optimised(chance: float) -> None:
     model = mmdp.MMDP([[[ill, cured], [ill, cured]]] * 2, [[0.0, 0.0]] * 2, initial=well)
     effects, costs = [[0.0, 0.0], [1.0, 1.0]], [[0.0, 8.0], [0.0, 8.0]]
     counting, T = Counting(within_cycle="simpson"), 9
-    sweep = measures.willingness_to_pay(model, effects, costs, [10.0], T, counting=counting)
+    sweep = economics.willingness_to_pay(model, effects, costs, [10.0], T, counting=counting)
     policy = sweep.policies[sweep.frontier["policy"][0]].actions
     assert policy[1:-2].all()  # at the last two times the gain is halved, or none
     assert not policy[-1].any()
@@ -293,13 +293,13 @@ def test_the_sweep_names_its_comparators_and_never_does_worse(
 ) -> None:
     model, effects, costs = as_model(draws[:60])
     levels = [0.0, 5000.0, 8000.0, 20000.0]
-    sweep = measures.willingness_to_pay(
+    sweep = economics.willingness_to_pay(
         model, effects, costs, levels, YEARS, policies=PLANS, counting=UK
     )
     assert list(sweep.policies)[:4] == list(PLANS)
-    fixed = measures.cost_effectiveness(model, effects, costs, PLANS, YEARS, counting=UK)
+    fixed = economics.cost_effectiveness(model, effects, costs, PLANS, YEARS, counting=UK)
     assert (sweep.frontier["nmb"] >= fixed.frontier(levels)["nmb"] - 1e-9).all()
-    mono = measures.willingness_to_pay(
+    mono = economics.willingness_to_pay(
         model, effects, costs, [0.0], YEARS, policies=PLANS, counting=UK
     )
     assert mono.frontier["cost"][0] <= fixed.frontier([0.0])["cost"][0] + 1e-9
@@ -378,7 +378,7 @@ def tiny() -> mmdp.MMDP:
 )
 def test_a_policy_that_cannot_be_followed_is_one_line(rule: Any, told: str) -> None:
     with pytest.raises(mmdp.InputError) as caught:
-        measures.cost_effectiveness(tiny(), [[1, 1], [0, 0]], [[0, 5], [0, 0]], {"x": rule}, 2)
+        economics.cost_effectiveness(tiny(), [[1, 1], [0, 0]], [[0, 5], [0, 0]], {"x": rule}, 2)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -386,7 +386,7 @@ def test_a_policy_that_cannot_be_followed_is_one_line(rule: Any, told: str) -> N
 def test_states_without_a_choice_need_no_mention() -> None:
     stationary = mmdp.StationaryPolicy([1, 0])
     for rule in ("treat", 1, ["treat", "treat"], {"ill": "treat"}, stationary):
-        table = measures.cost_effectiveness(
+        table = economics.cost_effectiveness(
             tiny(), [[1, 1], [0, 0]], [[0, 5], [0, 0]], {"x": rule}, 2
         )
         assert table.costs.tolist() == [[10.0]]
@@ -403,7 +403,7 @@ def test_states_without_a_choice_need_no_mention() -> None:
             "so an odd horizon of 3 or more; it is 4",
         ),
         (lambda: Counting(within_cycle="half-cycle").times(1), "needs a horizon of 2 or more"),
-        (lambda: measures.cost_effectiveness(tiny(), 0, 0, {}, 2), "name at least one policy"),
+        (lambda: economics.cost_effectiveness(tiny(), 0, 0, {}, 2), "name at least one policy"),
         (lambda: CostEffectiveness.from_tables({"a": [1]}, {"b": [1]}), "no policy 'a'"),
         (lambda: CostEffectiveness.from_tables({"a": [1]}, {"a": [1, 2]}), "costs have 2"),
         (lambda: CostEffectiveness.from_tables({"a": ["x"]}, {"a": [1]}), "parameter 'a'"),
@@ -436,7 +436,7 @@ def test_a_policy_found_that_changes_nothing_is_not_listed_again() -> None:
     P = [[[[1, 0], [1, 0]], [[0, 1], [0, 1]]]] * 2
     model = mmdp.MMDP(P, [[0, 0], [0, 0]], initial=[1, 0], actions=["wait", "treat"])
     effects, costs = [[0, 1], [0, 0]], [[0, 10], [0, 0]]
-    sweep = measures.willingness_to_pay(
+    sweep = economics.willingness_to_pay(
         model, effects, costs, [5.0, 20.0], 2,
         policies={"never": {0: "wait", 1: "treat"}, "always": "treat"},
     )  # fmt: skip
@@ -458,7 +458,7 @@ def test_what_python_and_notebooks_show_is_a_table(found: CostEffectiveness) -> 
     assert f"{cost:,.0f}" in rows[0]
     evil = CostEffectiveness.from_tables({"<b>x</b>": [1.0]}, {"<b>x</b>": [1.0]})
     assert "<b>x" not in evil._repr_html_()
-    sweep = measures.willingness_to_pay(
+    sweep = economics.willingness_to_pay(
         tiny(), [[1, 1], [0, 0]], [[0, 5], [0, 0]], [1, 9], horizon=2
     )
     assert repr(sweep).splitlines()[0] == "The best of 1 policy by willingness to pay"
@@ -471,14 +471,14 @@ def test_many_parameters_are_counted_and_a_wrong_shape_is_called_by_its_name() -
     with pytest.raises(mmdp.InputError, match="it has p0, p1, p2, p3, p4, p5, p6, p7 and 3 more"):
         many.evppi(1.0, "q")
     with pytest.raises(mmdp.InputError, match="^costs: rewards of shape"):
-        measures.cost_effectiveness(tiny(), [[1, 1], [0, 0]], [0, 5], {"x": "wait"}, 2)
+        economics.cost_effectiveness(tiny(), [[1, 1], [0, 0]], [0, 5], {"x": "wait"}, 2)
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-13, 1e13])
 def test_the_unit_of_costs_and_effects_does_not_matter(unit: float) -> None:
     one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 0.0]])
     effects, costs = unit * np.array([[0.0, 1.0]]), unit * np.array([[0.0, 10.0]])
-    found = measures.cost_effectiveness(one, effects, costs, {"wait": 0, "treat": 1}, 1)
+    found = economics.cost_effectiveness(one, effects, costs, {"wait": 0, "treat": 1}, 1)
     frontier = found.frontier([1.0, 50.0])
     assert frontier["policy"].tolist() == ["wait", "treat"]
     assert frontier["evpi"].tolist() == [0.0, 0.0]
@@ -487,4 +487,4 @@ def test_the_unit_of_costs_and_effects_does_not_matter(unit: float) -> None:
 @pytest.mark.parametrize("given", [np.array([0.5, 1.0, 0.5]), [0.5, 1.0], None])
 def test_weights_of_times_have_names(given: Any) -> None:
     with pytest.raises(mmdp.InputError, match="within_cycle is none, half-cycle or simpson, not"):
-        measures.Counting(within_cycle=given)
+        economics.Counting(within_cycle=given)
