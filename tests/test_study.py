@@ -9,7 +9,9 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -133,13 +135,13 @@ class Counting:
     """Counts the cells that are computed here."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count, plain = 0, Cell.ask
+        self.count, plain = 0, Cell.figures
 
-        def ask(cell: Cell, model: mmdp.MMDP) -> mmdp.Solution:
+        def figures(cell: Cell, *sources: Any) -> dict[str, Any]:
             self.count += 1
-            return plain(cell, model)
+            return plain(cell, *sources)
 
-        monkeypatch.setattr(Cell, "ask", ask)
+        monkeypatch.setattr(Cell, "figures", figures)
 
     def of(self, call: Callable[[], object]) -> int:
         before = self.count
@@ -529,6 +531,34 @@ def test_calls_that_fail_in_a_process_say_why_and_the_next_ones_are_answered() -
             child.join(60)
     with pytest.raises(ProcessLookupError):
         os.kill(replaced, 0)
+
+
+LONG_CALL = """
+import os, sys, time
+from mmdp import workers
+
+def work(file):
+    with open(file, "w") as out:
+        out.write(f"{os.getpid()}\\n")
+    time.sleep(600)
+
+if __name__ == "__main__":
+    workers.Processes(1).submit(work, sys.argv[1]).result()
+"""
+
+
+def test_a_process_ends_with_its_program_even_in_the_middle_of_a_call(tmp_path: Path) -> None:
+    script, file = tmp_path / "script.py", tmp_path / "pid"
+    script.write_text(LONG_CALL)
+    with subprocess.Popen([sys.executable, script, file], stderr=subprocess.PIPE) as running:
+        while not (file.exists() and file.read_text().endswith("\n")):
+            assert running.poll() is None
+            time.sleep(0.05)
+        running.kill()
+        assert running.stderr is not None
+        assert running.stderr.read() == b""  # which also waits until nobody holds it
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text()), 0)
 
 
 def test_a_horizon_that_is_none_fails_as_a_cell_of_its_own() -> None:
