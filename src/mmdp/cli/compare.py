@@ -87,7 +87,8 @@ def compare(
 
     Policies with memory are simulated: ± is two standard errors. The time limit holds for each
     method. After Ctrl-C the rows that are finished are printed and written, and the exit status
-    is 130.
+    is 130. It is 1 if FILE cannot be written: then the table is printed all the same, and put
+    elsewhere if possible.
     """
     import pandas as pd
 
