@@ -385,6 +385,8 @@ def test_classes_are_told_apart_by_what_is_written_in_them(tmp_path: Path) -> No
         module = written(tmp_path, CLASS.replace("FACTOR", factor))
         sys.modules[module.__name__] = module
         told.append(facts(module.Own(file="a")))
+        pickle.dumps(module.Own())
+        assert facts(module.Own(file="a")) == told[-1]
     assert told[0] == told[1] != told[2]
     json.dumps(told)
     assert facts(Noted("a")) != facts(Noted("b"))

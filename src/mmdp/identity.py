@@ -130,7 +130,7 @@ def _written(given: types.FunctionType) -> tuple[str, ast.AST]:
     except (OSError, SyntaxError):
         pass
     if len(found) > 1:  # several lambdas on a line: the innermost that all of the code comes from
-        spots = [x for x in code.co_positions() if None not in x and x[2:] != (0, 0)]
+        spots: list[Any] = [x for x in code.co_positions() if None not in x and x[2:] != (0, 0)]
         found = [x for x in found if spots and all(_spans(x.body, *spot) for spot in spots)][-1:]
     if not found or not known:
         what = "was edited after it was imported" if found else "is not known"
@@ -192,12 +192,15 @@ def _dotted(node: ast.AST) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------------- classes and objects
 def _class(given: type, inside: tuple[Any, ...]) -> Any:
-    """What a class does: its name, its bases and all that is written in it."""
+    """What a class does: its name, its bases and all that is written in it.
+
+    What Python adds does not count: annotations, and the slots that pickle notes.
+    """
     usual = vars(_Record if dataclasses.is_dataclass(given) else _Plain)
     written = {
         name: next((getattr(x, y) for y in WRAPPED if hasattr(x, y)), x)
         for name, x in vars(given).items()
-        if name not in usual and not name.startswith(("_abc_", "__annot"))
+        if name not in usual and not name.startswith(("_abc_", "__annot", "__slotnames__"))
         if not isinstance(x, (types.MemberDescriptorType, types.GetSetDescriptorType))
     }
     return ["class", given.__qualname__, facts(given.__bases__, inside), facts(written, inside)]

@@ -36,8 +36,14 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, NamedTuple
 
+import numpy
+
 from mmdp.errors import InputError
 from mmdp.kernels.cpu.threads import default_threads, sharing
+
+# numpy loads these when they are first used. If a worker's other thread is just loading them, with
+# pandas for example, the one that computes may find numpy without them, and fails.
+LOADED = (numpy.linalg, numpy.ma, numpy.polynomial, numpy.random)
 
 ALIGNED = 64  # bytes: arrays in a file begin at multiples of it
 KEPT = 6  # things that a worker keeps
