@@ -80,14 +80,14 @@ compute, cell, given = pickle.load(open(sys.argv[1], "rb"))
 before = set(sys.modules)
 row = compute(cell, given)
 assert "error" not in row, row
-print(sorted(set(sys.modules) - before))
+print([x for x in set(sys.modules) - before if x.startswith("numpy.") and x.count(".") == 1])
 """
 
 
 @pytest.mark.parametrize("method", ["cadp", "gradient", "oracle"])
-def test_a_cell_imports_nothing_while_it_is_computed(tmp_path: Path, method: str) -> None:
-    """A worker has another thread that imports what the next cells need."""
-    (cell,) = cells_of(partial(small, 2), 3, method)
+def test_numpy_is_whole_before_a_cell_is_computed(tmp_path: Path, method: str) -> None:
+    """``np.ma`` in one thread fails while another one, of Dask's, is about to finish loading it."""
+    (cell,) = cells_of(partial(mmdp.domains.riverswim, n_train=4, n_test=4), 3, method)
     file = tmp_path / "cell"
     file.write_bytes(pickle.dumps((compute, cell, cell.source.given)))
     done = subprocess.run(

@@ -41,9 +41,9 @@ import numpy
 from mmdp.errors import InputError
 from mmdp.kernels.cpu.threads import default_threads, sharing
 
-# numpy loads these when they are first used. If a worker's other thread is just loading them, with
-# pandas for example, the one that computes may find numpy without them, and fails.
-LOADED = (numpy.linalg, numpy.ma, numpy.polynomial, numpy.random)
+# numpy loads these when they are first used. A worker's other thread may be loading them at that
+# moment, with pandas for example, and then the one that computes meets a RecursionError.
+LOADED = numpy.ma, numpy.random
 
 ALIGNED = 64  # bytes: arrays in a file begin at multiples of it
 KEPT = 6  # things that a worker keeps
