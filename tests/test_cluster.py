@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,8 +21,8 @@ from pandas.testing import assert_frame_equal
 
 import mmdp
 from mmdp import workers
-from mmdp.study import Run, StudyProgress, cells_of
-from tests.noted import Noted, killed_and_started_again, small, steady
+from mmdp.study import Run, StudyProgress, cells_of, compute
+from tests.noted import ROOT, Noted, killed_and_started_again, small, steady
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
@@ -69,6 +72,28 @@ def test_a_cluster_finds_the_same_and_errors_are_rows(client: Any, tmp_path: Pat
     assert_frame_equal(steady(spread), steady(here), rtol=1e-12)
     assert here["error"].dropna().tolist() == ["RuntimeError: as asked"] * 4
     assert not client.futures  # the models were released
+
+
+COMPUTE = """
+import pickle, sys
+compute, cell, given = pickle.load(open(sys.argv[1], "rb"))
+before = set(sys.modules)
+row = compute(cell, given)
+assert "error" not in row, row
+print([x for x in set(sys.modules) - before if x.startswith("numpy.") and x.count(".") == 1])
+"""
+
+
+@pytest.mark.parametrize("method", ["cadp", "gradient"])
+def test_numpy_is_whole_before_a_cell_is_computed(tmp_path: Path, method: str) -> None:
+    """``np.ma`` in one thread fails while another one, of Dask's, is about to finish loading it."""
+    (cell,) = cells_of(small(2), 3, method)
+    file = tmp_path / "cell"
+    file.write_bytes(pickle.dumps((compute, cell, cell.source.given)))
+    done = subprocess.run(
+        [sys.executable, "-c", COMPUTE, file], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def test_a_worker_killed_in_the_middle(client: Any, tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -132,13 +135,13 @@ class Counting:
     """Counts the cells that are computed here."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count, plain = 0, Cell.ask
+        self.count, plain = 0, Cell.figures
 
-        def ask(cell: Cell, model: mmdp.MMDP) -> mmdp.Solution:
+        def figures(cell: Cell, *sources: Any) -> dict[str, Any]:
             self.count += 1
-            return plain(cell, model)
+            return plain(cell, *sources)
 
-        monkeypatch.setattr(Cell, "ask", ask)
+        monkeypatch.setattr(Cell, "figures", figures)
 
     def of(self, call: Callable[[], object]) -> int:
         before = self.count
@@ -253,9 +256,6 @@ def test_a_result_is_known_by_what_determines_it() -> None:
     again = pickle.loads(pickle.dumps(mmdp.CADP(init=policy)))
     assert facts(again) == facts(mmdp.CADP(init=policy))
     json.dumps(facts(mmdp.CADP(init=policy)))
-    seed = 3
-    with pytest.raises(mmdp.InputError, match="uses variables around it"):
-        mmdp.study(lambda: small(seed), 2)
 
 
 SHIFT = 1
@@ -279,10 +279,86 @@ def test_functions_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert values(lambda: shifted(1), out=tmp_path) == pytest.approx(each[2:])
     monkeypatch.setitem(globals(), "SHIFT", -1)  # read by a function that a function calls
     assert values(lambda: shifted(1), out=tmp_path) == pytest.approx(each[:1])
-    for i in (0, 1):  # as typed at a prompt, without a source
-        typed: dict[str, Any] = {"small": small, "__name__": "__main__"}
-        exec(f"def made(): return small({i})", typed)
-        assert values(typed["made"], out=tmp_path) == pytest.approx(each[i : i + 1])
+    around = {f"seed {i}": made_around(i) for i in range(3)}
+    assert values(around, out=tmp_path) == pytest.approx(each)
+
+
+def made_around(seed: int) -> Callable[[], mmdp.MMDP]:
+    def inner() -> mmdp.MMDP:
+        return small(seed)
+
+    return inner
+
+
+def written(folder: Path, text: str) -> Any:
+    """What a file defines, imported anew."""
+    file = folder / f"m{hash(text)}.py"
+    file.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+FUNCTION = """
+import numpy as np
+from pathlib import Path
+SHIFT, OTHER = {"up": 1}, 2
+def decorate(function):
+    return function
+def make(around):
+    @decorate
+    def made(seed, *, scale=[1.5]):
+        "é"
+        other = [np.exp(x) for x in Path("a").parts if x in SHIFT]
+        return other, around
+    return made
+"""
+
+
+def test_a_function_is_its_text_and_the_values_it_uses(tmp_path: Path) -> None:
+    """Nothing else: what is written here is the same whatever Python compiles it to."""
+    text = FUNCTION[FUNCTION.index("def made") : FUNCTION.index("    return made")].strip()
+    assert facts(written(tmp_path, FUNCTION).make(7)) == [
+        "function", text, None, [["scale", [1.5]]], [["around", 7]],
+        [["Path", "pathlib.Path"], ["SHIFT", [["up", 1]]], ["np", ["module", "numpy"]],
+         ["np.exp", "numpy.exp"]],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("1.5", "1.6", False), ('"up": 1', '"up": 3', False), ("np.exp", "np.log", False),
+        ("}, 2", "}, 3", True), ("def decorate", "# aside\ndef decorate", True),
+    ],
+)  # fmt: skip
+def test_what_changes_the_key_of_a_function(tmp_path: Path, old: str, new: str, same: bool) -> None:
+    before, after = (written(tmp_path, x).make(7) for x in (FUNCTION, FUNCTION.replace(old, new)))
+    assert (facts(before) == facts(after)) == same
+    assert facts(before) != facts(written(tmp_path, FUNCTION).make(8))
+
+
+def test_several_functions_on_a_line_are_told_apart(tmp_path: Path) -> None:
+    made = written(tmp_path, "a, b = (lambda: 'é', lambda: (lambda: 2))\n")
+    told = [facts(x)[1] for x in (made.a, made.b, made.b())]
+    assert told == ["lambda: 'é'", "lambda: (lambda: 2)", "lambda: 2"]
+
+
+def test_a_source_that_is_not_what_runs_is_refused(tmp_path: Path) -> None:
+    typed: dict[str, Any] = {"small": small, "__name__": "__main__"}
+    exec("def made(): return small(1)", typed)  # as typed at a prompt
+    with pytest.raises(mmdp.InputError, match="source of __main__.made is not known.*in a file"):
+        mmdp.study(typed["made"], 2)
+    module = written(tmp_path, "def made(x):\n    return x + 1\n")
+    facts(module.made)
+    Path(module.__file__).write_text("def made(x):\n    return x - 1\n")
+    with pytest.raises(mmdp.InputError, match="made was edited after it was imported"):
+        facts(module.made)
+    with pytest.raises(mmdp.InputError, match="cannot tell <list_iterator"):
+        facts(made_around(iter([1])))  # type: ignore[arg-type]
 
 
 def test_objectives_that_are_functions_are_told_apart(tmp_path: Path) -> None:
@@ -292,14 +368,25 @@ def test_objectives_that_are_functions_are_told_apart(tmp_path: Path) -> None:
         assert low < mmdp.solve(small(1), 3).value < high
 
 
-def test_classes_are_told_apart_by_what_is_written_in_them() -> None:
-    """Also if there is no source; what a dataclass adds by itself does not count."""
+CLASS = """
+from dataclasses import dataclass
+from tests.noted import Noted
+@dataclass(frozen=True)
+class Own(Noted):
+    more: int = 0
+    def run(self, x): return FACTOR, super().run(x)
+"""
+
+
+def test_classes_are_told_apart_by_what_is_written_in_them(tmp_path: Path) -> None:
+    """What a dataclass adds by itself does not count."""
     told = []
-    for factor in (1, 1, 2):
-        typed: dict[str, Any] = {"Noted": Noted, "__name__": "__main__"}
-        body = f"class Own(Noted):\n  def run(self, x): return {factor}, super().run(x)"
-        exec(body, typed)
-        told.append(facts(typed["Own"](file="a")))
+    for factor in ("1", "1", "2"):
+        module = written(tmp_path, CLASS.replace("FACTOR", factor))
+        sys.modules[module.__name__] = module
+        told.append(facts(module.Own(file="a")))
+        pickle.dumps(module.Own())
+        assert facts(module.Own(file="a")) == told[-1]
     assert told[0] == told[1] != told[2]
     json.dumps(told)
     assert facts(Noted("a")) != facts(Noted("b"))
@@ -446,6 +533,31 @@ def test_calls_that_fail_in_a_process_say_why_and_the_next_ones_are_answered() -
             child.join(60)
     with pytest.raises(ProcessLookupError):
         os.kill(replaced, 0)
+
+
+LONG_CALL = """
+import sys, time
+from mmdp import workers
+
+def work(file):
+    with open(file, "w") as out:
+        out.write("begun")
+    time.sleep(600)
+
+if __name__ == "__main__":
+    workers.Processes(1).submit(work, sys.argv[1]).result()
+"""
+
+
+def test_a_process_ends_with_its_program_even_in_the_middle_of_a_call(tmp_path: Path) -> None:
+    script, file = tmp_path / "script.py", tmp_path / "begun"
+    script.write_text(LONG_CALL)
+    with subprocess.Popen([sys.executable, script, file], stderr=subprocess.PIPE) as running:
+        while not file.exists():
+            assert running.poll() is None
+            time.sleep(0.05)
+        running.kill()
+        assert running.communicate(timeout=60)[1] == b""  # waits for all who could write there
 
 
 def test_a_horizon_that_is_none_fails_as_a_cell_of_its_own() -> None:

@@ -1,21 +1,25 @@
-"""What tells an object from others, as a digest that is the same in every process.
+"""What tells an object from others, as a digest that is the same in every process and Python.
 
 :func:`facts` describes models, values, functions and classes in JSON's types: a model by its
-numbers, a function by its code with the global values that it reads, and what comes from an
-installed package by its name. :func:`digest` makes a short key of a description.
+numbers, a function by its source text with the values that it uses (its defaults, the variables
+around it and the globals that it reads), and what comes from an installed package by its name.
+How Python compiles a function does not count, so that another version of Python finds what this
+one kept. What cannot be known, such as a function without a source, is refused. :func:`digest`
+makes a short key of a description.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
-import dis
 import enum
 import functools
 import hashlib
+import inspect
 import json
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +41,7 @@ def facts(given: Any, inside: tuple[Any, ...] = ()) -> Any:
 
     >>> import mmdp
     >>> facts({"x": (1, 2.5)}), facts(functools.partial(mmdp.domains.hiv, seed=3))
-    ([['x', [1, 2.5]]], ['partial', 'mmdp.domains._hiv.hiv', [], [['seed', 3]]])
+    ([['x', [1, 2.5]]], ['partial', 'mmdp.domains.hiv', [], [['seed', 3]]])
     """
     inner = functools.partial(facts, inside=inside)
     if given is None or isinstance(given, (bool, int, float, str)):
@@ -67,12 +71,10 @@ def facts(given: Any, inside: tuple[Any, ...] = ()) -> Any:
         return ["partial", inner(given.func), inner(given.args), inner(given.keywords)]
     if isinstance(given, types.MethodType):
         return ["method", inner(given.__func__), inner(given.__self__)]
-    if isinstance(given, types.CodeType):
-        return _code(given, inside)
     if isinstance(given, types.ModuleType):
         return ["module", given.__name__]
-    if _of_a_library(given):
-        return f"{given.__module__}.{given.__qualname__}"
+    if (name := _library_name(given)) is not None:
+        return name
     if any(given is x for x in inside):
         return ["again", given.__qualname__]
     if isinstance(given, types.FunctionType):
@@ -84,71 +86,121 @@ def facts(given: Any, inside: tuple[Any, ...] = ()) -> Any:
     return [inner(type(given)), _state(given, inside)]
 
 
-def _of_a_library(given: Any) -> bool:
-    """Whether a function or class has its name from mmdp or an installed package."""
+def _library_name(given: Any) -> str | None:
+    """The name of a function or class of mmdp or an installed package; None if it is another's.
+
+    Private parts are left out, as pathlib.Path is pathlib._local.Path in some versions.
+    """
     module, name = getattr(given, "__module__", None), getattr(given, "__qualname__", "<>")
-    if module == "__main__" or module not in sys.modules or "<" in name:
-        return False
-    root = module.partition(".")[0]
+    if module not in sys.modules or "<" in name or not _installed(sys.modules[module]):
+        return None
+    root, *parts = module.split(".")
+    return ".".join([root, *(x for x in parts if not x.startswith("_")), name])
+
+
+def _installed(module: types.ModuleType) -> bool:
+    root, file = module.__name__.partition(".")[0], getattr(module, "__file__", None)
     if root == "mmdp" or root in sys.stdlib_module_names:
         return True
-    file = getattr(sys.modules[module], "__file__", None)
-    return file is not None and bool(INSTALLED.intersection(Path(file).parts))
+    own = root == "__main__" or file is None
+    return not own and bool(INSTALLED.intersection(Path(str(file)).parts))
 
 
+# ---------------------------------------------------------------------- functions
 def _function(given: types.FunctionType, inside: tuple[Any, ...]) -> Any:
-    """What a function does: its code, its defaults and the global values that it reads."""
-    if set(given.__code__.co_freevars) - {"__class__"}:
+    """What a function does: its source text, and all values that it uses."""
+    code = given.__code__
+    text, node = _written(given)
+    around = {
+        name: cell.cell_contents
+        for name, cell in zip(code.co_freevars, given.__closure__ or (), strict=True)
+        if cell != types.CellType()  # not filled yet
+    }
+    used = [given.__defaults__, given.__kwdefaults__, around, _globals(given, node)]
+    return ["function", text, *(facts(x, inside) for x in used)]
+
+
+def _written(given: types.FunctionType) -> tuple[str, ast.AST]:
+    """The text of a function, and what Python reads there."""
+    code, found, known = given.__code__, [], False
+    try:
+        source = "".join(inspect.findsource(code)[0])
+        functions, codes = _parsed(source)
+        found, known = functions.get((code.co_firstlineno, code.co_name), []), code in codes
+    except (OSError, SyntaxError):
+        pass
+    if len(found) > 1:  # several lambdas on a line: the innermost that all of the code comes from
+        spots: list[Any] = [x for x in code.co_positions() if None not in x and x[2:] != (0, 0)]
+        found = [x for x in found if spots and all(_spans(x.body, *spot) for spot in spots)][-1:]
+    if not found or not known:
+        what = "was edited after it was imported" if found else "is not known"
         raise InputError(
-            f"{given.__module__}.{given.__qualname__} uses variables around it, so a study cannot "
-            "tell it from others; write functools.partial of a function with arguments"
+            f"the source of {given.__module__}.{given.__qualname__} {what}, so a study cannot "
+            "tell it from others; write it in a file, on lines of its own, and start Python again"
         )
-    about = [given.__code__, given.__defaults__, given.__kwdefaults__, _globals(given)]
-    return ["function", *(facts(x, inside) for x in about)]
+    return ast.get_source_segment(source, found[0]) or "", found[0]
 
 
-def _code(code: types.CodeType, inside: tuple[Any, ...]) -> Any:
-    names = code.co_names, code.co_varnames, code.co_freevars
-    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
-    text = code.co_code + code.co_exceptiontable
-    return [facts(x, inside) for x in (text, names, counts, code.co_consts)]
+@functools.lru_cache(maxsize=64)
+def _parsed(source: str) -> tuple[dict[tuple[int, str], list[Any]], set[types.CodeType]]:
+    """The functions in a source by first line (of a decorator, if any) and name; their codes."""
+    found: dict[tuple[int, str], list[Any]] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            first = min(x.lineno for x in (node, *getattr(node, "decorator_list", ())))
+            found.setdefault((first, getattr(node, "name", "<lambda>")), []).append(node)
+    return found, set(_codes(compile(source, "source", "exec", dont_inherit=True)))
 
 
-def _globals(given: types.FunctionType) -> dict[str, Any]:
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code and those inside it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _codes(inner)
+
+
+def _spans(node: Any, line: int, end_line: int, column: int, end_column: int) -> bool:
+    start, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+    return start <= (line, column) and (end_line, end_column) <= end
+
+
+def _globals(given: types.FunctionType, node: ast.AST) -> dict[str, Any]:
     """The global values that a function reads; of a module that it names, what it reads there."""
-    found = {}
-    for name, *path in sorted(_reads(given.__code__)):
-        if name in given.__globals__:
-            value = given.__globals__[name]
-            while path and isinstance(value, types.ModuleType) and hasattr(value, path[0]):
+    found, names = {}, {name for code in _codes(given.__code__) for name in code.co_names}
+    read = names & given.__globals__.keys()  # and no variables of its own
+    for name, *path in sorted({x for x in map(_dotted, ast.walk(node)) if x and x[0] in read}):
+        value = given.__globals__[name]
+        while path and isinstance(value, types.ModuleType):
+            if _installed(value):
+                value = ".".join((value.__name__, *path))
+            elif hasattr(value, path[0]):
                 name, value = f"{name}.{path[0]}", getattr(value, path.pop(0))
-            found[name] = value
+            else:
+                break
+        found[".".join((name, *path))] = value
     return found
 
 
-def _reads(code: types.CodeType) -> set[tuple[str, ...]]:
-    """The global names in a code with the attributes that follow: ``np.random.rand``."""
-    found: list[tuple[str, ...]] = []
-    follows = False
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            found.append((step.argval,))
-            follows = True
-        elif follows and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            found[-1] += (step.argval,)
-        else:
-            follows = False
-    inner = [_reads(x) for x in code.co_consts if isinstance(x, types.CodeType)]
-    return set(found).union(*inner)
+def _dotted(node: ast.AST) -> tuple[str, ...]:
+    """The parts of ``np.random.rand``; none if it is anything else."""
+    if isinstance(node, ast.Attribute):
+        inner = _dotted(node.value)
+        return (*inner, node.attr) if inner else ()
+    return (node.id,) if isinstance(node, ast.Name) else ()
 
 
+# ---------------------------------------------------------------------- classes and objects
 def _class(given: type, inside: tuple[Any, ...]) -> Any:
-    """What a class does: its name, its bases and all that is written in it."""
+    """What a class does: its name, its bases and all that is written in it.
+
+    What Python adds does not count: annotations, and the slots that pickle notes.
+    """
     usual = vars(_Record if dataclasses.is_dataclass(given) else _Plain)
     written = {
         name: next((getattr(x, y) for y in WRAPPED if hasattr(x, y)), x)
         for name, x in vars(given).items()
-        if name not in usual and not name.startswith("_abc_")
+        if name not in usual and not name.startswith(("_abc_", "__annot", "__slotnames__"))
         if not isinstance(x, (types.MemberDescriptorType, types.GetSetDescriptorType))
     }
     return ["class", given.__qualname__, facts(given.__bases__, inside), facts(written, inside)]

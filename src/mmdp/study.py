@@ -16,6 +16,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,10 +37,9 @@ from mmdp.solution import Evaluation, Solution
 from mmdp.solve import evaluate, read_method, solve
 from mmdp.validate import check_seed, check_time_limit, check_whole
 from mmdp.words import LONGEST, shortened
+from mmdp.workers import Lost, kept, spread
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     import pandas as pd
 
 FORMAT = 1  # of the files in out/cells: another number makes the old ones stale
@@ -120,9 +120,9 @@ def study(
     training models.
 
     A result is known by what determines it: the numbers in the models, or the function that makes
-    them with its arguments (and its code and the global values that it reads, but not files), and
-    all that :func:`mmdp.solve` is asked for, and the version of mmdp. Names do not count, except
-    those by which test models are put in order.
+    them with its arguments (its source text and the values that it uses, but not the files that it
+    reads), and all that :func:`mmdp.solve` is asked for, and the version of mmdp. Names do not
+    count, except those by which test models are put in order.
 
     >>> import mmdp
     >>> table = mmdp.study(mmdp.domains.two_models(), horizons=[2, 4], methods=["cadp", "mvp"])
@@ -238,7 +238,19 @@ class Cell:
         train, test = made(self.source.key, given)
         if self.test is not None:
             test = made(self.test.key, given_test)[0].ordered_like(train)
-        solution = self.ask(train)
+        return self.row(solved_and_tested(train, test, **self.ready(train, test).asked))
+
+    def ready(self, train: MMDP, test: MMDP | None) -> Cell:
+        """What to ask about these models."""
+        return self
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The arguments of :func:`solved_and_tested`."""
+        return {x.name: getattr(self, x.name) for x in dataclasses.fields(Cell)[3:]}
+
+    def row(self, found: Found) -> Row:
+        solution = found.solution
         row: Row = {
             **_over_models(solution.evaluation, self.objective), "value": solution.value,
             "bound": solution.bound, "gap": solution.gap, "status": solution.status.name,
@@ -247,32 +259,61 @@ class Cell:
         }  # fmt: skip
         if self.policy is None and solution.policy is not None:
             row["policy"] = solution.provenance.policy.name
-        if test is not None:
-            started = time.perf_counter()
-            try:
-                found = _over_models(self.tested(solution, test), self.objective)
-            except Exception as error:  # the solve is kept
-                return row | {"error": f"on the test models: {_failed(error)['error']}"}
-            found["seconds"] = time.perf_counter() - started
-            row |= {f"test_{name}": x for name, x in found.items()}
+        try:
+            if (tested := found.evaluation) is not None:
+                figures = {**_over_models(tested, self.objective), "seconds": found.seconds}
+                row |= {f"test_{name}": x for name, x in figures.items()}
+        except Exception as error:  # the solve is kept
+            row["error"] = f"on the test models: {_failed(error)['error']}"
         return row
 
-    def ask(self, model: MMDP) -> Solution:
-        chosen = {"objective": self.objective, "policy": self.policy}
-        return solve(
-            model, self.horizon, self.method, seed=self.seed, certify=self.certify,
-            time_limit=self.time_limit, backend=self.backend,
-            **{name: x for name, x in chosen.items() if x not in (None, "mean")},
-        )  # type: ignore[arg-type]  # fmt: skip
 
-    def tested(self, solution: Solution, test: MMDP) -> Evaluation:
-        """On the test models; Oracle has no policy and solves them."""
+class Found(NamedTuple):
+    """A solution, and its evaluation on test models, or why there is none."""
+
+    solution: Solution
+    test: Evaluation | Exception | None
+    seconds: float  # that the test took
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """On the test models, if there are any; raises what their evaluation raised."""
+        if isinstance(self.test, Exception):
+            raise self.test
+        return self.test
+
+
+def solved_and_tested(
+    model: MMDP, test: MMDP | None = None, horizon: float | None = None,
+    method: str | Method = "cadp", *, episodes: int | None = None, seed: int | None = 0,
+    backend: str = "auto", **asked: Any,
+) -> Found:  # fmt: skip
+    """Solve, and evaluate the policy on test models; Oracle has no policy and solves these too.
+
+    ``episodes`` per test model are simulated for a policy with memory, by default as many as the
+    method takes. The other arguments are those of :func:`mmdp.solve`.
+
+    >>> import mmdp
+    >>> train, test = mmdp.domains.riverswim(n_train=5, n_test=5)
+    >>> found = solved_and_tested(train, test, 9, "oracle")
+    >>> found.evaluation.mean == mmdp.solve(test, 9, "oracle").value
+    True
+    """
+    solution = solve(model, horizon, method, seed=seed, backend=backend, **asked)
+    if test is None:
+        return Found(solution, None, math.nan)
+    started = time.perf_counter()
+    found: Evaluation | Exception
+    try:
         if solution.policy is None:
-            return dataclasses.replace(self, certify=False).ask(test).evaluation
-        episodes = self.episodes or getattr(self.method, "episodes", None)
-        return evaluate(
-            solution, test, episodes=episodes, seed=self.seed, backend=self.backend
-        )  # fmt: skip
+            asked["certify"] = False
+            found = solve(test, horizon, method, seed=seed, backend=backend, **asked).evaluation
+        else:
+            count = episodes or getattr(method, "episodes", None)
+            found = evaluate(solution, test, episodes=count, seed=seed, backend=backend)
+    except Exception as error:
+        found = error
+    return Found(solution, found, time.perf_counter() - started)
 
 
 def cells_of(
@@ -399,12 +440,14 @@ def _first(method: Method) -> str:
 
 
 # ---------------------------------------------------------------------- one cell
-def compute(cell: Cell, *sources: Any) -> Row:
+def compute(cell: Cell, *sources: Any, strict: bool = False) -> Row:
     """The figures of a cell, or its error; Ctrl-C is raised, as the best so far is no result."""
     with unanswered():
         try:
             return cell.figures(*sources)
         except Exception as error:
+            if strict:
+                raise
             return _failed(error)
 
 
@@ -423,8 +466,6 @@ def _over_models(found: Evaluation, objective: Any) -> Row:
 
 def made(key: str, given: Any) -> tuple[MMDP, MMDP | None]:
     """The models; what a function made is kept, as other cells need it too."""
-    from mmdp.workers import kept
-
     if not callable(given):
         return _pair(given)
     pair: tuple[MMDP, MMDP | None] = kept(f"made {key}", lambda: _pair(given()))
@@ -451,21 +492,22 @@ class Run:
     """Computes the cells that ``out`` does not hold; ``rows`` has them in the order given.
 
     After Ctrl-C, ``interrupted`` is True, and cells without a result have the status INTERRUPTED.
-    If there is no result at all, KeyboardInterrupt is raised.
+    If there is no result at all, KeyboardInterrupt is raised. ``strict``: an error of a cell is
+    raised, not a row.
     """
 
     def __init__(
         self, cells: Sequence[Cell], *, out: str | Path | None = None, jobs: int = 1,
-        executor: Executor | None = None, fresh: bool = False,
+        executor: Executor | None = None, fresh: bool = False, strict: bool = False,
         callback: Callable[[StudyProgress], object] | None = None,
     ) -> None:  # fmt: skip
         check_whole(jobs, "jobs")
-        if executor is not None and not _is_executor(executor):
+        if executor is not None and not isinstance(executor, Executor):
             raise InputError(
                 f"executor must be a concurrent.futures.Executor, not {type(executor).__name__}; "
                 "for Dask pass client.get_executor()"
             )
-        self.cells, self.jobs, self.executor = cells, jobs, executor
+        self.cells, self.jobs, self.executor, self.strict = cells, jobs, executor, strict
         self.folder = None if out is None else _prepared(Path(out))
         self.files = {} if self.folder is None else _by_key(self.folder)
         self.callback, self.started = callback, time.perf_counter()
@@ -493,17 +535,18 @@ class Run:
         return table.astype({"bound": float, "gap": float, "iterations": "Int64", "error": object})
 
     def _compute(self, missing: Sequence[Cell]) -> None:
-        from mmdp.workers import Lost, spread
-
         if self.jobs > 1 or self.executor is not None:
             missing = _long_ones_first(missing)
         things = {x.key: x.given for cell in missing for x in cell.sources}
         answers = spread(
-            compute, [(cell, [x.key for x in cell.sources]) for cell in missing], things,
+            functools.partial(compute, strict=self.strict),
+            [(cell, [x.key for x in cell.sources]) for cell in missing], things,
             jobs=min(self.jobs, max(len(missing), 1)), executor=self.executor, folder=self.folder,
         )  # fmt: skip
         with closing(answers):
             for cell, answer in answers:
+                if isinstance(answer, Lost) and self.strict:
+                    raise answer.error
                 row = _failed(answer.error) if isinstance(answer, Lost) else answer
                 self._write(cell, row)
                 self._note(cell, row)
@@ -522,25 +565,25 @@ class Run:
     # ------------------------------------------------------------ files
     def _read(self, cell: Cell) -> bool:
         """Whether the cell is kept; one that is damaged is not."""
-        if cell.key not in self.files:
+        if not self.files or cell.key not in self.files:
             return False
         try:
-            kept = json.loads(self.files[cell.key].read_text(encoding="utf-8"))
-            if kept["question"] != cell.question or kept["answer"].get("error"):
+            found = json.loads(self.files[cell.key].read_text(encoding="utf-8"))
+            if found["question"] != cell.question or found["answer"].get("error"):
                 return False
         except (OSError, ValueError, TypeError, LookupError):
             return False
         self.reused += 1
-        self._note(cell, kept["answer"])
+        self._note(cell, found["answer"])
         return True
 
     def _write(self, cell: Cell, row: Row) -> None:
         from mmdp.io.writing import write_whole
 
         if self.folder is not None and row["status"] != FAILED:
-            kept = {"question": cell.question, "answer": row}
+            text = json.dumps({"question": cell.question, "answer": row})
             try:
-                write_whole(self.files.get(cell.key, self.folder / cell.file), json.dumps(kept))
+                write_whole(self.files.get(cell.key, self.folder / cell.file), text)
             except InputError as error:
                 if not self.failed:
                     warnings.warn(f"{error}; cells are not kept", NotWritten, stacklevel=2)
@@ -563,12 +606,6 @@ def _long_ones_first(cells: Sequence[Cell]) -> list[Cell]:
 
 def _by_key(folder: Path) -> dict[str, Path]:
     return {file.stem.rpartition("-")[2]: file for file in folder.glob("[!.]*.json")}
-
-
-def _is_executor(given: Any) -> bool:
-    from concurrent.futures import Executor
-
-    return isinstance(given, Executor)
 
 
 def _prepared(out: Path) -> Path:

@@ -4,6 +4,12 @@ A call is ``function(task, *things)``. The task is small and is sent every time.
 and are shared by many calls, so they are sent by name. Dask holds them, and a worker fetches them
 once. For any other executor a thing is a file that workers map into memory: on one machine they
 all read the same copy.
+
+Local processes are a pool of our own, :class:`Processes`. In those of ``concurrent.futures`` and
+loky the death of one process fails every call that waits; pebble loses one call, as we do, but
+its processes go on with theirs if the program is killed, and the others' stay for ever. All three
+share locks between processes, which somebody has to remove after a kill. What is left to write
+without them is a pipe for each process.
 """
 
 from __future__ import annotations
@@ -21,17 +27,23 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
 from itertools import islice
 from multiprocessing import connection
 from pathlib import Path
-from queue import Empty, Queue, SimpleQueue
+from queue import Empty, Queue
 from typing import Any, NamedTuple
+
+import numpy
 
 from mmdp.errors import InputError
 from mmdp.kernels.cpu.threads import default_threads, sharing
+
+# numpy loads these when they are first used. A worker's other thread may be loading them at that
+# moment, with pandas for example, and then the one that computes meets a RecursionError.
+LOADED = numpy.ma, numpy.random
 
 ALIGNED = 64  # bytes: arrays in a file begin at multiples of it
 KEPT = 6  # things that a worker keeps
@@ -41,7 +53,6 @@ POLL = 1.0  # seconds between two looks at whether it is still there
 
 Task = tuple[Any, Sequence[str]]  # what to do, and the names of the things it is done to
 Call = Callable[..., Any]
-Calls = SimpleQueue[tuple[Future[Any], Any] | None]  # None: no more of them
 
 
 class Lost(NamedTuple):
@@ -302,9 +313,8 @@ class Scattered(NamedTuple):
     def open(self) -> Any:
         from distributed import Future, get_client, get_worker
 
-        here = get_worker().data  # type: ignore[no-untyped-call]
-        if self.key in here:
-            return here[self.key]
+        with suppress(KeyError):  # it may go while we look
+            return get_worker().data[self.key]  # type: ignore[no-untyped-call]
         memory: Any = "memory"  # as Dask's own Variable makes a future of what is there
         held: Any = Future(self.key, get_client(), memory)  # type: ignore[no-untyped-call]
         return held.result(timeout=FETCH)
@@ -354,59 +364,30 @@ class ProcessDied(RuntimeError):
     """A process ended in the middle of a call."""
 
 
-class Processes(Executor):
-    """Processes on this machine that share its cores; those that die are replaced."""
+class Processes(ThreadPoolExecutor):
+    """Processes on this machine that share its cores; one that dies is replaced.
 
-    def __init__(self, jobs: int) -> None:
-        self.jobs, self.threads = jobs, max(1, default_threads() // jobs)
-        self.room = 2 * jobs  # one call running and one waiting for each
-        self._calls: Calls = SimpleQueue()
-        self._helpers: list[_Helper] = []
-
-    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        self._calls.put((future, (function, args, kwargs)))
-        if len(self._helpers) < self.jobs:
-            self._helpers.append(_Helper(self._calls))
-        return future
-
-    def stop(self) -> None:
-        """End the processes, whatever they are doing."""
-        for helper in self._helpers:
-            helper.stop()
-        for _ in self._helpers:
-            self._calls.put(None)
-
-
-class _Helper:
-    """A process, and a thread here that sends it one call after the other through a pipe.
-
-    Only the pipe connects them: a process that dies takes nothing but its own call with it, and
-    nothing is left behind if this program is killed.
+    Each thread sends its calls to a process of its own through a pipe, which is all that connects
+    them: a process that dies takes nothing but its call with it.
     """
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls, self._lock, self._stopped = calls, threading.Lock(), False
-        self._process: Any = None
-        self._line: connection.Connection | None = None
-        threading.Thread(target=self._run, daemon=True, name="mmdp-helper").start()
+    def __init__(self, jobs: int) -> None:
+        super().__init__(jobs, "mmdp-process")
+        self.threads = max(1, default_threads() // jobs)
+        self.room = 2 * jobs  # one call running and one waiting for each
+        self._own, self._lock = threading.local(), threading.Lock()
+        self._started: list[Any] | None = []
 
-    def _run(self) -> None:
-        while (given := self._calls.get()) is not None:
-            future, call = given
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(self._answer(call))
-                except BaseException as error:  # raised by whoever asks for the result
-                    future.set_exception(error)
-        if self._process is not None:
-            self._process.join()
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return super().submit(self._answer, (function, args, kwargs))
 
     def _answer(self, call: Any) -> Any:
-        message, line = pickle.dumps(call), self._line or self._started()
+        message = pickle.dumps(call)
+        if not hasattr(self._own, "line"):
+            self._start()
         try:
-            line.send_bytes(message)
-            message = line.recv_bytes()
+            self._own.line.send_bytes(message)
+            message = self._own.line.recv_bytes()
         except (EOFError, OSError):
             raise self._ended() from None
         answer, error = pickle.loads(message)
@@ -414,48 +395,49 @@ class _Helper:
             raise error
         return answer
 
-    def _started(self) -> connection.Connection:
+    def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         with self._lock:
-            if self._stopped:
+            if self._started is None:
                 raise ProcessDied("the processes were stopped")
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs,))
-            process.start()
-            theirs.close()
-            self._process, self._line = process, ours
-        return ours
+            self._own.line, theirs = context.Pipe()
+            self._own.process = context.Process(target=_serve, args=(theirs,))
+            self._own.process.start()
+            self._started.append(self._own.process)
+        theirs.close()
 
     def _ended(self) -> ProcessDied:
-        self._line = None
-        self._process.join()
-        code = self._process.exitcode or 0
+        del self._own.line
+        self._own.process.join()
+        code = self._own.process.exitcode or 0
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
         return ProcessDied(f"the process that computed it {how}")
 
     def stop(self) -> None:
+        """End the processes, whatever they are doing."""
+        self.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            self._stopped = True
-            if self._process is not None:
-                self._process.kill()
+            started, self._started = self._started or [], None
+        for process in started:
+            process.kill()
+            process.join()
 
 
 def _serve(line: connection.Connection) -> None:
-    """In a new process: answer calls, and leave Ctrl-C to the study."""
+    """In a new process: answer calls, leave Ctrl-C to the study, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    messages: SimpleQueue[bytes] = SimpleQueue()
-    threading.Thread(target=_listen, args=(line, messages), daemon=True).start()
-    while True:
-        line.send_bytes(_answered(messages.get()))
-
-
-def _listen(line: connection.Connection, messages: SimpleQueue[bytes]) -> None:
-    """Take messages until the study ends, and end with it even in the middle of a call."""
-    try:
+    threading.Thread(target=_end_with_the_study, daemon=True).start()
+    with suppress(EOFError, OSError):
         while True:
-            messages.put(line.recv_bytes())
-    finally:
-        os._exit(0)
+            line.send_bytes(_answered(line.recv_bytes()))
+
+
+def _end_with_the_study() -> None:
+    """Even in the middle of a call."""
+    study = multiprocessing.parent_process()
+    assert study is not None
+    study.join()
+    os._exit(0)
 
 
 def _answered(message: bytes) -> bytes:

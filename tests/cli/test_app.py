@@ -297,6 +297,7 @@ def test_the_backend_is_passed_on(
 
     for name in ("solve", "evaluate", "bound"):
         monkeypatch.setattr(mmdp, name, stop)
+    monkeypatch.setattr(sys.modules["mmdp.study"], "solve", stop)
     given = [str(word).format(folder=folder, policy=policy_file) for word in words]
     assert refused(*given) == "mmdp: asked for auto\n"
     for backend in ("numpy", "numba", "jax"):

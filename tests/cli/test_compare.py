@@ -10,6 +10,7 @@ import pytest
 
 import mmdp
 from tests.cli.calls import HORIZON, refused, run
+from tests.noted import full_disk
 
 
 def test_compare_finds_the_test_models_beside(
@@ -49,6 +50,34 @@ def test_compare_prints_and_writes_the_same_table(folder: Path, tmp_path: Path) 
         shown = [float(x) for x in line.split()[1:5]]
         kept = [float(row[key]) for key in ("train", "test", "test_sd", "test_regret")]
         assert shown == pytest.approx(kept, abs=1e-4)
+
+
+@pytest.mark.parametrize("command", ["compare", "frontier"])
+def test_a_full_disk_does_not_lose_the_table(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    out = tmp_path / "table.csv"
+    words = (command, folder, "-T", 3, "--out", out)
+    known = run(*words)
+    names = [row.split(",")[0] for row in out.read_text().splitlines()]
+    out.unlink()
+    full_disk(monkeypatch, tmp_path)
+    done = run(*words)
+    first, second = done.err.splitlines()
+    assert done.code == 1
+    assert first == f"mmdp: {out}: cannot be written (No space left on device)"
+    other = Path(second.removeprefix("mmdp: written to ").split(" instead")[0])
+    assert [row.split(",")[0] for row in other.read_text().splitlines()] == names
+    assert f"written to {other}" in done.out
+    other.unlink()
+    other.parent.rmdir()
+    full_disk(monkeypatch)
+    done = run(*words)
+    assert done.code == 1
+    assert len(done.err.splitlines()) == 2
+    table = [line.split()[:3] for line in known.out.splitlines() if "written" not in line]
+    assert [line.split()[:3] for line in done.out.splitlines()] == table
+    assert run(*words, "--json").json["out"] is None
 
 
 def test_compare_without_test_models(folder: Path) -> None:

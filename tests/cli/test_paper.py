@@ -10,7 +10,7 @@ import pytest
 import mmdp
 from mmdp.cli.paper import DOMAINS
 from mmdp.paper.cases import CASES
-from mmdp.study import Cell
+from mmdp.study import Cell, Found
 from tests.cli.calls import refused, run
 from tests.paper.few import few
 
@@ -57,13 +57,13 @@ def test_paper_interrupted_says_what_is_kept_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C inside the third cell, whose solver would return its best so far: it is not kept."""
-    plain, calls = Cell.ask, []
+    plain, calls = Cell.row, []
 
-    def ask(cell: Cell, model: mmdp.MMDP) -> mmdp.Solution:
+    def row(cell: Cell, found: Found) -> dict[str, object]:
         calls.append(cell)
         if len(calls) == 3:
             signal.raise_signal(signal.SIGINT)
-        return plain(cell, model)
+        return plain(cell, found)
 
     data = tmp_path / "data"
     train, test = mmdp.domains.hiv(n_train=9, n_test=9, seed=0)
@@ -72,7 +72,7 @@ def test_paper_interrupted_says_what_is_kept_and_goes_on(
     mmdp.save(test, data / "hiv", split="test")
     out = tmp_path / "out"
     arguments = ("paper", "--domain", "HIV", "--domain", "INV", "--data", data, "--out", out)
-    monkeypatch.setattr(Cell, "ask", ask)
+    monkeypatch.setattr(Cell, "row", row)
     done = run(*arguments)
     assert (done.code, done.out) == (130, "")
     first, *_, last = done.err.splitlines()

@@ -91,7 +91,8 @@ def test_a_place_that_cannot_be_written_is_found_before_the_work(
     def work(*_: Any, **__: Any) -> None:
         raise AssertionError("it began to work")
 
-    monkeypatch.setattr(mmdp, "solve", work)
+    for module in (mmdp, sys.modules["mmdp.study"]):
+        monkeypatch.setattr(module, "solve", work)
     monkeypatch.setattr("mmdp.report.Facts", work)
     monkeypatch.setattr("mmdp.posterior.dirichlet.fit", work)
     monkeypatch.setattr("mmdp.cli.domain._draw", work)
@@ -179,7 +180,7 @@ def test_compare_keeps_the_rows_that_are_finished(
             signal.raise_signal(signal.SIGINT)
         return plain(model, horizon, method, **options)
 
-    monkeypatch.setattr(mmdp, "solve", interrupted)
+    monkeypatch.setattr(sys.modules["mmdp.study"], "solve", interrupted)
     out = tmp_path / "table.csv"
     arguments = ("compare", folder, "-T", 3, "--methods", "wsu,cadp,mvp,gradient", "--out", out)
     done = run(*arguments)
@@ -201,12 +202,12 @@ def test_a_process_that_compares_keeps_its_rows(folder: Path, tmp_path: Path) ->
     out = tmp_path / "table.csv"
     begun = tmp_path / "begun"
     code = (
-        "import mmdp, pathlib, time; plain = mmdp.solve\n"
+        "import mmdp, pathlib, sys, time; plain = mmdp.solve\n"
         "def solve(model, horizon, method, **rest):\n"
         "    if method.name == 'mirror':\n"
         f"        pathlib.Path({str(begun)!r}).touch(); time.sleep(60)\n"
         "    return plain(model, horizon, method, **rest)\n"
-        "mmdp.solve = solve\n"
+        "sys.modules['mmdp.study'].solve = solve\n"
         "from mmdp.cli import main; main()"
     )
     arguments = [sys.executable, "-c", code, "compare", folder, "-T", "3", "--out", out]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from mmdp import MMDP, Evaluation, Oracle
 from mmdp._version import __version__
 from mmdp.cli import options
 from mmdp.cli.console import (
@@ -27,6 +28,7 @@ from mmdp.cli.console import (
 from mmdp.cli.options import (
     DECIDING,
     INTERRUPTED,
+    NOT_WRITTEN,
     Loading,
     Running,
     build_method,
@@ -35,18 +37,15 @@ from mmdp.cli.options import (
     option,
     takes,
     write_csv,
+    write_somewhere,
 )
 from mmdp.cli.types import PATH, Names, OutFile
 from mmdp.errors import InputError
+from mmdp.methods import Method
 from mmdp.methods.table import METHODS, able, can
 from mmdp.objective import Objective
+from mmdp.study import Cell, Found, Row, Run, Source
 from mmdp.words import clock, counted, figures, leading, two_errors
-
-if TYPE_CHECKING:
-    from mmdp import MMDP, Evaluation, Solution
-    from mmdp.methods import Method
-
-Row = dict[str, Any]
 
 
 @command(
@@ -88,8 +87,11 @@ def compare(
 
     Policies with memory are simulated: ± is two standard errors. The time limit holds for each
     method. After Ctrl-C the rows that are finished are printed and written, and the exit status
-    is 130.
+    is 130. It is 1 if FILE cannot be written: then the table is printed all the same, and put
+    elsewhere if possible.
     """
+    import pandas as pd
+
     check_out(out, data, test_data)
     source = click.get_current_context().get_parameter_source("methods")
     if horizon == math.inf and source is ParameterSource.DEFAULT:
@@ -99,35 +101,37 @@ def compare(
     tested = None
     if test_data is not None or test is not False:
         tested = _read_test(data, test_data, train, test is True, loading, quiet=as_json)
-    comparison = Comparison(train, tested, horizon, objective, running)
+    sources = Source.of(train), None if tested is None else Source.of(tested)
     with Working("comparing", quiet=as_json) as working:
-        rows = comparison.rows(chosen, working)
-    if working.pressed:
+        cells = [
+            Compared({}, *sources, horizon, method, objective, **asdict(running), working=working)
+            for method in chosen
+        ]
+        run = Run(cells, strict=True)
+    rows = [row for row in run.rows if row["status"] != "INTERRUPTED"]
+    ahead = _ahead(rows, [row.pop("evaluation") for row in rows], objective)
+    table = pd.DataFrame(rows).drop(columns="status_text")
+    written = None if out is None else write_somewhere(partial(write_csv, table), out)
+    if run.interrupted:
         complain(f"interrupted; {len(rows)} of {counted(len(chosen), 'method')} kept")
-    if out is not None:
-        import pandas as pd
-
-        write_csv(pd.DataFrame(rows).drop(columns="status_text"), out)
     if as_json:
         count = None if tested is None else tested.n_models
         document: Row = {
             "data": data, "objective": str(objective), "models": train.n_models,
-            "test_models": count, "ahead": comparison.ahead(rows),
+            "test_models": count, "ahead": ahead,
         }  # fmt: skip
-        show_json({**document, "methods": rows, "version": __version__, "out": out})
+        show_json({**document, "methods": rows, "version": __version__, "out": written})
     else:
         introduce(data, train)
         _show(rows, tested, objective)
-        _say_who_is_ahead(comparison.ahead(rows))
-        if out is not None:
-            print(f"table written to {out}")
-    return INTERRUPTED if working.pressed or rows[-1]["status"] == "INTERRUPTED" else 0
+        _say_who_is_ahead(ahead)
+        if written is not None:
+            print(f"table written to {written}")
+    return INTERRUPTED if run.interrupted else 0 if written == out else NOT_WRITTEN
 
 
 def _chosen(names: Sequence[str], episodes: int | None) -> list[Method]:
     """The methods asked for, oracle moved to the end."""
-    from mmdp import Oracle
-
     simulated = [name for name in names if name in able(policy="belief")]
     if episodes is not None and not simulated:
         raise InputError("--episodes is for methods with memory, and none of these has any")
@@ -150,88 +154,56 @@ def _read_test(
     return found
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The same problem for every method."""
+@dataclass(frozen=True, eq=False)
+class Compared(Cell):
+    """A row of the table: every method by the same objective, which some cannot maximise."""
 
-    train: MMDP
-    test: MMDP | None
-    horizon: float | None
-    objective: Objective
-    running: Running
-    evaluations: dict[str, Evaluation] = field(default_factory=dict)  # on the test models
+    working: Any = None
 
-    def ahead(self, rows: Sequence[Row]) -> Row | None:
-        """Which policy beats the best one of the training models on the test models, if any."""
-        policies = [row for row in rows if row["method"] in self.evaluations]
-        if not policies or not self.objective.linear:
-            return None
-        first = max(policies, key=lambda row: row["train"])["method"]
-        best = max(policies, key=lambda row: row["test"])["method"]
-        difference, error = self.evaluations[best].lead(self.evaluations[first])
-        if not difference > 1e-9 * abs(self.evaluations[first].mean):
-            return None
-        return {"method": best, "of": first, "difference": difference, "stderr": error}
+    def ready(self, train: MMDP, test: MMDP | None) -> Cell:
+        self.working.say(f"solving with {self.method.name}")
+        able = can(self.method, train, self.horizon, self.objective)
+        return self if able else replace(self, objective="mean")
 
-    def rows(self, methods: Sequence[Method], working: Working) -> list[Row]:
-        """One row per method, until Ctrl-C."""
-        rows: list[Row] = []
-        for method in methods:
-            working.say(f"solving with {method.name}")
-            try:
-                rows.append(self._row(method, working))
-            except KeyboardInterrupt:  # this method has nothing yet; the others have
-                if not rows:
-                    raise
-                break
-            if rows[-1]["status"] == "INTERRUPTED":
-                break
-        return rows
+    @property
+    def asked(self) -> Row:
+        return {**super().asked, "callback": self.working.progress}
 
-    def _row(self, method: Method, working: Working) -> Row:
-        import mmdp
-
-        running = dataclasses.asdict(self.running)
-        solution = mmdp.solve(
-            self.train, self.horizon, method, **running, callback=working.progress,
-            objective=self.objective if self._aims(method) else "mean",
-        )  # fmt: skip
-        found = solution.evaluation
-        row: Row = {
-            "method": method.name, "horizon": solution.provenance.horizon,
-            "train": found.value(self.objective), "train_stderr": self._stderr(found),
-            "train_sd": found.sd,
-            "regret": found.bayes_regret,
-        }  # fmt: skip
-        if self.test is not None:
-            found = self._tested(method, solution, self.test)
-            row |= {
-                "test": found.value(self.objective), "test_stderr": self._stderr(found),
-                "test_sd": found.sd, "test_regret": found.bayes_regret,
-            }  # fmt: skip
-        return row | {
+    def row(self, found: Found) -> Row:
+        solution, tested = found.solution, found.evaluation
+        return {
+            "method": self.method.name, "horizon": solution.provenance.horizon,
+            **self._over("train", solution.evaluation), "regret": solution.evaluation.bayes_regret,
+            **({} if tested is None else self._over("test", tested)),
+            **({} if tested is None else {"test_regret": tested.bayes_regret}),
             "iterations": solution.iterations, "seconds": solution.seconds,
             "status": solution.status.name, "status_text": solution.outcome,
+            "evaluation": None if solution.policy is None else tested,
         }  # fmt: skip
 
-    def _aims(self, method: Method) -> bool:
-        return can(method, self.train, self.horizon, self.objective)
+    def _over(self, name: str, found: Evaluation) -> Row:
+        """The error is that of a simulated mean; of another objective it is not known."""
+        known = found.errors is not None and self.objective.linear
+        return {
+            name: found.value(self.objective),
+            f"{name}_stderr": found.stderr if known else None, f"{name}_sd": found.sd,
+        }  # fmt: skip
 
-    def _tested(self, method: Method, solution: Solution, test: MMDP) -> Evaluation:
-        import mmdp
 
-        backend = self.running.backend
-        if method.name == "oracle":
-            return mmdp.solve(test, self.horizon, method, backend=backend).evaluation
-        found = self.evaluations[method.name] = mmdp.evaluate(
-            solution, test, episodes=getattr(method, "episodes", None),
-            seed=self.running.seed, backend=backend,
-        )  # fmt: skip
-        return found
-
-    def _stderr(self, found: Evaluation) -> float | None:
-        """The error of a simulated mean; that of another objective is not known."""
-        return None if found.errors is None or not self.objective.linear else found.stderr
+def _ahead(
+    rows: Sequence[Row], tests: Sequence[Evaluation | None], objective: Objective
+) -> Row | None:
+    """Which policy beats the best one of the training models on the test models, if any."""
+    policies = [(row, test) for row, test in zip(rows, tests, strict=True) if test is not None]
+    if not policies or not objective.linear:
+        return None
+    first, known = max(policies, key=lambda x: x[0]["train"])
+    best, found = max(policies, key=lambda x: x[0]["test"])
+    difference, error = found.lead(known)
+    if not difference > 1e-9 * abs(known.mean):
+        return None
+    told = {"method": best["method"], "of": first["method"]}
+    return {**told, "difference": difference, "stderr": error}
 
 
 def _show(rows: Sequence[Mapping[str, Any]], test: MMDP | None, objective: Objective) -> None:

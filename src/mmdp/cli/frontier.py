@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmdp._version import __version__
 from mmdp.cli import options
 from mmdp.cli.console import Working, introduce, show_json, show_table
-from mmdp.cli.options import INTERRUPTED, Loading, check_out, command, option, takes, write_csv
+from mmdp.cli.options import (
+    INTERRUPTED,
+    NOT_WRITTEN,
+    Loading,
+    check_out,
+    command,
+    option,
+    takes,
+    write_csv,
+    write_somewhere,
+)
 from mmdp.cli.types import Numbers, OutFile, Seconds
 from mmdp.solution import Status
 from mmdp.words import at_most_percent, figures
@@ -52,7 +63,8 @@ def frontier(
     alpha of the models, by weight. The columns are what it is best at, the mean over all models,
     the mean over the worst models (tail) and the worst model.
 
-    Ctrl-C keeps the policies so far; the exit status is then 130.
+    Ctrl-C keeps the policies so far; the exit status is then 130. It is 1 if FILE cannot be
+    written: then the table is printed all the same, and the file put elsewhere if possible.
     """
     import mmdp
 
@@ -64,17 +76,16 @@ def frontier(
             model, horizon, alphas, tail=tail, test=test, certify=certify or False,
             backend=backend, seed=seed, callback=lambda p: working.say(f"{p.objective.name}: done"),
         )  # fmt: skip
-    if out is not None:
-        _write(found, out)
+    written = None if out is None else write_somewhere(partial(_write, found), out)
     if as_json:
-        rows = found.to_frame().to_dict("records")
-        show_json({"data": data, "tail": tail, "points": rows, "version": __version__, "out": out})
+        known = {"tail": tail, "points": found.to_frame().to_dict("records")}
+        show_json({"data": data, **known, "version": __version__, "out": written})
     else:
         introduce(data, model)
         _show(found)
-        if out is not None:
-            print(f"written to {out}")
-    return INTERRUPTED if working.pressed else 0
+        if written is not None:
+            print(f"written to {written}")
+    return INTERRUPTED if working.pressed else 0 if written == out else NOT_WRITTEN
 
 
 def _write(found: Frontier, out: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import mmdp
 from mmdp.errors import InputError
 from mmdp.identity import digest
+from mmdp.methods import Method
 from mmdp.methods.belief import Planning
 from mmdp.methods.table import title_of
 from mmdp.paper.cases import (
@@ -28,7 +29,7 @@ from mmdp.paper.cases import (
 from mmdp.paper.figures import Table, misprints, paper_figures
 from mmdp.policy import MarkovPolicy
 from mmdp.study import Cell as StudyCell
-from mmdp.study import Row, Run, Source, StudyProgress, made
+from mmdp.study import Found, Row, Run, Source, StudyProgress, made
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -233,27 +234,28 @@ class TableCell(StudyCell):
 
     edition: Any = None
 
-    def ask(self, model: mmdp.MMDP) -> mmdp.Solution:
+    def ready(self, train: mmdp.MMDP, test: mmdp.MMDP | None) -> StudyCell:
         _warm_up()
-        at = self.source.key, self.horizon
         if not isinstance(self.method, Planning):
-            solution = super().ask(model)
-            if isinstance(self.method, mmdp.CADP):
-                _baselines[at] = solution.policy
-            return solution
-        if at not in _baselines:
-            cadp = replace(self, method=METHODS["CADP"])
-            cadp.ask(model)
-        method = replace(self.method, baseline=_baselines[at])
-        return super(TableCell, replace(self, method=method)).ask(model)
-
-    def tested(self, solution: mmdp.Solution, test: mmdp.MMDP) -> mmdp.Evaluation:
-        if not isinstance(self.method, Planning):
-            return super().tested(solution, test)
+            return self
+        assert test is not None
         assert self.horizon is not None
-        name, n_train = title_of(self.method.name), len(solution.returns)
-        episodes = episodes_for(name, test.n_models, int(self.horizon), n_train)
-        return super(TableCell, replace(self, episodes=episodes)).tested(solution, test)
+        if self._at not in _baselines:
+            _baselines[self._at] = _solved(self, train, METHODS["CADP"]).policy
+        name, steps = title_of(self.method.name), int(self.horizon)
+        return replace(
+            self, method=replace(self.method, baseline=_baselines[self._at]),
+            episodes=episodes_for(name, test.n_models, steps, train.n_models),
+        )  # fmt: skip
+
+    def row(self, found: Found) -> Row:
+        if isinstance(self.method, mmdp.CADP):
+            _baselines[self._at] = found.solution.policy
+        return super().row(found)
+
+    @property
+    def _at(self) -> tuple[str, float | None]:
+        return self.source.key, self.horizon
 
 
 _baselines: dict[tuple[str, float | None], MarkovPolicy] = {}  # CADP's, of this process
@@ -284,11 +286,15 @@ class Extra(StudyCell):
         return {"status": "COMPLETED", "answer": self.draw(self, train, test)}
 
 
+def _solved(cell: StudyCell, train: mmdp.MMDP, method: Method) -> mmdp.Solution:
+    return mmdp.solve(train, cell.horizon, method, seed=cell.seed, backend=cell.backend)
+
+
 def _figure(cell: Extra, train: mmdp.MMDP, test: mmdp.MMDP) -> dict[str, list[float]]:
     """Training return by iteration of CADP from three starts on POPS."""
     starts = {"WSU": "wsu", "MVP": "mvp", "random": "random"}
     return {
-        label: replace(cell, method=mmdp.CADP(init=init, sweeps="paper")).ask(train).trace.tolist()
+        label: _solved(cell, train, mmdp.CADP(init=init, sweeps="paper")).trace.tolist()
         for label, init in starts.items()
     }
 
@@ -302,10 +308,11 @@ def _regret(cell: Extra, model: mmdp.MMDP, test: mmdp.MMDP) -> list[dict[str, An
 
 def _queries(cell: Extra, train: mmdp.MMDP, test: mmdp.MMDP) -> list[dict[str, Any]]:
     """POMCP's return on RS by the number of tree queries, paired with CADP."""
-    part, baseline, rows = test.subset(slice(0, 100)), cell.ask(train).policy, []
+    part, baseline = test.subset(slice(0, 100)), _solved(cell, train, cell.method).policy
+    rows = []
     for queries in cell.edition[2]:
         method = mmdp.POMCP(queries=queries, episodes=2, baseline=baseline)
-        planner = replace(cell, method=method).ask(train)
+        planner = _solved(cell, train, method)
         found = mmdp.evaluate(planner, part, episodes=4, seed=cell.seed).details
         rows.append(
             {"queries": queries, "difference": found["difference"],
