@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.kernels.ascent import ascend
-from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Watch
+from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Sweeps, Watch
 from mmdp.objective import Objective
 from mmdp.search.context import Context
 
@@ -41,8 +41,9 @@ class Slope(NamedTuple):
 class Landscape:
     """The policies of one kind, for one problem; derive from this class.
 
-    ``start``, ``returns`` and ``changes`` are enough. ``sweep`` and ``ascend`` are for kinds that
-    know faster ways.
+    ``start``, ``seconds``, ``returns`` and ``changes`` are enough, with ``inside`` if the kind
+    leaves out some policies. ``sweep`` and ``ascend`` are for kinds that know faster ways.
+    :data:`mmdp.search.kinds.LANDSCAPES` says which landscape belongs to a kind.
     """
 
     starts: ClassVar[tuple[str, ...]] = ("wsu", "mvp")  # the first starts, by name
@@ -50,7 +51,7 @@ class Landscape:
     sweeps: str = "single changes"  # what a step of an ascent is, in words
     complete: bool = True  # whether every single change is tried before an ascent ends
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         self.context = context
 
     def start(self, name: str, seed: int) -> Point:
@@ -69,9 +70,9 @@ class Landscape:
         """A point near one that the restriction may not allow."""
         return point
 
-    def optimum(self, model: int) -> Point:
-        """A point that is best for one model alone."""
-        raise NotImplementedError
+    def optimum(self, model: int) -> Point | None:
+        """A point that is best for one model alone; None: a random one takes its place."""
+        return None
 
     def returns(self, point: Point) -> Array:
         """(M,) exact returns."""

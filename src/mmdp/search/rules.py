@@ -20,7 +20,7 @@ import numpy.typing as npt
 from mmdp.clock import Stop, clock, seconds
 from mmdp.errors import InputError
 from mmdp.kernels.endless import Endless, Factorised, Own
-from mmdp.kernels.problem import TIE, Array, IntArray
+from mmdp.kernels.problem import TIE, Array, IntArray, Sweeps
 from mmdp.policy import Monotone, StationaryPolicy, Tied
 from mmdp.search.context import Context
 from mmdp.search.landscape import Changes, Landscape, Slope
@@ -38,7 +38,7 @@ class Rules(Landscape):
     starts: ClassVar[tuple[str, ...]] = ("wsu", "mvp", "qmdp")
     sweeps = "single states"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         super().__init__(context)
         self.x = Endless.of(context.problem, context.check_time)
         self.allowed: Mask = context.problem.allowed[0]
@@ -180,7 +180,7 @@ def _wsu(context: Context) -> IntArray:
 class TiedRules(RestrictedRules):
     """One action for all states of a group, at all times."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         super().__init__(context)
         assert isinstance(context.kind, Tied)
         self.group = context.kind.group_of(context.model)
@@ -207,7 +207,7 @@ class TiedRules(RestrictedRules):
 class MonotoneRules(RestrictedRules):
     """Actions that never fall along chains of states, at all times."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         super().__init__(context)
         assert isinstance(context.kind, Monotone)
         self.chains = context.kind.chains(context.model)

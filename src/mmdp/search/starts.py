@@ -69,10 +69,11 @@ def in_order(landscape: Landscape, init: Any, count: int) -> Iterator[Start]:
     models = _drawn(context, count - len(first))
     for nth, seed in enumerate(seeds[len(first) :]):
         m = next(models, None) if nth % 2 == 0 else None
-        if m is None:
+        own = None if m is None else landscape.optimum(m)
+        if own is None:
             yield Start("random", landscape.start("random", seed))
         else:
-            yield Start(f"model {context.model.model_labels[m]}", landscape.optimum(m))
+            yield Start(f"model {context.model.model_labels[m]}", own)
 
 
 def named(landscape: Landscape, init: Any, seed: int) -> Start:

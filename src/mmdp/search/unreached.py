@@ -15,7 +15,7 @@ from mmdp.clock import Stop
 from mmdp.kernels.endless import Endless
 from mmdp.kernels.numpy.passes import choose
 from mmdp.kernels.problem import IntArray, Problem, Table, at
-from mmdp.policy import Markov, Tied
+from mmdp.policy import Tied
 from mmdp.search.context import Context, Outcome
 from mmdp.search.tables import rows_of
 
@@ -28,7 +28,7 @@ def filled(context: Context, outcome: Outcome) -> Outcome:
     table, kind = outcome.policy, context.kind
     if not (isinstance(table, np.ndarray) and table.dtype.kind == "i"):
         return outcome
-    if not (kind.endless or isinstance(kind, Markov)):
+    if not (kind.masks or rows_of(kind, context.model)):
         return outcome
     there = reached(context.problem, table)
     if there.all():
