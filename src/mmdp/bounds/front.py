@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmdp import kernels
 from mmdp.bounds.ask import Ask, read_incumbent
-from mmdp.bounds.portfolio import BOUNDS, CLOSED, Search, check_holds, check_program
+from mmdp.bounds.portfolio import BOUNDS, CLOSED, Portfolio, check_holds, check_program
 from mmdp.bounds.reductions import FEW_PASSES, check_bounded, ended, steps_that_fit, tilted
 from mmdp.clock import Callback, clock
 from mmdp.errors import InputError, Remedy
@@ -119,5 +119,5 @@ def prove(ask: Ask, kernel: Kernel) -> Bound:
     began = time.perf_counter()
     reduced = tilted(ended(ask) if ask.endless else ask, kernel)
     asked = reduced.ask
-    found = reduced.bound(None if asked is None else Search(asked, reduced.told).run())
+    found = reduced.bound(None if asked is None else Portfolio(asked, reduced.told).run())
     return replace(found, seconds=time.perf_counter() - began)

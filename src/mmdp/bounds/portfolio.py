@@ -64,7 +64,7 @@ def for_every_policy(problem: Problem, objective: Objective | None = None) -> st
 Told = Callable[[Progress], Progress]
 
 
-class Search:
+class Portfolio:
     """One question about the mean: what has been found so far, and the clock.
 
     ``told`` turns progress on it into what the callback sees.
@@ -226,7 +226,7 @@ class Search:
             self.pairs()
 
     def _prices_of_single_models(self, x: Relaxation, found: Matching) -> bool:
-        """Search prices for single models as long as that is faster, then go on with pairs.
+        """Portfolio prices for single models as long as that is faster, then go on with pairs.
 
         False if it looks as if they would not come as low as the pairs without prices.
         """
@@ -399,9 +399,9 @@ def fine(pairs: Pairs) -> Pairs:
     return Pairs(pairs.first, pairs.second)
 
 
-RUN: dict[str, Callable[[Search], None]] = {
-    "best": Search.best, "oracle": Search.closed_forms, "qmdp": Search.closed_forms,
-    "pairs": Search.pairs, "dual": Search.dual, "pair-dual": Search.pair_dual,
-    "lp": Search.program,
+RUN: dict[str, Callable[[Portfolio], None]] = {
+    "best": Portfolio.best, "oracle": Portfolio.closed_forms, "qmdp": Portfolio.closed_forms,
+    "pairs": Portfolio.pairs, "dual": Portfolio.dual, "pair-dual": Portfolio.pair_dual,
+    "lp": Portfolio.program,
 }  # fmt: skip
 BOUNDS = tuple(RUN)

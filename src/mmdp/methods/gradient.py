@@ -49,7 +49,7 @@ class _Ascent(Method):
     def run(self, context: Context) -> Outcome:
         start = named(Tables(context), self.init, context.seed or 0).point
         table: Table = context.wsu()[0] if start is None else start
-        point = gradient.Point.at(context, gradient.start_logits(context, table))
+        point = gradient.Iterate.at(context, gradient.start_logits(context, table))
         direction = gradient.DIRECTIONS[self.name]
         end = gradient.climb(context, point, direction, tol=self.tol, most=self.max_iterations)
         details = {

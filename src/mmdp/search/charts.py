@@ -87,14 +87,14 @@ class _TiltedRise(Rise):
 
     def step(self, point: Controller) -> tuple[Controller, Array]:
         now = self.worth(self.returns)
-        for weights in tilted(self.landscape.context, self.objective, self.returns):
+        for weights in tilts(self.landscape.context, self.objective, self.returns):
             found = self.landscape.sweep(point, self.returns, weights)
             if self.worth(found[1]) > now:
                 return found
         return super().step(point)
 
 
-def tilted(context: Context, objective: Objective, returns: Array) -> Iterator[Array]:
+def tilts(context: Context, objective: Objective, returns: Array) -> Iterator[Array]:
     """(M,) weights lambda xi for the objective at these returns, for wider tails, for the mean."""
     lam = context.problem.weights
     for each in [objective, *reversed(objective.ladder(lam)), Mean()]:
@@ -140,7 +140,7 @@ class _Growth:
     def with_one_more(self, held: Ascent, nodes: int) -> Ascent:
         """The best of a few ascents with a new node; what there was if none gains."""
         context, objective = self.context, self.context.objective
-        best, weights = held, next(tilted(context, objective, held.returns))
+        best, weights = held, next(tilts(context, objective, held.returns))
         for i in range(n_candidates(context, nodes)):
             followed = None if i % 2 else held.policy
             posterior = sampled_posterior(context, followed, weights, self.rng)
@@ -148,7 +148,7 @@ class _Growth:
             for end in self.ends(wider, weights):
                 best = max(best, end, key=lambda end: end.value)
             # the average over the candidates: at the kinks of F it gains most
-            new = next(tilted(context, objective, end.returns))
+            new = next(tilts(context, objective, end.returns))
             weights = weights + (new - weights) / (i + 2)
         return best._replace(trace=[held.value]) if best is held else best
 
@@ -169,7 +169,7 @@ class _Growth:
     def _opened(self, wider: Controller) -> Controller:
         """The controller after a first sweep that improves on the way forward, if that pays."""
         context, returns = self.context, self.charts.returns(wider)
-        for weights in tilted(context, context.objective, returns):
+        for weights in tilts(context, context.objective, returns):
             found = self.charts.opened(wider, weights)
             if context.worth(self.charts.returns(found)) > context.worth(returns):
                 return found

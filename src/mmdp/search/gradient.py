@@ -26,12 +26,12 @@ PASSES = 3 * STEPS  # that it takes, line search included
 class End(NamedTuple):
     """Where an ascent ended."""
 
-    point: Point
+    point: Iterate
     steps: int
     status: Status
 
 
-def climb(context: Context, point: Point, direction: Direction, *, tol: float, most: int) -> End:
+def climb(context: Context, point: Iterate, direction: Direction, *, tol: float, most: int) -> End:
     """Steps until stationary, stuck, or out of steps or time; ``tol``: a share of the stakes."""
     discounts, size, step = discounts_of(context), None, 0
     enough = tol * context.stakes
@@ -53,7 +53,7 @@ def climb(context: Context, point: Point, direction: Direction, *, tol: float, m
 
 
 @dataclass(frozen=True)
-class Point:
+class Iterate:
     """A randomised policy with its value, weights b (T, S, M) and advantage (T, S, A).
 
     advantage = G - sum_a pi G, 0 if not allowed; subtracting the state's mean from the
@@ -68,7 +68,7 @@ class Point:
     plan: Plan
 
     @classmethod
-    def at(cls, context: Context, logits: Array) -> Point:
+    def at(cls, context: Context, logits: Array) -> Iterate:
         policy = softmax(logits)
         plan, allowed = context.plan, context.problem.allowed
         b = plan.forward(policy)
@@ -88,29 +88,29 @@ class Point:
         return float((discounts[:, :, 0] * self.advantage.max(axis=2)).sum())
 
 
-def natural(point: Point, discounts: Array) -> Array:
+def natural(point: Iterate, discounts: Array) -> Array:
     """The mean advantage A_t(s, a) = (G - sum_a pi G) / b_t(s), b_t(s) = sum_m b_{t,m}(s)."""
     mass = point.mass()[:, :, None]
     return np.divide(point.advantage, mass, out=np.zeros_like(point.advantage), where=mass > 0)
 
 
-def mirror(point: Point, discounts: Array) -> Array:
+def mirror(point: Iterate, discounts: Array) -> Array:
     """d rho / d pi, up to the mean of each state."""
     result: Array = discounts * point.advantage
     return result
 
 
-Direction = Callable[[Point, Array], Array]
+Direction = Callable[[Iterate, Array], Array]
 DIRECTIONS: dict[str, Direction] = {"mirror": mirror, "gradient": natural}
 STARTS = tuple(DIRECTIONS)
 
 
 def _line_search(
-    context: Context, point: Point, d: Array, size: float
-) -> tuple[Point | None, float]:
+    context: Context, point: Iterate, d: Array, size: float
+) -> tuple[Iterate | None, float]:
     """Shrink the step until the exact return rises; the next step tries twice as far."""
     for _ in range(60):
-        trial = Point.at(context, point.logits + size * d)
+        trial = Iterate.at(context, point.logits + size * d)
         if trial.value > point.value:
             return trial, 2.0 * size
         size *= 0.5
@@ -144,7 +144,7 @@ def rounded_end(context: Context, name: str) -> Table:
     """The deterministic end of a short gradient ascent from the uniform policy."""
     inner = context.quiet()
     uniform = MarkovPolicy.uniform(context.model, context.horizon).table
-    point = Point.at(inner, start_logits(inner, uniform))
+    point = Iterate.at(inner, start_logits(inner, uniform))
     end = climb(inner, point, DIRECTIONS[name], tol=TOL, most=STEPS)
     if end.status is Status.INTERRUPTED:
         raise KeyboardInterrupt

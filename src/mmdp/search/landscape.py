@@ -107,16 +107,16 @@ class Landscape:
 
 
 def ascended(
-    climber: Climber, point: Point, tol: float, max_sweeps: int, watch: Watch | None
+    steps: Steps, point: Point, tol: float, max_sweeps: int, watch: Watch | None
 ) -> Ascent:
-    """The end of an ascent by the steps of the climber."""
-    end = ascend(climber, point, tol, max_sweeps, watch, climber.worth)
-    if end.end == "maximum" and not climber.landscape.complete:
+    """The end of an ascent by these steps."""
+    end = ascend(steps, point, tol, max_sweeps, watch, steps.worth)
+    if end.end == "maximum" and not steps.landscape.complete:
         return end._replace(end="tolerance")
     return end
 
 
-class Climber:
+class Steps:
     """Steps for the ascent loop (see :class:`mmdp.kernels.ascent.Climber`)."""
 
     def __init__(self, landscape: Landscape) -> None:
@@ -137,7 +137,7 @@ class Climber:
         raise NotImplementedError
 
 
-class _Mean(Climber):
+class _Mean(Steps):
     """Sweeps for a mean."""
 
     def __init__(self, landscape: Landscape, weights: Array) -> None:
@@ -151,7 +151,7 @@ class _Mean(Climber):
         return float(returns @ self.weights)
 
 
-class Rise(Climber):
+class Rise(Steps):
     """Rounds of single changes that improve an objective."""
 
     def __init__(self, landscape: Landscape, objective: Objective) -> None:

@@ -68,8 +68,8 @@ def in_order(landscape: Landscape, init: Any, count: int) -> Iterator[Start]:
         yield named(landscape, start, seed)
     models = _drawn(context, count - len(first))
     for nth, seed in enumerate(seeds[len(first) :]):
-        m = next(models, None) if nth % 2 == 0 else None
-        own = None if m is None else landscape.optimum(m)
+        m = next(models, -1) if nth % 2 == 0 else -1
+        own = None if m < 0 else landscape.optimum(m)
         if own is None:
             yield Start("random", landscape.start("random", seed))
         else:
