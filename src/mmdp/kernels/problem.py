@@ -348,10 +348,10 @@ class Problem(NamedTuple):
         return total
 
     def some(self, models: Models) -> Problem:
-        """These models alone, in arrays of their own; weights as they are."""
+        """These models alone, in arrays of their own, which do not change; weights as they are."""
         return self._replace(
             storage=self.storage.some(models), r=picked(self.r, models),
-            terminal=picked(self.terminal, models), weights=self.weights[models],
+            terminal=picked(self.terminal, models), weights=self.weights[models], drift=None,
         )  # fmt: skip
 
     def restricted(self, allowed: npt.NDArray[np.bool_]) -> Problem:

@@ -6,50 +6,34 @@ line search on the exact return, and end with a rounding that cannot lose return
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import islice
 
 import numpy as np
 
-from mmdp.clock import EARLY
+from mmdp.clock import Stop
 from mmdp.kernels import Plan
 from mmdp.kernels.problem import Array, Table
 from mmdp.policy import MarkovPolicy
-from mmdp.search.context import Context, early
-from mmdp.solution import Status
+from mmdp.search.context import Context
 
 STEPS, TOL = 40, 1e-6  # of a short ascent that a search starts from
 PASSES = 3 * STEPS  # that it takes, line search included
 
 
-class End(NamedTuple):
-    """Where an ascent ended."""
-
-    point: Iterate
-    steps: int
-    status: Status
-
-
-def climb(context: Context, point: Iterate, direction: Direction, *, tol: float, most: int) -> End:
-    """Steps until stationary, stuck, or out of steps or time; ``tol``: a share of the stakes."""
-    discounts, size, step = discounts_of(context), None, 0
-    enough = tol * context.stakes
-    try:
-        context.record(point.policy, point.value)
-        for step in range(most):
-            if point.stationarity(discounts) <= enough:
-                return End(point, step, Status.COMPLETED)
-            d = direction(point, discounts)
-            size = size or 1.0 / float(np.abs(d).max())
-            found, size = _line_search(context, point, d, size)
-            if found is None:  # no step improves any more: this is as far as rounding allows
-                return End(point, step, Status.COMPLETED)
-            point = found
-            context.record(point.policy, point.value)
-    except EARLY as stop:
-        return End(point, step, early(stop))
-    return End(point, most, Status.ITERATION_LIMIT)
+def climb(context: Context, point: Iterate, direction: Direction, tol: float) -> Iterator[Iterate]:
+    """The point and what follows, until stationary or stuck; ``tol``: a share of the stakes."""
+    discounts, size, enough = discounts_of(context), None, tol * context.stakes
+    found: Iterate | None = point
+    while found is not None:  # else no step improves: this is as far as rounding allows
+        yield (point := found)
+        if point.stationarity(discounts) <= enough:
+            return
+        d = direction(point, discounts)
+        size = size or 1.0 / float(np.abs(d).max())
+        found, size = _line_search(context, point, d, size)
 
 
 @dataclass(frozen=True)
@@ -145,9 +129,10 @@ def rounded_end(context: Context, name: str) -> Table:
     inner = context.quiet()
     uniform = MarkovPolicy.uniform(context.model, context.horizon).table
     point = Iterate.at(inner, start_logits(inner, uniform))
-    end = climb(inner, point, DIRECTIONS[name], tol=TOL, most=STEPS)
-    if end.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
+    points = climb(inner, point, DIRECTIONS[name], TOL)
+    with suppress(Stop):
+        for point in islice(points, STEPS + 1):
+            inner.record(point.policy, point.value)
     if context.best_policy is not None:
         context.check_time()
-    return inner.weighted(end.point.b)[0]
+    return inner.weighted(point.b)[0]

@@ -11,6 +11,7 @@ Both are exact: rho is linear in each block, and a stationary policy has a formu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,6 +22,7 @@ from mmdp.errors import InputError
 from mmdp.kernels.ascent import ascend
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Sweeps, Watch
 from mmdp.objective import Objective
+from mmdp.policy import Policy
 from mmdp.search.context import Context
 
 Point = Any
@@ -64,7 +66,13 @@ class Landscape:
 
     def given(self, policy: Any) -> Point:
         """The point of a policy that the user gave."""
-        raise InputError(f"a search for {self.context.kind.name} policies starts from a name")
+        context = self.context
+        if not isinstance(policy, Policy) or policy.memory:
+            raise InputError(
+                f"a search starts from a name or a policy without memory, not {policy!r}"
+            )
+        policy.check(context.model, math.inf if context.kind.endless else context.horizon)
+        return self.inside(policy.table_for(context.model))
 
     def inside(self, point: Any) -> Point:
         """A point near one that the restriction may not allow."""

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.errors import InputError
 from mmdp.kernels.ascent import randomised
 from mmdp.kernels.numpy.passes import choose
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Pick, Sweeps, Table, Watch, at
@@ -65,17 +64,9 @@ class Tables(Landscape):
     def seconds(self, name: str) -> float:
         return self.plan.problem.seconds(self.plan.horizon, self.passes(name))
 
-    def given(self, policy: Any) -> Table:
-        if not isinstance(policy, MarkovPolicy):
-            raise InputError(
-                f"a search over time and state starts from a MarkovPolicy, not {policy!r}"
-            )
-        policy.check(self.context.model, self.context.horizon)
-        return self.inside(policy.table_for(self.context.model))
-
     def optimum(self, model: int) -> Table:
         alone = self.context.model.problem.some(slice(model, model + 1))
-        plan = self.context.kernel.plan(alone._replace(drift=None), self.context.horizon)
+        plan = self.context.kernel.plan(alone, self.context.horizon)
         own = plan.backward("own", keep=("actions",)).actions
         assert own is not None
         return self.inside(own[:, :, 0])
@@ -202,8 +193,8 @@ class TiedTables(Restricted):
 
     def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         super().__init__(context, sweeps)
-        assert isinstance(context.kind, Tied)
-        group = context.kind.group_of(context.model)
+        kind: Any = context.kind
+        group = kind.group_of(context.model)
         self.pick = tied_rows(group)
         self.member = np.eye(group.max() + 1)[group].T  # (groups, S)
 
@@ -221,8 +212,8 @@ class MonotoneTables(Restricted):
 
     def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         super().__init__(context, sweeps)
-        assert isinstance(context.kind, Monotone)
-        chains, order = context.kind.chains(context.model), context.kind.order(context.model)
+        kind: Any = context.kind
+        chains, order = kind.chains(context.model), kind.order(context.model)
         self.rank, self.pick = np.argsort(order), monotone_rows(chains, order)
         self.next: dict[int, tuple[int | None, int | None]] = {
             int(s): (below, above)

@@ -15,7 +15,6 @@ from mmdp.clock import Stop
 from mmdp.kernels.endless import Endless
 from mmdp.kernels.numpy.passes import choose
 from mmdp.kernels.problem import IntArray, Problem, Table, at
-from mmdp.policy import Tied
 from mmdp.search.context import Context, Outcome
 from mmdp.search.tables import pick_of
 
@@ -33,10 +32,7 @@ def filled(context: Context, outcome: Outcome) -> Outcome:
     there = reached(context.problem, table)
     if there.all():
         return outcome
-    given = there
-    if isinstance(kind, Tied):  # a group that is reached anywhere has its action
-        group = kind.group_of(context.model)
-        given = (there @ np.eye(group.max() + 1, dtype=bool)[group])[..., group]
+    given = kind.decided(context.model, there)
     taken = table[..., None] == np.arange(context.problem.n_actions)
     open_ = np.where(given[..., None], taken, context.problem.allowed)
     found = (_stationary if kind.endless else _by_time)(context, table, open_)
