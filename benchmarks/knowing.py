@@ -17,8 +17,8 @@ from pathlib import Path
 SRC = Path(__file__).resolve().parents[1] / "src" / "mmdp"
 LEFT_OUT = ("io", "ecosystem", "model.py")
 KNOWS = {
-    "drift": r"\bdrift\b|\.apart\b|\bdrifts\b",
-    "parts": r"\.part\b|\bPart\b|\bmodels_here\b",
+    "drift": r"\bdrifts?\b|problem\.apart\b",
+    "parts": r"\.part\b|problem import.*\bPart\b|\bmodels_here\b",
     "a policy's class": r"isinstance\([^#]*\b\w*Policy\b",
     "a kind's class": r"isinstance\([^#]*\b(Markov|Memory|Stationary|Tied|Monotone|Fixed|Belief)\b",
     "Ctrl-C": r"KeyboardInterrupt|SIGINT|\bEARLY\b",

@@ -191,9 +191,7 @@ def _one_episode(
             return total
         after = int(rng.choice(x.indices[row], p=chances / chances.sum()))
         memory = planner.update(memory, t, s, a, after, reward)
-        s, factor = after, factor * model.discount
-        if x.drift is not None:
-            m = int(rng.choice(model.n_models, p=x.drift[m] / x.drift[m].sum()))
+        s, m, factor = after, x.next_model(m, rng), factor * model.discount
     return total + factor * float(terminal[s, m])
 
 

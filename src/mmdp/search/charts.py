@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from mmdp.kernels.controller import Controller
-from mmdp.kernels.problem import Array, Ascent, Table, Watch, at
+from mmdp.kernels.problem import Array, Ascent, Table, at
 from mmdp.objective import Mean, Objective
 from mmdp.policy import Memory
 from mmdp.search.context import Context, Outcome
-from mmdp.search.landscape import Changes, Landscape, Rise, Slope, ascended
+from mmdp.search.landscape import Changes, Landscape, Slope, Weighted
 from mmdp.search.starts import ENDS
 
 FEWEST, MOST = 4, 24  # candidates for a node
@@ -41,7 +41,21 @@ class Charts(Landscape):
     def returns(self, point: Controller) -> Array:
         return self.context.plan.node_values(point).returns
 
-    def sweep(self, point: Controller, returns: Array, weights: Array) -> tuple[Controller, Array]:
+    def step(
+        self, point: Controller, returns: Array, objective: Objective
+    ) -> tuple[Controller, Array]:
+        """A sweep for the mean, or for a tilted mean that improves F; else single changes."""
+        if isinstance(objective, Weighted):
+            return self.sweep(point, objective.weights)
+        context = self.context
+        now = context.worth(returns, objective)
+        for weights in tilts(context, objective, returns):
+            found = self.sweep(point, weights)
+            if context.worth(found[1], objective) > now:
+                return found
+        return super().step(point, returns, objective)
+
+    def sweep(self, point: Controller, weights: Array) -> tuple[Controller, Array]:
         self.context.check_time()
         plan = self.context.plan.but(weights=weights)
         found = plan.node_values(point, plan.node_weights(point)[1])
@@ -72,26 +86,6 @@ class Charts(Landscape):
             chart.actions[t, s, n] = chosen[chosen >= 0]
             v = q[states, nodes, chart.actions[t]]
         return chart, self.returns(chart)
-
-    def rise(
-        self, point: Controller, objective: Objective, *, tol: float = 0.0,
-        max_sweeps: int = 1000, watch: Watch | None = None,
-    ) -> Ascent:  # fmt: skip
-        return ascended(_TiltedRise(self, objective), point, tol, max_sweeps, watch)
-
-
-class _TiltedRise(Rise):
-    """Sweeps for tilted means as long as one of them improves F, else single changes."""
-
-    landscape: Charts
-
-    def step(self, point: Controller) -> tuple[Controller, Array]:
-        now = self.worth(self.returns)
-        for weights in tilts(self.landscape.context, self.objective, self.returns):
-            found = self.landscape.sweep(point, self.returns, weights)
-            if self.worth(found[1]) > now:
-                return found
-        return super().step(point)
 
 
 def tilts(context: Context, objective: Objective, returns: Array) -> Iterator[Array]:
