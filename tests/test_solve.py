@@ -226,6 +226,7 @@ def test_certify_gives_a_bound_and_a_status():
     assert solution.certificate.value >= exact.value - 1e-9
     one = mmdp.solve(MODEL.subset([0]), 3, certify=True)
     assert one.status is mmdp.Status.OPTIMAL
+    assert mmdp.solve(MODEL, 3, certify=np.False_).certificate is None
     with pytest.raises(mmdp.InputError, match="certify must be True or a positive number"):
         mmdp.solve(MODEL, 3, certify=-1)
     with pytest.raises(mmdp.InputError, match=r"certify bounds .* qmdp remembers .* mmdp\.bound"):

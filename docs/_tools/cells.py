@@ -40,7 +40,7 @@ def run(script: Path, out: Path, last: str = "") -> tuple[dict[str, str], dict[s
         for name, code in cells(script).items():
             text = io.StringIO()
             with contextlib.redirect_stdout(text):
-                exec(compile(code, f"{script.name}, cell {name}", "exec"), names)
+                exec(compile(code, f"{script.name}, cell {name}", "exec", dont_inherit=True), names)
             printed[name] = "\n".join(x.rstrip() for x in text.getvalue().rstrip().split("\n"))
             if name == last:
                 break

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from mmdp.bounds import closed
-from mmdp.bounds.ask import Ask, read_incumbent
-from mmdp.bounds.front import SECONDS, check_ask, machine, prove
+from mmdp.bounds.front import SECONDS, check_ask, searched
 from mmdp.bounds.portfolio import for_every_policy
-from mmdp.bounds.reductions import steps_that_fit
-from mmdp.clock import Callback, Progress, Stop, Stopwatch, answer, clock
+from mmdp.clock import Callback, Progress, Stop, Stopwatch, answer, ending
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.methods import Context, Method
@@ -32,8 +30,8 @@ def check_certify(
     certify: bool | float, method: Method, objective: Objective, model: MMDP, steps: int
 ) -> None:
     """Refuse what cannot be proven, before anything is solved."""
-    number = isinstance(certify, (int, float, np.number))
-    if not number or not (certify is False or certify > 0):
+    yes_or_no = isinstance(certify, (bool, np.bool_))
+    if not (yes_or_no or (isinstance(certify, (int, float, np.number)) and certify > 0)):
         raise InputError(f"certify must be True or a positive number of seconds, not {certify!r}")
     if certify:
         oracle = 'use mmdp.bound(model, horizon, "oracle")'
@@ -53,7 +51,7 @@ def certified(
     """
     solution = _of_one_model(solution, context)
     if certify and solution.status is not Status.INTERRUPTED:
-        seconds = SECONDS if certify is True else float(certify)
+        seconds = SECONDS if isinstance(certify, (bool, np.bool_)) else float(certify)
         solution = _proven(solution, Proof(solution, context, seconds, backend, callback))
     if solution.certificate is None:
         return solution
@@ -77,10 +75,9 @@ def _proven(solution: Solution, proof: Proof) -> Solution:
     own = solution.certificate
     if solution.status is Status.OPTIMAL and own is not None:
         return solution
-    try:
+    with ending(answered=True) as end:
         found = proof.searched()
-    except KeyboardInterrupt as stop:  # before any bound was found: the policy is kept
-        answer(stop)
+    if end.stop is not None:  # before any bound was found: the policy is kept
         return dataclasses.replace(solution, status=Status.INTERRUPTED)
     least = found if own is None or found.value < own.value else own
     _check_above(least, solution)
@@ -142,23 +139,15 @@ class Proof:
         )
 
     def _by_search(self, seconds: float, tree: Bound | None = None) -> Bound:
-        """On the plan of the solve without its restriction, or on one of the searches' kernel."""
+        """A bound on all policies of time and state, or on all if this one has a memory."""
         solution, context = self.solution, self.context
-        x, steps, F = context.model.problem, context.horizon, solution.objective
-        endless, method = context.kind.endless, "best"
-        if solution.policy.memory:  # bounds on Markov policies do not hold
-            method = for_every_policy(x, F)
-        if endless:
-            steps = steps_that_fit(x, seconds)
-        started, kernel = clock(), machine(self.backend, x, steps, method)
-        plan = context.plan if kernel.name == context.kernel.name else kernel.plan(x, steps)
-        known = read_incumbent(solution, context.model, steps, endless=endless)
-        told = None if self.callback is None else self._told(tree)
-        ask = Ask(
-            plan.but(allowed=x.allowed, horizon=steps), method, started, started + seconds, F,
-            endless, *known, callback=told,
+        F, method = solution.objective, "best"
+        if solution.policy.memory:
+            method = for_every_policy(context.model.problem, F)
+        return searched(
+            context.model, solution.provenance.horizon, method, F, seconds, solution, self.backend,
+            callback=None if self.callback is None else self._told(tree), solve=context,
         )  # fmt: skip
-        return prove(ask, kernel)
 
     def _by_tree(self) -> Bound | None:
         """What ``exact`` proves of deterministic stationary policies; None if it cannot."""
@@ -172,7 +161,7 @@ class Proof:
         rho = solution.evaluation
         details: dict[str, Any] = {"bounds": {"oracle": float(rho.oracle @ rho.weights)}}
         if found.status is Status.INTERRUPTED:
-            answer(KeyboardInterrupt())
+            answer()
             details["interrupted"] = True
         # no policy at hand is above what is proven
         most = max(found.details["bound"], solution.value + self.context.rounding(solution.returns))

@@ -6,7 +6,6 @@ belongs to.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -51,19 +50,13 @@ class Checkpoint:
         self._value, self._next = -math.inf, 0.0
         self._failed = False
 
-    def resume(self, method: Method) -> Method:
-        """The method, to start from the policy that is kept; the same if there is none."""
+    def resume(self) -> None:
+        """Put the policy that is kept, if there is one, on record: searches start from it."""
         if not self.path.exists():
-            return method
+            return
         policy, known = self._read(), self.context
-        known.best_policy = policy.table if known.kind.endless else policy.table_for(known.model)
+        known.best_policy = policy.table_for(known.model)
         known.best_value = self._value = self._worth(policy)
-        if not hasattr(method, "init"):  # its incumbent is the best policy on record
-            return method
-        changes: dict[str, Any] = {"init": policy}
-        if hasattr(method, "n_starts"):  # as many as without a checkpoint
-            changes["starts"] = method.n_starts(self.context)
-        return dataclasses.replace(method, **changes)  # type: ignore[type-var]
 
     def at_least(self, outcome: Outcome) -> Outcome:
         """The outcome, on record; or the best policy so far if what was kept is better.

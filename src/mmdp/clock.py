@@ -9,6 +9,7 @@ one raises KeyboardInterrupt, so that pressing it twice ends any program.
 
 from __future__ import annotations
 
+import copy
 import math
 import signal
 import threading
@@ -74,6 +75,12 @@ class Stopwatch:
     @property
     def late(self) -> bool:
         return self.left < 0
+
+    def at_least(self, seconds: float) -> Stopwatch:
+        """The same with these seconds left, if it has less."""
+        other = copy.copy(self)
+        other.deadline = max(self.deadline, clock() + seconds)
+        return other
 
 
 def spent() -> float:
@@ -167,9 +174,13 @@ _answered = False  # whether the last Ctrl-C was answered, so that the next one 
 _unanswered = 0  # blocks inside which every Ctrl-C raises
 
 
-def answer(stop: BaseException) -> None:
-    """Return if ``stop`` may be answered with the best so far; else raise it."""
+def answer(stop: BaseException | None = None) -> None:
+    """Return if ``stop``, or a Ctrl-C noticed otherwise, may be answered with the best so far.
+
+    Else raise it.
+    """
     global _answered
+    stop = KeyboardInterrupt() if stop is None else stop
     if not isinstance(stop, KeyboardInterrupt):
         return
     again = _answered or _unanswered or getattr(stop, "again", False)
@@ -177,6 +188,86 @@ def answer(stop: BaseException) -> None:
     if again:
         stop.again = True  # type: ignore[attr-defined]  # whoever else catches it passes it on
         raise stop
+
+
+class Ending:
+    """How a block ended: ``stop`` is what cut it short, None if nothing did."""
+
+    stop: BaseException | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether by Ctrl-C."""
+        return isinstance(self.stop, KeyboardInterrupt)
+
+
+@contextmanager
+def ending(
+    keep: Callable[[], object] = lambda: True, *, answered: bool = False
+) -> Iterator[Ending]:
+    """A block that the time or Ctrl-C may cut short, if there is something to ``keep`` by then.
+
+    If it is ``answered``, the next Ctrl-C raises.
+
+    >>> with ending() as end:
+    ...     raise Stop
+    >>> end.stop is not None, end.interrupted
+    (True, False)
+    """
+    end = Ending()
+    try:
+        yield end
+    except EARLY as stop:
+        if not keep():
+            raise
+        if answered:
+            answer(stop)
+        end.stop = stop
+
+
+def to_the_end(work: Callable[[], Any], cancel: Callable[[], object] | None = None) -> Any:
+    """Run in another thread, which Ctrl-C cannot break; it is raised when the work is done.
+
+    With ``cancel`` the first Ctrl-C only calls that, and the next one raises at once. Other
+    threads than the main one never receive Ctrl-C: there the work is run as it is.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    result: list[Any] = []
+    error: list[BaseException] = []
+    begun = threading.Event()
+    done = threading.Event()  # a thread whose join() is interrupted would count as finished
+
+    def run() -> None:
+        begun.set()
+        try:
+            result.append(work())
+        except BaseException as caught:  # raised by the caller's thread below
+            error.append(caught)
+        finally:
+            done.set()
+
+    interrupted: KeyboardInterrupt | None = None
+    try:
+        threading.Thread(target=run, name="mmdp-work", daemon=cancel is not None).start()
+    except KeyboardInterrupt as caught:
+        interrupted = caught
+        if not begun.wait(1.0):
+            raise
+    while not done.is_set():
+        try:
+            done.wait(0.1)
+        except KeyboardInterrupt as caught:
+            if cancel is not None:
+                if interrupted is not None:
+                    raise
+                cancel()
+            interrupted = caught
+    if interrupted is not None and cancel is None:
+        raise interrupted
+    if error:
+        raise error[0]
+    return result[0]
 
 
 @contextmanager

@@ -59,6 +59,8 @@ class Objective:
     concave: bool = True
     regret: bool = False
     linear: ClassVar[bool] = False  # the mean itself
+    called: ClassVar[str] = ""  # its name, and a sentence about it, with its numbers in braces
+    says: ClassVar[str] = ""
 
     def value(self, returns: Array, weights: Array) -> Array:
         """F of many policies at once: values (...) from returns (..., M) and weights (M,)."""
@@ -92,12 +94,17 @@ class Objective:
     @property
     def name(self) -> str:
         """As people write it: ``CVaR 10%``."""
-        return str(self)
+        return self._told(self.called) or str(self)
 
     @property
     def sentence(self) -> str:
         """What it means, in one sentence."""
-        return f"{self.name}."
+        return self._told(self.says) or f"{self.name}."
+
+    def _told(self, text: str) -> str:
+        """The text with the numbers of this objective."""
+        shares = {name: _percent(x) for name, x in vars(self).items() if name in ("alpha", "share")}
+        return text.format(self, rest=_percent(1 - getattr(self, "share", 0.0)), **shares)
 
     def __str__(self) -> str:
         given = astuple(self)  # type: ignore[call-overload]
@@ -114,6 +121,7 @@ class Mean(Objective):
 
     kind: ClassVar[str] = "mean"
     linear: ClassVar[bool] = True
+    says: ClassVar[str] = "The mean over the models."
 
     def value(self, returns: Array, weights: Array) -> Array:
         found: Array = returns @ weights
@@ -121,10 +129,6 @@ class Mean(Objective):
 
     def tilt(self, returns: Array, weights: Array) -> Array:
         return np.ones_like(returns)
-
-    @property
-    def sentence(self) -> str:
-        return "The mean over the models."
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,8 @@ class CVaR(Objective):
     alpha: float
 
     kind: ClassVar[str] = "cvar"
+    called: ClassVar[str] = "CVaR {alpha}"
+    says: ClassVar[str] = "The mean over the worst {alpha} of the models, by weight."
 
     def __post_init__(self) -> None:
         _check_alpha(self)
@@ -168,14 +174,6 @@ class CVaR(Objective):
     def ladder(self, weights: Array) -> list[Objective]:
         return [CVaR(k * self.alpha) for k in RUNGS if k * self.alpha < 1]
 
-    @property
-    def name(self) -> str:
-        return f"CVaR {_percent(self.alpha)}"
-
-    @property
-    def sentence(self) -> str:
-        return f"The mean over the worst {_percent(self.alpha)} of the models, by weight."
-
 
 @dataclass(frozen=True)
 class VaR(Objective):
@@ -191,6 +189,8 @@ class VaR(Objective):
     alpha: float
 
     kind: ClassVar[str] = "var"
+    called: ClassVar[str] = "VaR {alpha}"
+    says: ClassVar[str] = "The return that all but the worst {alpha} of the models reach."
     concave = False
 
     def __post_init__(self) -> None:
@@ -202,14 +202,6 @@ class VaR(Objective):
     def ladder(self, weights: Array) -> list[Objective]:
         tail = CVaR(self.alpha)
         return [*tail.ladder(weights), tail]
-
-    @property
-    def name(self) -> str:
-        return f"VaR {_percent(self.alpha)}"
-
-    @property
-    def sentence(self) -> str:
-        return f"The return that all but the worst {_percent(self.alpha)} of the models reach."
 
 
 @dataclass(frozen=True)
@@ -227,6 +219,11 @@ class EVaR(Objective):
     alpha: float
 
     kind: ClassVar[str] = "evar"
+    called: ClassVar[str] = "EVaR {alpha}"
+    says: ClassVar[str] = (
+        "The worst mean over weights of the models that a tail of {alpha} could have, measured by "
+        "entropy."
+    )
 
     def __post_init__(self) -> None:
         _check_alpha(self)
@@ -277,17 +274,6 @@ class EVaR(Objective):
     def ladder(self, weights: Array) -> list[Objective]:
         return [EVaR(k * self.alpha) for k in RUNGS if k * self.alpha < 1]
 
-    @property
-    def name(self) -> str:
-        return f"EVaR {_percent(self.alpha)}"
-
-    @property
-    def sentence(self) -> str:
-        return (
-            f"The worst mean over weights of the models that a tail of {_percent(self.alpha)} "
-            "could have, measured by entropy."
-        )
-
 
 @dataclass(frozen=True)
 class Entropic(Objective):
@@ -303,6 +289,8 @@ class Entropic(Objective):
     beta: float
 
     kind: ClassVar[str] = "entropic"
+    called: ClassVar[str] = "entropic {0.beta:g}"
+    says: ClassVar[str] = "The certainty equivalent of exponential utility with beta = {0.beta:g}."
 
     def __post_init__(self) -> None:
         if not (_is_number(self.beta) and 0 < self.beta < math.inf):
@@ -323,14 +311,6 @@ class Entropic(Objective):
     def ladder(self, weights: Array) -> list[Objective]:
         return [Entropic(self.beta / k) for k in RUNGS]
 
-    @property
-    def name(self) -> str:
-        return f"entropic {self.beta:g}"
-
-    @property
-    def sentence(self) -> str:
-        return f"The certainty equivalent of exponential utility with beta = {self.beta:g}."
-
 
 @dataclass(frozen=True)
 class WorstCase(Objective):
@@ -343,6 +323,8 @@ class WorstCase(Objective):
     """
 
     kind: ClassVar[str] = "worst"
+    called: ClassVar[str] = "worst case"
+    says: ClassVar[str] = "The worst of the models."
 
     def value(self, returns: Array, weights: Array) -> Array:
         return _least(returns, weights)[..., 0]
@@ -355,14 +337,6 @@ class WorstCase(Objective):
 
     def ladder(self, weights: Array) -> list[Objective]:
         return CVaR(float(weights[weights > 0].min())).ladder(weights)
-
-    @property
-    def name(self) -> str:
-        return "worst case"
-
-    @property
-    def sentence(self) -> str:
-        return "The worst of the models."
 
 
 @dataclass(frozen=True)
@@ -379,6 +353,10 @@ class MeanCVaR(Objective):
     share: float
 
     kind: ClassVar[str] = "mean-cvar"
+    called: ClassVar[str] = "{share} mean, {rest} CVaR {alpha}"
+    says: ClassVar[str] = (
+        "{share} of the mean plus {rest} of the mean over the worst {alpha} of the models."
+    )
 
     def __post_init__(self) -> None:
         _check_alpha(self)
@@ -395,18 +373,6 @@ class MeanCVaR(Objective):
 
     def ladder(self, weights: Array) -> list[Objective]:
         return [MeanCVaR(k * self.alpha, self.share) for k in RUNGS if k * self.alpha < 1]
-
-    @property
-    def name(self) -> str:
-        rest = f"{_percent(1 - self.share)} CVaR {_percent(self.alpha)}"
-        return f"{_percent(self.share)} mean, {rest}"
-
-    @property
-    def sentence(self) -> str:
-        return (
-            f"{_percent(self.share)} of the mean plus {_percent(1 - self.share)} of the mean over "
-            f"the worst {_percent(self.alpha)} of the models."
-        )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp import kernels
-from mmdp.clock import EARLY, answer, clock
+from mmdp.clock import Ending, clock, ending
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel, Plan
 from mmdp.kernels.endless import check_endless
@@ -87,7 +87,7 @@ def simulate(
     if cut:  # what comes at the end of a finite horizon plays no part
         plan = plan.but(terminal=np.zeros_like(model.problem.terminal))
     run = _Episodes(plan, made, model, number)
-    stopped = run.simulate(count, check_time)
+    end = run.simulate(count, check_time)
     returns, wanted, count = run.returns, count, run.done
     details: dict[str, Any] = {
         "episodes": count,
@@ -96,7 +96,7 @@ def simulate(
         "episode_sd": _overall_sd(returns, model.weights),
         **cut,
     }
-    if isinstance(stopped, KeyboardInterrupt):
+    if end.interrupted:
         details["interrupted"] = True
     apart = run.apart(returns)
     baseline = getattr(policy, "baseline", None)
@@ -191,9 +191,7 @@ def _one_episode(
             return total
         after = int(rng.choice(x.indices[row], p=chances / chances.sum()))
         memory = planner.update(memory, t, s, a, after, reward)
-        s, factor = after, factor * model.discount
-        if x.drift is not None:
-            m = int(rng.choice(model.n_models, p=x.drift[m] / x.drift[m].sum()))
+        s, m, factor = after, x.next_model(m, rng), factor * model.discount
     return total + factor * float(terminal[s, m])
 
 
@@ -240,11 +238,9 @@ class _Episodes:
     def done(self) -> int:
         return sum(part.shape[1] for part in self._parts)
 
-    def simulate(
-        self, count: int, check_time: Callable[[], None] | None = None
-    ) -> BaseException | None:
-        """So many episodes; with ``check_time``, what ended them early if anything did."""
-        try:
+    def simulate(self, count: int, check_time: Callable[[], None] | None = None) -> Ending:
+        """``count`` episodes; with ``check_time`` they may end early."""
+        with ending(lambda: check_time is not None and self._parts, answered=True) as end:
             for size in [count] * CHAINS if self.made.carry else _sizes(count):
                 returns, unexplained = self.plan.simulate(
                     self.model.pattern_rewards, self.made, size, self.seed, first=self.done
@@ -253,12 +249,7 @@ class _Episodes:
                 self.impossible += unexplained
                 if check_time is not None and self.done < count:
                     check_time()
-        except EARLY as stop:
-            if check_time is None or not self._parts:
-                raise
-            answer(stop)
-            return stop
-        return None
+        return end
 
 
 def _sizes(count: int) -> Iterator[int]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from mmdp import kernels
 from mmdp._version import __version__
 from mmdp.certify import certified, check_certify
 from mmdp.checkpoint import Checkpoint
-from mmdp.clock import EARLY, Callback, Held, answer
+from mmdp.clock import Callback, answer
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel, Plan
 from mmdp.kernels.controller import Controller
@@ -25,7 +24,6 @@ from mmdp.model import MMDP
 from mmdp.objective import Function, Objective, as_objective
 from mmdp.policy import (
     Belief,
-    Fixed,
     MarkovPolicy,
     Planner,
     Policy,
@@ -231,28 +229,23 @@ def read_method(method: str | Method) -> Method:
 
 
 def _run(method: Method, context: Context) -> Outcome:
-    held: Any = Held() if context.problem.part is not None else nullcontext(context.keys)
-    try:
-        with held as context.keys:
-            outcome = method.run(context)
-        if outcome.status is Status.INTERRUPTED:  # the method noticed it itself
-            answer(KeyboardInterrupt())
-        return outcome
-    except EARLY as stop:
-        if context.best_policy is None:
-            raise
-        answer(stop)
+    with context.ending() as end, context.holding():
+        outcome = method.run(context)
+    if end.stop is not None:
         details = dict(context.details)
-        return Outcome(context.best_policy, early(stop), context.iterations, details=details)
+        outcome = Outcome(context.best_policy, early(end), context.iterations, details=details)
+    if outcome.status is Status.INTERRUPTED:
+        answer(end.stop)
+    return outcome
 
 
 def _kept(method: Method, context: Context, file: str | os.PathLike[str]) -> Outcome:
     """Run from the policy in the file, if there is one, and keep the best there."""
     checkpoint = Checkpoint(file, context, method)
-    resumed = checkpoint.resume(method)
+    checkpoint.resume()
     context.callback = checkpoint.watch(context.callback)
     try:
-        return checkpoint.at_least(_run(resumed, context))
+        return checkpoint.at_least(_run(method, context))
     finally:
         checkpoint.write()
 
@@ -313,10 +306,8 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
 
 def _bounded(outcome: Outcome, kind: PolicyKind) -> Optimum:
     """Which policies a method has proven its bound for."""
-    if isinstance(kind, Fixed):
-        return "fixed"
-    found: Optimum = outcome.details.get("bounds", "stationary" if kind.endless else "markov")
-    return found
+    plain = "stationary" if kind.endless else "markov"
+    return cast("Optimum", kind.proven or outcome.details.get("bounds", plain))
 
 
 def _options(method: Method) -> dict[str, Any]:

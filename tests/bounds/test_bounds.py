@@ -13,9 +13,9 @@ from mmdp.bounds import BOUNDS, Bound, bound
 from mmdp.bounds.ask import Ask
 from mmdp.bounds.descent import Descent
 from mmdp.bounds.matching import Tournament, _assigned, match, rounds
-from mmdp.bounds.portfolio import Search
+from mmdp.bounds.portfolio import Portfolio
 from mmdp.bounds.relaxation import Relaxation, open_actions, reach_bounds
-from mmdp.clock import Stop, clock
+from mmdp.clock import Stop, Stopwatch, clock
 from mmdp.kernels.cpu.kernel import NumbaKernel
 from mmdp.kernels.problem import Pairs, Reach
 from mmdp.testing import (
@@ -408,7 +408,7 @@ def test_pairs_are_refined_as_far_as_there_is_time() -> None:
     """A pair on the fine grid is never worse than on the coarse one; part of them is valid."""
     model = random_model(9, n_models=60, n_states=3, n_actions=3, horizon=0)
     plan = KERNEL.plan(model.problem, 5)
-    search = Search(Ask(plan, "pairs", clock(), clock() + 1000))
+    search = Portfolio(Ask(plan, "pairs", Stopwatch(1000)))
     search.start()
     found = search._match(0.9)
     coarse = search.found["pairs"][0]

@@ -22,7 +22,7 @@ import mmdp
 from mmdp import clock, kernels
 from mmdp.errors import InputError
 from mmdp.kernels.numpy.kernel import NumpyKernel
-from mmdp.kernels.problem import Ascent, Problem, Table
+from mmdp.kernels.problem import Ascent, Job, Problem, Table
 from mmdp.testing import check_kernel
 from tests.conftest import ROOT
 from tests.kernels.instances import (
@@ -121,9 +121,9 @@ def test_starts_together_equal_numpy(kind):
 def test_as_many_starts_go_together_as_fit():
     x, starts = instance(0, "dense"), tables(0, 5)
     two = JaxKernel(tuning=TOGETHER.tuning._replace(together=2 * 8 * T * S * A * M))
-    job = ascent.Job(T, 0.0, 1000, two_way=True, watch=None)
+    job = Job(0.0, 1000, two_way=True, watch=None)
 
-    def groups(kernel: JaxKernel, job: ascent.Job) -> list[list[int]]:
+    def groups(kernel: JaxKernel, job: Job) -> list[list[int]]:
         plan = kernel.plan(x, T)
         assert isinstance(plan, JaxPlan)
         return [list(group) for group in plan._groups(starts, job)]

@@ -77,9 +77,9 @@ def test_an_interruption_waits_for_the_compiler():
         done.append(1)
         return 5
 
-    assert module._in_a_thread(work) == 5
+    assert clock.to_the_end(work) == 5
     with pytest.raises(ZeroDivisionError):
-        module._in_a_thread(lambda: 1 / 0)
+        clock.to_the_end(lambda: 1 / 0)
     assert done == [1]
 
     def pressed():
@@ -88,7 +88,7 @@ def test_an_interruption_waits_for_the_compiler():
         done.append(2)
 
     with pytest.raises(KeyboardInterrupt):
-        module._in_a_thread(pressed)
+        clock.to_the_end(pressed)
     assert done == [1, 2]
 
 

@@ -144,7 +144,7 @@ def test_kernels_agree_on_restricted_ascents() -> None:
     model = random_model(2, n_models=5, n_states=4, n_actions=3, **FREE)
     rows = monotone_rows([np.arange(4)], np.arange(3))
     ends = [
-        mmdp.kernels.get(name).plan(model.problem, 5).ascend([None], rows=rows)[0]
+        mmdp.kernels.get(name).plan(model.problem, 5).ascend([None], pick=rows)[0]
         for name in ("numpy", "numba")
     ]
     assert ends[0].policy.tolist() == ends[1].policy.tolist()

@@ -86,3 +86,18 @@ def test_a_time_limit_keeps_the_first_start():
     found = mmdp.solve(small(1), 8, mmdp.CADP(starts=200), time_limit=1e-9, backend="numpy")
     assert found.status is mmdp.Status.TIME_LIMIT
     assert found.value >= mmdp.solve(small(1), 8, "wsu", backend="numpy").value - 1e-9
+
+
+def test_a_search_starts_from_a_policy_that_fits():
+    model, T = random_model(0, n_states=3, horizon=0, discount=0.9, masks=False), 4
+    one = mmdp.CADP(init=mmdp.StationaryPolicy([0, 1, 0]), starts=1)
+    assert mmdp.solve(model, np.inf, one).status is mmdp.Status.LOCAL_OPTIMUM
+    drawn = mmdp.StationaryPolicy(probabilities=np.eye(2)[[0, 1, 0]] * 0.8 + 0.1)
+    same = mmdp.solve(model, np.inf, mmdp.CADP(init=drawn, starts=1))
+    assert (same.trace == mmdp.solve(model, np.inf, one).trace).all()
+    with pytest.raises(mmdp.InputError, match=r"infinite horizon, the horizon is 4; .*over\(T\)"):
+        mmdp.solve(model, T, one)
+    memory = mmdp.solve(model, T, policy=mmdp.Memory(2)).policy
+    for wrong in (memory, 3, mmdp.solve(model, T, mmdp.QMDP(episodes=2)).policy):
+        with pytest.raises(mmdp.InputError, match="a name or a policy without memory"):
+            mmdp.solve(model, T, mmdp.CADP(init=wrong))

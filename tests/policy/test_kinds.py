@@ -290,3 +290,9 @@ def test_an_order_may_be_an_iterator() -> None:
     rising = mmdp.Monotone(states=iter([1, 0]))
     model = mmdp.MMDP(np.full((1, 2, 2, 2), 0.5), [[0.0, 1.0], [1.0, 0.0]])
     assert mmdp.solve(model, 1, policy=rising).policy.actions.tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize("groups", [{"well", "ill"}, iter([0, 1, 0]), 3])
+def test_groups_have_an_order(groups: object) -> None:
+    with pytest.raises(mmdp.InputError, match="a list of one group per state"):
+        mmdp.Tied(groups)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,3 +128,17 @@ def test_what_it_says() -> None:
         mmdp.StationaryPolicy.of_row(SHARP.over(2))
     with pytest.raises(mmdp.InputError, match="the policy is for 2 states"):
         mmdp.evaluate(mmdp.StationaryPolicy([0, 1]), MODEL)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"actions": [[np.nan, 1], [0, 1]]}, r"actions have shape \(2, 2\); expected \(states\)"),
+        ({"actions": [[0, 1], [0]]}, r"actions must be a table \(states\)"),
+        ({"probabilities": [0.5, 0.5]}, r"have shape \(2,\); expected \(states, actions\)"),
+        ({"probabilities": [[0.5, 0.5], [np.nan, 1]]}, "at state 1 are not a distribution"),
+    ],
+)
+def test_messages_speak_of_what_was_given(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(mmdp.InputError, match=said):
+        mmdp.StationaryPolicy(**given)

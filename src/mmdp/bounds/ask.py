@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from mmdp.clock import Callback
+from mmdp.clock import Callback, Stopwatch
 from mmdp.errors import InputError
 from mmdp.kernels import Plan
 from mmdp.kernels.problem import Array, Table
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question to the searches; times are those of :func:`mmdp.clock.clock`.
+    """A question to the searches.
 
     ``error`` (M,) is the most by which the return of a model, or its optimum, may differ from that
     on the plan, besides rounding there; None if neither does.
@@ -29,8 +29,7 @@ class Ask:
 
     plan: Plan
     method: str
-    started: float
-    deadline: float
+    time: Stopwatch
     objective: Objective = Mean()  # noqa: RUF009 (frozen)
     endless: bool = False
     policy: Table | None = None  # a good one
@@ -45,8 +44,7 @@ def read_incumbent(
 ) -> tuple[Table | None, float]:
     """A user's Solution, MarkovPolicy or number as a table, or as a value; tables need an end."""
     if isinstance(given, Solution):
-        table = isinstance(given.policy, MarkovPolicy) and not endless
-        given = given.policy if table else given.value
+        given = given.value if endless or given.markov is None else given.markov
     if isinstance(given, MarkovPolicy):
         given.check(model, steps)
         return given.table_for(model), -math.inf

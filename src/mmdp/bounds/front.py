@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mmdp import kernels
 from mmdp.bounds.ask import Ask, read_incumbent
-from mmdp.bounds.portfolio import BOUNDS, CLOSED, Search, check_holds, check_program
+from mmdp.bounds.portfolio import BOUNDS, CLOSED, Portfolio, check_holds, check_program
 from mmdp.bounds.reductions import FEW_PASSES, check_bounded, ended, steps_that_fit, tilted
-from mmdp.clock import Callback, clock
+from mmdp.clock import Callback, Stopwatch
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.endless import check_endless
 from mmdp.objective import Function, Objective, as_objective
+from mmdp.search.context import Context
 from mmdp.solution import Bound
 from mmdp.validate import check_extent, check_horizon, check_time_limit, check_whole_model
 
@@ -79,21 +79,34 @@ def bound(
     if method not in BOUNDS:
         raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUNDS)}")
     check_time_limit(time_limit)
-    seconds, chosen = SECONDS if time_limit is None else time_limit, as_objective(objective)
+    return searched(
+        model, horizon, method, as_objective(objective),
+        SECONDS if time_limit is None else time_limit, incumbent, backend, seed, callback,
+    )  # fmt: skip
+
+
+def searched(
+    model: MMDP, horizon: float | None, method: str, objective: Objective, seconds: float,
+    incumbent: Any, backend: str | Kernel, seed: int = 0, callback: Callback | None = None,
+    solve: Context | None = None,
+) -> Bound:  # fmt: skip
+    """The bound after these seconds. If a ``solve`` has a plan of the same kernel, on that plan."""
     x, endless = model.problem, horizon == math.inf
     if endless:
         check_endless(x, model.horizon)
         steps = steps_that_fit(x, seconds)
     else:
         steps = check_horizon(model.horizon, horizon)
-    check_ask(x, steps, method, chosen)
+    check_ask(x, steps, method, objective)
     known = read_incumbent(incumbent, model, steps, endless=endless)
-    started, kernel = clock(), machine(backend, x, steps, method)
-    ask = Ask(
-        kernel.plan(x, steps), method, started, started + seconds, chosen, endless, *known,
-        seed=seed, callback=callback,
-    )  # fmt: skip
-    return prove(ask, kernel)
+    time, kernel = Stopwatch(seconds), machine(backend, x, steps, method)
+    if solve is None or solve.kernel.name != kernel.name:
+        plan = kernel.plan(x, steps)
+    else:
+        plan = solve.plan.but(allowed=x.allowed, horizon=steps)
+    return prove(
+        Ask(plan, method, time, objective, endless, *known, seed=seed, callback=callback), kernel
+    )
 
 
 def check_ask(problem: Problem, steps: int, method: str, objective: Objective) -> None:
@@ -116,8 +129,7 @@ def machine(backend: str | Kernel, problem: Problem, steps: int, method: str) ->
 
 def prove(ask: Ask, kernel: Kernel) -> Bound:
     """The answer: first to a mean over a number of decisions, then a search, and back."""
-    began = time.perf_counter()
     reduced = tilted(ended(ask) if ask.endless else ask, kernel)
     asked = reduced.ask
-    found = reduced.bound(None if asked is None else Search(asked, reduced.told).run())
-    return replace(found, seconds=time.perf_counter() - began)
+    found = reduced.bound(None if asked is None else Portfolio(asked, reduced.told).run())
+    return replace(found, seconds=ask.time.seconds)

@@ -13,7 +13,6 @@ stake.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.bounds.relaxation import Mask, open_actions
+from mmdp.clock import to_the_end
 from mmdp.kernels import Plan, Problem
 from mmdp.kernels.problem import Array, Reach
 
@@ -249,24 +249,14 @@ def _unless_zero(scale: Any) -> Array:
 def _run(solver: Any) -> bool:
     """Run to the end; whether Ctrl-C cut it short. A second Ctrl-C is raised at once."""
     solver.HandleUserInterrupt = True
-    done, interrupted = threading.Event(), False
+    pressed: list[bool] = []
 
-    def work() -> None:
-        try:
-            solver.run()
-        finally:
-            done.set()
+    def cancel() -> None:
+        pressed.append(True)
+        solver.cancelSolve()
 
-    threading.Thread(target=work, daemon=True, name="mmdp-highs").start()
-    while not done.is_set():
-        try:
-            done.wait(0.1)
-        except KeyboardInterrupt:
-            if interrupted:
-                raise
-            interrupted = True
-            solver.cancelSolve()
-    return interrupted
+    to_the_end(solver.run, cancel)
+    return bool(pressed)
 
 
 def _highs_model(

@@ -14,7 +14,7 @@ from mmdp.bounds.ask import Ask
 from mmdp.bounds.descent import Descent, Watch
 from mmdp.bounds.matching import FINER, FIRST, Matching, Tournament
 from mmdp.bounds.relaxation import Relaxation
-from mmdp.clock import Progress, Stop, answer, clock
+from mmdp.clock import Progress, Stop, clock, ending
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Problem
 from mmdp.kernels.problem import Array, Pairs, Table
@@ -64,14 +64,14 @@ def for_every_policy(problem: Problem, objective: Objective | None = None) -> st
 Told = Callable[[Progress], Progress]
 
 
-class Search:
+class Portfolio:
     """One question about the mean: what has been found so far, and the clock.
 
     ``told`` turns progress on it into what the callback sees.
     """
 
     def __init__(self, ask: Ask, told: Told = lambda progress: progress) -> None:
-        self.ask, self.plan, self.deadline, self.told = ask, ask.plan, ask.deadline, told
+        self.ask, self.plan, self.deadline, self.told = ask, ask.plan, ask.time.deadline, told
         self.found: dict[str, tuple[float, Optimum]] = {}
         self.details: dict[str, Any] = {}
         self.target, self.policy = ask.target, ask.policy
@@ -87,21 +87,18 @@ class Search:
 
     def run(self) -> Bound:
         """The least bound that the method finds; Ctrl-C gives the least so far."""
-        try:
+        with ending(lambda: self.found, answered=True) as end:
             self.start()
             RUN[self.ask.method](self)
-        except KeyboardInterrupt as stop:
-            if not self.found:
-                raise
-            answer(stop)
+        if end.interrupted:
             self.details["interrupted"] = True
         return self.result()
 
     def start(self) -> None:
         """The closed forms, and the value of the incumbent."""
-        began, method = clock(), self.ask.method
+        self.began, method = clock(), self.ask.method
         self.q, self.own = closed.own_optimum(self.plan)
-        self.pass_seconds = clock() - began  # that one pass over all models takes
+        self.pass_seconds = clock() - self.began  # that one pass over all models takes
         self.slack = closed.rounding(self.problem, self.horizon)
         if method != "qmdp":
             self.note("oracle", closed.oracle_bound(self.own) + self.slack, "history")
@@ -136,7 +133,7 @@ class Search:
         if name not in self.found or value < self.found[name][0]:
             self.found[name] = (value, optimum)
         if self.ask.callback is not None:
-            best, seconds = self.target, clock() - self.ask.started
+            best, seconds = self.target, self.ask.time.seconds
             progress = Progress(name, len(self.found), best, best, seconds, self.least)
             self.ask.callback(self.told(progress))
 
@@ -226,7 +223,7 @@ class Search:
             self.pairs()
 
     def _prices_of_single_models(self, x: Relaxation, found: Matching) -> bool:
-        """Search prices for single models as long as that is faster, then go on with pairs.
+        """Portfolio prices for single models as long as that is faster, then go on with pairs.
 
         False if it looks as if they would not come as low as the pairs without prices.
         """
@@ -350,7 +347,7 @@ class Search:
             return True
         closes = 0
         if x.reach_seconds < 0.05 * self.left():
-            spent = clock() - self.ask.started
+            spent = clock() - self.began
             until = clock() + min(0.3 * spent, 0.5 * max(self.left(), 0.0))
             closes = search.close_actions(until)
         if closes or not search.converged:
@@ -399,9 +396,9 @@ def fine(pairs: Pairs) -> Pairs:
     return Pairs(pairs.first, pairs.second)
 
 
-RUN: dict[str, Callable[[Search], None]] = {
-    "best": Search.best, "oracle": Search.closed_forms, "qmdp": Search.closed_forms,
-    "pairs": Search.pairs, "dual": Search.dual, "pair-dual": Search.pair_dual,
-    "lp": Search.program,
+RUN: dict[str, Callable[[Portfolio], None]] = {
+    "best": Portfolio.best, "oracle": Portfolio.closed_forms, "qmdp": Portfolio.closed_forms,
+    "pairs": Portfolio.pairs, "dual": Portfolio.dual, "pair-dual": Portfolio.pair_dual,
+    "lp": Portfolio.program,
 }  # fmt: skip
 BOUNDS = tuple(RUN)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from mmdp.bounds.ask import Ask
-from mmdp.clock import Progress, Stop, answer, clock
+from mmdp.clock import Progress, Stop, clock, ending
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel, Plan, Problem
 from mmdp.kernels.endless import Endless, planning_horizon
@@ -56,7 +56,7 @@ def ended(ask: Ask) -> Ask:
 
     def check_time() -> None:
         nonlocal late
-        late = clock() > (began + ask.deadline) / 2
+        late = clock() > (began + ask.time.deadline) / 2
         if late:
             raise Stop
 
@@ -67,7 +67,7 @@ def ended(ask: Ask) -> Ask:
     method = "oracle" if late and ask.objective.regret else ask.method
     return replace(
         ask, plan=ask.plan.but(terminal=known), method=method, error=x.roundings(),
-        deadline=max(ask.deadline, clock() + LEAST),
+        time=ask.time.at_least(LEAST),
     )  # fmt: skip
 
 
@@ -137,10 +137,9 @@ def tilted(ask: Ask, kernel: Kernel) -> Tilted:
     if ask.method == "oracle" or not F.concave:
         return Tilted(F, None, most=most)
     play = Play(plan, F, own)
-    try:
-        play.run(ask.policy, clock() + SHARE * (ask.deadline - clock()))
-    except KeyboardInterrupt as stop:
-        answer(stop)
+    with ending(answered=True) as end:
+        play.run(ask.policy, clock() + SHARE * ask.time.left)
+    if end.interrupted:
         return Tilted(F, None, most=most, details={"interrupted": True})
     weights = x.weights * play.xi
     offset = F.penalty(play.xi, x.weights) + float(weights @ slack)
@@ -148,7 +147,7 @@ def tilted(ask: Ask, kernel: Kernel) -> Tilted:
         offset -= float(weights @ own)
     asked = replace(
         ask, plan=_of_some(plan, weights, kernel), policy=play.policy, target=-math.inf,
-        deadline=max(ask.deadline, clock() + LEAST),
+        time=ask.time.at_least(LEAST),
     )  # fmt: skip
     details = {"incumbent": play.best, "weights": weights, "rounds": play.rounds}
     return Tilted(F, asked, offset, most, details)

@@ -51,7 +51,7 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
     objective = str(policy.objective) if isinstance(policy, Solution) else None
     found: Any = policy.policy if isinstance(policy, Solution) else policy
     if not getattr(found, "exact", False):  # refuse what has no table, with the reason
-        found = markov_policy(policy, "a policy file holds")
+        found = markov_policy(policy, "a policy file holds", needed="a table of actions")
     frame = found.to_frame()
     stored = {**_facts_of(found), "certificate": proven, "objective": objective}
     files: dict[Path, Writer] = {}

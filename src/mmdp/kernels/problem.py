@@ -348,10 +348,10 @@ class Problem(NamedTuple):
         return total
 
     def some(self, models: Models) -> Problem:
-        """These models alone, in arrays of their own; weights as they are."""
+        """These models alone, in arrays of their own, which do not change; weights as they are."""
         return self._replace(
             storage=self.storage.some(models), r=picked(self.r, models),
-            terminal=picked(self.terminal, models), weights=self.weights[models],
+            terminal=picked(self.terminal, models), weights=self.weights[models], drift=None,
         )  # fmt: skip
 
     def restricted(self, allowed: npt.NDArray[np.bool_]) -> Problem:
@@ -395,7 +395,20 @@ Watch = Callable[[Table, float], object]  # an improved policy and its value
 # a row of actions (S,) that maximises sum_s G(s, row(s)) over the rows that are open, from
 # G (S, A), b (S, M) and the incumbent row or None; ties as in numpy.passes.choose, which is the
 # maximiser if every row is open
-Rows = Callable[[Array, Array, "npt.NDArray[Any] | None"], IntArray]
+Pick = Callable[[Array, Array, "npt.NDArray[Any] | None"], IntArray]
+
+
+class Job(NamedTuple):
+    """How to ascend from each start: see :meth:`mmdp.kernels.numpy.passes.Passes.ascend`."""
+
+    tol: float
+    max_sweeps: int
+    two_way: bool
+    watch: Watch | None
+
+    @property
+    def limits(self) -> tuple[float, int, Watch | None]:
+        return self.tol, self.max_sweeps, self.watch
 
 
 class Backward(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.clock import answer
+from mmdp.clock import ending
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.methods import CADP
@@ -137,12 +137,9 @@ def frontier(
     if not isinstance(start, CADP):
         raise InputError(f"method must be mmdp.CADP with options, not {method!r}")
     for objective in objectives:
-        try:
+        with ending(lambda: points, answered=True) as end:
             found = solve(model, horizon, start, objective=objective, backend=backend, seed=seed)
-        except KeyboardInterrupt as stop:  # before the next one had a policy
-            if not points:
-                raise
-            answer(stop)
+        if end.stop is not None:  # before the next one had a policy
             break
         points.append(found)
         if found.status is Status.INTERRUPTED:

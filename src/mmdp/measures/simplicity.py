@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.numpy.passes import choose
-from mmdp.kernels.problem import Rows
+from mmdp.kernels.problem import Pick
 from mmdp.model import MMDP
 from mmdp.policy import Markov, MarkovPolicy, PolicyKind
-from mmdp.search.tables import rows_of
+from mmdp.search.tables import pick_of
 from mmdp.solve import evaluate, gradient, model_weights, solve
 
 Array = npt.NDArray[np.float64]
@@ -69,7 +69,7 @@ def short_rule(
     """
     actions = policy.actions.astype(np.int64)
     cuts = pairwise(_cuts(actions, visited, phases))
-    usual = rows_of(kind, model) or choose
+    usual = pick_of(kind, model) or choose
     open_: Mask = np.logical_or.reduce(kind.problem(model, policy.horizon).allowed)
     found = [_phase(actions, visited, *ends, open_, usual) for ends in cuts]
     table = np.concatenate([np.tile(x.row, (x.stop - x.start, 1)) for x in found])
@@ -93,7 +93,7 @@ def one_rule(
     [[0], [0], [0]]
     """
     best = short_rule(policy, model, visited, 1, kind).policy
-    value, better = evaluate(best, model).mean, rows_of(kind, model) or choose
+    value, better = evaluate(best, model).mean, pick_of(kind, model) or choose
     for _ in range(STEPS):
         G = np.nan_to_num(gradient(best, model).sum(axis=0), nan=-np.inf)  # NaN: not allowed
         row = better(G, np.ones_like(G), best.actions[0]).astype(np.int64)
@@ -160,7 +160,7 @@ def _cuts(actions: Ints, visited: Array, most: int) -> list[int]:
     return [int(times[i]) for i in next(path for value, path in ends if value >= enough)]
 
 
-def _phase(actions: Ints, visited: Array, start: int, stop: int, open_: Mask, usual: Rows) -> Phase:
+def _phase(actions: Ints, visited: Array, start: int, stop: int, open_: Mask, usual: Pick) -> Phase:
     """The usual action of every state; a state that is never reached counts its times."""
     part, visits = actions[start:stop], visited[start:stop]
     tally = np.where(open_, 0.0, -np.inf)

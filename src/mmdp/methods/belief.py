@@ -183,7 +183,7 @@ class Planning(Method):
     finds: ClassVar[PolicyKind | None] = Belief()
 
     def lacks(self, question: Question) -> str | None:
-        if not isinstance(question.kind, Belief):
+        if not question.kind.learns:
             return f"it finds policies that keep a belief, not {question.kind.name} ones"
         return question.not_mean() or question.not_whole()
 

@@ -15,7 +15,7 @@ from mmdp.errors import InputError
 from mmdp.kernels.problem import Problem, Sweeps
 from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.methods.wsu import WSU
-from mmdp.policy import Belief, MarkovPolicy, Memory, Stationary
+from mmdp.policy import MarkovPolicy, Memory, Stationary
 from mmdp.search import charts
 from mmdp.search.ascent import Search
 from mmdp.search.kinds import landscape_of
@@ -95,7 +95,7 @@ class CADP(Method):
 
     def lacks(self, question: Question) -> str | None:
         kind, goal = question.kind, question.objective
-        if isinstance(kind, Belief):
+        if kind.learns:
             return "its policies keep no belief"
         if self.polish:
             single = question.not_mean() or question.not_mask() or question.not_ending()
@@ -125,11 +125,6 @@ class CADP(Method):
         if count == "auto":
             count = affordable(Tables.starts, lambda name: problem.seconds(horizon, passes(name)))
         return sum(map(passes, padded(Tables.starts, count)))
-
-    def n_starts(self, context: Context) -> int:
-        """How many starts this solve has."""
-        landscape = landscape_of(context, self.sweeps)
-        return Search(landscape, self.init, self.count(context.problem)).count()
 
     def run(self, context: Context) -> Outcome:
         if isinstance(context.kind, Memory):

@@ -8,8 +8,6 @@ optimum without branching. CADP inside the node finds its incumbent.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,11 +18,12 @@ from mmdp.bounds import closed
 from mmdp.bounds.descent import Descent, Watch
 from mmdp.bounds.matching import match
 from mmdp.bounds.relaxation import Mask, Relaxation
-from mmdp.clock import EARLY, clock
+from mmdp.clock import clock
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Array, Pairs
 from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.methods.stationary_tree import StationaryTree
+from mmdp.methods.tree import Tree, children
 from mmdp.search.context import early
 from mmdp.search.polish import ascend_inside, check_polish, polish
 from mmdp.search.starts import in_order
@@ -90,79 +89,35 @@ class Exact(Method):
 
     def run(self, context: Context) -> Outcome:
         endless = context.kind.endless
-        tree: Tree | StationaryTree = (StationaryTree if endless else Tree)(context, self)
+        tree: Tree = (StationaryTree if endless else TimeTree)(context, self)
         status = Status.ITERATION_LIMIT
-        try:
+        with context.ending() as end:
             tree.first_bound()
             tree.first_incumbent()
             tree.search()
-            if tree.proven:
-                status = Status.OPTIMAL
-        except EARLY as stop:
-            if context.best_policy is None:
-                raise
-            status = Status.OPTIMAL if tree.proven else early(stop)
+        if tree.proven:
+            status = Status.OPTIMAL
+        elif end.stop is not None:
+            status = early(end)
         return Outcome(context.best_policy, status, tree.nodes, details=tree.details())
 
 
-@dataclass(order=True)
-class Node:
-    """Open actions with a proven bound on them; y the multipliers to start from."""
+class TimeTree(Tree):
+    """Policies of time and state: a node is held with the multipliers to start from."""
 
-    key: tuple[float, int]
-    mask: Any = None
-    y: Array | None = None
-
-    @property
-    def bound(self) -> float:
-        return -self.key[0]
-
-
-class Tree:
-    """The open nodes, best bound first, and the incumbent (kept by the context)."""
+    over: ClassVar[str] = "markov"
 
     def __init__(self, context: Context, options: Exact) -> None:
-        self.context, self.options = context, options
-        self.problem = context.problem
-        self.nodes, self.closed = 0, 0
-        self.heap: list[Node] = []
-        self.count = itertools.count()
-        self.working = math.inf  # bound of the node at work
-        self.dropped = -math.inf  # the largest bound among nodes that were given up as good enough
-        self.slack = closed.rounding(context.problem, context.horizon)
+        super().__init__(context, options, closed.rounding(context.problem, context.horizon))
+        self.horizon, self.closed = context.horizon, 0
         self.pairs: Pairs | None = None
-        self.oracle = math.inf
         self.own: Array | None = None
 
-    # ------------------------------------------------------------ facts
-    @property
-    def value(self) -> float:
-        return self.context.best_value
-
-    @property
-    def bound(self) -> float:
-        """Proven: no Markov policy is better than this."""
-        waiting = self.heap[0].bound if self.heap else -math.inf
-        left = min(self.oracle, max(waiting, self.working, self.dropped))
-        return max(self.value + self.slack, left)
-
-    @property
-    def tolerance(self) -> float:
-        x = self.context
-        gap, oracle = self.options.gap, self.oracle
-        return max(closed.closing(gap, self.value, oracle, x.problem, x.horizon), 2 * self.slack)
-
-    @property
-    def proven(self) -> bool:
-        return self.bound - self.value <= self.tolerance
-
     def details(self) -> dict[str, Any]:
-        over = "history" if self.bound >= self.oracle else "markov"
-        return {"bound": self.bound, "bounds": over, "nodes": self.nodes, "closed": self.closed}
+        return {**super().details(), "closed": self.closed}
 
-    # ------------------------------------------------------------ the search
     def first_bound(self) -> None:
-        """The closed forms: a bound to fall back on, however early the search is stopped."""
+        """The closed forms."""
         self.own, self.oracle = closed.first_bound(self.context.plan)
 
     def first_incumbent(self) -> None:
@@ -176,41 +131,35 @@ class Tree:
             polish(context, best.policy, seconds=seconds)
 
     def search(self) -> None:
-        context, x = self.context, self.problem
         if self.proven:  # one model, one action or one step: a closed form is exact
             return
         until = clock() + self._share(0.2)
         assert self.own is not None
-        coarse = match(context.plan, self.own, deadline=until).pairs
+        coarse = match(self.context.plan, self.own, deadline=until).pairs
         self.pairs = Pairs(coarse.first, coarse.second)
-        self.push(self.oracle, x.allowed, None)
-        while self.heap and not self.proven and self.nodes < self.options.max_nodes:
-            node = heapq.heappop(self.heap)
-            self.working = node.bound
-            self.expand(node)
-            self.working = -math.inf
+        self.push(self.oracle, self.context.problem.allowed, None)
+        super().search()
 
-    def push(self, bound: float, mask: Mask, y: Array | None) -> None:
-        if y is not None and y.nbytes * (len(self.heap) + 1) > KEEP_BYTES:
-            y = None
-        heapq.heappush(self.heap, Node((-bound, next(self.count)), mask, y))
+    def push(self, bound: float, mask: Mask, held: Array | None) -> None:
+        if held is not None and held.nbytes * (len(self.heap) + 1) > KEEP_BYTES:
+            held = None
+        super().push(bound, mask, held)
 
-    def expand(self, node: Node) -> None:
+    def expand(self, bound: float, mask: Mask, held: Array | None) -> None:
         """Bound the node; close it, or split it at one (t, s)."""
-        self.nodes += 1
         root = self.nodes == 1
-        x = Relaxation(self.context.plan.but(allowed=node.mask), self.pairs)
+        x = Relaxation(self.context.plan.but(allowed=mask), self.pairs)
         search = Descent(x, self.value)
-        if node.y is not None:
-            search.y[:] = node.y
+        if held is not None:
+            search.y[:] = held
         steps = ROOT_STEPS if root else NODE_STEPS
         for _ in range(20 if root else 4):
-            before = search.bound if search.steps else node.bound
+            before = search.bound if search.steps else bound
             search.run(
                 max_steps=steps, enough=self.value, deadline=self.context.time.deadline,
-                watch=self._watch(node, search),
+                watch=self._watch(bound, search),
             )  # fmt: skip
-            self.working = min(node.bound, search.bound)
+            self.working = min(bound, search.bound)
             self.report()
             if self.working - self.value <= self.tolerance:
                 self.dropped = max(self.dropped, self.working)
@@ -221,7 +170,7 @@ class Tree:
             search.target = max(search.target, self.value)
             if not closed and before - search.bound < 0.1 * (before - self.value):
                 break
-        self.branch(x, search.best_y, min(node.bound, search.bound))
+        self.branch(x, search.best_y, min(bound, search.bound))
 
     def branch(self, x: Relaxation, y: Array, bound: float) -> None:
         """One child for every open action of the (t, s) where the groups disagree most."""
@@ -235,10 +184,7 @@ class Tree:
             ascend_inside(self.context, still, actions)
             return
         t, s = np.unravel_index(int(score.argmax()), score.shape)
-        for a in np.flatnonzero(still[t, s]):
-            child = still.copy()
-            child[t, s] = False
-            child[t, s, a] = True
+        for child in children(still, (int(t), int(s))):
             self.push(bound, child, y.copy())
 
     def incumbent_inside(self, mask: Mask) -> None:
@@ -251,10 +197,10 @@ class Tree:
         ).astype(np.int32)  # fmt: skip
         ascend_inside(self.context, mask, actions)
 
-    def _watch(self, node: Node, search: Descent) -> Watch:
+    def _watch(self, bound: float, search: Descent) -> Watch:
         def watch(best: float) -> None:
             if search.steps % 20 == 0:
-                self.working = min(node.bound, search.bound)
+                self.working = min(bound, search.bound)
                 self.report()
 
         return watch

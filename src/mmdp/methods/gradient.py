@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
+from mmdp.clock import ending
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Table
 from mmdp.methods.base import Context, Method, Outcome
 from mmdp.policy import MarkovPolicy
 from mmdp.search import gradient
-from mmdp.search.starts import named
+from mmdp.search.context import early
+from mmdp.search.starts import first
 from mmdp.search.tables import Tables
+from mmdp.solution import Status
 from mmdp.validate import check_whole
 
 
@@ -47,20 +51,25 @@ class _Ascent(Method):
             raise InputError(f"tol must be at least 0, not {self.tol}")
 
     def run(self, context: Context) -> Outcome:
-        start = named(Tables(context), self.init, context.seed or 0).point
+        start = first(Tables(context), self.init, context.seed or 0).point
         table: Table = context.wsu()[0] if start is None else start
-        point = gradient.Point.at(context, gradient.start_logits(context, table))
+        point = gradient.Iterate.at(context, gradient.start_logits(context, table))
         direction = gradient.DIRECTIONS[self.name]
-        end = gradient.climb(context, point, direction, tol=self.tol, most=self.max_iterations)
+        points, most = gradient.climb(context, point, direction, self.tol), self.max_iterations
+        with ending() as end:
+            for point in islice(points, most + 1):
+                context.record(point.policy, point.value)
+        steps = context.iterations
+        status = Status.ITERATION_LIMIT if steps == most else Status.COMPLETED
         details = {
-            "stationarity": end.point.stationarity(gradient.discounts_of(context)),
-            "randomised_value": end.point.value,
+            "stationarity": point.stationarity(gradient.discounts_of(context)),
+            "randomised_value": point.value,
         }
-        table = end.point.policy
+        table = point.policy
         if self.round:
-            table, returns = context.weighted(end.point.b)
+            table, returns = context.weighted(point.b)
             details["rounded_value"] = context.mean(returns)
-        return Outcome(table, end.status, end.steps, details=details)
+        return Outcome(table, early(end) if end.stop else status, steps, details=details)
 
 
 @dataclass(frozen=True)

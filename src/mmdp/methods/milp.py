@@ -10,7 +10,6 @@ import numpy as np
 
 from mmdp.bounds import closed, lp, tails
 from mmdp.bounds.relaxation import open_actions, reach_bounds
-from mmdp.clock import EARLY
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels.problem import Reach, Table
 from mmdp.methods.base import Context, Method, Outcome, Question, Stop
@@ -78,13 +77,11 @@ class MILP(Method):
         outer = self._outer(context)
         details: dict[str, Any] = {"bound": outer, "bounds": "history"}
         details |= {"nodes": 0, "variables": size}
-        try:
+        with context.ending() as end:
             CADP().run(context)
             tail, answer = self._solve(context, outer)
-        except EARLY as stop:
-            if context.best_policy is None:
-                raise
-            return Outcome(context.best_policy, early(stop), 0, details=details)
+        if end.stop is not None:
+            return Outcome(context.best_policy, early(end), 0, details=details)
         if answer.x is not None:
             actions = _policy(tail.program, answer.x, open_actions(x, context.horizon))
             value = context.worth(context.returns(actions))

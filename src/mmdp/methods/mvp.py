@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.methods.base import Context, Method, Outcome, Question
+from mmdp.kernels.problem import Array, Table
+from mmdp.methods.base import Context
+from mmdp.methods.wsu import WSU
 from mmdp.search.tables import mvp_actions
-from mmdp.solution import Status
 
 
 @dataclass(frozen=True)
-class MVP(Method):
+class MVP(WSU):
     """The optimal policy of the average model (see :meth:`mmdp.MMDP.mean_model`).
 
     >>> import mmdp
@@ -22,13 +23,7 @@ class MVP(Method):
 
     name: ClassVar[str] = "mvp"
     title: ClassVar[str] = "the optimal policy of the average model"
-    complete: ClassVar[bool] = True
 
-    def bytes_held(self, question: Question) -> int:
-        return 4 * question.steps * question.model.n_states
-
-    def run(self, context: Context) -> Outcome:
+    def found(self, context: Context) -> tuple[Table, Array]:
         actions = mvp_actions(context)
-        returns = context.returns(actions)
-        context.record(actions, context.mean(returns), last=True)
-        return Outcome(actions, Status.COMPLETED, 1, returns=returns)
+        return actions, context.returns(actions)

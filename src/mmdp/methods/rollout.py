@@ -31,5 +31,4 @@ class Rollout(Planning):
         actions = self.baseline_actions(context)
         q = context.plan.backward("given", policy=actions, keep=("q",)).q
         assert q is not None
-        made = PlannerTables(VALUES, context.problem, q=q)
-        return self.planned(context, made, actions)
+        return self.planned(context, PlannerTables(VALUES, context.problem, q=q), actions)

@@ -7,19 +7,17 @@ state where agreeing costs most.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.bounds import closed
 from mmdp.errors import InputError
 from mmdp.kernels.endless import Factorised, Own
 from mmdp.kernels.problem import Array
 from mmdp.methods.base import Context
+from mmdp.methods.tree import Mask, Tree, children
 from mmdp.search.rules import Rules
 from mmdp.search.starts import affordable, in_order
 from mmdp.words import readable_bytes
@@ -27,14 +25,14 @@ from mmdp.words import readable_bytes
 if TYPE_CHECKING:
     from mmdp.methods.exact import Exact
 
-Mask = npt.NDArray[np.bool_]
 
+class StationaryTree(Tree):
+    """Deterministic stationary policies: a node is held with the models' own optima."""
 
-class StationaryTree:
-    """The open nodes, best bound first, and the incumbent (kept by the context)."""
+    over: ClassVar[str] = "deterministic stationary"
+    horizon = math.inf
 
     def __init__(self, context: Context, options: Exact) -> None:
-        self.context, self.options = context, options
         self.rules = Rules(context)
         x = self.rules.x
         if not isinstance(x, Factorised):
@@ -43,43 +41,12 @@ class StationaryTree:
                 f"exact would need transitions of {readable_bytes(size)} as full matrices; "
                 "solve with cadp"
             )
-        self.x, self.slack = x, float(context.problem.weights @ x.roundings())
-        self.nodes = 0
-        self.heap: list[tuple[float, int, Mask, Own]] = []
-        self.count = itertools.count()
-        self.oracle = self.working = math.inf  # bounds: every model by itself, the node at work
-        self.dropped = -math.inf  # the largest bound among nodes that were given up as good enough
-
-    @property
-    def value(self) -> float:
-        return self.context.best_value
-
-    @property
-    def bound(self) -> float:
-        """Proven: no deterministic stationary policy is better than this."""
-        waiting = -self.heap[0][0] if self.heap else -math.inf
-        return max(self.value, waiting, self.working, self.dropped) + self.slack
-
-    @property
-    def tolerance(self) -> float:
-        x, gap = self.context.problem, self.options.gap
-        near = closed.closing(gap, self.value, self.oracle, x, math.inf)
-        return max(near, 2 * self.slack)
-
-    @property
-    def proven(self) -> bool:
-        return self.bound - self.value <= self.tolerance
-
-    def details(self) -> dict[str, Any]:
-        # what the first node has holds for every policy
-        over = "history" if self.bound >= self.oracle else "deterministic stationary"
-        return {"bound": self.bound, "bounds": over, "nodes": self.nodes}
+        self.x = x
+        super().__init__(context, options, float(context.problem.weights @ x.roundings()))
 
     def first_bound(self) -> None:
         """Every model by itself."""
-        mask = self.context.problem.allowed[0]
-        own = self.x.own()
-        self.push(mask, own)
+        self.hold(self.context.problem.allowed[0], self.x.own())
         self.working = -math.inf
         self.oracle = self.bound
 
@@ -90,37 +57,22 @@ class StationaryTree:
             self.note(start.point, context.mean(self.x.returns(start.point)))
             self.climb(start.point)
 
-    def search(self) -> None:
-        while self.heap and not self.proven and self.nodes < self.options.max_nodes:
-            bound, _, mask, own = heapq.heappop(self.heap)
-            self.working = -bound
-            self.expand(mask, own)
-            self.working = -math.inf
-
-    def push(self, mask: Mask, own: Own) -> None:
+    def hold(self, mask: Mask, own: Own) -> None:
         x = self.context.problem
-        bound = min(float(x.weights @ (own.values @ x.initial + own.above)), self.working)
-        if math.isfinite(self.value) and bound - self.value <= self.tolerance:
-            self.dropped = max(self.dropped, bound)
-        else:
-            heapq.heappush(self.heap, (-bound, next(self.count), mask, own))
+        most = float(x.weights @ (own.values @ x.initial + own.above)) + self.slack
+        self.push(min(most, self.working), mask, own)
 
-    def expand(self, mask: Mask, own: Own) -> None:
+    def expand(self, bound: float, mask: Mask, held: Own) -> None:
         """Try the policy that costs the models least; split where it costs most."""
-        self.nodes += 1
-        loss = self.losses(mask, own)
+        loss = self.losses(mask, held)
         agreed = loss.argmin(axis=1)
         cost = loss[np.arange(len(loss)), agreed]
         self.improve(agreed.astype(np.int32))
         s = int(np.where(mask.sum(axis=1) > 1, cost, -1.0).argmax())
         self.context.tell(self.bound, self.nodes)
-        if mask[s].sum() == 1:  # one policy is left, and its value is known
-            return
-        for a in np.flatnonzero(mask[s]):
-            child = mask.copy()
-            child[s] = False
-            child[s, a] = True
-            self.push(child, self.x.own(child, own))
+        if mask[s].sum() > 1:  # else one policy is left, and its value is known
+            for child in children(mask, (s,)):
+                self.hold(child, self.x.own(child, held))
 
     def losses(self, mask: Mask, own: Own) -> Array:
         """(S, A) what models lose that take a where their own optimum visits s; inf if closed."""

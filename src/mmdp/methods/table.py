@@ -94,7 +94,7 @@ def _row(name: str) -> Capabilities:
 
     objectives = (key for key, x in OBJECTIVES_SAMPLED.items() if can(alone, sample(), 2, x))
     return Capabilities(
-        name, method.title, "belief" if isinstance(method.finds, Belief) else "none",
+        name, method.title, "belief" if method.default(None).learns else "none",
         method.proves, tuple(objectives), tuple(dict.fromkeys([*kinds(2), *kinds(math.inf)])),
         can(alone, sample(changes=True), 2, Mean()), _sentences(method), kinds(math.inf),
     )  # fmt: skip
@@ -201,7 +201,7 @@ def need_table(
 
     ``argument`` is the name of the caller's own argument for methods.
     """
-    if isinstance(method.finds, Markov):
+    if method.finds is not None and not method.finds.learns:
         return
     why = "has one policy per model" if method.finds is None else "remembers what it has seen"
     others = Remedy(argument, *able(policy="markov"), do="choose")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mmdp.kernels.problem import Array, Table
 from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.solution import Status
 
@@ -26,7 +27,11 @@ class WSU(Method):
     def bytes_held(self, question: Question) -> int:
         return 4 * question.steps * question.model.n_states
 
+    def found(self, context: Context) -> tuple[Table, Array]:
+        """(T, S) actions and their returns (M,)."""
+        return context.wsu()
+
     def run(self, context: Context) -> Outcome:
-        actions, returns = context.wsu()
+        actions, returns = self.found(context)
         context.record(actions, context.mean(returns), last=True)
         return Outcome(actions, Status.COMPLETED, 1, returns=returns)

@@ -89,6 +89,10 @@ class Policy:
         """Everything it does as one array."""
         raise self._untold("table")
 
+    def table_for(self, model: MMDP) -> npt.NDArray[Any]:
+        """``table`` over all of the model's actions."""
+        raise self._untold("table")
+
     @property
     def memory(self) -> str:
         """What it remembers, as the end of a sentence; empty if nothing."""

@@ -11,6 +11,9 @@ import math
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Problem
 from mmdp.kernels.endless import check_endless, planning_horizon
@@ -19,6 +22,8 @@ from mmdp.validate import check_horizon
 if TYPE_CHECKING:
     from mmdp.model import MMDP
     from mmdp.policy.base import Policy
+
+Mask = npt.NDArray[np.bool_]
 
 ENDLESS_PASSES = 30  # besides linear algebra: one start, and a policy of time and state
 
@@ -35,6 +40,8 @@ class PolicyKind:
     masks: ClassVar[bool] = False  # whether it only closes actions: one decision binds no other
     restricted: ClassVar[bool] = False  # whether some policies of time and state are left out
     starts: ClassVar[bool] = True  # whether a search can begin with a policy of this kind
+    learns: ClassVar[bool] = False  # whether its policies keep a belief over the models
+    proven: ClassVar[str] = ""  # which policies the bound of a solve is for, if not for all
 
     def passes(self, of_tables: float) -> float:
         """About how many a solve takes that takes ``of_tables`` for policies of time and state."""
@@ -88,6 +95,10 @@ class PolicyKind:
         """What was asked of its policies on ``model``, in words; empty if nothing."""
         return ""
 
+    def decided(self, model: MMDP, there: Mask) -> Mask:
+        """(..., S) where the action is given by those of the places ``there``."""
+        return there
+
     def policy_of(self, model: MMDP, table: Any) -> Policy:
         """The policy that a method's table stands for, with the labels of ``model``."""
         raise NotImplementedError
@@ -100,6 +111,7 @@ class Belief(PolicyKind):
     title = "everything seen so far"
     ends: ClassVar[str] = "planners look ahead over the decisions that are left"
     starts: ClassVar[bool] = False
+    learns: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         return "Belief()"

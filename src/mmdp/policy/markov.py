@@ -81,11 +81,12 @@ class MarkovPolicy(Policy):
         if (actions is None) == (probabilities is None):
             raise InputError("a policy needs either actions (T, S) or probabilities (T, S, A)")
         if actions is not None:
-            self._set(table=_read_actions(by_label(actions, "the policy", None, state_labels)))
+            given = by_label(actions, "the policy", None, state_labels)
+            self._set(table=read_actions(given, "time", "state"))
             count = int(self.table.max()) + 1
             size = max(count, n_actions or (len(action_labels) if action_labels else count))
         else:
-            self._set(table=_read_probabilities(probabilities))
+            self._set(table=read_probabilities(probabilities, "time", "state"))
             size = self.table.shape[2]
         self._set_labels(self.table.shape[1], size, state_labels, action_labels)
 
@@ -172,7 +173,6 @@ class MarkovPolicy(Policy):
             )
 
     def table_for(self, model: MMDP) -> npt.NDArray[Any]:
-        """``table`` over all of the model's actions."""
         missing = model.n_actions - self.n_actions
         if self.deterministic or missing == 0:
             return self.table
@@ -236,19 +236,20 @@ class MarkovPolicy(Policy):
 
 
 def markov_policy(
-    given: Any, purpose: str, horizon: int | None = None, *, argument: str = "method"
-) -> MarkovPolicy:
+    given: Any, purpose: str, horizon: int | None = None, *, argument: str = "method",
+    needed: str = "a policy of time and state",
+) -> MarkovPolicy:  # fmt: skip
     """The policy of time and state that was given, or that a solution has.
 
     A stationary one is followed over ``horizon`` decisions. ``purpose`` begins the sentence of a
-    refusal, and ``argument`` is the name of the caller's own argument for methods.
+    refusal, ``needed`` says what is, and ``argument`` is the caller's own argument for methods.
 
     >>> markov_policy(3, "a map shows")
     Traceback (most recent call last):
     mmdp.errors.InputError: a map shows a policy or the Solution it comes from, not int
     """
     policy = getattr(given, "policy", given)
-    needs = f"{purpose} a policy of time and state, and"
+    needs = f"{purpose} {needed}, and"
     if policy is None:
         raise InputError(f"{needs} {given.method} has one policy per model", [_other(argument)])
     if not isinstance(policy, Policy):
@@ -285,14 +286,15 @@ def labelled(columns: dict[str, Any], **labels: Sequence[str] | None) -> dict[st
     return {**columns, **names, **ids}
 
 
-def _read_actions(actions: npt.ArrayLike) -> IntArray:
+def read_actions(actions: npt.ArrayLike, *axes: str) -> IntArray:
+    """Action ids with these axes, such as time and state, checked and read-only."""
     refuse_masked(actions, "policy actions")
     try:
         array = np.asarray(actions)
     except ValueError:
-        raise InputError("policy actions must be a table: one row per time step") from None
-    if array.ndim != 2 or array.size == 0:
-        raise InputError(f"policy actions have shape {array.shape}; expected (time steps, states)")
+        raise InputError(f"policy actions must be a table {_shape(axes)}") from None
+    if array.ndim != len(axes) or array.size == 0:
+        raise InputError(f"policy actions have shape {array.shape}; expected {_shape(axes)}")
     if array.dtype.kind not in "iu":
         raise InputError("policy actions must be whole numbers (action ids from 0)")
     if array.min() < 0:
@@ -304,22 +306,27 @@ def _read_actions(actions: npt.ArrayLike) -> IntArray:
     return result
 
 
-def _read_probabilities(probabilities: Any) -> Array:
+def read_probabilities(probabilities: Any, *axes: str) -> Array:
+    """Probabilities with these axes and, last, actions; checked and read-only."""
     refuse_masked(probabilities, "policy probabilities")
+    whole = _shape((*axes, "action"))
     try:
         table = np.array(probabilities, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError("policy probabilities must be a (T, S, A) array of numbers") from None
-    if table.ndim != 3 or table.size == 0:
-        raise InputError(
-            f"policy probabilities have shape {table.shape}; expected (time steps, states, actions)"
-        )
-    wrong = ~(np.abs(table.sum(axis=2) - 1.0) <= 1e-8) | (table < 0).any(axis=2)
+        raise InputError(f"policy probabilities must be numbers {whole}") from None
+    if table.ndim != len(axes) + 1 or table.size == 0:
+        raise InputError(f"policy probabilities have shape {table.shape}; expected {whole}")
+    wrong = ~(np.abs(table.sum(axis=-1) - 1.0) <= 1e-8) | (table < 0).any(axis=-1)
     if wrong.any():
-        t, s = (int(i) for i in np.argwhere(wrong)[0])
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        where = ", ".join(f"{axis} {i}" for axis, i in zip(axes, place, strict=True))
         raise InputError(
-            f"policy probabilities at time {t}, state {s} are not a distribution over actions: "
-            f"{table[t, s].tolist()}"
+            f"policy probabilities at {where} are not a distribution over actions: "
+            f"{table[place].tolist()}"
         )
     table.setflags(write=False)
     return table
+
+
+def _shape(axes: Sequence[str]) -> str:
+    return f"({', '.join(f'{axis}s' for axis in axes)})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -84,6 +84,11 @@ class Tied(Restricted):
             from mmdp.io.groups import load_groups
 
             object.__setattr__(self, "groups", load_groups(self.groups))
+        elif isinstance(self.groups, (Set, Iterator)) or not isinstance(self.groups, Iterable):
+            raise InputError(
+                "groups must be a mapping from states to groups, a list of one group per state or "
+                f"the path of a CSV file, not {type(self.groups).__name__}"
+            )
 
     @classmethod
     def by_name(cls) -> Self:
@@ -126,6 +131,10 @@ class Tied(Restricted):
             )
         given: list[Any] = names.tolist()
         return given
+
+    def decided(self, model: MMDP, there: Mask) -> Mask:
+        group = self.group_of(model)
+        return (there @ np.eye(group.max() + 1, dtype=bool)[group])[..., group]
 
     def settings(self, model: MMDP, horizon: int) -> Any:
         return self.group_of(model).tolist()
@@ -248,6 +257,7 @@ class Fixed(Restricted):
     actions: Any
 
     name: ClassVar[str] = "fixed"
+    proven: ClassVar[str] = "fixed"
     title = "the time and the state, with some decisions given"
     change = "change of the action in a single free state and time"
 

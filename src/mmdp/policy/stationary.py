@@ -16,7 +16,7 @@ from mmdp.kernels.endless import Endless
 from mmdp.kernels.planner import PlannerTables
 from mmdp.policy.base import Policy
 from mmdp.policy.kinds import PolicyKind
-from mmdp.policy.markov import Markov, MarkovPolicy
+from mmdp.policy.markov import Markov, MarkovPolicy, read_actions, read_probabilities
 from mmdp.validate import by_label, check_whole
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ class StationaryPolicy(Policy):
         given = by_label(actions, "the policy", state_labels)
         shares = by_label(probabilities, "the policy", state_labels, action_labels)
         row = MarkovPolicy(
-            None if given is None else [given],
-            probabilities=None if shares is None else [shares],
+            None if given is None else read_actions(given, "state")[None],
+            probabilities=None if shares is None else read_probabilities(shares, "state")[None],
             n_actions=n_actions, state_labels=state_labels, action_labels=action_labels,
         )  # fmt: skip
         self._repeat(row)
@@ -141,6 +141,10 @@ class StationaryPolicy(Policy):
     def parts(self) -> dict[str, Any]:
         return {name: table[0] for name, table in self.row.parts.items()}
 
+    def table_for(self, model: MMDP) -> npt.NDArray[Any]:
+        row: npt.NDArray[Any] = self.row.table_for(model)[0]
+        return row
+
     def over(self, horizon: int) -> MarkovPolicy:
         check_whole(horizon, "horizon")
         table = np.repeat(self.row.table, horizon, axis=0)
@@ -153,7 +157,7 @@ class StationaryPolicy(Policy):
 
     def returns(self, model: MMDP, kernel: Kernel | None = None) -> Array:
         """(M,) its exact return on every model, over an infinite horizon."""
-        return Endless.of(model.problem).returns(self.row.table_for(model)[0])
+        return Endless.of(model.problem).returns(self.table_for(model))
 
     def tables_for(self, model: MMDP, horizon: int) -> PlannerTables:
         return self.over(horizon).tables_for(model, horizon)

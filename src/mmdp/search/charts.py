@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from mmdp.kernels.controller import Controller
-from mmdp.kernels.problem import Array, Ascent, Table, Watch, at
+from mmdp.kernels.problem import Array, Ascent, Table, at
 from mmdp.objective import Mean, Objective
 from mmdp.policy import Memory
 from mmdp.search.context import Context, Outcome
-from mmdp.search.landscape import Changes, Landscape, Rise, Slope, ascended
+from mmdp.search.landscape import Changes, Landscape, Slope, Weighted
 from mmdp.search.starts import ENDS
 
 FEWEST, MOST = 4, 24  # candidates for a node
@@ -41,7 +41,21 @@ class Charts(Landscape):
     def returns(self, point: Controller) -> Array:
         return self.context.plan.node_values(point).returns
 
-    def sweep(self, point: Controller, returns: Array, weights: Array) -> tuple[Controller, Array]:
+    def step(
+        self, point: Controller, returns: Array, objective: Objective
+    ) -> tuple[Controller, Array]:
+        """A sweep for the mean, or for a tilted mean that improves F; else single changes."""
+        if isinstance(objective, Weighted):
+            return self.sweep(point, objective.weights)
+        context = self.context
+        now = context.worth(returns, objective)
+        for weights in tilts(context, objective, returns):
+            found = self.sweep(point, weights)
+            if context.worth(found[1], objective) > now:
+                return found
+        return super().step(point, returns, objective)
+
+    def sweep(self, point: Controller, weights: Array) -> tuple[Controller, Array]:
         self.context.check_time()
         plan = self.context.plan.but(weights=weights)
         found = plan.node_values(point, plan.node_weights(point)[1])
@@ -73,28 +87,8 @@ class Charts(Landscape):
             v = q[states, nodes, chart.actions[t]]
         return chart, self.returns(chart)
 
-    def rise(
-        self, point: Controller, objective: Objective, *, tol: float = 0.0,
-        max_sweeps: int = 1000, watch: Watch | None = None,
-    ) -> Ascent:  # fmt: skip
-        return ascended(_TiltedRise(self, objective), point, tol, max_sweeps, watch)
 
-
-class _TiltedRise(Rise):
-    """Sweeps for tilted means as long as one of them improves F, else single changes."""
-
-    landscape: Charts
-
-    def step(self, point: Controller) -> tuple[Controller, Array]:
-        now = self.worth(self.returns)
-        for weights in tilted(self.landscape.context, self.objective, self.returns):
-            found = self.landscape.sweep(point, self.returns, weights)
-            if self.worth(found[1]) > now:
-                return found
-        return super().step(point)
-
-
-def tilted(context: Context, objective: Objective, returns: Array) -> Iterator[Array]:
+def tilts(context: Context, objective: Objective, returns: Array) -> Iterator[Array]:
     """(M,) weights lambda xi for the objective at these returns, for wider tails, for the mean."""
     lam = context.problem.weights
     for each in [objective, *reversed(objective.ladder(lam)), Mean()]:
@@ -140,7 +134,7 @@ class _Growth:
     def with_one_more(self, held: Ascent, nodes: int) -> Ascent:
         """The best of a few ascents with a new node; what there was if none gains."""
         context, objective = self.context, self.context.objective
-        best, weights = held, next(tilted(context, objective, held.returns))
+        best, weights = held, next(tilts(context, objective, held.returns))
         for i in range(n_candidates(context, nodes)):
             followed = None if i % 2 else held.policy
             posterior = sampled_posterior(context, followed, weights, self.rng)
@@ -148,7 +142,7 @@ class _Growth:
             for end in self.ends(wider, weights):
                 best = max(best, end, key=lambda end: end.value)
             # the average over the candidates: at the kinks of F it gains most
-            new = next(tilted(context, objective, end.returns))
+            new = next(tilts(context, objective, end.returns))
             weights = weights + (new - weights) / (i + 2)
         return best._replace(trace=[held.value]) if best is held else best
 
@@ -169,7 +163,7 @@ class _Growth:
     def _opened(self, wider: Controller) -> Controller:
         """The controller after a first sweep that improves on the way forward, if that pays."""
         context, returns = self.context, self.charts.returns(wider)
-        for weights in tilted(context, context.objective, returns):
+        for weights in tilts(context, context.objective, returns):
             found = self.charts.opened(wider, weights)
             if context.worth(self.charts.returns(found)) > context.worth(returns):
                 return found

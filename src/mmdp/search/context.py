@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.clock import Callback, CtrlC, Progress, Stop, Stopwatch
+from mmdp.clock import Callback, CtrlC, Ending, Held, Progress, Stop, Stopwatch, ending
 from mmdp.kernels import Kernel, Plan, Problem
 from mmdp.kernels.controller import Controller
 from mmdp.kernels.endless import Endless
@@ -55,9 +56,9 @@ class Outcome:
         return replace(self, **changes)
 
 
-def early(stop: BaseException) -> Status:
+def early(end: Ending) -> Status:
     """The status of the best so far, by what ended the search."""
-    return Status.TIME_LIMIT if isinstance(stop, Stop) else Status.INTERRUPTED
+    return Status.INTERRUPTED if end.interrupted else Status.TIME_LIMIT
 
 
 class Context:
@@ -76,7 +77,7 @@ class Context:
         self.objective: Objective = objective or Mean()
         self.seed, self.callback = seed, callback
         self.time = Stopwatch(time_limit)
-        self.keys = CtrlC()  # for a part: held back until all processes agree
+        self.keys = CtrlC()
         self._blank()
 
     def _blank(self) -> None:
@@ -144,6 +145,17 @@ class Context:
                 raise KeyboardInterrupt
         if late:
             raise Stop
+
+    def ending(self) -> AbstractContextManager[Ending]:
+        """A block that the time or Ctrl-C may cut short once there is a policy."""
+        return ending(lambda: self.best_policy is not None)
+
+    def holding(self) -> AbstractContextManager[CtrlC]:
+        """Inside, Ctrl-C waits until all processes agree, if each has a part of the models."""
+        if self.problem.part is None:
+            return nullcontext(self.keys)
+        self.keys = Held()
+        return self.keys
 
     def quiet(
         self, kind: PolicyKind | None = None, *, objective: Objective | None = None,

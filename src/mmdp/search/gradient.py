@@ -6,54 +6,38 @@ line search on the exact return, and end with a rounding that cannot lose return
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import islice
 
 import numpy as np
 
-from mmdp.clock import EARLY
+from mmdp.clock import Stop
 from mmdp.kernels import Plan
 from mmdp.kernels.problem import Array, Table
 from mmdp.policy import MarkovPolicy
-from mmdp.search.context import Context, early
-from mmdp.solution import Status
+from mmdp.search.context import Context
 
 STEPS, TOL = 40, 1e-6  # of a short ascent that a search starts from
 PASSES = 3 * STEPS  # that it takes, line search included
 
 
-class End(NamedTuple):
-    """Where an ascent ended."""
-
-    point: Point
-    steps: int
-    status: Status
-
-
-def climb(context: Context, point: Point, direction: Direction, *, tol: float, most: int) -> End:
-    """Steps until stationary, stuck, or out of steps or time; ``tol``: a share of the stakes."""
-    discounts, size, step = discounts_of(context), None, 0
-    enough = tol * context.stakes
-    try:
-        context.record(point.policy, point.value)
-        for step in range(most):
-            if point.stationarity(discounts) <= enough:
-                return End(point, step, Status.COMPLETED)
-            d = direction(point, discounts)
-            size = size or 1.0 / float(np.abs(d).max())
-            found, size = _line_search(context, point, d, size)
-            if found is None:  # no step improves any more: this is as far as rounding allows
-                return End(point, step, Status.COMPLETED)
-            point = found
-            context.record(point.policy, point.value)
-    except EARLY as stop:
-        return End(point, step, early(stop))
-    return End(point, most, Status.ITERATION_LIMIT)
+def climb(context: Context, point: Iterate, direction: Direction, tol: float) -> Iterator[Iterate]:
+    """The point and what follows, until stationary or stuck; ``tol``: a share of the stakes."""
+    discounts, size, enough = discounts_of(context), None, tol * context.stakes
+    found: Iterate | None = point
+    while found is not None:  # else no step improves: this is as far as rounding allows
+        yield (point := found)
+        if point.stationarity(discounts) <= enough:
+            return
+        d = direction(point, discounts)
+        size = size or 1.0 / float(np.abs(d).max())
+        found, size = _line_search(context, point, d, size)
 
 
 @dataclass(frozen=True)
-class Point:
+class Iterate:
     """A randomised policy with its value, weights b (T, S, M) and advantage (T, S, A).
 
     advantage = G - sum_a pi G, 0 if not allowed; subtracting the state's mean from the
@@ -68,7 +52,7 @@ class Point:
     plan: Plan
 
     @classmethod
-    def at(cls, context: Context, logits: Array) -> Point:
+    def at(cls, context: Context, logits: Array) -> Iterate:
         policy = softmax(logits)
         plan, allowed = context.plan, context.problem.allowed
         b = plan.forward(policy)
@@ -88,29 +72,29 @@ class Point:
         return float((discounts[:, :, 0] * self.advantage.max(axis=2)).sum())
 
 
-def natural(point: Point, discounts: Array) -> Array:
+def natural(point: Iterate, discounts: Array) -> Array:
     """The mean advantage A_t(s, a) = (G - sum_a pi G) / b_t(s), b_t(s) = sum_m b_{t,m}(s)."""
     mass = point.mass()[:, :, None]
     return np.divide(point.advantage, mass, out=np.zeros_like(point.advantage), where=mass > 0)
 
 
-def mirror(point: Point, discounts: Array) -> Array:
+def mirror(point: Iterate, discounts: Array) -> Array:
     """d rho / d pi, up to the mean of each state."""
     result: Array = discounts * point.advantage
     return result
 
 
-Direction = Callable[[Point, Array], Array]
+Direction = Callable[[Iterate, Array], Array]
 DIRECTIONS: dict[str, Direction] = {"mirror": mirror, "gradient": natural}
 STARTS = tuple(DIRECTIONS)
 
 
 def _line_search(
-    context: Context, point: Point, d: Array, size: float
-) -> tuple[Point | None, float]:
+    context: Context, point: Iterate, d: Array, size: float
+) -> tuple[Iterate | None, float]:
     """Shrink the step until the exact return rises; the next step tries twice as far."""
     for _ in range(60):
-        trial = Point.at(context, point.logits + size * d)
+        trial = Iterate.at(context, point.logits + size * d)
         if trial.value > point.value:
             return trial, 2.0 * size
         size *= 0.5
@@ -144,10 +128,11 @@ def rounded_end(context: Context, name: str) -> Table:
     """The deterministic end of a short gradient ascent from the uniform policy."""
     inner = context.quiet()
     uniform = MarkovPolicy.uniform(context.model, context.horizon).table
-    point = Point.at(inner, start_logits(inner, uniform))
-    end = climb(inner, point, DIRECTIONS[name], tol=TOL, most=STEPS)
-    if end.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
+    point = Iterate.at(inner, start_logits(inner, uniform))
+    points = climb(inner, point, DIRECTIONS[name], TOL)
+    with suppress(Stop):
+        for point in islice(points, STEPS + 1):
+            inner.record(point.policy, point.value)
     if context.best_policy is not None:
         context.check_time()
-    return inner.weighted(end.point.b)[0]
+    return inner.weighted(point.b)[0]

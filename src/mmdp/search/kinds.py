@@ -9,14 +9,14 @@ from mmdp.search.landscape import Landscape
 from mmdp.search.rules import MonotoneRules, Rules, TiedRules
 from mmdp.search.tables import MonotoneTables, Tables, TiedTables
 
-# those whose rows are restricted; the actions that a kind leaves open are the plan's
-TABLES: dict[type[PolicyKind], type[Tables]] = {Tied: TiedTables, Monotone: MonotoneTables}
-RULES: dict[type[PolicyKind], type[Rules]] = {Tied: TiedRules, Monotone: MonotoneRules}
+# Those whose decisions bind each other; the actions that a kind leaves open are the plan's. A kind
+# of one's own is added here.
+LANDSCAPES: dict[type[PolicyKind], type[Landscape]] = {Tied: TiedTables, Monotone: MonotoneTables}
+RULES: dict[type[PolicyKind], type[Landscape]] = {Tied: TiedRules, Monotone: MonotoneRules}
 
 
 def landscape_of(context: Context, sweeps: Sweeps = "two-way") -> Landscape:
     """The landscape of the policies that the context asks for."""
     kind = type(context.kind)
-    if context.kind.endless:
-        return RULES.get(kind, Rules)(context)
-    return TABLES.get(kind, Tables)(context, sweeps)
+    found = RULES.get(kind, Rules) if context.kind.endless else LANDSCAPES.get(kind, Tables)
+    return found(context, sweeps)

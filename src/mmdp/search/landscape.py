@@ -4,13 +4,14 @@ A *point* is a policy as its landscape holds it: a table of actions, a row, a co
 
 - A **sweep** takes the best of every block in turn for a mean with given weights.
 - **Changes** are alternatives of single blocks with what each adds to the returns rho (M,). They
-  serve other objectives, and kinds without a sweep of their own.
+  serve other objectives, and kinds without sweeps.
 
 Both are exact: rho is linear in each block, and a stationary policy has a formula (see ``rules``).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,8 +20,9 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.kernels.ascent import ascend
-from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Watch
+from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Sweeps, Watch
 from mmdp.objective import Objective
+from mmdp.policy import Policy
 from mmdp.search.context import Context
 
 Point = Any
@@ -41,8 +43,9 @@ class Slope(NamedTuple):
 class Landscape:
     """The policies of one kind, for one problem; derive from this class.
 
-    ``start``, ``returns`` and ``changes`` are enough. ``sweep`` and ``ascend`` are for kinds that
-    know faster ways.
+    ``start``, ``seconds``, ``returns`` and ``changes`` are enough, with ``inside`` if the kind
+    leaves out some policies. ``step`` and ``ascend`` are for kinds that know faster ways.
+    :data:`mmdp.search.kinds.LANDSCAPES` says which landscape belongs to a kind.
     """
 
     starts: ClassVar[tuple[str, ...]] = ("wsu", "mvp")  # the first starts, by name
@@ -50,7 +53,7 @@ class Landscape:
     sweeps: str = "single changes"  # what a step of an ascent is, in words
     complete: bool = True  # whether every single change is tried before an ascent ends
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         self.context = context
 
     def start(self, name: str, seed: int) -> Point:
@@ -63,15 +66,23 @@ class Landscape:
 
     def given(self, policy: Any) -> Point:
         """The point of a policy that the user gave."""
-        raise InputError(f"a search for {self.context.kind.name} policies starts from a name")
+        model, endless = self.context.model, self.context.kind.endless
+        if not isinstance(policy, Policy) or policy.memory:
+            raise InputError(
+                f"a search starts from a name or a policy without memory, not {policy!r}"
+            )
+        policy.check(model, math.inf if endless else self.context.horizon)
+        table = policy.table_for(model)
+        # rules are searched by single actions: a randomised one stands for its most probable ones
+        return self.inside(table.argmax(axis=1) if endless and table.ndim == 2 else table)
 
     def inside(self, point: Any) -> Point:
         """A point near one that the restriction may not allow."""
         return point
 
-    def optimum(self, model: int) -> Point:
-        """A point that is best for one model alone."""
-        raise NotImplementedError
+    def optimum(self, model: int) -> Point | None:
+        """A point that is best for one model alone; None: a random one takes its place."""
+        return None
 
     def returns(self, point: Point) -> Array:
         """(M,) exact returns."""
@@ -85,80 +96,44 @@ class Landscape:
         """(M,) the sizes of what is summed up in rho, whose rounding no change is taken for."""
         return np.abs(rho)
 
-    def sweep(self, point: Point, returns: Array, weights: Array) -> tuple[Point, Array]:
-        """The point after a step for the mean with these weights (M,), and its returns."""
-        return climbed(self, point, returns, Weighted(weights))
+    def step(self, point: Point, returns: Array, objective: Objective) -> tuple[Point, Array]:
+        """The point after one round of an ascent on the objective, and its returns."""
+        return climbed(self, point, returns, objective)
 
     def ascend(
         self, points: Iterable[Point], *, weights: Array | None = None, tol: float = 0.0,
         max_sweeps: int = 1000, watch: Watch | None = None,
     ) -> list[Ascent]:  # fmt: skip
         """The end of an ascent on the mean from each point, with these weights of the models."""
-        lam = self.context.problem.weights if weights is None else weights
-        return [ascended(_Mean(self, lam), x, tol, max_sweeps, watch) for x in points]
+        mean = Weighted(self.context.problem.weights if weights is None else weights)
+        return [self.rise(x, mean, tol=tol, max_sweeps=max_sweeps, watch=watch) for x in points]
 
     def rise(
         self, point: Point, objective: Objective, *, tol: float = 0.0, max_sweeps: int = 1000,
         watch: Watch | None = None,
     ) -> Ascent:  # fmt: skip
-        """The end of an ascent on an objective by single changes."""
-        return ascended(Rise(self, objective), point, tol, max_sweeps, watch)
+        """The end of an ascent on an objective, step by step."""
+        steps = Steps(self, objective)
+        end = ascend(steps, point, tol, max_sweeps, watch, steps.worth)
+        if end.end == "maximum" and not self.complete:
+            return end._replace(end="tolerance")
+        return end
 
 
-def ascended(
-    climber: Climber, point: Point, tol: float, max_sweeps: int, watch: Watch | None
-) -> Ascent:
-    """The end of an ascent by the steps of the climber."""
-    end = ascend(climber, point, tol, max_sweeps, watch, climber.worth)
-    if end.end == "maximum" and not climber.landscape.complete:
-        return end._replace(end="tolerance")
-    return end
+class Steps:
+    """The steps of a landscape for the ascent loop: see :class:`mmdp.kernels.ascent.Climber`."""
 
-
-class Climber:
-    """Steps for the ascent loop (see :class:`mmdp.kernels.ascent.Climber`)."""
-
-    def __init__(self, landscape: Landscape) -> None:
+    def __init__(self, landscape: Landscape, objective: Objective) -> None:
         self.landscape, self.problem = landscape, landscape.context.problem
+        self.objective = objective
 
     def open(self, start: Point) -> tuple[Point, Array]:
         self.returns = self.landscape.returns(start)
         return start, self.returns
 
     def sweep(self, point: Point) -> tuple[Point, Array]:
-        found, self.returns = self.step(point)
+        found, self.returns = self.landscape.step(point, self.returns, self.objective)
         return found, self.returns
-
-    def step(self, point: Point) -> tuple[Point, Array]:
-        raise NotImplementedError
-
-    def worth(self, returns: Array) -> float:
-        raise NotImplementedError
-
-
-class _Mean(Climber):
-    """Sweeps for a mean."""
-
-    def __init__(self, landscape: Landscape, weights: Array) -> None:
-        super().__init__(landscape)
-        self.weights = weights
-
-    def step(self, point: Point) -> tuple[Point, Array]:
-        return self.landscape.sweep(point, self.returns, self.weights)
-
-    def worth(self, returns: Array) -> float:
-        return float(returns @ self.weights)
-
-
-class Rise(Climber):
-    """Rounds of single changes that improve an objective."""
-
-    def __init__(self, landscape: Landscape, objective: Objective) -> None:
-        super().__init__(landscape)
-        self.objective = objective
-
-    def step(self, point: Point) -> tuple[Point, Array]:
-        return climbed(self.landscape, point, self.returns, self.objective)
 
     def worth(self, returns: Array) -> float:
         return self.landscape.context.worth(returns, self.objective)

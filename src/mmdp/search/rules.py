@@ -18,10 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.clock import Stop, clock, seconds
-from mmdp.errors import InputError
 from mmdp.kernels.endless import Endless, Factorised, Own
-from mmdp.kernels.problem import TIE, Array, IntArray
-from mmdp.policy import Monotone, StationaryPolicy, Tied
+from mmdp.kernels.problem import TIE, Array, IntArray, Sweeps
 from mmdp.search.context import Context
 from mmdp.search.landscape import Changes, Landscape, Slope
 
@@ -38,7 +36,7 @@ class Rules(Landscape):
     starts: ClassVar[tuple[str, ...]] = ("wsu", "mvp", "qmdp")
     sweeps = "single states"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         super().__init__(context)
         self.x = Endless.of(context.problem, context.check_time)
         self.allowed: Mask = context.problem.allowed[0]
@@ -66,14 +64,6 @@ class Rules(Landscape):
     def seconds(self, name: str) -> float:
         x = self.x.problem
         return seconds(x.n_models * x.n_states**2 * (x.n_states + x.n_actions), 0, ROUNDS)
-
-    def given(self, policy: Any) -> IntArray:
-        if not isinstance(policy, StationaryPolicy):
-            raise InputError(
-                f"a search over an infinite horizon starts from a StationaryPolicy, not {policy!r}"
-            )
-        policy.check(self.context.model)
-        return self.inside(policy.actions)
 
     def optimum(self, model: int) -> IntArray:
         return self.inside(self.own.actions[model])
@@ -180,10 +170,10 @@ def _wsu(context: Context) -> IntArray:
 class TiedRules(RestrictedRules):
     """One action for all states of a group, at all times."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         super().__init__(context)
-        assert isinstance(context.kind, Tied)
-        self.group = context.kind.group_of(context.model)
+        kind: Any = context.kind
+        self.group = kind.group_of(context.model)
         count = int(self.group.max()) + 1
         members = [self.allowed[self.group == g] for g in range(count)]
         self.together = np.array([some.all(axis=0) for some in members])  # (groups, A)
@@ -207,11 +197,10 @@ class TiedRules(RestrictedRules):
 class MonotoneRules(RestrictedRules):
     """Actions that never fall along chains of states, at all times."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         super().__init__(context)
-        assert isinstance(context.kind, Monotone)
-        self.chains = context.kind.chains(context.model)
-        self.order = context.kind.order(context.model)
+        kind: Any = context.kind
+        self.chains, self.order = kind.chains(context.model), kind.order(context.model)
         self.rank = np.argsort(self.order)
 
     def inside(self, row: IntArray) -> IntArray:

@@ -63,16 +63,27 @@ def in_order(landscape: Landscape, init: Any, count: int) -> Iterator[Start]:
     context = landscape.context
     seeds = np.random.SeedSequence(context.seed).generate_state(max(count, 1)).tolist()
     named_starts = landscape.starts if context.objective.linear else landscape.starts[:FIRST]
-    first = [init, *(name for name in named_starts if name != init)][:count]
-    for start, seed in zip(first, seeds, strict=False):
-        yield named(landscape, start, seed)
-    models = _drawn(context, count - len(first))
-    for nth, seed in enumerate(seeds[len(first) :]):
-        m = next(models, None) if nth % 2 == 0 else None
-        if m is None:
+    anew = context.best_policy is None
+    names = [name for name in named_starts if not (anew and name == init)][: count - 1]
+    yield first(landscape, init, seeds[0])
+    for name, seed in zip(names, seeds[1:], strict=False):
+        yield named(landscape, name, seed)
+    models = _drawn(context, count - 1 - len(names))
+    for nth, seed in enumerate(seeds[1 + len(names) :]):
+        m = next(models, -1) if nth % 2 == 0 else -1
+        own = None if m < 0 else landscape.optimum(m)
+        if own is None:
             yield Start("random", landscape.start("random", seed))
         else:
-            yield Start(f"model {context.model.model_labels[m]}", landscape.optimum(m))
+            yield Start(f"model {context.model.model_labels[m]}", own)
+
+
+def first(landscape: Landscape, init: Any, seed: int) -> Start:
+    """The policy on record if a solve goes on from one, else ``init``."""
+    known = landscape.context.best_policy
+    if known is None:
+        return named(landscape, init, seed)
+    return Start("given", landscape.inside(known))
 
 
 def named(landscape: Landscape, init: Any, seed: int) -> Start:

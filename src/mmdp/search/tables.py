@@ -13,10 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.errors import InputError
 from mmdp.kernels.ascent import randomised
 from mmdp.kernels.numpy.passes import choose
-from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Rows, Sweeps, Table, Watch, at
+from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Pick, Sweeps, Table, Watch, at
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Monotone, PolicyKind, Tied
 from mmdp.search import gradient
@@ -35,7 +34,7 @@ class Tables(Landscape):
 
     starts: ClassVar[tuple[str, ...]] = ("wsu", "mvp", "mirror", "gradient")
     others: ClassVar[tuple[str, ...]] = ("random", "uniform")
-    rows: Any = None  # how to choose a row; None: every row is open
+    pick: Any = None  # how to choose a row; None: every row is open
 
     def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         super().__init__(context)
@@ -65,17 +64,9 @@ class Tables(Landscape):
     def seconds(self, name: str) -> float:
         return self.plan.problem.seconds(self.plan.horizon, self.passes(name))
 
-    def given(self, policy: Any) -> Table:
-        if not isinstance(policy, MarkovPolicy):
-            raise InputError(
-                f"a search over time and state starts from a MarkovPolicy, not {policy!r}"
-            )
-        policy.check(self.context.model, self.context.horizon)
-        return self.inside(policy.table_for(self.context.model))
-
     def optimum(self, model: int) -> Table:
         alone = self.context.model.problem.some(slice(model, model + 1))
-        plan = self.context.kernel.plan(alone._replace(drift=None), self.context.horizon)
+        plan = self.context.kernel.plan(alone, self.context.horizon)
         own = plan.backward("own", keep=("actions",)).actions
         assert own is not None
         return self.inside(own[:, :, 0])
@@ -100,7 +91,7 @@ class Tables(Landscape):
     ) -> list[Ascent]:  # fmt: skip
         plan = self.plan if weights is None else self.plan.but(weights=weights)
         return plan.ascend(
-            points, tol=tol, max_sweeps=max_sweeps, sweeps=self.sweeps, rows=self.rows, watch=watch
+            points, tol=tol, max_sweeps=max_sweeps, sweeps=self.sweeps, pick=self.pick, watch=watch
         )
 
     def changes(self, point: Table, slope: Slope) -> Changes:
@@ -162,7 +153,7 @@ class Restricted(Tables):
         """Whether the table is of the kind: then its own rows are the best for its actions."""
         taken = np.eye(self.plan.problem.n_actions)
         return not randomised(table) and all(
-            (self.rows(taken[row], taken[row], None) == row).all() for row in table
+            (self.pick(taken[row], taken[row], None) == row).all() for row in table
         )
 
     def start(self, name: str, seed: int) -> Table | None:
@@ -174,7 +165,7 @@ class Restricted(Tables):
         states = np.arange(len(q))
         chance = self.plan.felt(d, np.ones_like(q[:, 0]))  # (S, M)
         gain = self.plan.felt(d[:, None], q - q[states, actions][:, None])  # (S, A, M)
-        row = self.rows(np.where(allowed, gain @ slope.weights(), -np.inf), chance, actions)
+        row = self.pick(np.where(allowed, gain @ slope.weights(), -np.inf), chance, actions)
         if (yield gain[states, row].sum(axis=0)[None, None])[0] >= 0:
             actions[:] = row
             gain -= gain[states, actions][:, None]
@@ -205,9 +196,9 @@ class TiedTables(Restricted):
 
     def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         super().__init__(context, sweeps)
-        assert isinstance(context.kind, Tied)
-        group = context.kind.group_of(context.model)
-        self.rows = tied_rows(group)
+        kind: Any = context.kind
+        group = kind.group_of(context.model)
+        self.pick = tied_rows(group)
         self.member = np.eye(group.max() + 1)[group].T  # (groups, S)
 
     def _blocks(self, chance: Array, gain: Array, actions: IntArray, allowed: Mask) -> Any:
@@ -224,9 +215,9 @@ class MonotoneTables(Restricted):
 
     def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         super().__init__(context, sweeps)
-        assert isinstance(context.kind, Monotone)
-        chains, order = context.kind.chains(context.model), context.kind.order(context.model)
-        self.rank, self.rows = np.argsort(order), monotone_rows(chains, order)
+        kind: Any = context.kind
+        chains, order = kind.chains(context.model), kind.order(context.model)
+        self.rank, self.pick = np.argsort(order), monotone_rows(chains, order)
         self.next: dict[int, tuple[int | None, int | None]] = {
             int(s): (below, above)
             for chain in chains
@@ -252,7 +243,7 @@ class MonotoneTables(Restricted):
 
 
 # ---------------------------------------------------------------------- rows
-def rows_of(kind: PolicyKind, model: MMDP) -> Rows | None:
+def pick_of(kind: PolicyKind, model: MMDP) -> Pick | None:
     """The maximiser over the rows that the kind of policy leaves open; None if all are."""
     if isinstance(kind, Tied):
         return tied_rows(kind.group_of(model))
@@ -261,7 +252,7 @@ def rows_of(kind: PolicyKind, model: MMDP) -> Rows | None:
     return None
 
 
-def tied_rows(group: Ints) -> Rows:
+def tied_rows(group: Ints) -> Pick:
     """One action for all states of a group (S,): the best for the sum of G over the group."""
     first = np.unique(group, return_index=True)[1]
     member = np.eye(len(first))[group].T
@@ -277,7 +268,7 @@ def tied_rows(group: Ints) -> Rows:
     return choose_row
 
 
-def monotone_rows(chains: list[Ints], order: Ints) -> Rows:
+def monotone_rows(chains: list[Ints], order: Ints) -> Pick:
     """Actions that never fall along each chain of states, in the order (A,) of actions.
 
     Along a chain s_1, s_2, ... the best total so far that ends with an action of rank k is

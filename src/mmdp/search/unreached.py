@@ -15,9 +15,8 @@ from mmdp.clock import Stop
 from mmdp.kernels.endless import Endless
 from mmdp.kernels.numpy.passes import choose
 from mmdp.kernels.problem import IntArray, Problem, Table, at
-from mmdp.policy import Markov, Tied
 from mmdp.search.context import Context, Outcome
-from mmdp.search.tables import rows_of
+from mmdp.search.tables import pick_of
 
 Mask = npt.NDArray[np.bool_]
 ROUNDS = 10  # of a stationary policy at most: its actions depend on each other
@@ -28,15 +27,12 @@ def filled(context: Context, outcome: Outcome) -> Outcome:
     table, kind = outcome.policy, context.kind
     if not (isinstance(table, np.ndarray) and table.dtype.kind == "i"):
         return outcome
-    if not (kind.endless or isinstance(kind, Markov)):
+    if not (kind.masks or pick_of(kind, context.model)):
         return outcome
     there = reached(context.problem, table)
     if there.all():
         return outcome
-    given = there
-    if isinstance(kind, Tied):  # a group that is reached anywhere has its action
-        group = kind.group_of(context.model)
-        given = (there @ np.eye(group.max() + 1, dtype=bool)[group])[..., group]
+    given = kind.decided(context.model, there)
     taken = table[..., None] == np.arange(context.problem.n_actions)
     open_ = np.where(given[..., None], taken, context.problem.allowed)
     found = (_stationary if kind.endless else _by_time)(context, table, open_)
@@ -66,8 +62,8 @@ def reached(problem: Problem, policy: Table) -> Mask:
 def _by_time(context: Context, table: Table, open_: Mask) -> IntArray:
     """One backward pass in which what is reached is decided already."""
     weights = context.problem.prior_weights(context.horizon)
-    rows = rows_of(context.kind, context.model)
-    found = context.plan.but(allowed=open_).backward("weighted", weights=weights, rows=rows)
+    pick = pick_of(context.kind, context.model)
+    found = context.plan.but(allowed=open_).backward("weighted", weights=weights, pick=pick)
     assert found.actions is not None
     return found.actions
 
@@ -75,11 +71,11 @@ def _by_time(context: Context, table: Table, open_: Mask) -> IntArray:
 def _stationary(context: Context, table: Table, open_: Mask) -> IntArray:
     """Round after round until no action changes, or the time is up."""
     x, actions = Endless.of(context.problem), np.asarray(table, dtype=np.int32)
-    rows = rows_of(context.kind, context.model) or choose
+    pick = pick_of(context.kind, context.model) or choose
     prior = np.broadcast_to(x.problem.weights, (len(actions), x.problem.n_models))
     for _ in range(ROUNDS):
         q = np.tensordot(x.problem.weights, x.q(x.values(actions)), 1)
-        after = rows(np.where(open_[0], q, -np.inf), prior, actions)
+        after = pick(np.where(open_[0], q, -np.inf), prior, actions)
         if (after == actions).all():
             break
         actions = after

@@ -8,7 +8,6 @@ of numba lacks one of these, the kernels do without.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import numba
 from numba.core import event
 
-from mmdp.clock import announce, compiling
+from mmdp.clock import announce, compiling, to_the_end
 
 FAST: dict[str, Any] = {"error_model": "numpy"}
 SUMS: dict[str, Any] = {**FAST, "fastmath": {"contract", "reassoc"}}
@@ -84,54 +83,14 @@ _SOURCES = _sources()
 
 
 def _shielded(compiled: Any) -> Any:
-    """Compile in a separate thread: Ctrl-C in the middle of LLVM's work can crash Python.
-
-    Only the main thread receives Ctrl-C; it waits for the compiler and raises afterwards.
-    """
+    """Compile in a separate thread: Ctrl-C in the middle of LLVM's work can crash Python."""
     plain = getattr(compiled, "_compile_for_args", None)
     if plain is None:
         return compiled
 
     def compile_for_args(*args: Any, **kwargs: Any) -> Any:
         with compiling():
-            if threading.current_thread() is not threading.main_thread():
-                return plain(*args, **kwargs)
-            return _in_a_thread(lambda: plain(*args, **kwargs))
+            return to_the_end(lambda: plain(*args, **kwargs))
 
     compiled._compile_for_args = compile_for_args
     return compiled
-
-
-def _in_a_thread(work: Callable[[], Any]) -> Any:
-    """Run to the end in another thread; an interruption meanwhile is raised afterwards."""
-    result: list[Any] = []
-    error: list[BaseException] = []
-    begun = threading.Event()
-    done = threading.Event()  # a thread whose join() is interrupted would count as finished
-
-    def run() -> None:
-        begun.set()
-        try:
-            result.append(work())
-        except BaseException as caught:  # raised by the caller's thread below
-            error.append(caught)
-        finally:
-            done.set()
-
-    interrupted: KeyboardInterrupt | None = None
-    try:
-        threading.Thread(target=run, name="mmdp-compiler").start()
-    except KeyboardInterrupt as caught:
-        interrupted = caught
-        if not begun.wait(1.0):
-            raise
-    while not done.is_set():
-        try:
-            done.wait()
-        except KeyboardInterrupt as caught:
-            interrupted = caught
-    if interrupted is not None:
-        raise interrupted
-    if error:
-        raise error[0]
-    return result[0]

@@ -41,12 +41,10 @@ from mmdp.kernels.problem import (
     Ascent,
     Backward,
     Choice,
+    Job,
     Problem,
-    Rows,
     Stored,
-    Sweeps,
     Table,
-    Watch,
     aligned,
     at,
     picked,
@@ -110,17 +108,9 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
         return two[1]
 
     # ------------------------------------------------------------ passes
-    def backward(
-        self,
-        choice: Choice,
-        *,
-        weights: Array | None = None,
-        policy: Table | None = None,
-        keep: Collection[str] = (),
-        rows: Rows | None = None,
+    def _backward(  # type: ignore[override]  # what a Python function picks is the plain plan's
+        self, choice: Choice, weights: Array | None, policy: Table | None, keep: Collection[str]
     ) -> Backward:
-        if rows is not None:  # a Python function at every time: nothing to compile
-            return super().backward(choice, weights=weights, policy=policy, keep=keep, rows=rows)
         x, T = self.problem, self.horizon
         S, A, M = x.n_states, x.n_actions, x.n_models
         alone = weights is not None and weights.shape == (1, 1, 1) and policy is None
@@ -203,22 +193,9 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
 
         team.each(move, range(len(team)))
 
-    def ascend(
-        self,
-        starts: Iterable[Table | None],
-        *,
-        tol: float = 0.0,
-        max_sweeps: int = 1000,
-        sweeps: Sweeps = "two-way",
-        rows: Rows | None = None,
-        watch: Watch | None = None,
-    ) -> list[Ascent]:
-        if rows is not None:
-            return super().ascend(
-                starts, tol=tol, max_sweeps=max_sweeps, sweeps=sweeps, rows=rows, watch=watch
-            )
-        climb = Climb(self, two_way=sweeps == "two-way")
-        return [ascend(climb, start, tol, max_sweeps, watch) for start in starts]
+    def _ascend(self, starts: Iterable[Table | None], job: Job) -> list[Ascent]:  # type: ignore[override]
+        climb = Climb(self, two_way=job.two_way)
+        return [ascend(climb, start, *job.limits) for start in starts]
 
     # ------------------------------------------------------------ models that do not meet
     def _blockwise(

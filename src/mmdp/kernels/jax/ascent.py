@@ -23,7 +23,7 @@ from mmdp.kernels.jax.arrays import (
 )
 from mmdp.kernels.jax.passes import backward, forward
 from mmdp.kernels.jax.rows import Layout, Narrow, Tuning, Wide, is_sharp
-from mmdp.kernels.problem import Ascent, IntArray, Watch
+from mmdp.kernels.problem import Ascent, IntArray, Job
 
 LONGEST = 256  # sweeps per block
 WATCHED = 0.03  # seconds per block if there is a watch
@@ -148,24 +148,15 @@ def _judged(
 
 
 # ------------------------------------------------------------------ on the host
-class Job(NamedTuple):
-    """What to do from every start."""
-
-    horizon: int
-    tol: float
-    max_sweeps: int
-    two_way: bool
-    watch: Watch | None
-
-
 def ascend(
-    x: Arrays, start: Traced | None, job: Job, tuning: Tuning, place: Place, models: int
-) -> list[Ascent]:
+    x: Arrays, start: Traced | None, horizon: int, job: Job, tuning: Tuning, place: Place,
+    models: int,
+) -> list[Ascent]:  # fmt: skip
     """CADP from one start, or from the K starts (T, S, K) of a wide layout together.
 
     Returns are those of this process's ``models``.
     """
-    ascents = _Ascents(x, start, job, tuning)
+    ascents = _Ascents(x, start, horizon, job.two_way, tuning)
     watch, most = job.watch, LONGEST if job.watch is None else 1
     if watch is not None:
         ascents.climb(job.tol, 0)  # compiles now, so that the times below are those of sweeps
@@ -185,12 +176,12 @@ def ascend(
 class _Ascents:
     """Ascents that run together: their state on the device and what the host knows of it."""
 
-    def __init__(self, x: Arrays, start: Traced | None, job: Job, tuning: Tuning) -> None:
+    def __init__(
+        self, x: Arrays, start: Traced | None, horizon: int, two_way: bool, tuning: Tuning
+    ) -> None:
         self.x, self.tuning = x, tuning
         with double():
-            self.state, opening = _open(
-                x, start, horizon=job.horizon, two_way=job.two_way, tuning=tuning
-            )
+            self.state, opening = _open(x, start, horizon=horizon, two_way=two_way, tuning=tuning)
             opened = np.asarray(opening)
         self.traces: list[list[float]] = opened.reshape(len(opened), -1).T.tolist()
         self.sweeps = np.full(len(self.traces), len(opened) - 1)

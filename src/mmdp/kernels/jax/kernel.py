@@ -14,7 +14,7 @@ from mmdp.kernels.cpu.kernel import CpuPlan
 from mmdp.kernels.cpu.threads import default_threads
 from mmdp.kernels.exchange import together
 from mmdp.kernels.jax.arrays import Held, Place, double
-from mmdp.kernels.jax.ascent import Job, ascend
+from mmdp.kernels.jax.ascent import ascend
 from mmdp.kernels.jax.passes import run_backward, run_forward, run_glances, run_push, run_step
 from mmdp.kernels.jax.rows import Tuning
 from mmdp.kernels.operator import Glance
@@ -25,12 +25,10 @@ from mmdp.kernels.problem import (
     Backward,
     Choice,
     IntArray,
+    Job,
     Problem,
-    Rows,
     Stored,
-    Sweeps,
     Table,
-    Watch,
 )
 
 
@@ -133,17 +131,9 @@ class JaxPlan(CpuPlan):
         return found
 
     # ------------------------------------------------------------ passes
-    def backward(
-        self,
-        choice: Choice,
-        *,
-        weights: Array | None = None,
-        policy: Table | None = None,
-        keep: Collection[str] = (),
-        rows: Rows | None = None,
+    def _backward(  # type: ignore[override]  # what a Python function picks is the plain plan's
+        self, choice: Choice, weights: Array | None, policy: Table | None, keep: Collection[str]
     ) -> Backward:
-        if rows is not None:
-            return super().backward(choice, weights=weights, policy=policy, keep=keep, rows=rows)
         problem, place = self.problem, self.place
         wanted = {*keep} - ({"actions"} if choice == "given" else set())
         wanted |= {"actions"} if choice == "weighted" else set()
@@ -175,29 +165,13 @@ class JaxPlan(CpuPlan):
             return self._fetched(run_forward(x, table, tuning=self.tuning))
 
     # ------------------------------------------------------------ ascents
-    def ascend(
-        self,
-        starts: Iterable[Table | None],
-        *,
-        tol: float = 0.0,
-        max_sweeps: int = 1000,
-        sweeps: Sweeps = "two-way",
-        rows: Rows | None = None,
-        watch: Watch | None = None,
-    ) -> list[Ascent]:
-        """See :meth:`mmdp.kernels.numpy.passes.Passes.ascend`.
-
-        Without ``watch`` all sweeps are one compiled loop; with it the loop is cut into blocks
+    def _ascend(self, starts: Iterable[Table | None], job: Job) -> list[Ascent]:  # type: ignore[override]
+        """Without ``watch`` all sweeps are one compiled loop; with it the loop is cut into blocks
         of some hundredths of a second. On an accelerator deterministic starts run together, and
         ``watch`` sees the best of them.
         """
-        if rows is not None:
-            return super().ascend(
-                starts, tol=tol, max_sweeps=max_sweeps, sweeps=sweeps, rows=rows, watch=watch
-            )
-        job = Job(self.horizon, float(tol), max_sweeps, sweeps == "two-way", watch)
         problem, place, ends = self.problem, self.place, {}
-        per_model = job.horizon * problem.n_states * (1 + job.two_way * problem.n_actions)
+        per_model = self.horizon * problem.n_states * (1 + job.two_way * problem.n_actions)
         place.check_room(problem, beside=per_model)  # b, and q if it is kept
         for group in self._groups(starts, job):
             tables, wide = list(group.values()), len(group) > 1
@@ -206,7 +180,7 @@ class JaxPlan(CpuPlan):
                 start = place.put(self._stacked(tables) if wide else _table(tables[0]))
             with together():
                 here, tuned = problem.r.shape[3], self.tuning._replace(wide=wide)
-                found = ascend(x, start, job, tuned, place, here)
+                found = ascend(x, start, self.horizon, job, tuned, place, here)
             for k, end in zip(group, found, strict=True):
                 ends[k] = end._replace(returns=problem.gathered(end.returns))
         return [ends[k] for k in sorted(ends)]
@@ -219,7 +193,7 @@ class JaxPlan(CpuPlan):
         A start is computed when its group is formed.
         """
         x = self.problem
-        each = 8 * job.horizon * x.n_states * x.n_models * (x.n_actions if job.two_way else 1)
+        each = 8 * self.horizon * x.n_states * x.n_models * (x.n_actions if job.two_way else 1)
         most = max(1, self.tuning.together // each) if self.tuning.wide else 1
         group: dict[int, Table | None] = {}
         for k, start in enumerate(starts):

@@ -194,11 +194,11 @@ class Narrow(Layout):
 
         def term(e: int) -> Traced:
             p_e = p[:, e] if rows is None else take(p, rows, e)
-            return p_e.astype(v.dtype) * (v[e] if after is None else take(v, after[:, e]))
+            return p_e * (v[e] if after is None else take(v, after[:, e]))
 
         if p.shape[1] <= WRITTEN_OUT:
             return self._merged(functools.reduce(operator.add, map(term, range(p.shape[1]))))
-        p = (p if rows is None else take(p, rows)).astype(v.dtype)
+        p = p if rows is None else take(p, rows)
         return self._merged((p * (v if after is None else take(v, after))).sum(axis=1))
 
     def _merged(self, parts: Traced) -> Traced:
@@ -211,18 +211,18 @@ class Narrow(Layout):
         if self.x.after is None:
             return self._push_dense(p, mass, rows)
         after = self.x.after if rows is None else take(self.x.after, rows)
-        p = (p if rows is None else take(p, rows)).astype(mass.dtype)
+        p = p if rows is None else take(p, rows)
         b = jnp.zeros((self.S, mass.shape[-1]), mass.dtype)
         return b.at[after].add(p * mass[:, None], mode="promise_in_bounds")
 
     def _push_dense(self, p: Traced, mass: Traced, rows: Traced | None) -> Traced:
         if len(mass) > WRITTEN_OUT:
             p = p if rows is None else take(p, rows)
-            return (p.astype(mass.dtype) * mass[:, None]).sum(axis=0)
+            return (p * mass[:, None]).sum(axis=0)
 
         def term(i: int) -> Traced:
             row = p[i] if rows is None else lax.dynamic_index_in_dim(p, rows[i], 0, keepdims=False)
-            return row.astype(mass.dtype) * mass[i]
+            return row * mass[i]
 
         return functools.reduce(operator.add, map(term, range(len(mass))))
 
@@ -255,7 +255,7 @@ class Wide(Layout):
         return None
 
     def _expect(self, p: Traced, v: Traced, rows: Traced | None = None) -> Traced:
-        after, p = self.x.after, p.astype(v.dtype)
+        after = self.x.after
         if after is None:
             return p @ v
 
@@ -270,7 +270,6 @@ class Wide(Layout):
         return parts if owner is None else merged(parts, owner, self.S * self.A, 1)
 
     def _push(self, p: Traced, mass: Traced, rows: Traced | None = None) -> Traced:
-        p = p.astype(mass.dtype)
         if self.x.owner is not None:
             mass = take(mass, slice(None), self.x.owner)
         if self.x.after is None:

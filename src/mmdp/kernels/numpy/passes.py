@@ -16,7 +16,8 @@ from mmdp.kernels.problem import (
     Backward,
     Choice,
     IntArray,
-    Rows,
+    Job,
+    Pick,
     Sweeps,
     Table,
     Watch,
@@ -34,7 +35,7 @@ class Passes(Operator):
         weights: Array | None = None,
         policy: Table | None = None,
         keep: Collection[str] = (),
-        rows: Rows | None = None,
+        pick: Pick | None = None,
     ) -> Backward:
         """One pass t = T..1 of q = r + gamma P v and v = q at the chosen action.
 
@@ -43,10 +44,19 @@ class Passes(Operator):
         to the lowest action; a state of zero weight keeps its incumbent. ``"own"`` takes each
         model's own maximum. ``"given"`` follows ``policy``, (T, S) actions or (T, S, A)
         probabilities; with ``weights`` the gradient G can be kept. ``keep``: which of actions,
-        values, gradient and q to return beside the values at the first step. ``rows``: how
+        values, gradient and q to return beside the values at the first step. ``pick``: how
         ``"weighted"`` chooses the actions of a time, :func:`choose` by default.
         """
-        x, T, pick = self.problem, self.horizon, rows or choose
+        if pick is None:
+            return self._backward(choice, weights, policy, keep)
+        return Passes._backward(self, choice, weights, policy, keep, pick)
+
+    def _backward(
+        self, choice: Choice, weights: Array | None, policy: Table | None, keep: Collection[str],
+        pick: Pick | None = None,
+    ) -> Backward:  # fmt: skip
+        """A machine overrides this for rows that need no Python function."""
+        x, T, pick = self.problem, self.horizon, pick or choose
         S, A, M = x.n_states, x.n_actions, x.n_models
         v = x.terminal
         actions = np.zeros((T, S, M) if choice == "own" else (T, S), dtype=np.int32)
@@ -97,7 +107,7 @@ class Passes(Operator):
         tol: float = 0.0,
         max_sweeps: int = 1000,
         sweeps: Sweeps = "two-way",
-        rows: Rows | None = None,
+        pick: Pick | None = None,
         watch: Watch | None = None,
     ) -> list[Ascent]:
         """CADP from each of ``starts``: (T, S) actions, (T, S, A) probabilities or None for WSU.
@@ -109,23 +119,31 @@ class Passes(Operator):
         An ascent ends when the policy repeats or gains nothing, when a sweep gains no more than
         ``tol``, in units of return, or after ``max_sweeps`` (one at least from a randomised start).
 
-        ``rows`` restricts the rows pi_t that a policy may have. The return is linear in a whole
+        ``pick`` restricts the rows pi_t that a policy may have. The return is linear in a whole
         row, so taking the best open row at each t is a coordinate step as before. Deterministic
         starts must have open rows only; other starts are given as probabilities.
 
         ``watch(policy, value)`` is called with the start and with improved policies, after every
         sweep or every few. An exception raised by it ends the ascent.
         """
-        sweeper = Sweeper(self, sweeps, rows)
-        return [ascend(sweeper, start, tol, max_sweeps, watch) for start in starts]
+        job = Job(tol, max_sweeps, sweeps == "two-way", watch)
+        if pick is None:
+            return self._ascend(starts, job)
+        return Passes._ascend(self, starts, job, pick)
+
+    def _ascend(
+        self, starts: Iterable[Table | None], job: Job, pick: Pick | None = None
+    ) -> list[Ascent]:
+        """A machine overrides this, as the pass."""
+        sweeper = Sweeper(self, job.two_way, pick)
+        return [ascend(sweeper, start, *job.limits) for start in starts]
 
 
 class Sweeper:
     """The sweeps of an ascent; two-way ones keep q from each backward pass for the next forward."""
 
-    def __init__(self, plan: Passes, sweeps: Sweeps, rows: Rows | None = None) -> None:
-        self.plan, self.problem, self.rows = plan, plan.problem, rows
-        self.two_way = sweeps == "two-way"
+    def __init__(self, plan: Passes, two_way: bool, pick: Pick | None) -> None:
+        self.plan, self.problem, self.pick, self.two_way = plan, plan.problem, pick, two_way
         self.q: Array | None = None
 
     def open(self, start: Table | None) -> tuple[Table, Array]:
@@ -133,7 +151,7 @@ class Sweeper:
         if start is not None:
             return start, self.plan.returns(self.plan.backward("given", policy=start).first)
         prior = self.problem.prior_weights(self.plan.horizon)
-        wsu = self.plan.backward("weighted", weights=prior, rows=self.rows)
+        wsu = self.plan.backward("weighted", weights=prior, pick=self.pick)
         assert wsu.actions is not None
         return wsu.actions, self.plan.returns(wsu.first)
 
@@ -143,7 +161,7 @@ class Sweeper:
         else:
             policy, b = self._improved(policy, self.q)
         found = self.plan.backward(
-            "weighted", weights=b, policy=policy if policy.ndim == 2 else None, rows=self.rows,
+            "weighted", weights=b, policy=policy if policy.ndim == 2 else None, pick=self.pick,
             keep=("q",) if self.two_way else (),
         )  # fmt: skip
         assert found.actions is not None
@@ -155,7 +173,7 @@ class Sweeper:
 
         q (T, S, A, M) are those of ``policy``.
         """
-        x, pick = self.problem, self.rows or choose
+        x, pick = self.problem, self.pick or choose
         b = np.empty((len(policy), x.n_states, x.n_models))
         taken = np.array(policy)
         b[0] = x.start()
