@@ -18,7 +18,6 @@ from mmdp.checkpoint import Checkpoint
 from mmdp.clock import EARLY, Callback, Held, answer
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel, Plan
-from mmdp.kernels.controller import Controller
 from mmdp.methods import METHODS, Context, Method, Oracle, Outcome
 from mmdp.methods.table import asked
 from mmdp.model import MMDP
@@ -279,7 +278,7 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     elif not method.complete:
         outcome = filled(context, outcome)
     returns, policy = outcome.returns, outcome.policy
-    if isinstance(policy, (np.ndarray, Controller)):
+    if isinstance(policy, (np.ndarray, tuple)):
         policy = context.kind.policy_of(context.model, policy)
     if returns is None:
         assert policy is not None
