@@ -36,6 +36,11 @@ class PolicyKind:
     restricted: ClassVar[bool] = False  # whether some policies of time and state are left out
     starts: ClassVar[bool] = True  # whether a search can begin with a policy of this kind
 
+    @property
+    def being(self) -> str:
+        """What its policies are, after the verb."""
+        return self.name
+
     def passes(self, of_tables: float) -> float:
         """About how many a solve takes that takes ``of_tables`` for policies of time and state."""
         return min(of_tables, ENDLESS_PASSES) if self.endless else of_tables

@@ -175,6 +175,10 @@ class Tree(Restricted):
 
             object.__setattr__(self, "features", load_features(self.features))
 
+    @property
+    def being(self) -> str:
+        return "a tree"
+
     def passes(self, of_tables: float) -> float:
         return super().passes(of_tables) + 500.0 * self.leaves
 

@@ -111,7 +111,8 @@ class Trees(Landscape):
     def returns(self, point: Planted) -> Array:
         key = point.table.tobytes()
         if key not in self.known:
-            self.context.check_time()
+            if self.known:  # else there is no tree yet to fall back on
+                self.context.check_time()
             exact = self.context.returns if self.endless is None else self.endless.returns
             self.known[key] = exact(point.table)
         return self.known[key]
