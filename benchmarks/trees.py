@@ -18,10 +18,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tests.methods.test_trees import gap
 
 import mmdp
 from mmdp.domains import Domain
-from tests.methods.test_trees import gap
 
 # the domain, its horizon, and what there is to ask about if the labels do not say it
 CASES: dict[str, tuple[Callable[[], Domain], int, Any]] = {
@@ -41,12 +41,9 @@ def rows(case: str, horizon: float, goal: str, leaves: range) -> None:
     free = mmdp.solve(train, steps, objective=objective)
     for n in leaves:
         found = mmdp.solve(train, steps, policy=mmdp.Tree(n, features), objective=objective)
-        after = mmdp.evaluate(found, test)
-        tested = objective.value(
-            objective.counted(after.returns, lambda: after.oracle), test.weights
-        )
+        tested = worth(objective, found, test)
         afterwards = math.nan if steps == math.inf else fitted(free, train, n, features)
-        figures = (found.value, found.price or 0.0, afterwards, float(tested), found.seconds)
+        figures = (found.value, found.price or 0.0, afterwards, tested, found.seconds)
         cells = " | ".join(f"{x:.3f}" for x in figures)
         print(f"| {case} | {steps} | {goal} | {n} | {cells} |", flush=True)
 
@@ -69,9 +66,14 @@ def fitted(free: Any, model: mmdp.MMDP, leaves: int, features: Any) -> float:
         X.reshape(-1, len(columns)), table.reshape(-1), (G[:, :, -1] - G[:, :, -2]).reshape(-1)
     )
     actions = tree.predict(X.reshape(-1, len(columns))).reshape(table.shape)
-    returns = mmdp.evaluate(mmdp.MarkovPolicy.for_model(model, actions), model)
-    F = free.objective
-    return float(F.value(F.counted(returns.returns, lambda: returns.oracle), model.weights))
+    return worth(free.objective, mmdp.MarkovPolicy.for_model(model, actions), model)
+
+
+def worth(objective: mmdp.Objective, policy: Any, model: mmdp.MMDP) -> float:
+    """The value of a policy, or of a solution's, on some models."""
+    found = mmdp.evaluate(policy, model)
+    rho = objective.counted(found.returns, lambda: found.oracle)
+    return float(objective.value(rho, model.weights))
 
 
 def main() -> None:

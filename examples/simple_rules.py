@@ -78,7 +78,7 @@ print(solution.price_told)
 
 # %% leaves
 for leaves, value in enumerate(solution.details["value_by_leaves"], 1):
-    print(f"{leaves} leaves: {value:.4f}")
+    print(f"leaves {leaves}: {value:.4f}")
 
 # %% stationary
 solution = mmdp.solve(model, math.inf)

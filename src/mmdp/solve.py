@@ -74,9 +74,9 @@ def solve(
     policy
         What a decision may depend on: ``"markov"`` (the time and the state),
         :class:`mmdp.Memory` (a few nodes too), :class:`mmdp.Stationary` (the state alone),
-        :class:`mmdp.Tied`, :class:`mmdp.Monotone` or :class:`mmdp.Fixed`. By default what the
-        method finds first, which is ``"markov"`` for most, and ``"stationary"`` if the horizon is
-        infinite.
+        :class:`mmdp.Tied`, :class:`mmdp.Monotone`, :class:`mmdp.Fixed` or :class:`mmdp.Tree`. By
+        default what the method finds first, which is ``"markov"`` for most, and ``"stationary"``
+        if the horizon is infinite.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
     seed

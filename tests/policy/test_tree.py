@@ -108,7 +108,9 @@ def test_it_reads_as_a_rule() -> None:
 def test_states_that_do_not_allow_the_action() -> None:
     allowed = np.ones((4, 2), dtype=bool)
     allowed[3, 1] = False
-    model = mmdp.MMDP(P, np.add(R, [0, 5]), allowed=allowed, states=WARDS, actions=["wait", "treat"])
+    model = mmdp.MMDP(
+        P, np.add(R, [0, 5]), allowed=allowed, states=WARDS, actions=["wait", "treat"]
+    )
     policy = mmdp.solve(model, 3, policy=mmdp.Tree(1, FRAME)).policy
     policy.check(model)
     assert policy.text() == "always: treat; in dead: wait"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel
 from mmdp.kernels.planner import PlannerTables
 from mmdp.policy.base import Policy
@@ -244,7 +244,7 @@ def _own_columns(model: MMDP) -> dict[str, list[Any]]:
         raise InputError(
             f"there is nothing to split on: the states have names, such as "
             f"{model.state_labels[0]!r}, whose order need not mean anything",
-            ['give features, a table by state: mmdp.Tree(features="features.csv")'],
+            [Remedy("features", "features.csv", do="pass a table by state:")],
         )
     return {names.pop() or "state": [float(x[2]) for x in numbered if x]}
 
@@ -253,9 +253,9 @@ def _column(name: str, given: Any, model: MMDP) -> list[Any]:
     """(S,) the values of a feature in the order of the states."""
     values, what = list(given), f"feature {name!r}"
     if is_named(given):
-        keys, values = zip(*given.items(), strict=True)
-        place = ids_of(keys, model.state_labels, what)
-        values = [x for _, x in sorted(zip(place, values, strict=True), key=lambda pair: pair[0])]
+        pairs = list(given.items())
+        place = ids_of((key for key, _ in pairs), model.state_labels, what)
+        values = [pairs[i][1] for i in np.argsort(place)]
         absent = sorted({*range(model.n_states)} - {*place})
         if absent:
             raise InputError(
