@@ -232,7 +232,7 @@ class Tree(Restricted):
 def _own_columns(model: MMDP) -> dict[str, list[Any]]:
     """The named axes of the model, or the number of the state."""
     axes: Mapping[str, Sequence[Any]] = getattr(model, "axes", None) or {}
-    if axes:
+    if axes and math.prod(map(len, axes.values())) == model.n_states:
         places = np.indices([len(labels) for labels in axes.values()]).reshape(len(axes), -1)
         return {
             name: [labels[i] for i in place]
