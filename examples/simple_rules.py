@@ -71,6 +71,15 @@ solution = mmdp.solve(model, 20, policy=mmdp.Fixed({"mild": ["wait", "pills"]}))
 print(told(solution))
 print(solution.price_told)
 
+# %% tree
+solution = mmdp.solve(model, 20, policy=mmdp.Tree(leaves=3, features={"stage": stages}))
+print(solution.policy.text())
+print(solution.price_told)
+
+# %% leaves
+for leaves, value in enumerate(solution.details["value_by_leaves"], 1):
+    print(f"leaves {leaves}: {value:.4f}")
+
 # %% stationary
 solution = mmdp.solve(model, math.inf)
 print(solution.policy.to_frame()[["state", "action"]].to_string(index=False))

@@ -136,7 +136,8 @@ def test_it_is_written_every_so_often(file: Path, monkeypatch: pytest.MonkeyPatc
         ({"objective": "cvar:0.5"}, "another problem (another objective)"),
         ({"policy": mmdp.Monotone()}, "another problem (another policy)"),
         ({"method": "wsu"}, "wsu cannot go on from a checkpoint; leave it out, or choose method="),
-        ({"policy": mmdp.Memory(2)}, "cannot go on from a policy with memory"),
+        ({"policy": mmdp.Memory(2)}, "cannot go on from a memory policy"),
+        ({"policy": mmdp.Tree(2)}, "cannot go on from a tree policy"),
         ({"checkpoint": "best.csv"}, "ends in .json"),
     ],
 )

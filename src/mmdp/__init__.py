@@ -47,6 +47,8 @@ from mmdp.policy import (
     Stationary,
     StationaryPolicy,
     Tied,
+    Tree,
+    TreePolicy,
 )
 from mmdp.simulate import simulate
 from mmdp.solution import Evaluation, Provenance, Solution, Status
@@ -117,6 +119,8 @@ __all__ = [
     "StationaryPolicy",
     "Status",
     "Tied",
+    "Tree",
+    "TreePolicy",
     "VaR",
     "WorstCase",
     "__version__",

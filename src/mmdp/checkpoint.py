@@ -30,7 +30,8 @@ class Checkpoint:
         from mmdp.io.writing import check_writable
 
         if not context.kind.starts:
-            raise InputError("a solve cannot go on from a policy with memory; leave out checkpoint")
+            kind = context.kind.name
+            raise InputError(f"a solve cannot go on from a {kind} policy; leave out checkpoint")
         if not method.resumes:
             able = [name for name, other in METHODS.items() if other.resumes]
             raise InputError(

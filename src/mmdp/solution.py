@@ -371,12 +371,12 @@ class Solution:
         if proven is not None:
             most = f"at most {at_most(max(proven - self.value, price or 0.0), 3)}"
         if price is None:
-            return f"being {kind.name} costs {most or 'an unknown amount'}"
+            return f"being {kind.being} costs {most or 'an unknown amount'}"
         free = abs(self.details["unrestricted"])
         share = f" ({percent(price / free)})" if 0 < price <= free else ""
         some = price > NOISE * max(free, abs(self.value))
         told = f"{number(price, 3)}{share}" if some else "nothing"
-        return ", ".join(filter(None, [f"being {kind.name} costs {told}", most]))
+        return ", ".join(filter(None, [f"being {kind.being} costs {told}", most]))
 
     @property
     def memory_told(self) -> str:

@@ -17,7 +17,6 @@ from mmdp.checkpoint import Checkpoint
 from mmdp.clock import Callback, answer
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel, Plan
-from mmdp.kernels.controller import Controller
 from mmdp.methods import METHODS, Context, Method, Oracle, Outcome
 from mmdp.methods.table import asked
 from mmdp.model import MMDP
@@ -73,9 +72,9 @@ def solve(
     policy
         What a decision may depend on: ``"markov"`` (the time and the state),
         :class:`mmdp.Memory` (a few nodes too), :class:`mmdp.Stationary` (the state alone),
-        :class:`mmdp.Tied`, :class:`mmdp.Monotone` or :class:`mmdp.Fixed`. By default what the
-        method finds first, which is ``"markov"`` for most, and ``"stationary"`` if the horizon is
-        infinite.
+        :class:`mmdp.Tied`, :class:`mmdp.Monotone`, :class:`mmdp.Fixed` or :class:`mmdp.Tree`. By
+        default what the method finds first, which is ``"markov"`` for most, and ``"stationary"``
+        if the horizon is infinite.
     backend
         ``"auto"``, ``"numba"``, ``"numpy"``, ``"jax"`` or a kernel.
     seed
@@ -272,7 +271,7 @@ def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     elif not method.complete:
         outcome = filled(context, outcome)
     returns, policy = outcome.returns, outcome.policy
-    if isinstance(policy, (np.ndarray, Controller)):
+    if isinstance(policy, (np.ndarray, tuple)):
         policy = context.kind.policy_of(context.model, policy)
     if returns is None:
         assert policy is not None

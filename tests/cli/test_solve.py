@@ -338,6 +338,24 @@ def test_tied_and_monotone_policies(folder: Path, train: mmdp.MMDP, tmp_path: Pa
     assert same["price"] == rising.price
 
 
+def test_a_tree_is_solved_written_and_read(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:
+    out, features = tmp_path / "tree.json", tmp_path / "features.csv"
+    features.write_text("state,half\n" + "".join(f"{s},{s < 2}\n" for s in range(STATES)))
+    asked = ("solve", folder, "-T", HORIZON, "--leaves", 2)
+    shown, by_half = run(*asked, "--out", out), run(*asked, "--features", features, "--json")
+    expected = mmdp.solve(train, HORIZON, policy=mmdp.Tree(2))
+    assert shown.facts()["price"] == expected.price_told
+    assert mmdp.load_policy(out, train).text() == expected.policy.text()
+    by_name = mmdp.solve(train, HORIZON, policy=mmdp.Tree(2, features))
+    assert by_half.json["policy"]["rule"] == by_name.policy.text()
+    found = run("evaluate", out, folder, "--split", "train").facts()
+    assert float(found["mean"]) == pytest.approx(expected.value, abs=1e-4)
+    both = refused(*asked, "--memory", 2)
+    assert "a policy is of one kind, not memory and tree" in both
+    features.write_text("state,half\n0,1\n")
+    assert "has no value for state" in refused(*asked, "--features", features)
+
+
 def test_kinds_that_cannot_be_had(folder: Path, tmp_path: Path) -> None:
     groups = tmp_path / "groups.csv"
     groups.write_text("state,group\n0,all\n")

@@ -44,7 +44,7 @@ from mmdp.methods.table import (
     sample,
 )
 from mmdp.objective import Objective
-from mmdp.policy import KINDS, Memory, Tied
+from mmdp.policy import KINDS, Memory, Tied, Tree, TreePolicy
 from mmdp.solution import POLICIES
 from mmdp.words import at_most_percent, clock, counted, either, figures, two_errors
 
@@ -122,12 +122,22 @@ class Kind:
         "--memory", type=int, metavar="N", heading=DECIDING,
         help="Let the policy remember: a flow chart of at most N nodes.",
     )]  # fmt: skip
+    leaves: Annotated[int | None, option(
+        "--leaves", type=int, metavar="N", heading=DECIDING,
+        help="One small tree of questions with at most N leaves.",
+    )]  # fmt: skip
+    features: Annotated[Path | None, option(
+        "--features", type=PATH, metavar="FILE", heading=DECIDING,
+        help="What a tree may ask about: a CSV with state and columns of numbers or categories.",
+    )]  # fmt: skip
 
     def build(self) -> PolicyKind | str | None:
         """The argument ``policy`` of :func:`mmdp.solve`."""
         implied = {
             "tied": self.groups is not None, "monotone": self.monotone,
-            "memory": self.memory is not None, self.policy or "": self.policy is not None,
+            "memory": self.memory is not None,
+            "tree": self.leaves is not None or self.features is not None,
+            self.policy or "": self.policy is not None,
         }  # fmt: skip
         names = [name for name, given in implied.items() if given]
         if len(names) > 1:
@@ -140,6 +150,8 @@ class Kind:
             raise InputError("a tied policy needs groups; give them with --groups FILE")
         if self.memory is not None:
             return Memory(self.memory)
+        if names == ["tree"]:
+            return Tree(Tree.leaves if self.leaves is None else self.leaves, self.features)
         return Tied(self.groups) if self.groups is not None else next(iter(names), None)
 
 
@@ -154,6 +166,7 @@ class Kind:
     "mmdp solve data/riverswim -T 50 --memory 3 --out chart.csv",
     "mmdp solve data/riverswim --horizon inf --out rule.csv",
     "mmdp solve data/hiv -T 15 --groups groups.csv",
+    "mmdp solve data/riverswim -T 50 --leaves 4",
 )
 @options.data
 @options.horizon
@@ -295,6 +308,8 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
         print(f"simulated, {episodes} per model; a policy with memory has no table of actions")
     elif solution.policy.memory:
         print(f"\n{solution.policy.flow_chart().words}")
+    elif isinstance(solution.policy, TreePolicy):
+        print(f"\n{solution.policy.text()}")
     else:
         show_policy(solution.policy, model)
 

@@ -51,6 +51,7 @@ column: in the order of its categories), in the ``state`` column before ``next_s
 """
 
 from mmdp.io.columns import PAPER
+from mmdp.io.features import load_features
 from mmdp.io.groups import load_groups
 from mmdp.io.models import load, save
 from mmdp.io.parts import save_parts
@@ -59,7 +60,6 @@ from mmdp.io.tables import from_frame, to_frame
 from mmdp.io.writing import write_all, write_whole
 
 __all__ = [
-    "PAPER", "from_frame", "load", "load_certificate", "load_groups", "load_policy", "save",
-    "save_parts",
-    "save_policy", "to_frame", "write_all", "write_whole",
+    "PAPER", "from_frame", "load", "load_certificate", "load_features", "load_groups",
+    "load_policy", "save", "save_parts", "save_policy", "to_frame", "write_all", "write_whole",
 ]  # fmt: skip

@@ -21,7 +21,14 @@ from mmdp.io.parquet import read_parquet, write_parquet
 from mmdp.io.reading import Source, header, is_number, numbers, read_csv
 from mmdp.io.writing import PathLike, Writer, reason, write_all
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, MemoryPolicy, Policy, StationaryPolicy, markov_policy
+from mmdp.policy import (
+    MarkovPolicy,
+    MemoryPolicy,
+    Policy,
+    StationaryPolicy,
+    TreePolicy,
+    markov_policy,
+)
 from mmdp.policy.memory import moves_from_words
 from mmdp.solution import Bound, Solution
 from mmdp.words import counted, suggested
@@ -38,8 +45,8 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
     A solution is accepted in place of its policy; its certificate is kept too (see
     :func:`load_certificate`): inside a ``.parquet`` or ``.json`` file, and beside ``policy.csv``
     as ``policy.certificate.json``. JSON keeps everything; a table keeps what its rows say
-    (labels of actions that are never taken need the model when loading). The table of a
-    stationary policy has no column ``time``.
+    (labels of actions that are never taken need the model when loading; a tree is loaded as the
+    policy of its table). The table of a stationary policy has no column ``time``.
 
     >>> import tempfile, pathlib, mmdp
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
@@ -149,7 +156,7 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
     [[1, 0]]
     """
     file = Path(path)
-    source, stored = Source(file), None
+    source, stored, tree = Source(file), None, None
     policy: Policy
     if not file.is_file():
         raise InputError(f"{file}: no such file; check the path")
@@ -157,7 +164,7 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
         policy = _from_json(file)
         if model is None:
             return policy
-        frame = policy.to_frame()
+        frame, tree = policy.to_frame(), policy if isinstance(policy, TreePolicy) else None
     elif file.suffix.lower() == ".csv":
         frame = read_csv(file, header(file))
         _check_end(file, len(frame))
@@ -171,6 +178,8 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
         row = _from_table(frame.assign(time=0), source, model, stored or {})
         assert isinstance(row, MarkovPolicy)
         policy = StationaryPolicy.of_row(row)
+    if tree is not None:
+        policy = tree.placed(policy)
     if model is not None:
         with source.named():
             policy.check(model)
@@ -196,7 +205,11 @@ def _from_json(path: Path) -> Policy:
             return MemoryPolicy(stored["nodes"], moves, stored["first"], **labels)
         probabilities = stored.get("probabilities")
         policy = MarkovPolicy(stored.get("policy"), probabilities=probabilities, **labels)
-        return StationaryPolicy.of_row(policy) if stored.get("kind") == "stationary" else policy
+        lasts = stored.get("kind") == "stationary" or stored.get("horizon", 0) is None
+        rows = StationaryPolicy.of_row(policy) if lasts else policy
+        if "tree" not in stored:
+            return rows
+        return TreePolicy.restored(rows, stored["features"], stored["time"], stored["tree"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: {reason(error)}") from None
     except RecursionError:

@@ -24,6 +24,7 @@ from mmdp.search.polish import check_polish, polish
 from mmdp.search.price import priced
 from mmdp.search.starts import Count, affordable, padded
 from mmdp.search.tables import Tables
+from mmdp.search.trees import Trees, grow
 from mmdp.solution import Status
 from mmdp.validate import check_whole
 
@@ -145,6 +146,11 @@ class CADP(Method):
             context.details["unrestricted"] = context.worth(found.returns_known)
             return found
 
+        if isinstance(landscape, Trees):
+            tol = self.tol * context.stakes
+            found = grow(Search(landscape, tol=tol, max_sweeps=self.max_iterations), unrestricted)
+            table = found.but(policy=found.policy.table)
+            return priced(context, table, unrestricted).but(policy=found.policy)
         found = self._found(context, landscape, unrestricted)
         return priced(context, found, unrestricted)
 

@@ -38,6 +38,7 @@ from mmdp.policy import (
     PolicyKind,
     Stationary,
     Tied,
+    Tree,
     read_kind,
 )
 from mmdp.solution import Status
@@ -169,7 +170,9 @@ def _answer(
     return question, method.lacks(question)
 
 
-KINDS_SAMPLED = (Markov(), Tied([0]), Monotone(), Fixed([0]), Memory(), Stationary(), Belief())
+KINDS_SAMPLED = (
+    Markov(), Tied([0]), Monotone(), Fixed([0]), Tree(), Memory(), Stationary(), Belief(),
+)  # fmt: skip
 OBJECTIVES_SAMPLED: dict[str, Objective] = {
     **{x.kind: x for x in map(as_objective, EXAMPLES.split(", "))},
     Custom.kind: Custom(lambda returns, weights: returns @ weights),

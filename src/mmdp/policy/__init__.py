@@ -8,9 +8,10 @@ from mmdp.policy.planner import Planner
 from mmdp.policy.restricted import Fixed, Monotone, Tied
 from mmdp.policy.stationary import Stationary, StationaryPolicy
 from mmdp.policy.table import KINDS, read_kind
+from mmdp.policy.tree import Tree, TreePolicy
 
 __all__ = [
     "KINDS", "Belief", "Fixed", "Markov", "MarkovPolicy", "Memory", "MemoryPolicy", "Monotone",
-    "Planner", "Policy", "PolicyKind", "Stationary", "StationaryPolicy", "Tied", "markov_policy",
-    "read_kind",
+    "Planner", "Policy", "PolicyKind", "Stationary", "StationaryPolicy", "Tied", "Tree",
+    "TreePolicy", "markov_policy", "read_kind",
 ]  # fmt: skip

@@ -43,6 +43,11 @@ class PolicyKind:
     learns: ClassVar[bool] = False  # whether its policies keep a belief over the models
     proven: ClassVar[str] = ""  # which policies the bound of a solve is for, if not for all
 
+    @property
+    def being(self) -> str:
+        """What its policies are, after the verb."""
+        return self.name
+
     def passes(self, of_tables: float) -> float:
         """About how many a solve takes that takes ``of_tables`` for policies of time and state."""
         return min(of_tables, ENDLESS_PASSES) if self.endless else of_tables

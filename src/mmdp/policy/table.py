@@ -10,10 +10,11 @@ from mmdp.policy.markov import Markov
 from mmdp.policy.memory import Memory
 from mmdp.policy.restricted import Fixed, Monotone, Tied
 from mmdp.policy.stationary import Stationary
+from mmdp.policy.tree import Tree
 from mmdp.words import either, suggested
 
 KINDS: dict[str, type[PolicyKind]] = {
-    kind.name: kind for kind in (Markov, Memory, Stationary, Tied, Monotone, Fixed, Belief)
+    kind.name: kind for kind in (Markov, Memory, Stationary, Tied, Monotone, Fixed, Tree, Belief)
 }
 
 

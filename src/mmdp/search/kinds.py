@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from mmdp.kernels.problem import Sweeps
-from mmdp.policy import Monotone, PolicyKind, Tied
+from mmdp.policy import Monotone, PolicyKind, Tied, Tree
 from mmdp.search.context import Context
 from mmdp.search.landscape import Landscape
 from mmdp.search.rules import MonotoneRules, Rules, TiedRules
 from mmdp.search.tables import MonotoneTables, Tables, TiedTables
+from mmdp.search.trees import Trees
 
 # Those whose decisions bind each other; the actions that a kind leaves open are the plan's. A kind
 # of one's own is added here.
-LANDSCAPES: dict[type[PolicyKind], type[Landscape]] = {Tied: TiedTables, Monotone: MonotoneTables}
-RULES: dict[type[PolicyKind], type[Landscape]] = {Tied: TiedRules, Monotone: MonotoneRules}
+LANDSCAPES: dict[type[PolicyKind], type[Landscape]] = {
+    Monotone: MonotoneTables, Tied: TiedTables, Tree: Trees,
+}  # fmt: skip
+RULES: dict[type[PolicyKind], type[Landscape]] = {
+    Monotone: MonotoneRules, Tied: TiedRules, Tree: Trees,
+}  # fmt: skip
 
 
 def landscape_of(context: Context, sweeps: Sweeps = "two-way") -> Landscape:

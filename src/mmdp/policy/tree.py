@@ -1,0 +1,468 @@
+"""Policies as one small tree: a few questions about the state and the time, an action at each end.
+
+A tree splits on features of the state (named axes, columns of the user's, or the state's number)
+and on the time. pi_t(s) is the action of the leaf where (t, s) ends.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.errors import InputError, Remedy
+from mmdp.kernels import Kernel
+from mmdp.kernels.planner import PlannerTables
+from mmdp.policy.base import Policy
+from mmdp.policy.markov import MarkovPolicy
+from mmdp.policy.restricted import Restricted
+from mmdp.policy.stationary import StationaryPolicy
+from mmdp.validate import check_whole, ids_of, is_named
+from mmdp.words import counted, either, some
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mmdp.model import MMDP
+
+Array = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+TIME = "time"
+_NUMBERED = re.compile(r"(.*?)\s*(-?\d+(?:\.\d+)?)")  # "stock 12": a name and a number
+
+
+# ---------------------------------------------------------------------- trees
+class Leaf(NamedTuple):
+    """An end of the tree: what to do there."""
+
+    action: int
+
+
+class Split(NamedTuple):
+    """A question, by the place of its feature, and the trees for those who say yes or no."""
+
+    feature: int
+    cut: int  # yes up to this level; of categories, at this level
+    yes: Leaf | Split
+    no: Leaf | Split
+
+
+Node = Leaf | Split
+
+
+class Planted(NamedTuple):
+    """A tree with the table (T, S) of actions that it makes; (S,) if there is no last decision."""
+
+    table: IntArray
+    tree: Node
+
+
+def count_leaves(tree: Node) -> int:
+    """The number of ends."""
+    return 1 if isinstance(tree, Leaf) else count_leaves(tree.yes) + count_leaves(tree.no)
+
+
+# ---------------------------------------------------------------------- features
+@dataclass(frozen=True, eq=False)
+class Feature:
+    """What a tree can ask about: numbers, or categories, of the states or of the times.
+
+    ``codes`` has the place of each value among the ``levels``. Numbers are asked whether they are
+    at most a level, categories whether they are one.
+
+    >>> stock = Feature.of("stock", [0, 5, 10])
+    >>> stock.asked(1), stock.yes(1).tolist()
+    ('stock is at most 5', [[True, True, False]])
+    >>> Feature.of("region", ["north", "south", "north"]).asked(0)
+    'region is north'
+    """
+
+    name: str
+    codes: Ints
+    levels: tuple[float, ...] | tuple[str, ...]
+    timed: bool = False
+
+    @classmethod
+    def of(cls, name: str, values: Iterable[Any], *, timed: bool = False) -> Feature:
+        """The feature with this value in each state, or at each time."""
+        given = list(values)
+        try:
+            numbers = [math.nan if isinstance(x, (bool, np.bool_)) else float(x) for x in given]
+        except (TypeError, ValueError):
+            numbers = [math.nan]
+        if not any(map(math.isnan, numbers)):
+            levels, codes = np.unique(numbers, return_inverse=True)
+            return cls(name, codes.reshape(-1), tuple(levels.tolist()), timed)
+        words = [str(x) for x in given]
+        place = {word: i for i, word in enumerate(dict.fromkeys(words))}
+        return cls(name, np.array([place[word] for word in words]), tuple(place), timed)
+
+    @property
+    def ordered(self) -> bool:
+        return not isinstance(self.levels[0], str)
+
+    @property
+    def n_cuts(self) -> int:
+        """How many questions there are about it."""
+        return len(self.levels) - 1 if self.ordered or len(self.levels) == 2 else len(self.levels)
+
+    @property
+    def values(self) -> list[Any]:
+        return [self.levels[code] for code in self.codes]
+
+    def yes(self, cut: int) -> Mask:
+        """(1, S) or (T, 1): where the answer is yes."""
+        said: Mask = self.codes <= cut if self.ordered else self.codes == cut
+        return said[:, None] if self.timed else said[None]
+
+    def asked(self, cut: int) -> str:
+        """The question in words, without a question mark."""
+        level = self.levels[cut]
+        return f"{self.name} is {level if isinstance(level, str) else f'at most {level:.12g}'}"
+
+
+# ---------------------------------------------------------------------- the kind
+@dataclass(frozen=True, eq=False)
+class Tree(Restricted):
+    """One small tree of questions about the state and the time, with an action at each leaf.
+
+    Parameters
+    ----------
+    leaves
+        The most leaves that the tree may have. More leaves are never worse.
+    features
+        What it may ask about the state: a DataFrame or a CSV file with a row for each state
+        (its label as the index, or in a column ``state``) and columns of numbers or categories;
+        or a mapping from names to such columns. By default the named axes of the model, or else
+        the number of the state if its labels are numbers or end in one, as in "stock 3".
+    time
+        Whether it may ask about the time too. Without it the tree is a rule for every day. Over
+        an infinite horizon it always is.
+
+    Where a state does not allow the action of its leaf, the first action that it allows is taken.
+
+    >>> import mmdp
+    >>> train, _ = mmdp.domains.published("riverswim")
+    >>> solution = mmdp.solve(train, 50, policy=mmdp.Tree(leaves=2))
+    >>> print(solution.policy.text())
+    if state is at most 3: swim left
+    otherwise: swim right
+    """
+
+    leaves: int = 6
+    features: Any = None
+    time: bool = True
+
+    name: ClassVar[str] = "tree"
+    masks: ClassVar[bool] = False
+    starts: ClassVar[bool] = False
+    title = "a few questions about the time and the state"
+    change = "change that was tried of a question or an action"
+
+    def __post_init__(self) -> None:
+        check_whole(self.leaves, "leaves")
+        if isinstance(self.features, (str, Path)):
+            from mmdp.io.features import load_features
+
+            object.__setattr__(self, "features", load_features(self.features))
+
+    @property
+    def being(self) -> str:
+        return "a tree"
+
+    def passes(self, of_tables: float) -> float:
+        return super().passes(of_tables) + 500.0 * self.leaves
+
+    def features_of(self, model: MMDP, horizon: int) -> tuple[Feature, ...]:
+        """What a tree can ask about in ``model``: features with more than one value."""
+        columns = self._columns(model)
+        found = [Feature.of(name, column) for name, column in columns.items()]
+        if self.asks_time:
+            if TIME in columns:
+                raise InputError("a feature is called 'time', as the time is; give it another name")
+            found.append(Feature.of(TIME, range(horizon), timed=True))
+        return tuple(x for x in found if len(x.levels) > 1)
+
+    @property
+    def asks_time(self) -> bool:
+        return self.time and not self.endless
+
+    def _columns(self, model: MMDP) -> dict[str, list[Any]]:
+        """The features of the states: a value for each."""
+        if self.features is None:
+            return _own_columns(model)
+        if not is_named(self.features):
+            raise InputError(
+                "features must be a table by state: a DataFrame, a CSV file or a mapping from "
+                f"names to columns, not {type(self.features).__name__}"
+            )
+        frame = self.features
+        if "state" in getattr(frame, "columns", ()):
+            frame = frame.set_index("state")
+        columns = {str(name): _column(str(name), x, model) for name, x in frame.items()}
+        if all(len(set(map(str, x))) < 2 for x in columns.values()) and model.n_states > 1:
+            raise InputError("the features are the same in all states; give one that differs")
+        return columns
+
+    def settings(self, model: MMDP, horizon: int) -> Any:
+        return [self.leaves, self.asks_time, self._columns(model)]
+
+    def told(self, model: MMDP, horizon: int) -> str:
+        names = [x.name for x in self.features_of(model, horizon)]
+        return f"at most {counted(self.leaves, 'leaf', 'leaves')}, by {either(names, ' and ')}"
+
+    def check(self, model: MMDP, horizon: int) -> None:
+        self.features_of(model, horizon)
+
+    def policy_of(self, model: MMDP, table: Planted) -> TreePolicy:  # type: ignore[override]
+        rows: Any = super().policy_of(model, table.table)
+        features = self.features_of(model, 1 if self.endless else len(table.table))
+        return TreePolicy(rows, table.tree, features)
+
+
+def _own_columns(model: MMDP) -> dict[str, list[Any]]:
+    """The named axes of the model, or the number of the state."""
+    axes: Mapping[str, Sequence[Any]] = getattr(model, "axes", None) or {}
+    if axes and math.prod(map(len, axes.values())) == model.n_states:
+        places = np.indices([len(labels) for labels in axes.values()]).reshape(len(axes), -1)
+        return {
+            name: [labels[i] for i in place]
+            for (name, labels), place in zip(axes.items(), places, strict=True)
+        }
+    numbered = [_NUMBERED.fullmatch(label) for label in model.state_labels]
+    names = {x and x[1] for x in numbered}
+    if len(names) > 1 or None in names:
+        raise InputError(
+            f"there is nothing to split on: the states have names, such as "
+            f"{model.state_labels[0]!r}, whose order need not mean anything",
+            [Remedy("features", "features.csv", do="pass a table by state:")],
+        )
+    return {names.pop() or "state": [float(x[2]) for x in numbered if x]}
+
+
+def _column(name: str, given: Any, model: MMDP) -> list[Any]:
+    """(S,) the values of a feature in the order of the states."""
+    values, what = list(given), f"feature {name!r}"
+    if is_named(given):
+        pairs = list(given.items())
+        place = ids_of((key for key, _ in pairs), model.state_labels, what)
+        values = [pairs[i][1] for i in np.argsort(place)]
+        absent = sorted({*range(model.n_states)} - {*place})
+        if absent:
+            raise InputError(
+                f"{what} has no value for state {model.state_labels[absent[0]]!r}; give every "
+                "state one"
+            )
+    if len(values) != model.n_states:
+        raise InputError(
+            f"{what} has {counted(len(values), 'value')} for {counted(model.n_states, 'state')}; "
+            "give one per state"
+        )
+    for s, x in enumerate(values):
+        if x is None or x != x or not str(x).strip():
+            raise InputError(f"{what} is empty in state {model.state_labels[s]!r}; fill it in")
+    return values
+
+
+# ---------------------------------------------------------------------- the policy
+class TreePolicy(Policy):
+    """A tree with the table of actions that it makes; frozen.
+
+    ``text()`` says the rule in words, and :meth:`over` gives it as a table.
+
+    Parameters
+    ----------
+    rows
+        The table: a :class:`mmdp.MarkovPolicy`, or a :class:`mmdp.StationaryPolicy` if there is
+        no last decision.
+    tree, features
+        What makes the table, apart from states that do not allow the action of their leaf.
+
+    >>> from mmdp import MarkovPolicy
+    >>> stock, order = Feature.of("stock", [0, 5, 10]), ["order", "wait"]
+    >>> rows = MarkovPolicy([[0, 1, 1]] * 4, action_labels=order)
+    >>> policy = TreePolicy(rows, Split(0, 0, Leaf(0), Leaf(1)), [stock])
+    >>> policy
+    TreePolicy(4 time steps, 3 states, 2 actions, 2 leaves on stock)
+    >>> print(policy.text())
+    if stock is at most 0: order
+    otherwise: wait
+    """
+
+    __slots__ = ("features", "rows", "tree")
+
+    rows: MarkovPolicy | StationaryPolicy
+    tree: Node
+    features: tuple[Feature, ...]
+    deterministic: ClassVar[bool] = True
+
+    def __init__(
+        self, rows: MarkovPolicy | StationaryPolicy, tree: Node, features: Iterable[Feature]
+    ) -> None:
+        self._set(rows=rows, tree=tree, features=tuple(features))
+        self._set_labels(rows.n_states, **rows.labels)
+
+    # ------------------------------------------------------------ what it is
+    @property
+    def kind(self) -> Tree:
+        columns = {x.name: x.values for x in self.features if not x.timed}
+        kind = Tree(self.n_leaves, columns or None, any(x.timed for x in self.features))
+        found: Any = kind.over(self.horizon)
+        return found
+
+    @property
+    def n_leaves(self) -> int:
+        return count_leaves(self.tree)
+
+    @property
+    def horizon(self) -> float:
+        return self.rows.horizon
+
+    @property
+    def actions(self) -> IntArray:
+        """(T, S) action ids; (S,) if there is no last decision."""
+        return self.rows.actions
+
+    @property
+    def table(self) -> npt.NDArray[Any]:
+        return self.rows.table
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        return {**self.rows.parts, "rule": self.text()}
+
+    def over(self, horizon: int) -> MarkovPolicy:
+        return self.rows.over(horizon)
+
+    def _check_actions(self, model: MMDP) -> None:
+        self.rows._check_actions(model)
+
+    def returns(self, model: MMDP, kernel: Kernel) -> Array:
+        """(M,) its exact return on every model; :func:`mmdp.evaluate` has more."""
+        return self.rows.returns(model, kernel)
+
+    def tables_for(self, model: MMDP, horizon: int) -> PlannerTables:
+        return self.rows.tables_for(model, horizon)
+
+    def act(self, memory: Any, time: int, state: int) -> int:
+        return self.rows.act(memory, time, state)
+
+    # ------------------------------------------------------------ who reads it
+    def text(self) -> str:
+        """The rule in words: a question or an action in each line.
+
+        It names states that do not allow the action of their leaf, and what is done there.
+        """
+        everywhere = np.ones(np.atleast_2d(self.actions).shape, dtype=bool)
+        return "\n".join(self._lines(self.tree, everywhere, "", "always: "))
+
+    def _lines(self, node: Node, region: Mask, indent: str, head: str) -> Iterator[str]:
+        if isinstance(node, Leaf):
+            yield f"{indent}{head}{self._told(node.action, region)}"
+            return
+        asked = self.features[node.feature]
+        yes = asked.yes(node.cut)
+        if node is not self.tree:
+            yield f"{indent}{head.rstrip()}"
+            indent += "    "
+        yield from self._lines(node.yes, region & yes, indent, f"if {asked.asked(node.cut)}: ")
+        yield from self._lines(node.no, region & ~yes, indent, "otherwise: ")
+
+    def _told(self, action: int, region: Mask) -> str:
+        """What is done in a leaf: its action, and others where a state does not allow it."""
+        names, states = self.action_names, self.state_names
+        t, s = np.nonzero(region & (np.atleast_2d(self.actions) != action))
+        other = dict.fromkeys(zip(s.tolist(), np.atleast_2d(self.actions)[t, s], strict=True))
+        return "; ".join([names[action], *(f"in {states[s]}: {names[a]}" for s, a in other)])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Its table of actions (see :meth:`mmdp.MarkovPolicy.to_frame`)."""
+        return self.rows.to_frame()
+
+    def stored(self) -> dict[str, Any]:
+        columns = {x.name: x.values for x in self.features if not x.timed}
+        time = any(x.timed for x in self.features)
+        return {
+            **self.rows.stored(), "features": columns, "time": time,
+            "tree": self._stored(self.tree),
+        }  # fmt: skip
+
+    def _stored(self, node: Node) -> Any:
+        """A leaf as its action, a split as its question and what follows."""
+        if isinstance(node, Leaf):
+            return int(node.action)
+        asked = self.features[node.feature]
+        word = "at most" if asked.ordered else "is"
+        return {
+            "if": asked.name, word: asked.levels[node.cut],
+            "then": self._stored(node.yes), "else": self._stored(node.no),
+        }  # fmt: skip
+
+    @classmethod
+    def restored(
+        cls, rows: MarkovPolicy | StationaryPolicy, features: Mapping[str, Any], time: bool,
+        tree: Any,
+    ) -> Self:  # fmt: skip
+        """The policy of what :meth:`stored` keeps."""
+        known = [Feature.of(name, values) for name, values in features.items()]
+        if any(len(x.codes) != rows.n_states for x in known):
+            raise InputError(f"a feature does not have {counted(rows.n_states, 'value')}")
+        if time:
+            known.append(Feature.of(TIME, range(int(rows.horizon)), timed=True))
+        place = {x.name: i for i, x in enumerate(known)}
+
+        def read(node: Any) -> Node:
+            if not isinstance(node, dict):
+                if not 0 <= int(node) < rows.n_actions:
+                    raise InputError(f"the tree has an action {node}, which does not exist")
+                return Leaf(int(node))
+            f = place[node["if"]]
+            level = node["at most"] if known[f].ordered else node["is"]
+            cut = known[f].levels.index(level)
+            return Split(f, cut, read(node["then"]), read(node["else"]))
+
+        return cls(rows, read(tree), known)
+
+    def placed(self, rows: Any) -> TreePolicy:
+        """The tree of the same table over states and actions that come in another order."""
+        states = _places(rows.state_names, self.state_names)
+        actions = _places(self.action_names, rows.action_names)
+        features = (x if x.timed else replace(x, codes=x.codes[states]) for x in self.features)
+
+        def renamed(node: Node) -> Node:
+            if isinstance(node, Leaf):
+                return Leaf(actions[node.action])
+            return node._replace(yes=renamed(node.yes), no=renamed(node.no))
+
+        return TreePolicy(rows, renamed(self.tree), features)
+
+    def drawn(self) -> tuple[IntArray, list[str]]:
+        return self.rows.drawn()
+
+    @property
+    def _trait(self) -> str:
+        used = some(_used(self.tree, self.features), 6)
+        return counted(self.n_leaves, "leaf", "leaves") + (f" on {used}" if used else "")
+
+
+def _places(names: list[str], among: list[str]) -> list[int]:
+    """Where the names are; in their own order if they are not all there."""
+    place = {name: i for i, name in enumerate(among)}
+    return [place[x] for x in names] if place.keys() >= {*names} else [*range(len(names))]
+
+
+def _used(tree: Node, features: Sequence[Feature]) -> list[str]:
+    """The names of the features that the tree asks about, in the order of its questions."""
+    if isinstance(tree, Leaf):
+        return []
+    below = [*_used(tree.yes, features), *_used(tree.no, features)]
+    return list(dict.fromkeys([features[tree.feature].name, *below]))

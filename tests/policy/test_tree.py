@@ -1,0 +1,160 @@
+"""The tree as a policy: what it asks about, how it reads, what is refused."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import mmdp
+from mmdp.policy.tree import Feature, Leaf, Split, TreePolicy
+
+RNG = np.random.default_rng(1)
+P, R = RNG.dirichlet(np.ones(4), size=(3, 4, 2)), RNG.normal(size=(3, 4, 2))
+WARDS = ["home", "ward", "clinic", "dead"]
+MODEL = mmdp.MMDP(P, R, discount=0.9, states=WARDS, actions=["wait", "treat"])
+FRAME = pd.DataFrame({"age": [1, 2, 2, 9], "site": ["in", "out", "in", "off"]}, index=WARDS)
+
+
+def columns(kind: mmdp.Tree, model: mmdp.MMDP = MODEL) -> dict[str, list[Any]]:
+    return {x.name: x.values for x in kind.features_of(model, 3)}
+
+
+def test_features_come_from_tables(tmp_path: Path) -> None:
+    file = tmp_path / "features.csv"
+    FRAME.iloc[::-1].to_csv(file, index_label="state")
+    told = {"age": [1, 2, 2, 9], "site": ["in", "out", "in", "off"], "time": [0, 1, 2]}
+    by_state = FRAME.reset_index(names="state").sample(frac=1, random_state=0)
+    mapping = {name: dict(FRAME[name]) for name in FRAME}
+    for given in (FRAME, FRAME.iloc[::-1], by_state, mapping, file, str(file)):
+        assert columns(mmdp.Tree(features=given)) == told
+    assert columns(mmdp.Tree(features={"age": [1, 2, 2, 9]}, time=False)) == {"age": [1, 2, 2, 9]}
+
+
+def test_features_come_from_the_labels() -> None:
+    def numbered(labels: list[str] | None) -> dict[str, list[Any]]:
+        return columns(mmdp.Tree(time=False), mmdp.MMDP(P, R, states=labels))
+
+    assert numbered(None) == {"state": [0, 1, 2, 3]}
+    assert numbered(["10", "20", "-5", "0.5"]) == {"state": [10, 20, -5, 0.5]}
+    assert numbered([f"stock {k}" for k in (3, 1, 0, 2)]) == {"stock": [3, 1, 0, 2]}
+
+
+def test_features_come_from_named_axes(monkeypatch: pytest.MonkeyPatch) -> None:
+    axes = {"stock": (0, 10), "weather": ("dry", "wet")}
+    monkeypatch.setattr(mmdp.MMDP, "axes", axes, raising=False)
+    assert columns(mmdp.Tree(time=False)) == {
+        "stock": [0, 0, 10, 10], "weather": ["dry", "wet", "dry", "wet"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (None, "nothing to split on: the states have names, such as 'home'"),
+        ({"age": [1, 2]}, "feature 'age' has 2 values for 4 states"),
+        ({"age": [1, 2, None, 4]}, "feature 'age' is empty in state 'clinic'"),
+        ({"age": [1, 1, 1, 1]}, "the same in all states"),
+        ({"time": [1, 2, 3, 4]}, "a feature is called 'time'"),
+        (FRAME.iloc[:3], "feature 'age' has no value for state 'dead'"),
+        (FRAME.rename(index={"ward": "wardd"}), "no label 'wardd'"),
+        ([1, 2, 3, 4], "features must be a table by state"),
+        ("nowhere.csv", "nowhere.csv: no such file"),
+    ],
+)
+def test_features_that_cannot_be_used(given: Any, told: str) -> None:
+    with pytest.raises(mmdp.InputError, match=told) as refused:
+        mmdp.solve(MODEL, 3, policy=mmdp.Tree(2, given))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("place,age\nhome,1\n", "no column 'state'"),
+        ("state\nhome\n", "no column besides state"),
+        ("state,age\nhome,1\nhome,2\n", "line 3: state 'home' is given twice"),
+    ],
+)
+def test_files_of_features_that_cannot_be_used(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "features.csv"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(mmdp.InputError, match=told):
+        mmdp.Tree(features=file)
+
+
+def test_it_reads_as_a_rule() -> None:
+    age, site = Feature.of("age", FRAME["age"]), Feature.of("site", FRAME["site"])
+    time = Feature.of("time", range(3), timed=True)
+    tree = Split(1, 1, Split(2, 0, Leaf(1), Leaf(0)), Split(0, 0, Leaf(0), Leaf(1)))
+    table = [[0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 1, 0]]
+    policy = TreePolicy(mmdp.MarkovPolicy.for_model(MODEL, table), tree, [age, site, time])
+    assert policy.text().splitlines() == [
+        "if site is out:",
+        "    if time is at most 0: treat",
+        "    otherwise: wait",
+        "otherwise:",
+        "    if age is at most 1: wait",
+        "    otherwise: treat; in dead: wait",
+    ]
+    assert repr(policy).endswith("4 leaves on site, time, age)")
+    assert TreePolicy(policy.rows, Leaf(1), []).text().startswith("always: treat; in ")
+
+
+def test_states_that_do_not_allow_the_action() -> None:
+    allowed = np.ones((4, 2), dtype=bool)
+    allowed[3, 1] = False
+    model = mmdp.MMDP(
+        P, np.add(R, [0, 5]), allowed=allowed, states=WARDS, actions=["wait", "treat"]
+    )
+    policy = mmdp.solve(model, 3, policy=mmdp.Tree(1, FRAME)).policy
+    policy.check(model)
+    assert policy.text() == "always: treat; in dead: wait"
+
+
+def test_files_match_names(tmp_path: Path) -> None:
+    """A model whose states and actions come in another order gets the same rule."""
+    policy = mmdp.solve(MODEL, 3, policy=mmdp.Tree(4, FRAME)).policy
+    file, order = tmp_path / "tree.json", [2, 0, 3, 1]
+    mmdp.save_policy(policy, file)
+    other = mmdp.MMDP(
+        P[:, order][:, :, ::-1][:, :, :, order], R[:, order][:, :, ::-1], discount=0.9,
+        states=[WARDS[s] for s in order], actions=["treat", "wait"],
+    )  # fmt: skip
+    again = mmdp.load_policy(file, other)
+    assert again.text() == policy.text()
+    assert mmdp.evaluate(again, other).mean == pytest.approx(mmdp.evaluate(policy, MODEL).mean)
+    assert mmdp.load_policy(file).text() == policy.text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"if": "age"', '"if": "height"', "height"),
+        ('"then": 0', '"then": 9', "an action 9, which does not exist"),
+        ('"age": [', '"age": [5, ', "does not have 4 values"),
+    ],
+)
+def test_files_that_are_broken(tmp_path: Path, old: str, new: str, told: str) -> None:
+    rows = mmdp.MarkovPolicy.for_model(MODEL, [[0, 1, 1, 1]])
+    policy = TreePolicy(rows, Split(0, 0, Leaf(0), Leaf(1)), [Feature.of("age", FRAME["age"])])
+    file = tmp_path / "tree.json"
+    mmdp.save_policy(policy, file)
+    text = " ".join(file.read_text(encoding="utf-8").split()).replace("[ ", "[")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(mmdp.InputError, match=told):
+        mmdp.load_policy(file)
+
+
+def test_its_kind_is_for_its_horizon() -> None:
+    lasting = mmdp.solve(MODEL, math.inf, policy=mmdp.Tree(2, FRAME)).policy
+    assert lasting.kind.endless
+    assert lasting.horizon == math.inf
+    assert lasting.kind.told(MODEL, 1) == "at most 2 leaves, by age and site"
+    with pytest.raises(mmdp.InputError, match="leaves must be"):
+        mmdp.Tree(0)
