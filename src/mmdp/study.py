@@ -286,7 +286,7 @@ class Found(NamedTuple):
 def solved_and_tested(
     model: MMDP, test: MMDP | None = None, horizon: float | None = None,
     method: str | Method = "cadp", *, episodes: int | None = None, seed: int | None = 0,
-    backend: str = "auto", **asked: Any,
+    backend: Any = "auto", **asked: Any,
 ) -> Found:  # fmt: skip
     """Solve, and evaluate the policy on test models; Oracle has no policy and solves these too.
 
@@ -299,18 +299,18 @@ def solved_and_tested(
     >>> found.evaluation.mean == mmdp.solve(test, 9, "oracle").value
     True
     """
-    solution = solve(model, horizon, method, seed=seed, backend=backend, **asked)
+    chosen, alike = read_method(method), {"seed": seed, "backend": backend}
+    solution = solve(model, horizon, chosen, **alike, **asked)
     if test is None:
         return Found(solution, None, math.nan)
     started = time.perf_counter()
     found: Evaluation | Exception
     try:
         if solution.policy is None:
-            asked["certify"] = False
-            found = solve(test, horizon, method, seed=seed, backend=backend, **asked).evaluation
+            found = solve(test, horizon, chosen, **alike, **asked | {"certify": False}).evaluation
         else:
-            count = episodes or getattr(method, "episodes", None)
-            found = evaluate(solution, test, episodes=count, seed=seed, backend=backend)
+            count = episodes or getattr(chosen, "episodes", None)
+            found = evaluate(solution, test, episodes=count, **alike)
     except Exception as error:
         found = error
     return Found(solution, found, time.perf_counter() - started)
