@@ -18,7 +18,7 @@ from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Sweeps, Table
 from mmdp.policy import Tree
 from mmdp.policy.tree import Leaf, Node, Planted, Split, count_leaves
 from mmdp.search.ascent import Search
-from mmdp.search.charts import tilted
+from mmdp.search.charts import tilts
 from mmdp.search.context import Context, Outcome
 from mmdp.search.landscape import Changes, Landscape, Slope
 from mmdp.search.starts import ENDS
@@ -327,7 +327,7 @@ def grow(search: Search, free: Callable[[], Outcome]) -> Outcome:
     best = up(landscape.planted(Leaf(0)))
     context.details["value_by_leaves"] = values
     found = free()
-    weights = next(tilted(context, context.objective, found.returns_known))
+    weights = next(tilts(context, context.objective, found.returns_known))
     quick = context.problem.seconds(context.horizon, PASSES) < 1.0
     fits = [*landscape.fitted(found.policy, weights, most)]
     for leaves in range(1, most + 1):
