@@ -479,7 +479,5 @@ def test_the_unit_of_rewards_does_not_matter(
 
 
 def test_a_start_that_is_not_stationary_is_refused() -> None:
-    with pytest.raises(
-        mmdp.InputError, match=r"covers \d+ time steps, the horizon is inf"
-    ):
+    with pytest.raises(mmdp.InputError, match=r"covers \d+ time steps, the horizon is inf"):
         mmdp.solve(instance(0), INF, mmdp.CADP(init=mmdp.MarkovPolicy([[0] * 5])))
