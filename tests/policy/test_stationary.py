@@ -28,7 +28,7 @@ def test_files_keep_it(tmp_path: Path, suffix: str, policy: mmdp.StationaryPolic
         again = mmdp.load_policy(file, model)
         assert isinstance(again, mmdp.StationaryPolicy)
         assert again == policy
-        assert again.row.state_labels == policy.row.state_labels
+        assert again.state_labels == policy.state_labels
     assert mmdp.evaluate(again, MODEL).mean == mmdp.evaluate(policy, MODEL).mean
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -36,15 +36,160 @@ class Markov(PolicyKind):
     masks: ClassVar[bool] = True
 
     def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> MarkovPolicy:
-        if table.ndim == 2:
-            return MarkovPolicy.for_model(model, table)
-        return MarkovPolicy.for_model(model, probabilities=table)
+        return MarkovPolicy.of_table(table, **labels_of(model))
 
     def __repr__(self) -> str:
         return "Markov()"
 
 
-class MarkovPolicy(Policy):
+class TablePolicy(Policy):
+    """An action, or a distribution over actions, by state and perhaps time."""
+
+    __slots__ = ("table",)
+
+    axes: ClassVar[tuple[str, ...]]
+    table: npt.NDArray[Any]  # what kernels read: (..., S) actions or (..., S, A) probabilities
+
+    def __init__(
+        self,
+        actions: npt.ArrayLike | None = None,
+        *,
+        probabilities: npt.ArrayLike | None = None,
+        n_actions: int | None = None,
+        state_labels: Sequence[str] | None = None,
+        action_labels: Sequence[str] | None = None,
+    ) -> None:
+        if (actions is None) == (probabilities is None):
+            shape = ", ".join(axis[0].upper() for axis in self.axes)
+            raise InputError(
+                f"a policy needs either actions ({shape}) or probabilities ({shape}, A)"
+            )
+        if actions is not None:
+            times = (None,) * (len(self.axes) - 1)
+            given = by_label(actions, "the policy", *times, state_labels)
+            self._set(table=_read_actions(given, self.axes))
+            count = int(self.table.max()) + 1
+            size = max(count, n_actions or (len(action_labels) if action_labels else count))
+        else:
+            given = by_label(probabilities, "the policy", state_labels, action_labels)
+            self._set(table=_read_probabilities(given, self.axes))
+            size = self.table.shape[-1]
+        n_states = self.table.shape[len(self.axes) - 1]
+        self._set_labels(n_states, size, state_labels, action_labels)
+
+    @classmethod
+    def for_model(
+        cls,
+        model: MMDP,
+        actions: npt.ArrayLike | None = None,
+        *,
+        probabilities: npt.ArrayLike | None = None,
+    ) -> Self:
+        """A policy that carries the labels of ``model``."""
+        return cls(actions, probabilities=probabilities, **labels_of(model))
+
+    @classmethod
+    def of_table(cls, table: npt.NDArray[Any], **labels: Any) -> Self:
+        """The policy of actions or probabilities, by their number of axes."""
+        sharp = table.ndim == len(cls.axes)
+        return cls(table if sharp else None, probabilities=None if sharp else table, **labels)
+
+    @property
+    def deterministic(self) -> bool:
+        return self.table.ndim == len(self.axes)
+
+    @property
+    def actions(self) -> IntArray:
+        """(..., S) action ids; of a randomised policy, the most probable action."""
+        return self.table if self.deterministic else self.table.argmax(axis=-1).astype(np.int32)
+
+    @property
+    def probabilities(self) -> Array:
+        """(..., S, A) pi(s, a)."""
+        if not self.deterministic:
+            return self.table
+        table = np.zeros((*self.table.shape, self.n_actions))
+        np.put_along_axis(table, self.table[..., None].astype(np.int64), 1.0, axis=-1)
+        return table
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        return {"actions" if self.deterministic else "probabilities": self.table}
+
+    def _check_actions(self, model: MMDP) -> None:
+        allowed = model.allowed[:, : self.n_actions]
+        if self.deterministic:
+            bad = ~allowed[np.arange(self.n_states), self.actions]
+        else:
+            bad = (self.probabilities > 0) & ~allowed
+        if bad.any():
+            place = [int(i) for i in np.argwhere(bad)[0]]
+            a = self.table[tuple(place)] if self.deterministic else place.pop()
+            *time, s = place
+            at = f" at time {time[0]}" if time else ""
+            raise InputError(
+                f"the policy takes action {model.action_labels[a]!r} in state "
+                f"{model.state_labels[s]!r}{at}, which the model does not allow"
+            )
+
+    def table_for(self, model: MMDP) -> npt.NDArray[Any]:
+        missing = model.n_actions - self.n_actions
+        if self.deterministic or missing == 0:
+            return self.table
+        return np.pad(self.table, [(0, 0)] * len(self.axes) + [(0, missing)])
+
+    def start(self, seed: int | None = 0) -> np.random.Generator | None:
+        """Nothing is remembered; a randomised policy draws from a generator."""
+        return None if self.deterministic else np.random.default_rng(seed)
+
+    def act(self, memory: np.random.Generator | None, time: int, state: int) -> int:
+        """The action at this time and state, drawn if the policy is randomised."""
+        there = self.table[(time, state)[-len(self.axes) :]]
+        if self.deterministic:
+            return int(there)
+        assert memory is not None
+        return int(memory.choice(self.n_actions, p=there))
+
+    def to_frame(self) -> pd.DataFrame:
+        """The policy as a tidy table: ``time, state, action``, ``probability`` if randomised.
+
+        The time is left out if it does not matter. States and actions are labels if the policy has
+        them; the ids are then in ``idstate, idaction``. A randomised policy lists the actions it
+        may take.
+
+        >>> policy = MarkovPolicy([[0, 1]], state_labels=["up", "down"])
+        >>> print(policy.to_frame().to_string(index=False))
+        time state  action  idstate  idaction
+           0    up       0        0         0
+           0  down       1        1         1
+        """
+        import pandas as pd
+
+        if self.deterministic:
+            index = [*np.indices(self.table.shape).reshape(len(self.axes), -1)]
+            a = self.table.ravel()
+        else:
+            *index, a = np.nonzero(self.table)
+        columns: dict[str, Any] = dict(zip(self.axes, index, strict=True))
+        columns["action"] = a.astype(np.int64)
+        if not self.deterministic:
+            columns["probability"] = self.table[(*index, a)]
+        return pd.DataFrame(labelled(columns, state=self.state_labels, action=self.action_labels))
+
+    def stored(self) -> dict[str, Any]:
+        """With an axis of time, of length 1 if it does not matter."""
+        rows = self.table if len(self.axes) == 2 else self.table[None]
+        return {"policy" if self.deterministic else "probabilities": rows.tolist()}
+
+    def drawn(self) -> tuple[IntArray, list[str]]:
+        return self.actions.reshape(-1, self.n_states), self.state_names
+
+    @property
+    def _trait(self) -> str:
+        return "deterministic" if self.deterministic else "randomised"
+
+
+class MarkovPolicy(TablePolicy):
     """One action (or a distribution over actions) for every time and state; frozen.
 
     Parameters
@@ -65,41 +210,9 @@ class MarkovPolicy(Policy):
     MarkovPolicy(2 time steps, 2 states, 2 actions, deterministic)
     """
 
-    __slots__ = ("table",)
+    __slots__ = ()
 
-    table: npt.NDArray[Any]  # what kernels read: (T, S) actions or (T, S, A) probabilities
-
-    def __init__(
-        self,
-        actions: npt.ArrayLike | None = None,
-        *,
-        probabilities: npt.ArrayLike | None = None,
-        n_actions: int | None = None,
-        state_labels: Sequence[str] | None = None,
-        action_labels: Sequence[str] | None = None,
-    ) -> None:
-        if (actions is None) == (probabilities is None):
-            raise InputError("a policy needs either actions (T, S) or probabilities (T, S, A)")
-        if actions is not None:
-            given = by_label(actions, "the policy", None, state_labels)
-            self._set(table=read_actions(given, "time", "state"))
-            count = int(self.table.max()) + 1
-            size = max(count, n_actions or (len(action_labels) if action_labels else count))
-        else:
-            self._set(table=read_probabilities(probabilities, "time", "state"))
-            size = self.table.shape[2]
-        self._set_labels(self.table.shape[1], size, state_labels, action_labels)
-
-    @classmethod
-    def for_model(
-        cls,
-        model: MMDP,
-        actions: npt.ArrayLike | None = None,
-        *,
-        probabilities: npt.ArrayLike | None = None,
-    ) -> MarkovPolicy:
-        """A policy that carries the labels of ``model``."""
-        return cls(actions, probabilities=probabilities, **labels_of(model))
+    axes: ClassVar[tuple[str, ...]] = ("time", "state")
 
     @classmethod
     def uniform(cls, model: MMDP, horizon: int) -> MarkovPolicy:
@@ -128,55 +241,13 @@ class MarkovPolicy(Policy):
         return Markov()
 
     @property
-    def deterministic(self) -> bool:
-        return self.table.ndim == 2
-
-    @property
     def horizon(self) -> int:
         return len(self.table)
-
-    @property
-    def actions(self) -> IntArray:
-        """(T, S) action ids; of a randomised policy, the most probable action."""
-        return self.table if self.deterministic else self.table.argmax(axis=2).astype(np.int32)
-
-    @property
-    def probabilities(self) -> Array:
-        """(T, S, A) pi_t(s, a)."""
-        if not self.deterministic:
-            return self.table
-        table = np.zeros((self.horizon, self.n_states, self.n_actions))
-        np.put_along_axis(table, self.actions[:, :, None].astype(np.int64), 1.0, axis=2)
-        return table
-
-    @property
-    def parts(self) -> dict[str, Any]:
-        return {"actions" if self.deterministic else "probabilities": self.table}
 
     def over(self, horizon: int) -> MarkovPolicy:
         """The policy itself; another horizon than its own is refused."""
         self.check_horizon(horizon)
         return self
-
-    def _check_actions(self, model: MMDP) -> None:
-        allowed = model.allowed[:, : self.n_actions]
-        if self.deterministic:
-            bad = ~allowed[np.arange(self.n_states), self.actions]
-        else:
-            bad = (self.probabilities > 0) & ~allowed
-        if bad.any():
-            t, s, *drawn = (int(i) for i in np.argwhere(bad)[0])
-            a = drawn[0] if drawn else self.actions[t, s]
-            raise InputError(
-                f"the policy takes action {model.action_labels[a]!r} in state "
-                f"{model.state_labels[s]!r} at time {t}, which the model does not allow"
-            )
-
-    def table_for(self, model: MMDP) -> npt.NDArray[Any]:
-        missing = model.n_actions - self.n_actions
-        if self.deterministic or missing == 0:
-            return self.table
-        return np.pad(self.table, ((0, 0), (0, 0), (0, missing)))
 
     def returns(self, model: MMDP, kernel: Kernel) -> Array:
         """(M,) its exact return on every model; :func:`mmdp.evaluate` has more."""
@@ -188,51 +259,6 @@ class MarkovPolicy(Policy):
         if self.deterministic:
             return PlannerTables(ACTIONS, model.problem, actions=table)
         return PlannerTables(PROBABILITIES, model.problem, probabilities=table)
-
-    def start(self, seed: int | None = 0) -> np.random.Generator | None:
-        """Nothing is remembered; a randomised policy draws from a generator."""
-        return None if self.deterministic else np.random.default_rng(seed)
-
-    def act(self, memory: np.random.Generator | None, time: int, state: int) -> int:
-        """The action at this time and state, drawn if the policy is randomised."""
-        if self.deterministic:
-            return int(self.actions[time, state])
-        assert memory is not None
-        return int(memory.choice(self.n_actions, p=self.probabilities[time, state]))
-
-    def to_frame(self) -> pd.DataFrame:
-        """The policy as a tidy table: ``time, state, action``, ``probability`` if randomised.
-
-        States and actions are labels if the policy has them; the ids are then in
-        ``idstate, idaction``. A randomised policy lists the actions it may take.
-
-        >>> policy = MarkovPolicy([[0, 1]], state_labels=["up", "down"])
-        >>> print(policy.to_frame().to_string(index=False))
-        time state  action  idstate  idaction
-           0    up       0        0         0
-           0  down       1        1         1
-        """
-        import pandas as pd
-
-        if self.deterministic:
-            t, s = np.indices(self.actions.shape).reshape(2, -1)
-            a = self.actions.reshape(-1).astype(np.int64)
-        else:
-            t, s, a = np.nonzero(self.probabilities)
-        columns: dict[str, Any] = {"time": t, "state": s, "action": a}
-        if not self.deterministic:
-            columns["probability"] = self.probabilities[t, s, a]
-        return pd.DataFrame(labelled(columns, state=self.state_labels, action=self.action_labels))
-
-    def stored(self) -> dict[str, Any]:
-        return {"policy" if self.deterministic else "probabilities": self.table.tolist()}
-
-    def drawn(self) -> tuple[IntArray, list[str]]:
-        return self.actions, self.state_names
-
-    @property
-    def _trait(self) -> str:
-        return "deterministic" if self.deterministic else "randomised"
 
 
 def markov_policy(
@@ -286,7 +312,7 @@ def labelled(columns: dict[str, Any], **labels: Sequence[str] | None) -> dict[st
     return {**columns, **names, **ids}
 
 
-def read_actions(actions: npt.ArrayLike, *axes: str) -> IntArray:
+def _read_actions(actions: npt.ArrayLike, axes: tuple[str, ...]) -> IntArray:
     """Action ids with these axes, such as time and state, checked and read-only."""
     refuse_masked(actions, "policy actions")
     try:
@@ -306,7 +332,7 @@ def read_actions(actions: npt.ArrayLike, *axes: str) -> IntArray:
     return result
 
 
-def read_probabilities(probabilities: Any, *axes: str) -> Array:
+def _read_probabilities(probabilities: Any, axes: tuple[str, ...]) -> Array:
     """Probabilities with these axes and, last, actions; checked and read-only."""
     refuse_masked(probabilities, "policy probabilities")
     whole = _shape((*axes, "action"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,14 +13,12 @@ from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.endless import Endless
 from mmdp.kernels.planner import PlannerTables
-from mmdp.policy.base import Policy
+from mmdp.policy.base import labels_of
 from mmdp.policy.kinds import PolicyKind
-from mmdp.policy.markov import Markov, MarkovPolicy, read_actions, read_probabilities
-from mmdp.validate import by_label, check_whole
+from mmdp.policy.markov import MarkovPolicy, TablePolicy
+from mmdp.validate import check_whole
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from mmdp.model import MMDP
 
 Array = npt.NDArray[np.float64]
@@ -53,10 +50,10 @@ class Stationary(PolicyKind):
         return self
 
     def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> StationaryPolicy:
-        return StationaryPolicy.of_row(Markov().policy_of(model, table[None]))
+        return StationaryPolicy.of_table(table, **labels_of(model))
 
 
-class StationaryPolicy(Policy):
+class StationaryPolicy(TablePolicy):
     """One action (or a distribution over actions) for every state, at all times; frozen.
 
     Parameters
@@ -74,40 +71,16 @@ class StationaryPolicy(Policy):
     [[0, 1], [0, 1], [0, 1]]
     """
 
-    __slots__ = ("row",)
+    __slots__ = ()
 
-    row: MarkovPolicy
-
-    def __init__(
-        self,
-        actions: npt.ArrayLike | None = None,
-        *,
-        probabilities: npt.ArrayLike | None = None,
-        n_actions: int | None = None,
-        state_labels: Sequence[str] | None = None,
-        action_labels: Sequence[str] | None = None,
-    ) -> None:
-        given = by_label(actions, "the policy", state_labels)
-        shares = by_label(probabilities, "the policy", state_labels, action_labels)
-        row = MarkovPolicy(
-            None if given is None else read_actions(given, "state")[None],
-            probabilities=None if shares is None else read_probabilities(shares, "state")[None],
-            n_actions=n_actions, state_labels=state_labels, action_labels=action_labels,
-        )  # fmt: skip
-        self._repeat(row)
-
-    def _repeat(self, row: MarkovPolicy) -> None:
-        self._set(row=row)
-        self._set_labels(row.n_states, **row.labels)
+    axes: ClassVar[tuple[str, ...]] = ("state",)
 
     @classmethod
     def of_row(cls, row: MarkovPolicy) -> StationaryPolicy:
         """The policy that repeats the only row of a table for ever."""
         if row.horizon != 1:
             raise InputError(f"a stationary policy has one row, not {row.horizon}")
-        policy = cls.__new__(cls)
-        policy._repeat(row)
-        return policy
+        return cls.of_table(row.table[0], **row.labels)
 
     @property
     def kind(self) -> PolicyKind:
@@ -117,43 +90,9 @@ class StationaryPolicy(Policy):
     def horizon(self) -> float:
         return math.inf
 
-    @property
-    def deterministic(self) -> bool:
-        return self.row.deterministic
-
-    @property
-    def actions(self) -> IntArray:
-        """(S,) action ids; of a randomised policy, the most probable action."""
-        return self.row.actions[0]
-
-    @property
-    def probabilities(self) -> Array:
-        """(S, A) pi(s, a)."""
-        return self.row.probabilities[0]
-
-    @property
-    def table(self) -> npt.NDArray[Any]:
-        """(S,) actions or (S, A) probabilities."""
-        row: npt.NDArray[Any] = self.row.table[0]
-        return row
-
-    @property
-    def parts(self) -> dict[str, Any]:
-        return {name: table[0] for name, table in self.row.parts.items()}
-
-    def table_for(self, model: MMDP) -> npt.NDArray[Any]:
-        row: npt.NDArray[Any] = self.row.table_for(model)[0]
-        return row
-
     def over(self, horizon: int) -> MarkovPolicy:
         check_whole(horizon, "horizon")
-        table = np.repeat(self.row.table, horizon, axis=0)
-        if self.deterministic:
-            return MarkovPolicy(table, **self.labels)
-        return MarkovPolicy(probabilities=table, **self.labels)
-
-    def _check_actions(self, model: MMDP) -> None:
-        self.row._check_actions(model)
+        return MarkovPolicy.of_table(np.repeat(self.table[None], horizon, axis=0), **self.labels)
 
     def returns(self, model: MMDP, kernel: Kernel | None = None) -> Array:
         """(M,) its exact return on every model, over an infinite horizon."""
@@ -161,25 +100,3 @@ class StationaryPolicy(Policy):
 
     def tables_for(self, model: MMDP, horizon: int) -> PlannerTables:
         return self.over(horizon).tables_for(model, horizon)
-
-    def start(self, seed: int | None = 0) -> np.random.Generator | None:
-        """Nothing is remembered; a randomised policy draws from a generator."""
-        return self.row.start(seed)
-
-    def act(self, memory: np.random.Generator | None, time: int, state: int) -> int:
-        """The action in this state, drawn if the policy is randomised."""
-        return self.row.act(memory, 0, state)
-
-    def to_frame(self) -> pd.DataFrame:
-        """The policy as a tidy table: ``state, action``, ``probability`` if randomised."""
-        return self.row.to_frame().drop(columns="time")
-
-    def stored(self) -> dict[str, Any]:
-        return self.row.stored()
-
-    def drawn(self) -> tuple[IntArray, list[str]]:
-        return self.row.drawn()
-
-    @property
-    def _trait(self) -> str:
-        return self.row._trait

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mmdp.clock import Stop
@@ -19,6 +19,8 @@ from mmdp.objective import Objective
 from mmdp.search.context import Context, Outcome
 from mmdp.search.landscape import Landscape, Point
 from mmdp.search.starts import Count, Start, affordable, best_of, in_order
+
+Risen = dict[tuple[int, bytes], Ascent]  # by rung of the ladder and pickled point
 
 TILTS = 8  # rounds of tilted weights at most
 ASCENTS = 4  # from one start for an objective, in the time of as many starts for the mean
@@ -34,7 +36,6 @@ class Search:
     tol: float = 0.0  # in units of return
     max_sweeps: int = 1000
     free: Callable[[], Outcome] | None = None  # what is found without the restriction
-    risen: dict[tuple[int, bytes], Ascent] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def context(self) -> Context:
@@ -44,11 +45,12 @@ class Search:
         """The best end of all starts."""
         names: list[str] = []
         ends: list[Ascent] = []
+        risen: Risen = {}
         if self.context.objective.linear:
             ends = self._mean(self._points(names), watch=self._record)
         else:
             for each in self._starts():
-                for end in self.ends(self._opened(each.point)):
+                for end in self.ends(self._opened(each.point), risen):
                     names.append(each.name)
                     ends.append(end)
         sweeps = self.landscape.sweeps if self.context.objective.linear else "single changes"
@@ -83,22 +85,27 @@ class Search:
             names.append(each.name)
             yield each.point
 
-    def ends(self, start: Point) -> Iterator[Ascent]:
-        """Local optima of the objective: from the start, from the ladder's end, from tilts."""
+    def ends(self, start: Point, risen: Risen | None = None) -> Iterator[Ascent]:
+        """Local optima of the objective: from the start, from the ladder's end, from tilts.
+
+        ``risen``: the ends of earlier starts, with which one that meets them goes on.
+        """
+        risen = {} if risen is None else risen
         objective, lam = self.context.objective, self.context.problem.weights
-        best = self._up(start)
+        best = self._up(start, risen)
         yield best
         point, rungs = start, objective.ladder(lam)
         for i, rung in enumerate(rungs):
-            point = self._risen(point, rung, i, self._look).policy
+            point = self._risen(point, rung, i, self._look, risen).policy
         if rungs:
-            found = self._up(point)
+            found = self._up(point, risen)
             yield found
             best = max(best, found, key=lambda end: end.value)
         for _ in range(TILTS if objective.concave else 0):
             rho = objective.counted(best.returns, self.context.own)
             tilted = lam * objective.tilt(rho, lam)
-            found = self._up(self._mean([best.policy], weights=tilted, watch=self._look)[0].policy)
+            end = self._mean([best.policy], weights=tilted, watch=self._look)[0]
+            found = self._up(end.policy, risen)
             yield found
             if not found.value > best.value:
                 return
@@ -111,15 +118,17 @@ class Search:
             return self._mean([start], watch=self._look)[0].policy
         return start
 
-    def _up(self, start: Point) -> Ascent:
-        return self._risen(start, self.context.objective, -1, self._record)
+    def _up(self, start: Point, risen: Risen) -> Ascent:
+        return self._risen(start, self.context.objective, -1, self._record, risen)
 
-    def _risen(self, point: Point, objective: Objective, rung: int, watch: Watch) -> Ascent:
-        """The end on a rung of the ladder; starts that meet go on together."""
+    def _risen(
+        self, point: Point, objective: Objective, rung: int, watch: Watch, risen: Risen
+    ) -> Ascent:
+        """The end on a rung of the ladder, or of the objective itself (-1)."""
         key = rung, pickle.dumps(point)
-        if key not in self.risen:
-            self.risen[key] = self.landscape.rise(point, objective, **self._limits(), watch=watch)
-        return self.risen[key]
+        if key not in risen:
+            risen[key] = self.landscape.rise(point, objective, **self._limits(), watch=watch)
+        return risen[key]
 
     def _mean(self, points: Any, **options: Any) -> list[Ascent]:
         return self.landscape.ascend(points, **self._limits(), **options)

@@ -126,7 +126,7 @@ class Passes(Operator):
         ``watch(policy, value)`` is called with the start and with improved policies, after every
         sweep or every few. An exception raised by it ends the ascent.
         """
-        job = Job(tol, max_sweeps, sweeps == "two-way", watch)
+        job = Job(float(tol), max_sweeps, sweeps == "two-way", watch)
         if pick is None:
             return self._ascend(starts, job)
         return Passes._ascend(self, starts, job, pick)
