@@ -40,7 +40,7 @@ def dense(share: float) -> tuple[Build, Any]:
 
 def columns(share: float) -> dict[str, Any]:
     """One entry per transition: 500 models x 2,000 states x 8 actions at ``share`` 1."""
-    M, S, A = max(2, int(500 * share)), 2000, 8
+    M, S, A = max(2, int(500 * share)), 2000 if share > 1e-3 else 50, 8
     m, s, a, k = (x.reshape(-1) for x in np.indices((M, S, A, NEXT)))
     p = np.random.default_rng(0).random((M, S, A, NEXT))
     p /= p.sum(axis=-1, keepdims=True)

@@ -477,3 +477,12 @@ def test_memory_nodes_runs_and_its_sweeps_are_those_of_the_solver(
     memory_nodes.regret(tmp_path, horizons=(4, 16))
     assert (tmp_path / "regret.svg").is_file()
     assert "Memory(nodes=2)" in capsys.readouterr().out
+
+
+def test_building_is_measured_from_every_input() -> None:
+    from benchmarks import building
+
+    for case in building.CASES:
+        found = building.measure(case, 1e-6)
+        assert min(found["seconds"], found["entries"], found["model"]) > 0
+        assert ("copying" in found) == (case == "dense")

@@ -542,7 +542,7 @@ class MMDP:
         return MMDP._of(_checked(support, expected, per_next, fields, part, computed))
 
     def _but(self, p: Array, r: Array, per_next: Array | None, **changes: Any) -> MMDP:
-        """Other arrays on the same pattern, right by the way they were made; part: all."""
+        """Other arrays on the same pattern, which need no check; not a part."""
         fields = self._state.fields._replace(**changes)
         stored = self._problem.storage.table()._replace(p=p)
         shape = (p.shape[2], self.n_states, self.n_actions)

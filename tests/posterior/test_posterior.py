@@ -644,3 +644,26 @@ def test_sparse_matrices_of_every_draw(horizon: int | None) -> None:
     assert found.horizon == expected.horizon == horizon
     with pytest.raises(mmdp.InputError, match=r"draw 1 \(p = 1.2\).*go down to -"):
         posterior.from_draws({"p": [0.1, 1.2]}, sparse, vectorized=False)
+
+
+def test_draws_may_share_their_sparse_pattern_or_not() -> None:
+    """Matrices that are the same but for their numbers hold one pattern; others keep theirs."""
+
+    def rows(x: dict[str, Any]) -> Any:
+        p = float(x["p"])
+        return np.array([[1 - p, p, 0.0], [0.0, 1.0, 0.0], [0.5 * (p < 0.5), 0.0, 1.0]])
+
+    def sparse(x: dict[str, Any]) -> Any:
+        p = rows(x)
+        made = scipy.sparse.csr_array(p / p.sum(axis=1, keepdims=True))
+        held.append(made)
+        return [made], np.zeros((3, 1))
+
+    held: list[Any] = []
+    chances = [0.1, 0.2, 0.7, 0.3]
+    model = posterior.from_draws({"p": np.array(chances)}, sparse, vectorized=False)
+    for m, p in enumerate(chances):
+        expected = rows({"p": p})
+        expected /= expected.sum(axis=1, keepdims=True)
+        np.testing.assert_array_equal(model.matrix(m, 0).toarray(), expected)
+    assert [x.indices is held[0].indices for x in held] == [True, True, False, True]
