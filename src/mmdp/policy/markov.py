@@ -355,4 +355,9 @@ def _read_probabilities(probabilities: Any, axes: tuple[str, ...]) -> Array:
 
 
 def _shape(axes: Sequence[str]) -> str:
-    return f"({', '.join(f'{axis}s' for axis in axes)})"
+    """As in a message.
+
+    >>> _shape(("time", "state"))
+    '(time steps, states)'
+    """
+    return f"({', '.join(f'{axis}s' for axis in axes)})".replace("times", "time steps")
