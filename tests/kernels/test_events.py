@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mmdp
+from mmdp import kernels
 from mmdp.errors import MemoryLimitError
 from mmdp.kernels import events
 from mmdp.kernels.events import Events
@@ -160,6 +161,32 @@ def test_fingerprints_tell_models_apart() -> None:
     assert model.fingerprint() == again.fingerprint()
     assert model.fingerprint() != steady(1).fingerprint()
     assert model.fingerprint() != model.subset([0, 1, 2, 3]).replace(discount=0.8).fingerprint()
+
+
+@pytest.mark.parametrize("room", [1e9, 0.0], ids=["one window", "many windows"])
+def test_sweeps_in_short_numbers_end_with_exact_returns(
+    room: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jax")
+    from mmdp.kernels.jax import events as windowed
+
+    monkeypatch.setattr(windowed, "LARGE", 0)
+    monkeypatch.setattr(windowed, "room_on", lambda device: room)
+    model, T = random_events(1), 5
+    plans = [kernels.get(name).plan(model.problem, T) for name in ("numpy", "jax")]
+    starts = [
+        None,
+        *(p(model, T).table for p in (mmdp.MarkovPolicy.random, mmdp.MarkovPolicy.uniform)),
+    ]
+    for exact, short in zip(*(x.ascend(starts, sweeps="paper") for x in plans), strict=True):
+        assert short.short
+        assert not exact.short
+        assert short.trace == pytest.approx(exact.trace, rel=1e-5)
+        assert (short.policy == exact.policy).all()
+        np.testing.assert_allclose(short.returns, exact.returns, rtol=1e-12)
+    solved = mmdp.solve(model, T, mmdp.CADP(sweeps="paper", starts=1), backend="jax")
+    assert solved.details["numbers"] == "32-bit sweeps, 64-bit returns"
+    assert solved.value == pytest.approx(mmdp.solve(model, T, backend="numpy").value, rel=1e-9)
 
 
 def test_rows_add_up_events_that_lead_to_one_state() -> None:

@@ -431,6 +431,7 @@ class Ascent(NamedTuple):
     trace: list[float]  # the value of the start and after every sweep that improved it
     sweeps: int  # including the one that confirms a maximum
     end: Literal["maximum", "tolerance", "limit"]
+    short: bool = False  # whether sweeps and trace are in 32-bit numbers; returns never are
 
 
 class Pairs(NamedTuple):
