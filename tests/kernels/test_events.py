@@ -12,11 +12,20 @@ import mmdp
 from mmdp import kernels
 from mmdp.errors import MemoryLimitError
 from mmdp.kernels import events
+from mmdp.kernels.cpu import climb
+from mmdp.kernels.cpu.kernel import NumbaKernel
 from mmdp.kernels.events import Events
-from mmdp.testing import best_by_enumeration, changing, plain_returns, random_events
+from mmdp.testing import (
+    best_by_enumeration,
+    changing,
+    plain_returns,
+    random_events,
+    random_model,
+)
 
 SEEDS = range(8)
-BACKENDS = ["numpy", "numba", "jax"]
+BACKENDS = ["numpy", "numba", pytest.param("jax", marks=pytest.mark.slow)]
+POLICIES = (mmdp.MarkovPolicy.random, mmdp.MarkovPolicy.uniform)
 
 
 def tables_of(model: mmdp.MMDP) -> mmdp.MMDP:
@@ -163,7 +172,28 @@ def test_fingerprints_tell_models_apart() -> None:
     assert model.fingerprint() != model.subset([0, 1, 2, 3]).replace(discount=0.8).fingerprint()
 
 
-@pytest.mark.parametrize("room", [1e9, 0.0], ids=["one window", "many windows"])
+@pytest.mark.parametrize("make", [random_events, random_model], ids=["events", "tables"])
+def test_weights_kept_in_windows_change_nothing(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(6):
+        model = make(seed)
+        T = model.horizon or 7
+        starts = [None, *(p(model, T).table for p in POLICIES)]
+        ends = []
+        for share in (climb.SHARE, 0.0):
+            monkeypatch.setattr(climb, "SHARE", share)
+            for threads in (1, 2):
+                kernel = NumbaKernel(threads, threads_pay_from=0)
+                ends.append(kernel.plan(model.problem, T).ascend(starts, sweeps="paper"))
+        for whole, *others in zip(*ends, strict=True):
+            for end in others:
+                assert (end.policy == whole.policy).all()
+                assert end.trace == pytest.approx(whole.trace, rel=1e-12)
+                assert (end.end, end.sweeps) == (whole.end, whole.sweeps)
+
+
+@pytest.mark.parametrize(
+    "room", [pytest.param(1e9, marks=pytest.mark.slow), 0.0], ids=["one window", "many windows"]
+)
 def test_sweeps_in_short_numbers_end_with_exact_returns(
     room: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,10 +204,7 @@ def test_sweeps_in_short_numbers_end_with_exact_returns(
     monkeypatch.setattr(windowed, "room_on", lambda device: room)
     model, T = random_events(1), 5
     plans = [kernels.get(name).plan(model.problem, T) for name in ("numpy", "jax")]
-    starts = [
-        None,
-        *(p(model, T).table for p in (mmdp.MarkovPolicy.random, mmdp.MarkovPolicy.uniform)),
-    ]
+    starts = [None, *(p(model, T).table for p in POLICIES)]
     for exact, short in zip(*(x.ascend(starts, sweeps="paper") for x in plans), strict=True):
         assert short.short
         assert not exact.short

@@ -390,6 +390,18 @@ def picked(array: Array, models: Models) -> Array:
     return own
 
 
+def windows(horizon: int, each: int, room: float) -> list[slice]:
+    """Time steps in windows: one if an array of ``each`` bytes a step fits, else about sqrt(T).
+
+    b is then kept where windows begin and in one of them at a time, and is computed twice.
+
+    >>> windows(10, 1, 100), windows(10, 1, 5)
+    ([slice(0, 10, None)], [slice(0, 4, None), slice(4, 8, None), slice(8, 10, None)])
+    """
+    steps = horizon if horizon * each <= room else math.isqrt(horizon - 1) + 1
+    return [slice(t, min(t + steps, horizon)) for t in range(0, horizon, steps)]
+
+
 def at(array: npt.NDArray[Any], t: int) -> npt.NDArray[Any]:
     """The slice at time t of an array whose time axis may have length 1 (the same at all times)."""
     result: npt.NDArray[Any] = array[t if len(array) > 1 else 0]

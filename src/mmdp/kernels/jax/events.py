@@ -8,7 +8,6 @@ backward steps. Everything stays on the device; the host sees actions and return
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import jax
@@ -19,7 +18,7 @@ from jax import lax
 from mmdp.kernels.jax.arrays import Arrays, Traced, double, room_on
 from mmdp.kernels.jax.passes import choose
 from mmdp.kernels.jax.rows import Tuning, at, narrow
-from mmdp.kernels.problem import Array, IntArray, Problem, Table
+from mmdp.kernels.problem import Array, IntArray, Problem, Table, windows
 
 LARGE = 2**33  # bytes of b over which the sweeps of an ascent are made here
 SHARE = 0.4  # of the device's memory, for b
@@ -28,19 +27,6 @@ SHARE = 0.4  # of the device's memory, for b
 def large(problem: Problem, horizon: int) -> bool:
     """Whether b of all times would take more than ``LARGE``."""
     return 8 * horizon * problem.terminal.size > LARGE
-
-
-def windows(horizon: int, each: int, room: float) -> list[slice]:
-    """Time steps in windows: one if b of all times fits, else about sqrt(T) of them.
-
-    ``each``: bytes of b at one time. If one window does not fit, many may not either; the least
-    that can be asked for is tried.
-
-    >>> windows(10, 1, 100), windows(10, 1, 5)[1:]
-    ([slice(0, 10, None)], [slice(4, 8, None), slice(8, 10, None)])
-    """
-    steps = horizon if horizon * each <= room else math.isqrt(horizon - 1) + 1
-    return [slice(t, min(t + steps, horizon)) for t in range(0, horizon, steps)]
 
 
 class Windows:
