@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,20 @@ def test_evaluation_and_changed_copies(no_tables: None) -> None:
                 mmdp.evaluate(policy, mine).returns, mmdp.evaluate(policy, theirs).returns,
                 rtol=1e-9, atol=1e-12,
             )  # fmt: skip
+
+
+def test_files_hold_the_events(tmp_path: Path) -> None:
+    for seed in SEEDS:
+        model = random_events(seed)
+        mmdp.save(model, tmp_path / "shared.npz")
+        found = mmdp.load(tmp_path / "shared.npz")
+        assert found.storage == "events"
+        assert found.fingerprint() == model.fingerprint()
+        sparse = mmdp.load(tmp_path / "shared.npz", storage="sparse")
+        assert sparse.storage == "sparse"
+        np.testing.assert_allclose(sparse.transitions, tables_of(model).transitions, atol=1e-15)
+    with pytest.raises(mmdp.InputError, match="save them as one"):
+        mmdp.io.save_parts(model, tmp_path / "parts", 1)
 
 
 def test_fingerprints_tell_models_apart() -> None:

@@ -247,7 +247,7 @@ class Problem(NamedTuple):
         (1.5, 2.0)
         """
         g, known = self.discount, self.weights[self.models_here] > 0
-        counts = self.allowed.any(axis=0)[:, :, None] & known
+        counts = np.logical_or.reduce(self.allowed)[:, :, None] & known
         spans = ((self.r, counts), (self.terminal, known))
         here = [end(x, initial=side, where=y) for x, y in spans for end, side in _ENDS]
         ends = self.everywhere(here)

@@ -103,22 +103,22 @@ def _windowed(
     Without a policy b is that of all times; without b the policy is followed.
     """
     on = narrow(x, tuning)
+    table: Traced = policy
     sharp = policy is not None and policy.ndim == 2
-    if b is not None:
-        bs = b[None]
-        if policy is not None:
-            bs = lax.scan(lambda b, t: (on.flow(start + t, b, policy[t]), b), b, jnp.arange(steps))[
-                1
-            ]
+    bs = None if b is None else b[None]
+    if b is not None and policy is not None:
+        moves = jnp.arange(steps)
+        bs = lax.scan(lambda b, t: (on.flow(start + t, b, table[t]), b), b, moves)[1]
 
     def step(v: Traced, t: Traced) -> tuple[Traced, Traced | None]:
-        if b is None:
-            if sharp:
-                return on.along(start + t, v, policy[t]), None
-            return on.average(policy[t], on.q(start + t, v)), None
-        q, now = on.q(start + t, v), at(bs, t)
-        G = on.gradient(start + t, now, q)
-        action = choose(G, *((policy[t], on.idle(now)) if sharp else ()))
+        if bs is None and sharp:
+            return on.along(start + t, v, table[t]), None
+        q = on.q(start + t, v)
+        if bs is None:
+            return on.average(table[t], q), None
+        now = at(bs, t)
+        incumbent = (table[t], on.idle(now)) if sharp else ()
+        action = choose(on.gradient(start + t, now, q), *incumbent)
         return on.average(action, q), action
 
     return lax.scan(step, v, jnp.arange(steps), reverse=True)

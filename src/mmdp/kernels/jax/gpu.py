@@ -43,8 +43,8 @@ def row_sums(p: Traced, v: Traced, after: Traced | None, chosen: Traced | None =
     from jax.experimental.pallas import triton
 
     R, L, M = p.shape
-    shared = R == 1 and after is not None  # one row for all
-    if shared:
+    shared = R == 1 and after is not None
+    if after is not None:
         R = len(after)
     if chosen is not None:
         R, L = L, len(chosen)

@@ -67,9 +67,11 @@ class JaxKernel(Machine):
     def lay_out(self, problem: Problem, horizon: int) -> Plan | None:
         known: dict[type, type[JaxPlan]] = {Stored: JaxPlan, Events: JaxEvents}
         plan, place = known.get(type(problem.storage)), self.place
+        if plan is None:
+            return None
         if problem.part is not None:  # on the devices of all processes
             place = Place(tuple(jax.devices()), problem.part.longest)
-        return plan and plan(problem, horizon, place, self.tuning._replace(mesh=place.mesh))
+        return plan(problem, horizon, place, self.tuning._replace(mesh=place.mesh))
 
 
 class JaxPlan(CpuPlan):

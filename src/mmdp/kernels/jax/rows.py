@@ -238,10 +238,14 @@ class Narrow(Layout):
 class Shared(Narrow):
     """One policy, events that all models share: p (K, W, M), after (R, W C) at each t."""
 
+    def __init__(self, x: Arrays, tuning: Tuning) -> None:
+        super().__init__(x, tuning)
+        self.after: Traced = x.after
+
     def expect(self, t: Traced, v: Traced) -> Traced:
         x = self.x
         if self.tuning.rows and x.kind is None and x.shares is None:
-            found = gpu.row_sums(at(x.p, t).astype(v.dtype), v, at(x.after, t))
+            found = gpu.row_sums(at(x.p, t).astype(v.dtype), v, at(self.after, t))
         else:
             found = self._sums(t, v)
         return found.reshape(self.S, self.A, v.shape[-1])
@@ -268,13 +272,16 @@ class Shared(Narrow):
             p, after = self._event(t, e, rows, v.dtype)
             return total + p * take(v, after)
 
-        size = self.x.after.shape[1] if rows is None else len(rows)
+        size = self.after.shape[1] if rows is None else len(rows)
         return self._over_events(add, jnp.zeros((size, v.shape[-1]), v.dtype))
 
     def _event(self, t: Traced, e: Traced, rows: Traced | None, dtype: Any) -> Any:
         """Of the e-th corner of all events: its probability (R or 1, M) and next state (R,)."""
         x = self.x
-        after, kind, shares = (None if y is None else at(y, t) for y in (x.after, x.kind, x.shares))
+        after, (kind, shares) = (
+            at(self.after, t),
+            (y if y is None else at(y, t) for y in (x.kind, x.shares)),
+        )
         corners = after.shape[1] // x.p.shape[2]
         p = at(x.p, t)[:, e // corners].astype(dtype)
         if kind is not None:
@@ -286,7 +293,7 @@ class Shared(Narrow):
 
     def _over_events(self, add: Any, total: Traced) -> Traced:
         """Event after event, so many of them written out at a time."""
-        count = self.x.after.shape[2]
+        count = self.after.shape[2]
         loops = count // WRITTEN_OUT if count > WRITTEN_OUT else 0
 
         def some(k: Traced, total: Traced) -> Traced:
