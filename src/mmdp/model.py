@@ -24,7 +24,7 @@ read these arrays (:class:`mmdp.kernels.Problem`); users see the axes t, m, s, a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from mmdp import notebook
 from mmdp.errors import InputError, MemoryLimitError
+from mmdp.kernels.events import Events
 from mmdp.kernels.problem import Part, Problem, Stored
 from mmdp.kernels.problem import Storage as Laid
 from mmdp.kernels.storage import Computed
@@ -166,7 +167,7 @@ class MMDP:
         citation: str | None = None,
     ) -> None:
         if isinstance(transitions, Computed):
-            support = _support_of(transitions)
+            support = _support_of(transitions, None)
         elif is_sparse_nest(transitions):
             support = support_of(Matrices(transitions), storage)
         else:
@@ -225,7 +226,7 @@ class MMDP:
     @classmethod
     def from_support(
         cls,
-        support: Support,
+        support: Support | Computed,
         rewards: Array | None = None,
         *,
         next_rewards: Array | None = None,
@@ -236,7 +237,8 @@ class MMDP:
 
         ``rewards`` is (T or 1, S, A, M), or ``next_rewards`` (T or 1, nnz, M) on the pattern;
         with both, ``rewards`` are taken as the expectation of ``next_rewards``. ``fields``
-        are the other arguments of :class:`MMDP`. Nothing is copied that need not be.
+        are the other arguments of :class:`MMDP`. Nothing is copied that need not be. In place
+        of the pattern there may be a storage of one's own.
 
         >>> import mmdp, numpy as np
         >>> from mmdp.support import support_from_dense
@@ -246,9 +248,13 @@ class MMDP:
         """
         if rewards is None and next_rewards is None:
             raise InputError("give rewards or next_rewards")
+        computed = support if isinstance(support, Computed) else None
+        if isinstance(support, Computed):
+            times = len(rewards) if rewards is not None and len(rewards) > 1 else None
+            support = _support_of(support, times)
         check_pattern(support, rewards, next_rewards)
         read = Fields(**fields).read(support.shape, part)
-        return cls._of(_checked(support, rewards, next_rewards, read, part))
+        return cls._of(_checked(support, rewards, next_rewards, read, part, computed))
 
     @classmethod
     def _of(cls, checked: Checked) -> MMDP:
@@ -275,7 +281,7 @@ class MMDP:
     def _arrays(self) -> list[npt.NDArray[Any]]:
         """All arrays of the transitions and rewards."""
         x = self._problem
-        parts = (*x, *x.storage.table(), self._state.next_rewards)
+        parts = (*x, *x.storage.arrays(), self._state.next_rewards)
         return [part for part in parts if isinstance(part, np.ndarray)]
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -314,7 +320,10 @@ class MMDP:
         return self._state.horizon
 
     @property
-    def storage(self) -> Literal["dense", "sparse"]:
+    def storage(self) -> Literal["dense", "sparse", "events"]:
+        """How transitions are held: tables, or events that all models share."""
+        if isinstance(self._problem.storage, Events):
+            return "events"
         return "dense" if self._problem.dense else "sparse"
 
     @property
@@ -362,14 +371,18 @@ class MMDP:
         [True, False]
         """
         x, S, A = self._problem, self.n_states, self.n_actions
-        rows, first = x.rows(), self.allowed.argmax(axis=1)
-        stays = x.indices == rows // A
-        leaves = np.zeros(S * A, dtype=bool)
-        leaves[rows[~stays][(x.p[:, ~stays] > 0).any(axis=(0, 2))]] = True
-        again = np.zeros((len(x.p), S * A, x.p.shape[2]))
-        again[:, rows[stays]] = x.p[:, stays]
-        differs: npt.NDArray[np.bool_] = leaves.reshape(S, A)
-        for y in (again.reshape(len(x.p), S, A, -1), x.r):
+        first = self.allowed.argmax(axis=1)
+        if isinstance(x.storage, Events):
+            differs, numbers = x.storage.leaves(), [x.r]
+        else:
+            rows = x.rows()
+            stays = x.indices == rows // A
+            leaves = np.zeros(S * A, dtype=bool)
+            leaves[rows[~stays][(x.p[:, ~stays] > 0).any(axis=(0, 2))]] = True
+            again = np.zeros((len(x.p), S * A, x.p.shape[2]))
+            again[:, rows[stays]] = x.p[:, stays]
+            differs, numbers = leaves.reshape(S, A), [again.reshape(len(x.p), S, A, -1), x.r]
+        for y in numbers:
             same = np.take_along_axis(y, first[None, :, None, None], axis=2)
             differs = np.logical_or(differs, np.any(y != same, axis=(0, 3)))
         found: npt.NDArray[np.bool_] = np.any(differs & self.allowed, axis=1)
@@ -440,7 +453,7 @@ class MMDP:
     @property
     def density(self) -> float:
         """Share of (s, a, s') triples that some model can take."""
-        return len(self._problem.indices) / (self.n_states**2 * self.n_actions)
+        return min(1.0, self._problem.storage.entries / (self.n_states**2 * self.n_actions))
 
     @property
     def memory(self) -> int:
@@ -495,7 +508,7 @@ class MMDP:
                     "use model.matrix(model, action) or model.problem"
                 )
             full = np.zeros((shape[0], self.n_states * self.n_actions * self.n_states, shape[-1]))
-            full[:, self._support(values).keys] = values
+            full[:, self._support(self._state.storage.table())[0].keys] = values
             values = full
         result = np.moveaxis(values.reshape(shape), -1, 1)
         result.setflags(write=False)
@@ -528,7 +541,7 @@ class MMDP:
             )
         x, part = self._state, changes.pop("part", self._state.part)
         rewards = {y: changes.pop(y) for y in ("rewards", "next_rewards") if y in changes}
-        support = self._support(self._problem.p)
+        support, computed = self._support(x.storage)
         fields = x.fields._replace(**changes).read(support.shape, part, only=changes)
         if not rewards and {"allowed", "allow_missing"}.isdisjoint(changes):
             _check_drift(fields, part)
@@ -538,15 +551,18 @@ class MMDP:
         if rewards:
             both = (rewards.get("rewards"), rewards.get("next_rewards"))
             expected, per_next = read_rewards(*both, support, fields)
-        computed = x.storage if isinstance(x.storage, Computed) else None
         return MMDP._of(_checked(support, expected, per_next, fields, part, computed))
 
-    def _but(self, p: Array, r: Array, per_next: Array | None, **changes: Any) -> MMDP:
-        """Other arrays on the same pattern, which need no check; not a part."""
+    def _but(
+        self, change: Callable[[Array], Array], r: Array, per_next: Array | None, **changes: Any
+    ) -> MMDP:
+        """Other models in the same storage, which need no check; not a part.
+
+        ``change``: see :meth:`mmdp.kernels.problem.Storage.mapped`.
+        """
         fields = self._state.fields._replace(**changes)
-        stored = self._problem.storage.table()._replace(p=p)
-        shape = (p.shape[2], self.n_states, self.n_actions)
-        read = fields.read(shape, None, only=changes)
+        shape = (r.shape[3], self.n_states, self.n_actions)
+        read, stored = fields.read(shape, None, only=changes), self._state.storage.mapped(change)
         return MMDP._of(Checked(stored, r, per_next, read, self.horizon))
 
     def subset(self, models: Sequence[int] | Sequence[str] | npt.NDArray[Any] | slice) -> MMDP:
@@ -571,7 +587,7 @@ class MMDP:
             )
         own = self._state.fields.models
         return self._but(
-            x.chosen(x.p, chosen), x.chosen(x.r, chosen),
+            lambda p: x.chosen(p, chosen), x.chosen(x.r, chosen),
             None if per_next is None else x.chosen(per_next, chosen),
             weights=x.weights[chosen] / total,
             terminal=x.chosen(x.terminal, chosen).T,
@@ -598,7 +614,7 @@ class MMDP:
         if per_next is not None:
             per_next = np.ascontiguousarray(per_next[..., part.models_here])
         _check_drift(fields, part)
-        stored = x.storage.some(part.models_here)
+        stored = x.storage.mapped(lambda p: np.ascontiguousarray(p[..., part.models_here]))
         return MMDP._of(Checked(stored, r, per_next, fields, x.horizon, part))
 
     def ordered_like(self, other: MMDP) -> MMDP:
@@ -615,7 +631,7 @@ class MMDP:
         if (np.diff(s) > 0).all() and (np.diff(a) > 0).all():
             return self
         x, fields, S, A = self._state, self._state.fields, self.n_states, self.n_actions
-        pattern = self._support(self._problem.p)
+        pattern = self._support(x.storage.table())[0]
         row, to = np.divmod(pattern.keys, S)
         row = np.argsort(s)[row // A] * A + np.argsort(a)[row % A]
         keys = row * S + np.argsort(s)[to]
@@ -642,24 +658,30 @@ class MMDP:
         are those at the start, also if models change.
         """
         x, per_next = self._problem, self._state.next_rewards
-        support = self._support(x.mean(x.p)[..., None] / x.weights.sum())
+
+        def averaged(p: Array) -> Array:
+            mean: Array = x.mean(p)[..., None] / x.weights.sum()
+            return mean
+
         if per_next is None:
             r = x.mean(x.r)[..., None]
         else:
-            per_next = x.mean(per_next)[..., None]
-            r = expected_rewards(support, per_next)
-            per_next = per_next_worth_keeping(per_next, support)
+            support, per_next = self._support(x.storage.mapped(averaged))[0], x.mean(per_next)
+            r = expected_rewards(support, per_next[..., None])
+            per_next = per_next_worth_keeping(per_next[..., None], support)
         return self._but(
-            support.values, r, per_next, weights=None, models=None, parameters=None,
+            averaged, r, per_next, weights=None, models=None, parameters=None,
             model_transitions=None, terminal=x.mean(x.terminal)[None, :],
             allow_missing="partial" if self.has_missing else False,
         )  # fmt: skip
 
-    def _support(self, p: Array) -> Support:
-        """The pattern of this model with the transitions p (T or 1, nnz, M) of as many models."""
-        x = self._problem
-        shape = (p.shape[2], self.n_states, self.n_actions)
-        return Support(shape, x.indptr, x.indices, p, x.dense, None, self.horizon)
+    def _support(self, storage: Laid) -> tuple[Support, Computed | None]:
+        """What is built on: tables, or a storage of one's own."""
+        if isinstance(storage, Computed):
+            return _support_of(storage, self.horizon), storage
+        table = storage.table()
+        shape = (table.p.shape[2], self.n_states, self.n_actions)
+        return Support(shape, *table, None, self.horizon), None
 
     def fields(self) -> dict[str, Any]:
         """Everything but transitions and rewards, as the keyword arguments of :class:`MMDP`.
@@ -675,7 +697,8 @@ class MMDP:
     def fingerprint(self) -> str:
         """A digest of the numbers that returns depend on, to tell whether two problems are one.
 
-        Labels, names and the storage do not count, nor how often the same time step is stored.
+        Labels and names do not count, nor whether tables are dense or sparse, nor how often the
+        same time step is stored. Shared events have digests of their own.
 
         >>> import mmdp
         >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]])
@@ -684,13 +707,17 @@ class MMDP:
         (True, False)
         """
         x = self._problem
-        found = np.asarray(x.p.any(axis=(0, 2)))  # dense storage also holds what no model can take
-        places = (x.rows() * x.n_states + x.indices)[found]
-        p, rewards = _once(x.p), _once(np.where(x.allowed[..., None], x.r, 0.0))
+        if isinstance(x.storage, Events):
+            p, found, held = np.empty((0, 0, x.n_models)), np.empty(0, bool), x.storage.arrays()
+        else:  # dense storage also holds what no model can take
+            p, found = _once(x.p), np.asarray(x.p.any(axis=(0, 2)))
+            held = [(x.rows() * x.n_states + x.indices)[found]]
+        rewards = _once(x.r if x.allowed.all() else np.where(x.allowed[..., None], x.r, 0.0))
         digest = hashlib.sha256(repr((p.shape[::2], x.discount)).encode())
-        for part in (x.allowed, x.initial, x.weights, x.terminal, rewards, places):
-            plus = part if part.dtype == bool else part + 0  # -0.0 is 0.0
-            digest.update(repr(part.shape).encode() + np.ascontiguousarray(plus).tobytes())
+        for part in (x.allowed, x.initial, x.weights, x.terminal, rewards, *held):
+            plus = part if part.dtype.kind != "f" else part + 0  # -0.0 is 0.0
+            digest.update(repr(part.shape).encode())
+            digest.update(np.ascontiguousarray(plus).data)
         if x.drift is not None:
             digest.update((x.drift + 0).tobytes())
         for p_t in p:
@@ -776,9 +803,15 @@ def _checked(
     """Transitions and rewards in the kernels' layout, checked; ``fields`` are so already."""
     models = Labels("model", len(fields.weights), fields.models)
     shown = fields._replace(models=models.here(part).labels)  # for messages
-    mask = inferred_allowed(support) if fields.allowed is None else fields.allowed
+    known = computed is not None and computed.checked  # then there is no pattern here
+    if known and per_next is not None:
+        raise InputError("shared events take rewards by state and action, not by next state")
+    mask = fields.allowed
+    if mask is None:
+        mask = np.ones(support.shape[1:], bool) if known else inferred_allowed(support)
     support = drop_disallowed(support, mask, shown)
-    check_rows(support, mask, fields.allow_missing, shown)
+    if not known:
+        check_rows(support, mask, fields.allow_missing, shown)
     per_next = without_impossible(per_next, support)
     check_rewards(expected, per_next, support, mask, shown)
     if expected is None:
@@ -787,7 +820,7 @@ def _checked(
         per_next = per_next_worth_keeping(per_next, support)
     if not mask.all():
         expected = np.where(mask[:, :, None], expected, 0.0)
-    if fields.allow_missing:  # a model without this action ends there with nothing
+    if fields.allow_missing and not known:  # a model without this action ends there with nothing
         sums = support.row_sums(support.values)
         missing = (sums == 0).reshape(len(sums), *mask.shape, support.shape[0])
         expected = np.where(missing, 0.0, expected)
@@ -811,10 +844,14 @@ def _check_drift(fields: Fields, part: Part | None) -> None:
         raise InputError("models that change cannot be divided into parts")
 
 
-def _support_of(computed: Computed) -> Support:
-    """The tables of another storage, to be checked like all others."""
-    table, steps = computed.table(), computed.steps
-    return Support(computed.shape, *table, None, steps if steps > 1 else None)
+def _support_of(computed: Computed, horizon: int | None) -> Support:
+    """The tables of another storage, to be checked like all others; without them if it was."""
+    M, S, A = computed.shape
+    steps = computed.steps if computed.steps > 1 else horizon
+    if not computed.checked:
+        return Support((M, S, A), *computed.table(), None, steps)
+    p, indptr = np.empty((computed.steps, 0, M)), np.zeros(S * A + 1, np.int64)
+    return Support((M, S, A), indptr, np.empty(0, np.int32), p, False, None, steps)
 
 
 def _once(values: Array) -> Array:

@@ -9,12 +9,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from mmdp.kernels.ascent import ascend as climb
 from mmdp.kernels.ascent import randomised
-from mmdp.kernels.cpu.kernel import CpuPlan
+from mmdp.kernels.cpu.kernel import CpuEvents, CpuPlan
 from mmdp.kernels.cpu.threads import default_threads
+from mmdp.kernels.events import Events
 from mmdp.kernels.exchange import together
 from mmdp.kernels.jax.arrays import Held, Place, double
 from mmdp.kernels.jax.ascent import ascend
+from mmdp.kernels.jax.events import Windows, large
 from mmdp.kernels.jax.passes import run_backward, run_forward, run_glances, run_push, run_step
 from mmdp.kernels.jax.rows import Tuning
 from mmdp.kernels.operator import Glance
@@ -33,7 +36,7 @@ from mmdp.kernels.problem import (
 
 
 class JaxKernel(Machine):
-    """jax on a CPU, GPU or TPU, always in 64-bit arithmetic.
+    """jax on a CPU, GPU or TPU, in 64-bit arithmetic but for the sweeps of :class:`JaxEvents`.
 
     Passes, single steps and ascents run there; bounds and episodes are the CPU's.
 
@@ -60,12 +63,13 @@ class JaxKernel(Machine):
         self.tuning = Tuning.suited(self.place) if tuning is None else tuning
 
     def lay_out(self, problem: Problem, horizon: int) -> Plan | None:
-        if not isinstance(problem.storage, Stored):
+        known: dict[type, type[JaxPlan]] = {Stored: JaxPlan, Events: JaxEvents}
+        plan, place = known.get(type(problem.storage)), self.place
+        if plan is None:
             return None
-        place = self.place
         if problem.part is not None:  # on the devices of all processes
             place = Place(tuple(jax.devices()), problem.part.longest)
-        return JaxPlan(problem, horizon, place, self.tuning._replace(mesh=place.mesh))
+        return plan(problem, horizon, place, self.tuning._replace(mesh=place.mesh))
 
 
 class JaxPlan(CpuPlan):
@@ -239,3 +243,29 @@ def _given_actions(policy: Table | None, horizon: int, n_states: int) -> IntArra
     if policy is not None and policy.ndim == 2:
         return np.array(policy, dtype=np.int32)
     return np.zeros((horizon, n_states), dtype=np.int32)
+
+
+class JaxEvents(JaxPlan, CpuEvents):
+    """Shared events on a device."""
+
+    def __init__(self, problem: Problem, horizon: int, place: Place, tuning: Tuning) -> None:
+        super().__init__(problem, horizon, place, tuning._replace(wide=False))
+
+    def _ascend(self, starts: Iterable[Table | None], job: Job) -> list[Ascent]:  # type: ignore[override]
+        """The paper's sweeps over more than ``LARGE`` bytes of b are made in 32-bit numbers, window
+        by window; returns and values of what they end with are computed in 64 bits.
+        """
+        alone = self.tuning.mesh is None and not job.two_way
+        if not (alone and large(self.problem, self.horizon)):
+            return super()._ascend(starts, job)
+        with double():
+            climber = Windows(
+                self.held.arrays(self.problem), self.problem, self.horizon, self.tuning
+            )
+        return [self._climbed(climber, start, job) for start in starts]
+
+    def _climbed(self, climber: Windows, start: Table | None, job: Job) -> Ascent:
+        end = climb(climber, start, *job.limits)
+        returns = self.returns(self.backward("given", policy=end.policy).first)
+        value = float(returns @ self.problem.weights)
+        return end._replace(returns=returns, value=value, short=True)
