@@ -27,7 +27,7 @@ LINES = (
     ("simulate",),
     ("certify", "checkpoint", "solve", "workers"),
     ("identity", "study", "hosts", "testing", "mmdp"),
-    ("io", "domains", "posterior", "ecosystem"),
+    ("io", "domains", "posterior", "ecosystem", "functions"),
     ("measures", "plots", "pages", "report", "paper"),
     ("cli", "__main__"),
 )

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from mmdp import posterior as posterior
     from mmdp import report as report
     from mmdp import testing as testing
+    from mmdp.functions import Grid as Grid
+    from mmdp.functions import from_step as from_step
     from mmdp.io import load as load
     from mmdp.io import load_policy as load_policy
     from mmdp.io import save as save
@@ -91,6 +93,7 @@ __all__ = [
     "Exact",
     "Fixed",
     "Gradient",
+    "Grid",
     "InputError",
     "MarkovPolicy",
     "Mean",
@@ -121,6 +124,7 @@ __all__ = [
     "evaluate",
     "fit",
     "from_draws",
+    "from_step",
     "frontier",
     "gradient",
     "hosts",
@@ -146,7 +150,8 @@ _MODULES = {
     "domains", "ecosystem", "hosts", "io", "measures", "plots", "posterior", "report", "testing",
 }  # fmt: skip  # loaded on first use: they import pandas etc.
 _ELSEWHERE = {
-    "fit": "posterior", "from_draws": "posterior", "frontier": "measures", "load": "io",
+    "Grid": "functions", "fit": "posterior", "from_draws": "posterior",
+    "from_step": "functions", "frontier": "measures", "load": "io",
     "load_policy": "io", "mixture": "measures", "save": "io", "save_policy": "io",
     "value_of_memory": "measures",
 }  # fmt: skip

@@ -23,6 +23,7 @@ read these arrays (:class:`mmdp.kernels.Problem`); users see the axes t, m, s, a
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -133,7 +134,7 @@ class MMDP:
 
     _FIELDS = (
         "_problem", "_next_rewards", "_storage", "_labels",
-        "_initial_given", "_missing", "_parameters", "_horizon", "name", "citation",
+        "_initial_given", "_missing", "_parameters", "_horizon", "name", "citation", "function",
     )  # fmt: skip
     __slots__ = _FIELDS
 
@@ -147,6 +148,7 @@ class MMDP:
     _horizon: int | None
     name: str | None
     citation: str | None
+    function: Any  # what it was built from by from_step, in memory only; None otherwise
 
     def __init__(
         self,
@@ -338,6 +340,7 @@ class MMDP:
         put(self, "_horizon", horizon)
         put(self, "name", name)
         put(self, "citation", citation)
+        put(self, "function", None)
         self._freeze()
 
     def _arrays(self) -> list[npt.NDArray[Any]]:
@@ -357,7 +360,7 @@ class MMDP:
         raise AttributeError("MMDP is frozen")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {field: getattr(self, field) for field in self._FIELDS}
+        return {field: getattr(self, field) for field in self._FIELDS} | {"function": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for field, value in state.items():
@@ -586,6 +589,12 @@ class MMDP:
         return x.rows().astype(np.int64) * self.n_states + x.indices
 
     # ---------------------------------------------------------------- changed copies
+    def with_function(self, function: Any) -> MMDP:
+        """The same model, which knows what it was built from (see :func:`mmdp.from_step`)."""
+        other = copy.copy(self)
+        object.__setattr__(other, "function", function)
+        return other
+
     def replace(self, **changes: Any) -> MMDP:
         """A copy with some fields changed; transitions are shared, not copied.
 
@@ -605,7 +614,7 @@ class MMDP:
             raise InputError(
                 f"replace() does not know {sorted(unknown)}; it takes {', '.join(sorted(known))}"
             )
-        x = self._problem
+        x, asked = self._problem, set(changes)
         changes = {"part": x.part, **changes}
         support = self._support(x.p)
         if "rewards" in changes or "next_rewards" in changes:
@@ -617,9 +626,10 @@ class MMDP:
         else:
             expected, per_next = x.r, self._next_rewards
         computed = x.storage if isinstance(x.storage, Computed) else None
+        built = {"rewards", "next_rewards", "allowed", "model_transitions"} & asked
         return MMDP._from_parts(
             support, expected, per_next, **{**fields, **changes}, computed=computed
-        )
+        ).with_function(None if built else self.function)
 
     def subset(self, models: Sequence[int] | Sequence[str] | npt.NDArray[Any] | slice) -> MMDP:
         """The same problem over some of the models, their weights scaled to sum to 1.
@@ -657,7 +667,7 @@ class MMDP:
             x.chosen(x.r, chosen),
             None if per_next is None else x.chosen(per_next, chosen),
             **fields,
-        )
+        ).with_function(None if self.function is None else self.function.subset(chosen))
 
     def take_part(self, index: int, count: int) -> MMDP:
         """Part ``index`` of ``count``, for one of as many processes (see :mod:`mmdp.hosts`).
