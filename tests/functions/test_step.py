@@ -263,7 +263,9 @@ def test_interpolation_weights_sum_to_one_and_keep_multilinear_functions() -> No
     values = {"x": rng.uniform(-1, 2, 50), "k": rng.choice([0, 5], 50), "y": rng.random(50)}
     values["x"][:2], values["y"][:2] = [-1, 2], [1, 0]
     ids, weights = axes.place(values)
-    assert weights is not None and weights.shape == (50, 4) and (weights >= 0).all()
+    assert weights is not None
+    assert weights.shape == (50, 4)
+    assert (weights >= 0).all()
     np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-15)
 
     def f(v: Any) -> Any:
@@ -314,4 +316,5 @@ def test_values_of_ending_may_depend_on_the_draw() -> None:
 def test_draws_are_kept_as_parameters_and_fields_reach_the_model() -> None:
     model = simple(draws={"price": [1.0, 2.0]}, weights=[0.25, 0.75], name="shop")
     assert model.parameters["price"].tolist() == [1, 2]
-    assert model.weights.tolist() == [0.25, 0.75] and model.name == "shop"
+    assert model.weights.tolist() == [0.25, 0.75]
+    assert model.name == "shop"
