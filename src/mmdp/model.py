@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -33,7 +33,9 @@ import numpy.typing as npt
 
 from mmdp import notebook
 from mmdp.errors import InputError, MemoryLimitError
+from mmdp.kernels.events import Events
 from mmdp.kernels.problem import Part, Problem, Stored
+from mmdp.kernels.problem import Storage as Held
 from mmdp.kernels.storage import Computed
 from mmdp.support import (
     MATERIALISE_LIMIT,
@@ -140,7 +142,7 @@ class MMDP:
 
     _problem: Problem
     _next_rewards: Array | None
-    _storage: Literal["dense", "sparse"]
+    _storage: Literal["dense", "sparse", "events"]
     _labels: Labels
     _initial_given: bool
     _missing: Missing
@@ -173,7 +175,7 @@ class MMDP:
     ) -> None:
         computed = transitions if isinstance(transitions, Computed) else None
         if computed is not None:
-            support = _support_of(computed)
+            support = _support_of(computed, None)
         elif is_sparse_nest(transitions):
             coordinates, shape = coordinates_of_nest(transitions)
             support = support_from_coordinates(coordinates, shape, storage)
@@ -234,7 +236,7 @@ class MMDP:
     @classmethod
     def from_support(
         cls,
-        support: Support,
+        support: Support | Computed,
         rewards: Array | None = None,
         *,
         next_rewards: Array | None = None,
@@ -244,7 +246,8 @@ class MMDP:
 
         ``rewards`` is (T or 1, S, A, M), or ``next_rewards`` (T or 1, nnz, M) on the pattern;
         with both, ``rewards`` are taken as the expectation of ``next_rewards``. ``fields``
-        are the other arguments of :class:`MMDP`. Nothing is copied that need not be.
+        are the other arguments of :class:`MMDP`. Nothing is copied that need not be. In place
+        of the pattern there may be a storage of one's own.
 
         >>> import mmdp, numpy as np
         >>> from mmdp.support import support_from_dense
@@ -254,6 +257,9 @@ class MMDP:
         """
         if rewards is None and next_rewards is None:
             raise InputError("give rewards or next_rewards")
+        if isinstance(support, Computed):
+            times = len(rewards) if rewards is not None and len(rewards) > 1 else None
+            fields, support = {**fields, "computed": support}, _support_of(support, times)
         check_pattern(support, rewards, next_rewards)
         return cls._from_parts(support, rewards, next_rewards, **fields)
 
@@ -294,9 +300,14 @@ class MMDP:
         put(self, "_labels", labels)
         if part is not None:
             labels = labels._replace(models=self.model_names(n_models)[part.models_here])
+        known = computed is not None and computed.checked  # then there is no pattern here
+        if known and per_next is not None:
+            raise InputError("shared events take rewards by state and action, not by next state")
+        allowed = np.ones((n_states, n_actions), bool) if known and allowed is None else allowed
         mask = read_allowed(allowed, support, labels)
         support = drop_disallowed(support, mask, labels)
-        check_rows(support, mask, allow_missing, labels)
+        if not known:
+            check_rows(support, mask, allow_missing, labels)
         per_next = without_impossible(per_next, support)
         check_rewards(expected, per_next, support, mask, labels)
         if expected is None:
@@ -305,7 +316,7 @@ class MMDP:
         if not mask.all():
             expected = np.where(mask[:, :, None], expected, 0.0)
         expected = np.ascontiguousarray(expected)
-        if allow_missing:  # a model without this action ends there with nothing
+        if allow_missing and not known:  # a model without this action ends there with nothing
             missing = (support.row_sums(support.values) == 0).reshape(-1, *mask.shape, here)
             expected = np.where(missing, 0.0, expected)
         times = {len(x) for x in (support.values, expected) if len(x) > 1}
@@ -333,7 +344,7 @@ class MMDP:
         )
         put(self, "_problem", problem)
         put(self, "_next_rewards", per_next)
-        put(self, "_storage", "dense" if support.dense else "sparse")
+        put(self, "_storage", "events" if known else "dense" if support.dense else "sparse")
         put(self, "_initial_given", initial is not None)
         put(self, "_missing", allow_missing)
         put(self, "_parameters", read_parameters(parameters, n_models, self._labels.models))
@@ -346,7 +357,7 @@ class MMDP:
     def _arrays(self) -> list[npt.NDArray[Any]]:
         """All arrays of the transitions and rewards."""
         x = self._problem
-        parts = (*x, *x.storage.table(), self._next_rewards)
+        parts = (*x, *x.storage.arrays(), self._next_rewards)
         return [part for part in parts if isinstance(part, np.ndarray)]
 
     def _freeze(self) -> None:
@@ -397,7 +408,8 @@ class MMDP:
         return self._horizon
 
     @property
-    def storage(self) -> Literal["dense", "sparse"]:
+    def storage(self) -> Literal["dense", "sparse", "events"]:
+        """How transitions are held: tables, or events that all models share."""
         return self._storage
 
     @property
@@ -437,14 +449,18 @@ class MMDP:
         [True, False]
         """
         x, S, A = self._problem, self.n_states, self.n_actions
-        rows, first = x.rows(), self.allowed.argmax(axis=1)
-        stays = x.indices == rows // A
-        leaves = np.zeros(S * A, dtype=bool)
-        leaves[rows[~stays][(x.p[:, ~stays] > 0).any(axis=(0, 2))]] = True
-        again = np.zeros((len(x.p), S * A, x.p.shape[2]))
-        again[:, rows[stays]] = x.p[:, stays]
-        differs: npt.NDArray[np.bool_] = leaves.reshape(S, A)
-        for y in (again.reshape(len(x.p), S, A, -1), x.r):
+        first = self.allowed.argmax(axis=1)
+        if isinstance(x.storage, Events):
+            differs, numbers = x.storage.leaves(), [x.r]
+        else:
+            rows = x.rows()
+            stays = x.indices == rows // A
+            leaves = np.zeros(S * A, dtype=bool)
+            leaves[rows[~stays][(x.p[:, ~stays] > 0).any(axis=(0, 2))]] = True
+            again = np.zeros((len(x.p), S * A, x.p.shape[2]))
+            again[:, rows[stays]] = x.p[:, stays]
+            differs, numbers = leaves.reshape(S, A), [again.reshape(len(x.p), S, A, -1), x.r]
+        for y in numbers:
             same = np.take_along_axis(y, first[None, :, None, None], axis=2)
             differs = np.logical_or(differs, np.any(y != same, axis=(0, 3)))
         found: npt.NDArray[np.bool_] = np.any(differs & self.allowed, axis=1)
@@ -518,7 +534,7 @@ class MMDP:
     @property
     def density(self) -> float:
         """Share of (s, a, s') triples that some model can take."""
-        return len(self._problem.indices) / (self.n_states**2 * self.n_actions)
+        return min(1.0, self._problem.storage.entries / (self.n_states**2 * self.n_actions))
 
     @property
     def memory(self) -> int:
@@ -616,7 +632,7 @@ class MMDP:
             )
         x, asked = self._problem, set(changes)
         changes = {"part": x.part, **changes}
-        support = self._support(x.p)
+        support, computed = self._support(x.storage)
         if "rewards" in changes or "next_rewards" in changes:
             x_fields = {**fields, **changes}
             labels = Labels.read(support.shape, *(x_fields[x] for x in Labels._fields))
@@ -625,7 +641,6 @@ class MMDP:
             )
         else:
             expected, per_next = x.r, self._next_rewards
-        computed = x.storage if isinstance(x.storage, Computed) else None
         built = {"rewards", "next_rewards", "allowed", "model_transitions"} & asked
         return MMDP._from_parts(
             support, expected, per_next, **{**fields, **changes}, computed=computed
@@ -662,8 +677,8 @@ class MMDP:
             parameters={k: v[chosen] for k, v in self._parameters.items()},
         )
         per_next = self._next_rewards
-        return MMDP._from_parts(
-            self._support(x.chosen(x.p, chosen)),
+        return self._of_models(
+            lambda p: x.chosen(p, chosen),
             x.chosen(x.r, chosen),
             None if per_next is None else x.chosen(per_next, chosen),
             **fields,
@@ -682,8 +697,8 @@ class MMDP:
         if part is None:
             return self
         here, per_next = part.models_here, self._next_rewards
-        return MMDP._from_parts(
-            self._support(np.ascontiguousarray(x.p[..., here])),
+        return self._of_models(
+            lambda p: np.ascontiguousarray(p[..., here]),
             np.ascontiguousarray(x.r[..., here]),
             None if per_next is None else np.ascontiguousarray(per_next[..., here]),
             **{**self.fields(), "terminal": x.terminal.T[here]}, part=part,
@@ -707,8 +722,7 @@ class MMDP:
         keys = row * S + np.argsort(s)[x.indices]
         order = np.argsort(keys)
         indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=S * A))])
-        support = self._support(x.p[:, order])
-        support.indptr, support.indices = indptr, (keys[order] % S).astype(np.int32)
+        stored = Stored(indptr, (keys[order] % S).astype(np.int32), x.p[:, order], x.dense)
         fields = self.fields() | {
             "initial": x.initial[s] if self._initial_given else None,
             "terminal": x.terminal.T[:, s], "allowed": x.allowed[0][np.ix_(s, a)],
@@ -716,7 +730,7 @@ class MMDP:
             "actions": [self.action_labels[i] for i in a] if self._labels.actions else None,
         }  # fmt: skip
         return MMDP._from_parts(
-            support, x.r[:, s][:, :, a], None if per_next is None else per_next[:, order],
+            self._support(stored)[0], x.r[:, s][:, :, a], None if per_next is None else per_next[:, order],
             **fields, part=x.part,
         )  # fmt: skip
 
@@ -734,17 +748,28 @@ class MMDP:
             terminal=x.mean(x.terminal)[None, :],
             allow_missing="partial" if self._missing else False,
         )  # fmt: skip
-        support = self._support(x.mean(x.p)[..., None] / x.weights.sum())
-        if self._next_rewards is None:
-            return MMDP._from_parts(support, x.mean(x.r)[..., None], None, **fields)
-        per_next = x.mean(self._next_rewards)[..., None]
-        return MMDP._from_parts(support, None, per_next, **fields)
+        rewards, per_next = x.mean(x.r)[..., None], None
+        if self._next_rewards is not None:
+            rewards, per_next = None, x.mean(self._next_rewards)[..., None]
+        return self._of_models(
+            lambda p: x.mean(p)[..., None] / x.weights.sum(), rewards, per_next, **fields
+        )
 
-    def _support(self, p: Array) -> Support:
-        """The pattern of this model with the transitions p (T or 1, nnz, M) of as many models."""
-        x = self._problem
-        shape = (p.shape[2], self.n_states, self.n_actions)
-        return Support(shape, x.indptr, x.indices, p, x.dense, None, self._horizon)
+    def _of_models(
+        self, change: Callable[[Array], Array], rewards: Array | None, per_next: Array | None,
+        **fields: Any,
+    ) -> MMDP:  # fmt: skip
+        """Other models in the storage of these; see :meth:`mmdp.kernels.problem.Storage.mapped`."""
+        support, computed = self._support(self._problem.storage.mapped(change))
+        return MMDP._from_parts(support, rewards, per_next, computed=computed, **fields)
+
+    def _support(self, storage: Held) -> tuple[Support, Computed | None]:
+        """What is built on: tables, or a storage of its own."""
+        if isinstance(storage, Computed):
+            return _support_of(storage, self._horizon), storage
+        table = storage.table()
+        shape = (table.p.shape[2], self.n_states, self.n_actions)
+        return Support(shape, *table, None, self._horizon), None
 
     def fields(self) -> dict[str, Any]:
         """Everything but transitions and rewards, as the keyword arguments of :class:`MMDP`.
@@ -768,7 +793,8 @@ class MMDP:
     def fingerprint(self) -> str:
         """A digest of the numbers that returns depend on, to tell whether two problems are one.
 
-        Labels, names and the storage do not count, nor how often the same time step is stored.
+        Labels and names do not count, nor whether tables are dense or sparse, nor how often the
+        same time step is stored. Shared events have digests of their own.
 
         >>> import mmdp
         >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]])
@@ -777,13 +803,17 @@ class MMDP:
         (True, False)
         """
         x = self._problem
-        found = np.asarray(x.p.any(axis=(0, 2)))  # dense storage also holds what no model can take
-        places = (x.rows() * x.n_states + x.indices)[found]
-        p, rewards = _once(x.p), _once(np.where(x.allowed[..., None], x.r, 0.0))
+        if isinstance(x.storage, Events):
+            p, found, held = np.empty((0, 0, x.n_models)), None, x.storage.arrays()
+        else:  # dense storage also holds what no model can take
+            p, found = _once(x.p), np.asarray(x.p.any(axis=(0, 2)))
+            held = [(x.rows() * x.n_states + x.indices)[found]]
+        rewards = _once(x.r if x.allowed.all() else np.where(x.allowed[..., None], x.r, 0.0))
         digest = hashlib.sha256(repr((p.shape[::2], x.discount)).encode())
-        for part in (x.allowed, x.initial, x.weights, x.terminal, rewards, places):
-            plus = part if part.dtype == bool else part + 0  # -0.0 is 0.0
-            digest.update(repr(part.shape).encode() + np.ascontiguousarray(plus).tobytes())
+        for part in (x.allowed, x.initial, x.weights, x.terminal, rewards, *held):
+            plus = part if part.dtype.kind != "f" else part + 0  # -0.0 is 0.0
+            digest.update(repr(part.shape).encode())
+            digest.update(np.ascontiguousarray(plus))
         if x.drift is not None:
             digest.update((x.drift + 0).tobytes())
         for p_t in p:
@@ -863,10 +893,14 @@ def _places(model: MMDP, other: MMDP, kind: str) -> npt.NDArray[np.int64]:
     return np.array([place[label] for label in theirs])
 
 
-def _support_of(computed: Computed) -> Support:
-    """The tables of another storage, to be checked like all others."""
-    table, steps = computed.table(), computed.steps
-    return Support(computed.shape, *table, None, steps if steps > 1 else None)
+def _support_of(computed: Computed, horizon: int | None) -> Support:
+    """The tables of another storage, to be checked like all others; without them if it was."""
+    M, S, A = computed.shape
+    table = Stored(
+        np.zeros(S * A + 1, np.int64), np.empty(0, np.int32), np.empty((computed.steps, 0, M)), False
+    )  # fmt: skip
+    steps = computed.steps if computed.steps > 1 else horizon
+    return Support((M, S, A), *(table if computed.checked else computed.table()), None, steps)
 
 
 def _once(values: Array) -> Array:

@@ -248,14 +248,10 @@ class Steps:
         }  # fmt: skip
         leads = [[x.leads_like(row[0]) for x in row] for row in found]
         if all(all(row) for row in leads):
-            rewards = np.moveaxis(r, -1, 1)
-            model = MMDP(
-                self._events(found, chances), rewards if len(r) > 1 else rewards[0], **fields
-            )
+            storage = self._events(found, chances)
         else:
-            support = self._tables(found, chances, open_)
-            model = MMDP.from_support(support, r, **fields)
-        return model.with_function(self)
+            storage = self._tables(found, chances, open_)
+        return MMDP.from_support(storage, r, **fields).with_function(self)
 
     def _stepped(
         self, mask: Mask, over: Mask, chances: Chances

@@ -104,4 +104,5 @@ def _pays_on_accelerator(problem: Problem, horizon: int) -> bool:
         free = (device.memory_stats() or {}).get("bytes_limit", 0)
     except Exception:  # a broken driver is no reason to fail: there is the CPU
         return False
-    return device.platform != "cpu" and 2 * problem.p.nbytes < free
+    held = sum(array.nbytes for array in problem.storage.arrays())
+    return device.platform != "cpu" and 2 * held < free

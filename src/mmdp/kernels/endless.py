@@ -142,7 +142,7 @@ class Endless:
 
     def _error(self) -> float:
         """The relative rounding error of q."""
-        return EPS * (int(np.diff(self.problem.indptr).max(initial=1)) + 4)
+        return EPS * (self.problem.storage.longest + 4)
 
     def roundings(self) -> Array:
         """(M,) the most by which floating-point error can have changed the return of a model."""

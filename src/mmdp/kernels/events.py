@@ -7,6 +7,7 @@ so that everything of the size S A W is stored once for all models, and p is nev
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from mmdp.errors import InputError, MemoryLimitError
 from mmdp.kernels.operator import Row
 from mmdp.kernels.plan import Plan
-from mmdp.kernels.problem import Array, IntArray, Models, Problem, Stored, Table, at, frozen, picked
+from mmdp.kernels.problem import Array, IntArray, Problem, Stored, Table, at, frozen
 from mmdp.kernels.storage import Computed
 from mmdp.words import readable_bytes
 
@@ -61,6 +62,8 @@ class Events(Computed):
     [[0.0, 0.5, 0.5], [0.0, 0.1, 0.9]]
     """
 
+    checked = True
+
     def __init__(
         self,
         after: npt.ArrayLike,
@@ -75,7 +78,7 @@ class Events(Computed):
             None if coefficient is None else _read(coefficient, "coefficient", "f", 5)
         )
         self.shape = (self.chance.shape[3], *self.after.shape[1:3])
-        self.steps = max(len(x) for x in self._parts())
+        self.steps = max(len(x) for x in self.arrays())
         self._check()
 
     # ------------------------------------------------------------ what a storage must have
@@ -87,19 +90,28 @@ class Events(Computed):
     def longest(self) -> int:
         return int(np.prod(self.after.shape[3:]))
 
-    @property
-    def nbytes(self) -> int:
-        return sum(x.nbytes for x in self._parts())
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        parts = (self.after, self.chance, self.kind, self.coefficient)
+        return [x for x in parts if x is not None]
 
     def plan(self, problem: Problem, horizon: int) -> Plan:
         return EventsPlan(problem, horizon)
 
-    def some(self, models: Models) -> Events:
-        return self._with(picked(self.chance, models))
+    def mapped(self, change: Callable[[Array], Array]) -> Events:
+        other, chance = copy.copy(self), frozen(change(self.chance))
+        other.__dict__.pop("_table", None)
+        other.chance, other.shape = chance, (chance.shape[3], *self.shape[1:])
+        return other
 
-    def mean(self, weights: Array) -> Events:
-        """The one model whose transitions are the mean of all, with these weights (M,)."""
-        return self._with((self.chance @ weights)[..., None])
+    def leaves(self) -> npt.NDArray[np.bool_]:
+        """(S, A) whether an event that is possible leads to another state."""
+        found, stay = np.zeros(self.shape[1:], bool), np.arange(self.shape[1])[:, None]
+        for e in map(self.at, range(self.steps)):
+            possible = e.chance.any(axis=2)
+            for w, c in np.ndindex(e.after.shape[2:]):
+                moves = (e.after[:, :, w, c] != stay) & (e.coefficient[:, :, w, c] > 0)
+                found |= moves & possible[e.kind, w]
+        return found
 
     def at(self, t: int) -> Moment:
         """All arrays at time t."""
@@ -112,17 +124,6 @@ class Events(Computed):
         )  # fmt: skip
 
     # ------------------------------------------------------------ within
-    def _parts(self) -> list[npt.NDArray[Any]]:
-        parts = (self.after, self.chance, self.kind, self.coefficient)
-        return [x for x in parts if x is not None]
-
-    def _with(self, chance: Array) -> Events:
-        """The same events with other chances (T or 1, K, W, M)."""
-        other = copy.copy(self)
-        other.__dict__.pop("_table", None)
-        other.chance, other.shape = frozen(chance), (chance.shape[3], *self.shape[1:])
-        return other
-
     def _check(self) -> None:
         _, S, A, W, C = self.after.shape
         kinds = self.chance.shape[1]
@@ -136,7 +137,7 @@ class Events(Computed):
                     f"events: {name} has shape {array.shape}; with after of shape "
                     f"{self.after.shape} it must be (times or 1, {', '.join(map(str, shape))})"
                 )
-        for part in self._parts():
+        for part in self.arrays():
             if len(part) not in (1, self.steps):
                 raise InputError(
                     f"events cover {len(part)} and {self.steps} times; give one of them"

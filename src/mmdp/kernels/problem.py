@@ -121,8 +121,12 @@ class Storage(Protocol):
         """The transitions as tables on a pattern, for work that goes entry by entry."""
         ...
 
-    def some(self, models: Models) -> Storage:
-        """Those of these models alone."""
+    def mapped(self, change: Callable[[Array], Array]) -> Storage:
+        """Those of other models: ``change`` of the numbers (..., M) that p is linear in."""
+        ...
+
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        """All that is held of them."""
         ...
 
     def plan(self, problem: Problem, horizon: int) -> Plan:
@@ -153,8 +157,11 @@ class Stored(NamedTuple):
     def table(self) -> Stored:
         return self
 
-    def some(self, models: Models) -> Stored:
-        return self._replace(p=picked(self.p, models))
+    def mapped(self, change: Callable[[Array], Array]) -> Stored:
+        return self._replace(p=change(self.p))
+
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        return [self.indptr, self.indices, self.p]
 
     def plan(self, problem: Problem, horizon: int) -> Plan:
         return PLAIN[Stored](problem, horizon)
@@ -240,9 +247,9 @@ class Problem(NamedTuple):
         (1.5, 2.0)
         """
         g, known = self.discount, self.weights[self.models_here] > 0
-        open_ = self.allowed.any(axis=0)
-        spans = (self.r[:, open_][..., known], self.terminal[:, known])
-        here = [end(x, initial=side) for x in spans for end, side in _ENDS]
+        counts = self.allowed.any(axis=0)[:, :, None] & known
+        spans = ((self.r, counts), (self.terminal, known))
+        here = [end(x, initial=side, where=y) for x, y in spans for end, side in _ENDS]
         ends = self.everywhere(here)
         r, terminal = (float(max(ends[:, i].max() - ends[:, i + 1].min(), 0.0)) for i in (0, 2))
         times = horizon if g == 1 else (1 - g**horizon) / (1 - g)
@@ -255,8 +262,8 @@ class Problem(NamedTuple):
         """
         g = self.discount
         times = horizon if g == 1 else (1 - g**horizon) / (1 - g)
-        sizes = (np.abs(y).reshape(-1, y.shape[-1]).max(axis=0) for y in (self.r, self.terminal))
-        r, terminal = sizes
+        flat = (y.reshape(-1, y.shape[-1]) for y in (self.r, self.terminal))
+        r, terminal = (np.maximum(y.max(axis=0), -y.min(axis=0)) for y in flat)  # no copy of r
         found: Array = times * r + g**horizon * terminal
         if self.drift is None and self.part is None:
             return found
@@ -350,7 +357,7 @@ class Problem(NamedTuple):
     def some(self, models: Models) -> Problem:
         """These models alone, in arrays of their own; weights as they are."""
         return self._replace(
-            storage=self.storage.some(models), r=picked(self.r, models),
+            storage=self.storage.mapped(lambda p: picked(p, models)), r=picked(self.r, models),
             terminal=picked(self.terminal, models), weights=self.weights[models],
         )  # fmt: skip
 

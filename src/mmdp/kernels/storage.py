@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.plan import Plan
-from mmdp.kernels.problem import Problem, Stored
+from mmdp.kernels.problem import Array, Problem, Storage, Stored
 
 
 class Computed:
@@ -21,6 +23,7 @@ class Computed:
 
     shape: tuple[int, int, int]  # models, states, actions
     steps: int = 1  # time steps that transitions are given for; 1 if they do not vary
+    checked: bool = False  # whether rows are known to be distributions, without tables
 
     def plan(self, problem: Problem, horizon: int) -> Plan:
         """The problem laid out in plain numpy."""
@@ -39,8 +42,12 @@ class Computed:
     def table(self) -> Stored:
         return self._table
 
-    def some(self, models: slice | npt.NDArray[np.int64]) -> Stored:
-        return self.table().some(models)
+    def mapped(self, change: Callable[[Array], Array]) -> Storage:
+        return self.table().mapped(change)
+
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        """All that is held of the transitions."""
+        return self.table().arrays()
 
     @cached_property
     def _table(self) -> Stored:
