@@ -641,7 +641,7 @@ class MMDP:
             )
         else:
             expected, per_next = x.r, self._next_rewards
-        built = {"rewards", "next_rewards", "allowed", "model_transitions"} & asked
+        built = {"rewards", "next_rewards", "terminal", "allowed", "model_transitions"} & asked
         return MMDP._from_parts(
             support, expected, per_next, **{**fields, **changes}, computed=computed
         ).with_function(None if built else self.function)

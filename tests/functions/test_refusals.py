@@ -196,7 +196,7 @@ def test_a_step_that_returns_or_asks_for_something_else_is_refused(step: Any, to
         (lambda draw: np.array([1, 1, 0]) * draw["mean"] / 2, "chance at draw 1: the prob"),
         (lambda draw: [0.5, 0.7, -0.2], "chance: a probability is -0.2; give none below 0"),
         (lambda draw: [0.5, np.nan, 0.5], "chance: a probability is not a number; check"),
-        (lambda draw: [0.5, 0.5], "chance returned shape (2,); give 3 probabilities, (3,)"),
+        (lambda draw: [0.5, 0.5], "chance returned shape (2,); give (3,), one prob"),
         (lambda draw: "even", "chance returned something that is not an array of numbers"),
         (lambda draw: {"demnd": [1, 0, 0]}, "chance returned demnd; give demand"),
         (lambda draw, state: np.repeat(0.3 + 0.01 * state["stock"], 3, axis=1),

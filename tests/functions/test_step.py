@@ -183,6 +183,7 @@ def test_shared_and_stored_forms_have_the_same_solution() -> None:
     model = Random(7, grid=True, masked=True, ends=True).model()
     stored = mmdp.MMDP(
         model.transitions, model.rewards, discount=0.9, allowed=model.allowed,
+        initial=model.initial,
         states=model.state_labels,
     )  # fmt: skip
     shared, tables = mmdp.solve(model, 6), mmdp.solve(stored, 6)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from mmdp.errors import InputError
 from mmdp.functions.axes import Array, Axes
 from mmdp.functions.calls import Answer, Function, check_elementwise
+from mmdp.functions.play import Played
 from mmdp.kernels.events import Events
 from mmdp.model import MMDP
 from mmdp.posterior.draws import Draws, flat_parameters, read_draws
@@ -101,8 +102,8 @@ def from_step(
     'order=1'
     """
     return Steps.read(
-        step, states, actions, events, chance, draws, allowed, terminal, until, times
-    ).model(initial, discount=discount, **fields)
+        step, states, actions, events, chance, draws, allowed, terminal, until, times, initial
+    ).model(discount=discount, **fields)
 
 
 class Stepped(NamedTuple):
@@ -158,11 +159,12 @@ class Steps:
     until: Function | None
     draws: Draws
     times: tuple[Any, ...] | None
+    start: Any = None
 
     @classmethod
     def read(
         cls, step: Any, states: Any, actions: Any, events: Any, chance: Any, draws: Any,
-        allowed: Any, terminal: Any, until: Any, times: Any,
+        allowed: Any, terminal: Any, until: Any, times: Any, initial: Any,
     ) -> Steps:  # fmt: skip
         def function(name: str, given: Any, *known: str) -> Function | None:
             return None if given is None else Function(name, given, known)
@@ -182,10 +184,16 @@ class Steps:
             function("allowed", allowed, "state", "action", "time"),
             function("terminal", terminal, "state", "draw"),
             function("until", until, "state"),
-            {} if draws is None else read_draws(draws), _times(times),
+            {} if draws is None else read_draws(draws), _times(times), initial,
         )  # fmt: skip
         made._check_times()
         return made
+
+    def play(
+        self, model: MMDP, table: npt.NDArray[Any], episodes: int, seed: int, ends: bool
+    ) -> Array:
+        """(M, episodes) returns of a policy without the grid; see :class:`Played`."""
+        return Played(self, model, table).returns(episodes, seed, ends)
 
     # ------------------------------------------------------------ sizes and words
     @property
@@ -234,7 +242,7 @@ class Steps:
             raise InputError("no function has a parameter time; leave out times=")
 
     # ------------------------------------------------------------ the model
-    def model(self, initial: Any, **fields: Any) -> MMDP:
+    def model(self, **fields: Any) -> MMDP:
         S, A = self.n_states, self.actions.size
         over, mask = self.over(), self.mask()
         chances = self.chances(mask & ~over[:, None])
@@ -242,7 +250,7 @@ class Steps:
         open_ = np.ones((S, A), bool)
         open_[: len(mask)] = mask | over[:, None]
         fields |= {
-            "initial": self.initial(initial), "terminal": self.terminals(), "allowed": open_,
+            "initial": self.initial(), "terminal": self.terminals(), "allowed": open_,
             "states": self.state_labels, "actions": self.actions.labels(),
             "parameters": flat_parameters(self.draws) or None,
         }  # fmt: skip
@@ -326,9 +334,9 @@ class Steps:
     def over(self) -> Mask:
         """(S,) in which states it is all over."""
         values = self.states.at(np.arange(self.states.size))
-        return self._ended(values, self.states.size)
+        return self.ended(values, self.states.size)
 
-    def _ended(self, values: Mapping[str, npt.NDArray[Any]], count: int) -> Mask:
+    def ended(self, values: Mapping[str, npt.NDArray[Any]], count: int) -> Mask:
         if self.until is None:
             return np.zeros(count, bool)
         return _truths(self.until(state=values), count, "until")
@@ -425,7 +433,7 @@ class Steps:
 
         def ask(rows: Ids) -> Answer:
             asked = {what: {k: v[rows] for k, v in values.items()} for what, values in pair.items()}
-            return {"the chance": self._read_chance(f(**asked, **self.given(m, t)), len(rows))}
+            return {"the chance": self.read_chance(f(**asked, **self.given(m, t)), len(rows))}
 
         found = ask(np.arange(n))
         p = found["the chance"]
@@ -446,7 +454,7 @@ class Steps:
             )
         return p
 
-    def _read_chance(self, result: Any, n: int) -> Array:
+    def read_chance(self, result: Any, n: int) -> Array:
         """(n, W) from a table, or from a dict of independent events."""
         if isinstance(result, Mapping):
             if set(result) != set(self.events):
@@ -468,9 +476,10 @@ class Steps:
             if array.shape in (ending, (1, *ending), (n, *ending)):
                 one = array.shape == ending
                 return np.broadcast_to(array.reshape(1 if one else -1, size), (n, size))
+        rows = f"(rows, {', '.join(map(str, shape))})"
         raise InputError(
-            f"{what} returned shape {array.shape}; give {counted(size, 'probability', 'probabilities')}"
-            f", {shape}, or (rows, {', '.join(map(str, shape))}) if they depend on state or action"
+            f"{what} returned shape {array.shape}; give {shape}, one probability per event, or "
+            f"{rows} if they depend on state or action"
         )
 
     def stepped(self, m: int, t: int, mask: Mask, over: Mask, chances: Chances) -> Stepped:
@@ -563,7 +572,7 @@ class Steps:
         self, answer: Answer, rows: Ids, m: int, t: int
     ) -> tuple[npt.NDArray[np.int32], Array | None]:
         """((n, C) next states, (n, C) their shares); refuses what is off its axis."""
-        ended = self._ended(answer, len(rows))
+        ended = self.ended(answer, len(rows))
         place = self.place(m, t, self.step)
         self.check_on_axes(answer, ended, lambda i: self._row(rows, i) + place)
         ids, shares = self.states.place(answer)
@@ -590,31 +599,35 @@ class Steps:
                 )
 
     # ------------------------------------------------------------ first and last states
-    def initial(self, given: Any) -> Array | None:
-        """(S,) initial distribution; None if not given."""
-        if given is None:
-            return None
-        found = np.zeros(self.n_states)
-        if callable(given):
-            states = self.states.at(np.arange(self.states.size))
-            weights = Function("initial", given, ("state",))(state=states)
-            found[: self.states.size] = _spread(weights, self.states.size, "initial")
-            if not (found >= 0).all() or not 0 < found.sum() < np.inf:
+    def first(self) -> tuple[dict[str, npt.NDArray[Any]], Array]:
+        """First states as they were given: values by axis, and their probabilities."""
+        given = self.start
+        if given is None or callable(given):
+            states, p = self.states.at(np.arange(self.states.size)), (~self.over()).astype(float)
+            if given is not None:
+                told = Function("initial", given, ("state",))(state=states)
+                p = _spread(told, len(p), "initial").astype(float)
+            if not (p >= 0).all() or not 0 < p.sum() < np.inf:
                 raise InputError("initial(state) must give weights of 0 or more, some above 0")
-            return found / found.sum()
+            return states, p / p.sum()
         if not isinstance(given, Mapping) or set(given) != set(self.states):
             raise InputError(
                 f"initial must name a value for each of {', '.join(self.states)}, like "
                 f"{{'{next(iter(self.states))}': ...}}, or be a function of the state"
             )
-        return self._start(given, found)
+        some = {k: v if isinstance(v := given[k], Mapping) else {v: 1.0} for k in self.states}
+        points = np.indices([len(x) for x in some.values()]).reshape(len(some), -1)
+        shares = [
+            np.array(list(x.values()), float)[i] for x, i in zip(some.values(), points, strict=True)
+        ]
+        values = {k: np.array(list(x))[i] for (k, x), i in zip(some.items(), points, strict=True)}
+        return values, np.prod(shares, axis=0)
 
-    def _start(self, given: Mapping[str, Any], found: Array) -> Array:
-        some = {k: v if isinstance(v, Mapping) else {v: 1.0} for k, v in given.items()}
-        points = np.meshgrid(*(np.arange(len(v)) for v in some.values()), indexing="ij")
-        at = dict(zip(some, (x.reshape(-1) for x in points), strict=True))
-        values = {k: np.array(list(v))[at[k]] for k, v in some.items()}
-        p = np.prod([np.array(list(v.values()), float)[at[k]] for k, v in some.items()], axis=0)
+    def initial(self) -> Array | None:
+        """(S,) initial distribution; None if it is uniform."""
+        if self.start is None and self.until is None:
+            return None
+        (values, p), found = self.first(), np.zeros(self.n_states)
         for name, axis in self.states.items():
             numeric = values[name].dtype.kind in "biuf"
             off = axis.find(values[name])[1] if numeric == axis.numeric else np.ones(1, bool)
