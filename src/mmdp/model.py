@@ -730,8 +730,8 @@ class MMDP:
             "actions": [self.action_labels[i] for i in a] if self._labels.actions else None,
         }  # fmt: skip
         return MMDP._from_parts(
-            self._support(stored)[0], x.r[:, s][:, :, a], None if per_next is None else per_next[:, order],
-            **fields, part=x.part,
+            self._support(stored)[0], x.r[:, s][:, :, a],
+            None if per_next is None else per_next[:, order], **fields, part=x.part,
         )  # fmt: skip
 
     def mean_model(self) -> MMDP:
@@ -896,11 +896,11 @@ def _places(model: MMDP, other: MMDP, kind: str) -> npt.NDArray[np.int64]:
 def _support_of(computed: Computed, horizon: int | None) -> Support:
     """The tables of another storage, to be checked like all others; without them if it was."""
     M, S, A = computed.shape
-    table = Stored(
-        np.zeros(S * A + 1, np.int64), np.empty(0, np.int32), np.empty((computed.steps, 0, M)), False
-    )  # fmt: skip
     steps = computed.steps if computed.steps > 1 else horizon
-    return Support((M, S, A), *(table if computed.checked else computed.table()), None, steps)
+    if not computed.checked:
+        return Support((M, S, A), *computed.table(), None, steps)
+    p, indptr = np.empty((computed.steps, 0, M)), np.zeros(S * A + 1, np.int64)
+    return Support((M, S, A), indptr, np.empty(0, np.int32), p, False, None, steps)
 
 
 def _once(values: Array) -> Array:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from mmdp.clock import Stop
 from mmdp.kernels import Kernel, Plan, Problem
 from mmdp.kernels.controller import Controller
+from mmdp.kernels.events import Events
 from mmdp.kernels.numpy.kernel import NumpyKernel
 from mmdp.kernels.planner import (
     ACTIONS,
@@ -84,6 +85,36 @@ def random_model(
         allowed=allowed,
         storage=storage,
     )
+
+
+def random_events(seed: int) -> MMDP:
+    """A small random MMDP of shared events: kinds of rows, corners, masks, sometimes by time.
+
+    >>> random_events(3).storage
+    'events'
+    """
+    rng = np.random.default_rng(seed)
+    M, S, A, W, C, K = (int(rng.integers(1, high)) for high in (20, 6, 4, 5, 4, 3))
+    T = int(rng.integers(2, 6)) if rng.random() < 0.4 else 1
+
+    def times() -> int:
+        return T if rng.random() < 0.7 else 1
+
+    chance = rng.gamma(0.5, size=(times(), K, W, M)) * (rng.random((K, W, 1)) < 0.8)
+    chance[:, :, 0] += 1e-3
+    allowed = rng.random((S, A)) < 0.7
+    allowed[np.arange(S), rng.integers(0, A, S)] = True
+    return MMDP(
+        Events(
+            rng.integers(0, S, (times(), S, A, W, C)), chance / chance.sum(axis=2, keepdims=True),
+            kind=rng.integers(0, K, (times(), S, A)) if K > 1 else None,
+            coefficient=rng.dirichlet(np.ones(C), (times(), S, A, W)) if C > 1 else None,
+        ),
+        rng.normal(size=(M, S, A)) if rng.random() < 0.5 else rng.normal(size=(T, M, S, A)),
+        initial=rng.dirichlet(np.ones(S)), weights=rng.dirichlet(np.full(M, 0.7)),
+        discount=float(rng.choice([0.5, 0.9, 1.0])), terminal=rng.normal(size=(M, S)),
+        allowed=allowed if rng.random() < 0.5 else None,
+    )  # fmt: skip
 
 
 def plain_returns(policy: MarkovPolicy, model: MMDP) -> Array:
@@ -215,8 +246,8 @@ def check_kernel(kernel: Kernel, *, seeds: Iterable[int] = range(30), rtol: floa
     """
     for seed in seeds:
         base = random_model(seed)
-        for storage in ("dense", "sparse"):
-            model = _restored(base, storage)
+        tables = (_restored(base, storage) for storage in ("dense", "sparse"))
+        for model in (*tables, random_events(seed)):
             horizon = model.horizon or 1 + seed % 7
             for check in (check_steps, check_bounds):
                 check(kernel, model, horizon, seed=seed, rtol=rtol)

@@ -529,7 +529,7 @@ def check_extent(problem: Problem, horizon: int, held: int = 0) -> None:
     check_memory(
         size, f"a policy over {horizon:,} decisions",
         [Remedy("horizon", do="shorten"), "spread the models over machines (docs: many hosts)"],
-        models=sum(y.nbytes for y in (*x, *x.storage.table()) if isinstance(y, np.ndarray)),
+        models=sum(y.nbytes for y in (*x, *x.storage.arrays()) if isinstance(y, np.ndarray)),
     )  # fmt: skip
     largest = max(float(x.r.max()), float(x.r.min()), key=abs)
     last = float(np.abs(x.terminal).max())

@@ -222,14 +222,27 @@ def _check_shares(name: str, array: Array, axis: int) -> None:
         raise InputError(f"events: {name} sums to {sums[place]:.10g}, not 1, at {where}")
 
 
-class EventsPlan(Plan):
-    """Shared events in plain numpy, one event at a time."""
+class EventRows(Plan):
+    """A plan of shared events on any machine."""
 
     @property
     def events(self) -> Events:
         storage = self.problem.storage
         assert isinstance(storage, Events)
         return storage
+
+    def rows(self, t: int, s: int, a: int) -> Row:
+        e = self.events.at(t)
+        terms = e.coefficient[s, a, :, :, None] * e.chance[e.kind[s, a], :, None]
+        after, place = np.unique(e.after[s, a], return_inverse=True)
+        p = np.zeros((len(after), terms.shape[2]))
+        np.add.at(p, place.reshape(-1), terms.reshape(-1, terms.shape[2]))
+        possible = p.any(axis=1)
+        return Row(after[possible], p[possible])
+
+
+class EventsPlan(EventRows):
+    """Shared events in plain numpy, one event at a time."""
 
     def expect(self, t: int, v: Array) -> Array:
         e, x = self.events.at(t), self.problem
@@ -249,12 +262,3 @@ class EventsPlan(Plan):
             into = scipy.sparse.coo_array((share, (to, np.arange(len(s)))), (len(b), len(s)))
             new += into.tocsr() @ (flow * e.chance[e.kind[s, a], w])
         return new
-
-    def rows(self, t: int, s: int, a: int) -> Row:
-        e = self.events.at(t)
-        terms = e.coefficient[s, a, :, :, None] * e.chance[e.kind[s, a], :, None]
-        after, place = np.unique(e.after[s, a], return_inverse=True)
-        p = np.zeros((len(after), terms.shape[2]))
-        np.add.at(p, place.reshape(-1), terms.reshape(-1, terms.shape[2]))
-        possible = p.any(axis=1)
-        return Row(after[possible], p[possible])

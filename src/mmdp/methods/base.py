@@ -61,4 +61,4 @@ class Method:
     def bytes_held(self, question: Question) -> int:
         """Bytes that a solve needs at least: values or weights by time, state and model."""
         x = question.model.problem
-        return 8 * question.steps * x.n_states * x.p.shape[2]
+        return 8 * question.steps * x.terminal.size

@@ -6,6 +6,7 @@ the maximiser of sum_m lambda_m q_{t,m}(s, a).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 from mmdp.clock import Stop
 from mmdp.kernels.endless import Endless
+from mmdp.kernels.events import Events
 from mmdp.kernels.numpy.passes import choose
 from mmdp.kernels.problem import IntArray, Problem, Table, at
 from mmdp.policy import Markov, Tied
@@ -47,20 +49,40 @@ def filled(context: Context, outcome: Outcome) -> Outcome:
 def reached(problem: Problem, policy: Table) -> Mask:
     """(T, S) whether some model is there with a positive probability; (S,) if stationary."""
     x, endless = problem, policy.ndim == 1
-    state, action = np.divmod(x.rows(), x.n_actions)
-    possible: Mask = np.logical_or.reduce(x.everywhere((x.p > 0).any(axis=2)))  # (T or 1, nnz)
+    lead = (_by_events if isinstance(x.storage, Events) else _by_tables)(x)
     there: Mask = np.empty((1 if endless else len(policy), x.n_states), dtype=bool)
     now = x.initial > 0
     for t, row in enumerate(np.atleast_2d(policy)):
         there[t] = now
-        after = np.zeros_like(now)
-        after[x.indices[at(possible, t) & now[state] & (action == row[state])]] = True
-        now = after
+        now = np.zeros_like(now)
+        now[lead(t, there[t], row)] = True
     while endless and (now & ~there[0]).any():
         there[0] |= now
         now = np.zeros_like(now)
-        now[x.indices[possible[0] & there[0][state] & (action == policy[state])]] = True
+        now[lead(0, there[0], policy)] = True
     return there[0] if endless else there
+
+
+def _by_tables(x: Problem) -> Callable[[int, Mask, Table], IntArray]:
+    """The next states that a row of actions leads to at t from the states of a mask (S,)."""
+    state, action = np.divmod(x.rows(), x.n_actions)
+    possible: Mask = np.logical_or.reduce(x.everywhere((x.p > 0).any(axis=2)))  # (T or 1, nnz)
+    return lambda t, now, row: x.indices[at(possible, t) & now[state] & (action == row[state])]
+
+
+def _by_events(x: Problem) -> Callable[[int, Mask, Table], IntArray]:
+    """The same without tables."""
+    events = x.storage
+    assert isinstance(events, Events)
+    possible: Mask = np.logical_or.reduce(x.everywhere((events.chance > 0).any(axis=3)))
+
+    def lead(t: int, now: Mask, row: Table) -> IntArray:
+        e, s = events.at(t), np.flatnonzero(now)
+        a = row[s]
+        found = at(possible, t)[e.kind[s, a]][:, :, None] & (e.coefficient[s, a] > 0)
+        return e.after[s, a][found]
+
+    return lead
 
 
 def _by_time(context: Context, table: Table, open_: Mask) -> IntArray:

@@ -39,7 +39,7 @@ class Climb:
         pieces = steps.pieces(len(team))
         self.states, self.models = steps.edges(S, pieces), steps.edges(M, pieces)
         self.ground = plan.ground
-        self.scratch = [Scratch.of(x) for _ in range(len(team))]
+        self.scratch = [Scratch.of(plan.ground) for _ in range(len(team))]
         kept = {"q": aligned(T, S, A, M)} if two_way else {}
         self.state = State.of(
             x, T, actions=np.zeros((T, S), np.int32), b=aligned(T, S, M),
@@ -114,7 +114,7 @@ class Climb:
         )
 
     def _walk(self, call: steps.Call) -> None:
-        steps.walk(self.team, len(self.problem.indices) * self.problem.n_models, call)
+        steps.walk(self.team, self.problem.storage.entries * self.problem.n_models, call)
 
     def _returns(self) -> Array:
         return self.problem.returns(self.state.v[0])

@@ -88,7 +88,7 @@ def _joint_step(t, s, n, x, b, v_next, c, w):  # type: ignore[no-untyped-def]
 def _back(marks, rank, edges, x, c, w):  # type: ignore[no-untyped-def]
     """v of every step from the last to the first; improved on the way if there is a b."""
     horizon, n_nodes, n_actions = len(c.actions), len(w.D), len(w.G)
-    zero, width = np.int64(0), np.int64(len(w.c))
+    width = np.int64(len(w.c))
     while True:
         step, piece = take(marks, rank, len(edges) - 1, horizon)
         if step >= horizon:
@@ -106,8 +106,9 @@ def _back(marks, rank, edges, x, c, w):  # type: ignore[no-untyped-def]
                 for k in range(start, stop):
                     w.columns[k] = x.indices[k] * n_nodes + c.moves[t, s, n, x.indices[k]]
                 row_sum(
-                    p, v_next, None, w.columns, start, stop, zero, width, r[s, a], x.gamma, v[row]
-                )
+                    p, v_next, None, w.columns, None, start, start, stop, 0, width, r[s, a],
+                    x.gamma, v[row],
+                )  # fmt: skip
         done(marks)
 
 
@@ -163,7 +164,7 @@ class CpuControllers(CpuLayout):
         b = begun(x, horizon, controller)
         work = len(x.indices) * x.n_models * N
         team = self.team(work // x.n_actions if values is None else work * N)
-        state, ground = _state(x, controller, b, values), self.ground
+        state, ground = _state(x, controller, b, values), self.tables
         scratch = [_Scratch.of(x, N) for _ in range(len(team))]
         states, models = (steps.edges(size, len(team)) for size in (x.n_states, x.n_models))
         every = range(len(team))
@@ -184,7 +185,7 @@ class CpuControllers(CpuLayout):
         controller = controller if weights is None else controller.copy()
         v = aligned(horizon + 1 if keep else 2, S, N, M)
         v[horizon % len(v)] = x.terminal[:, None]
-        state, ground = _state(x, controller, weights, v), self.ground
+        state, ground = _state(x, controller, weights, v), self.tables
         work = len(x.indices) * M * N * (1 if weights is None else N)
         team = self.team(work)
         edges = steps.edges(S, steps.pieces(len(team)))

@@ -35,6 +35,7 @@ from mmdp.kernels.cpu.passes import (
     product,
 )  # fmt: skip
 from mmdp.kernels.cpu.threads import Team, default_threads
+from mmdp.kernels.events import EventRows, Events
 from mmdp.kernels.plan import Machine, Plan
 from mmdp.kernels.problem import (
     Array,
@@ -49,6 +50,7 @@ from mmdp.kernels.problem import (
     Watch,
     aligned,
     at,
+    frozen,
     picked,
 )  # fmt: skip
 
@@ -76,9 +78,9 @@ class NumbaKernel(Machine):
         self.threads_pay_from = threads_pay_from
 
     def lay_out(self, problem: Problem, horizon: int) -> Plan | None:
-        if not isinstance(problem.storage, Stored):
-            return None
-        return CpuPlan(problem, horizon, self.threads, self.threads_pay_from)
+        known: dict[type, type[CpuPlan]] = {Stored: CpuPlan, Events: CpuEvents}
+        plan = known.get(type(problem.storage))
+        return plan and plan(problem, horizon, self.threads, self.threads_pay_from)
 
 
 class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
@@ -95,18 +97,16 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
     def _product(self, t: int, v: Array, r: Array, gamma: float) -> Array:
         """(S, A, M) r + gamma P v, with r (S * A or 1, M)."""
         x, q = self.ground, aligned(*self.problem.r.shape[1:])
-        team = self.team(len(x.indices) * q.shape[2])
-        edges, p = steps.edges(len(q), len(team)), at(x.p, t)
+        team = self.team(self.problem.storage.entries * q.shape[2])
+        edges = steps.edges(len(q), len(team))
         v, r = np.require(v, np.float64, ["C", "W"]), np.require(r, None, ["C", "W"])
-        team.each(lambda i: product(edges[i], edges[i + 1], x, p, v, r, gamma, q), range(len(team)))
+        team.each(lambda i: product(edges[i], edges[i + 1], t, x, v, r, gamma, q), range(len(team)))
         return q
 
     def push(self, t: int, b: Array, row: Table) -> Array:
-        p, two = self.ground.p, aligned(2, *b.shape)
+        two = aligned(2, *b.shape)
         two[0] = b
-        self._move(
-            two, np.stack([row, row]), self.ground._replace(p=p[t : t + 1] if len(p) > 1 else p)
-        )
+        self._move(two, np.stack([row, row]), self.ground.since(t))
         return two[1]
 
     # ------------------------------------------------------------ passes
@@ -124,8 +124,9 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
         x, T = self.problem, self.horizon
         S, A, M = x.n_states, x.n_actions, x.n_models
         alone = weights is not None and weights.shape == (1, 1, 1) and policy is None
+        alone = alone and isinstance(x.storage, Stored)
         if choice == "weighted" and alone and not {*keep} - {"actions"}:
-            found, first = induct(x, T, self.team(len(x.indices)))
+            found, first = induct(x, T, self.team(x.storage.entries))
             return Backward(first, found, None, None, None)
         if choice != "weighted" and (blocks := self._blocks()):
             return self._blockwise(choice, blocks, weights, policy, keep)
@@ -153,12 +154,12 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
         )  # fmt: skip
         state, ground = State.of(x, T, **parts), self.ground
         one_row = mode == ACTIONS and not (do.keep_q or do.keep_gradient)
-        work = len(x.indices) * M // (A if one_row else 1)
+        work = x.storage.entries * M // (A if one_row else 1)
         team = self.team(work)
         edges = steps.edges(S, steps.pieces(len(team)))
         steps.walk(
             team, work,
-            lambda marks, rank: back(marks, rank, edges, do, ground, state, Scratch.of(x)),
+            lambda marks, rank: back(marks, rank, edges, do, ground, state, Scratch.of(ground)),
         )  # fmt: skip
         taken = (
             parts.get("own") if mode == OWN else parts.get("actions", np.zeros((T, S), np.int32))
@@ -191,7 +192,7 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
         kind, dtype = ("probabilities", np.float64) if random else ("actions", np.int32)
         parts = {"b": b, "v": np.empty((2, S, M)), kind: np.require(policy, dtype, ["C", "W"])}
         state = State.of(x, n, **parts)
-        team = self.team(len(x.indices) * M // (1 if random else x.n_actions))
+        team = self.team(x.storage.entries * M // (1 if random else x.n_actions))
         whole, edges = steps.edges(S, 1), steps.edges(M, len(team))
 
         def move(i: int) -> None:
@@ -199,7 +200,17 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
             if random:
                 fore_random(*models, ground, state)
             else:
-                fore(steps.new_marks(), 0, whole, models, -1, False, ground, state, Scratch.of(x))
+                fore(
+                    steps.new_marks(),
+                    0,
+                    whole,
+                    models,
+                    -1,
+                    False,
+                    ground,
+                    state,
+                    Scratch.of(ground),
+                )
 
         team.each(move, range(len(team)))
 
@@ -250,7 +261,7 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
     def _blocks(self) -> list[tuple[slice, CpuPlan]]:
         """Plans of models whose p stays in the cache through all steps; none if no use."""
         x = self.problem
-        if self.horizon == 1 or len(x.p) > 1:  # every entry of p is read once
+        if self.horizon == 1 or x.storage.steps > 1:  # every entry of p is read once
             return []
         size = IN_CACHE // max(1, 8 * len(x.indices)) // FEWEST * FEWEST
         if not 0 < size < x.n_models:
@@ -269,3 +280,32 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
             terminal=picked(x.terminal, models), weights=x.weights[models],
         )  # fmt: skip
         return CpuPlan(part, self.horizon, 1)
+
+
+class CpuEvents(EventRows, CpuPlan):
+    """Shared events on the threads of a CPU: the chances stay in the cache, and p is not read."""
+
+    def _laid_out(self) -> Ground:
+        x, e = self.problem, self.events
+        each, rows = e.longest, x.n_states * x.n_actions
+        kind = np.zeros((1, 1), np.int64) if e.kind is None else e.kind.reshape(-1, rows)
+        chance = np.repeat(e.chance, e.after.shape[4], axis=2)  # once for each corner
+        varying = max(len(y) for y in (e.after, e.coefficient) if y is not None)
+        after, shares = (
+            None if y is None else frozen(np.broadcast_to(y, (varying, *y.shape[1:]))).reshape(-1)
+            for y in (e.after, e.coefficient)
+        )
+        assert after is not None
+        return Ground(
+            frozen(np.arange(rows + 1) * each), after,
+            frozen(chance.reshape(len(chance), -1, chance.shape[3])), frozen(x.r),
+            frozen(x.allowed), x.discount, frozen(kind * np.int64(each)), shares,
+            rows * each if varying > 1 else 0,
+        )  # fmt: skip
+
+    @property
+    def tables(self) -> Ground:
+        return Ground.of(self.problem)
+
+    def _blocks(self) -> list[tuple[slice, CpuPlan]]:
+        return []

@@ -18,12 +18,20 @@ class CpuLayout(StoredPlan):
     ) -> None:
         super().__init__(problem, horizon)
         self.threads, self.pays_from = threads, pays_from
-        self.ground = Ground.of(problem)
+        self.ground = self._laid_out()
         self.parts: list[tuple[slice, Array]] = []  # of the models, if they do not meet
+
+    def _laid_out(self) -> Ground:
+        return Ground.of(self.problem)
 
     def _change(self, problem: Problem, horizon: int) -> None:
         super()._change(problem, horizon)
-        self.ground = Ground.of(problem)
+        self.ground = self.ground.changed(problem)
+
+    @property
+    def tables(self) -> Ground:
+        """For work that goes entry by entry."""
+        return self.ground
 
     def team(self, work: int) -> Team:
         """The threads for so many multiply-adds per step."""

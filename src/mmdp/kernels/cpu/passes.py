@@ -27,22 +27,44 @@ WEIGHTED, OWN, ACTIONS, PROBABILITIES = range(4)  # how a backward pass decides 
 
 
 class Ground(NamedTuple):
-    """The problem as the compiled code takes it."""
+    """The problem as the compiled code takes it.
 
-    indptr: npt.NDArray[np.int64]
-    indices: IntArray
-    p: Array
+    At time t, row s * A + a has entries i = indptr[row]..indptr[row + 1], moved by t * stride,
+    which lead to indices[i] with the probabilities shares[i] p[first[row] + i - indptr[row]].
+    In tables first is indptr. Rows that share events have the same p, or that of their kind.
+    """
+
+    indptr: npt.NDArray[np.int64]  # (S * A + 1,)
+    indices: IntArray  # (entries,)
+    p: Array  # (T or 1, any, M)
     r: Array
     allowed: npt.NDArray[np.bool_]
     gamma: float
+    first: npt.NDArray[np.int64]  # (T or 1, S * A), or one for all rows
+    shares: Array | None = None  # (entries,); None: 1
+    stride: int = 0  # 0 if next states and shares do not vary with time
 
     @classmethod
     def of(cls, problem: Problem) -> Ground:
+        """Tables."""
         x = problem
         return cls(
             frozen(x.indptr), frozen(x.indices), frozen(x.p), frozen(x.r), frozen(x.allowed),
-            x.discount,
+            x.discount, frozen(x.indptr[None]),
         )  # fmt: skip
+
+    def changed(self, problem: Problem) -> Ground:
+        """The same transitions with other numbers."""
+        x = problem
+        return self._replace(r=frozen(x.r), allowed=frozen(x.allowed), gamma=x.discount)
+
+    def since(self, t: int) -> Ground:
+        """The transitions from time t on."""
+        later = {k: x[t:] for k in ("p", "first") if len(x := getattr(self, k)) > 1}
+        for k in ("indices", "shares") if self.stride else ():
+            x = getattr(self, k)
+            later[k] = None if x is None else x[t * self.stride :]
+        return self._replace(**later)
 
 
 class Orders(NamedTuple):
@@ -95,14 +117,16 @@ class Scratch(NamedTuple):
     heads: npt.NDArray[np.int64]  # (S + 1,): where the entries that lead into a state begin
     rows: npt.NDArray[np.int64]  # (entries,): their places in p
     sources: IntArray  # (entries,): the states they come from
+    shares: Array | None  # (entries,)
 
     @classmethod
-    def of(cls, problem: Problem) -> Scratch:
-        S, A, M = problem.n_states, problem.n_actions, problem.n_models
-        entries = int(np.diff(problem.indptr).reshape(S, A).max(axis=1).sum())
+    def of(cls, x: Ground) -> Scratch:
+        S, A, M = x.r.shape[1:]
+        entries = int(np.diff(x.indptr).reshape(S, A).max(axis=1).sum())
         return cls(
             aligned(A, M), np.empty(A), np.zeros(M), np.zeros(S + 1, np.int64),
             np.empty(entries, np.int64), np.empty(entries, np.int32),
+            None if x.shares is None else np.empty(entries),
         )  # fmt: skip
 
 
@@ -140,6 +164,19 @@ def choose(G, incumbent):  # type: ignore[no-untyped-def]
 
 
 @jit(**FAST, helper=True)
+def _share_of(shares, k):  # type: ignore[no-untyped-def]
+    if shares is None:
+        return 1.0
+    return shares[k]
+
+
+@jit(**FAST, helper=True)
+def _keep_share(kept, place, shares, k):  # type: ignore[no-untyped-def]
+    if shares is not None:
+        kept[place] = shares[k]
+
+
+@jit(**FAST, helper=True)
 def _any_moved(moved, indices, start, stop):  # type: ignore[no-untyped-def]
     found = False
     for k in range(start, stop):
@@ -160,6 +197,7 @@ def back(marks, rank, edges, do, x, c, w):  # type: ignore[no-untyped-def]
         t = do.top - step
         p, r = x.p[t if len(x.p) > 1 else 0], x.r[t if len(x.r) > 1 else 0]
         allowed, b = x.allowed[t if len(x.allowed) > 1 else 0], c.b[t if len(c.b) > 1 else 0]
+        first, moved = x.first[t if len(x.first) > 1 else 0], t * x.stride
         v_next, v = c.v[(t + 1) % len(c.v)], c.v[t % len(c.v)]
         for s in range(edges[piece], edges[piece + 1]):
             q = c.q[t, s] if do.keep_q else w.q
@@ -169,13 +207,16 @@ def back(marks, rank, edges, do, x, c, w):  # type: ignore[no-untyped-def]
             fresh = False
             for a in range(n_actions):
                 row = s * n_actions + a
-                start, stop = x.indptr[row], x.indptr[row + 1]
+                start, stop = x.indptr[row] + moved, x.indptr[row + 1] + moved
                 if not allowed[s, a] or not (all_rows or a == old):
                     continue
                 if do.lazy and not _any_moved(c.moved[t + 1], x.indices, _U(start), _U(stop)):
                     continue
                 fresh = True
-                row_sum(p, v_next, None, x.indices, start, stop, 0, width, r[s, a], x.gamma, q[a])
+                row_sum(
+                    p, v_next, None, x.indices, x.shares, first[row if len(first) > 1 else 0],
+                    start, stop, 0, width, r[s, a], x.gamma, q[a],
+                )  # fmt: skip
             if do.lazy and not do.everywhere and not fresh and c.held[t, s] == old:
                 c.moved[t, s] = False
                 continue
@@ -225,23 +266,27 @@ def _every_action(t, s, lo, hi, do, allowed, q, c, v):  # type: ignore[no-untype
 
 
 @jit(**FAST, helper=True)
-def _list_inflow(actions, n_actions, lo, hi, x, b, w):  # type: ignore[no-untyped-def]
-    """The entries of p by which b (S, M) moves on, by next state; no mass, no entries."""
-    heads = w.heads
+def _list_inflow(t, lo, hi, x, c, w):  # type: ignore[no-untyped-def]
+    """The entries of p by which b (S, M) at t moves on, by next state; no mass, no entries."""
+    heads, actions, b, n_actions = w.heads, c.actions[t], c.b[t], x.allowed.shape[2]
+    first, moved = x.first[t if len(x.first) > 1 else 0], t * x.stride
     heads[:] = 0
     for s in range(len(actions)):
         row = s * n_actions + actions[s]
         if mass(b[s], lo, hi) > 0.0:
-            for k in range(x.indptr[row], x.indptr[row + 1]):
+            for k in range(x.indptr[row] + moved, x.indptr[row + 1] + moved):
                 heads[x.indices[k] + 1] += 1
     for s in range(len(actions)):
         heads[s + 1] += heads[s]
     for s in range(len(actions)):
         row = s * n_actions + actions[s]
         if mass(b[s], lo, hi) > 0.0:
-            for k in range(x.indptr[row], x.indptr[row + 1]):
+            start = x.indptr[row] + moved
+            shift = first[row if len(first) > 1 else 0] - start
+            for k in range(start, x.indptr[row + 1] + moved):
                 place = heads[x.indices[k]]
-                w.rows[place], w.sources[place] = k, s
+                w.rows[place], w.sources[place] = k + shift, s
+                _keep_share(w.shares, place, x.shares, k)
                 heads[x.indices[k]] += 1
     for s in range(len(actions), 0, -1):  # each head stands where the next one began
         heads[s] = heads[s - 1]
@@ -267,11 +312,11 @@ def fore(marks, rank, edges, models, since, choosing, x, c, w):  # type: ignore[
         if step % 2 == 1 and t + 1 < horizon:
             lo, hi = models[piece], models[piece + 1]
             p = x.p[t if len(x.p) > 1 else 0]
-            _list_inflow(c.actions[t], n_actions, _U(lo), _U(hi), x, b, w)
+            _list_inflow(t, _U(lo), _U(hi), x, c, w)
             for s in range(len(b)):
                 row_sum(
-                    p, b, w.rows, w.sources, w.heads[s], w.heads[s + 1], lo, hi, w.nothing, 1.0,
-                    c.b[t + 1, s],
+                    p, b, w.rows, w.sources, w.shares, 0, w.heads[s], w.heads[s + 1], lo, hi,
+                    w.nothing, 1.0, c.b[t + 1, s],
                 )  # fmt: skip
         elif step % 2 == 0 and choosing and t > since:
             allowed = x.allowed[t if len(x.allowed) > 1 else 0]
@@ -286,15 +331,19 @@ def fore(marks, rank, edges, models, since, choosing, x, c, w):  # type: ignore[
 
 
 @jit(**FAST)
-def product(first, last, x, p, v, r, gamma, q):  # type: ignore[no-untyped-def]
-    """q (S, A, M) = r + gamma P v of the states first..last; r (S * A or 1, M)."""
+def product(lo, hi, t, x, v, r, gamma, q):  # type: ignore[no-untyped-def]
+    """q (S, A, M) = r + gamma P v at time t of the states lo..hi; r (S * A or 1, M)."""
     n_actions, width = q.shape[1], np.int64(q.shape[2])
-    for s in range(first, last):
+    p, moved = x.p[t if len(x.p) > 1 else 0], t * x.stride
+    first = x.first[t if len(x.first) > 1 else 0]
+    for s in range(lo, hi):
         for a in range(n_actions):
             row = s * n_actions + a
-            start, stop = x.indptr[row], x.indptr[row + 1]
-            base = r[row if len(r) > 1 else 0]
-            row_sum(p, v, None, x.indices, start, stop, 0, width, base, gamma, q[s, a])
+            row_sum(
+                p, v, None, x.indices, x.shares, first[row if len(first) > 1 else 0],
+                x.indptr[row] + moved, x.indptr[row + 1] + moved, 0, width,
+                r[row if len(r) > 1 else 0], gamma, q[s, a],
+            )  # fmt: skip
 
 
 @jit(**FAST)
@@ -304,14 +353,16 @@ def fore_random(lo, hi, x, c):  # type: ignore[no-untyped-def]
     lo, hi = _U(lo), _U(hi)
     for t in range(len(c.probabilities) - 1):
         p, b, after = x.p[t if len(x.p) > 1 else 0], c.b[t], c.b[t + 1]
+        first, moved = x.first[t if len(x.first) > 1 else 0], t * x.stride
         for s in range(len(b)):
             for m in range(lo, hi):
                 after[s, m] = 0.0
-        for s in range(len(b)):
-            for a in range(n_actions):
-                share = c.probabilities[t, s, a]
-                for k in range(x.indptr[s * n_actions + a], x.indptr[s * n_actions + a + 1]):
-                    if share > 0.0:
-                        i = _U(x.indices[k])
-                        for m in range(lo, hi):
-                            after[i, m] += p[k, m] * (share * b[s, m])
+        for row in range(len(b) * n_actions):
+            s = row // n_actions
+            start, share = x.indptr[row] + moved, c.probabilities[t, s, row - s * n_actions]
+            shift = first[row if len(first) > 1 else 0] - start
+            for k in range(start, x.indptr[row + 1] + moved):
+                if share > 0.0:
+                    i, j, part = _U(x.indices[k]), _U(k + shift), share * _share_of(x.shares, k)
+                    for m in range(lo, hi):
+                        after[i, m] += p[j, m] * (part * b[s, m])

@@ -26,10 +26,11 @@ _INT, _REAL = ir.IntType(64), ir.DoubleType()
 
 
 def _block(vectors: int, width: int) -> Any:
-    """``vectors * width`` models from m on: out = base + scale * sum_i p[row] x[column].
+    """``vectors * width`` models from m on: out = base + scale * sum_i share p[row] x[column].
 
-    Entries i from start to stop; column is ``columns[i]``, row is ``rows[i]``, or i itself
-    if rows is None. p (any, M), x (any, M), base and out (M,).
+    Entries i from start to stop; column is ``columns[i]``, row is ``rows[i]``, or first + i - start
+    if rows is None, share is ``shares[i]``, or 1 if that is None. p (any, M), x (any, M), base
+    and out (M,).
     """
     vector = ir.VectorType(_REAL, width) if width > 1 else _REAL
 
@@ -56,8 +57,8 @@ def _block(vectors: int, width: int) -> Any:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def sums(
-        typing: Any, p: Any, x: Any, rows: Any, columns: Any, start: Any, stop: Any, m: Any,
-        base: Any, scale: Any, out: Any,
+        typing: Any, p: Any, x: Any, rows: Any, columns: Any, shares: Any, first: Any,
+        start: Any, stop: Any, m: Any, base: Any, scale: Any, out: Any,
     ) -> Any:  # fmt: skip
         def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             def data(i: int) -> Any:
@@ -66,22 +67,25 @@ def _block(vectors: int, width: int) -> Any:
             def place(array: Any, row: Any) -> Any:
                 return builder.gep(array, [builder.add(builder.mul(row, models), m)])
 
-            start, stop, m = args[4:7]
-            listed = not isinstance(signature.args[2], types.NoneType)
+            first, start, stop, m = args[5:9]
+            listed, shared = (not isinstance(signature.args[i], types.NoneType) for i in (2, 4))
             shape = context.make_array(signature.args[0])(context, builder, args[0]).shape
             models = builder.extract_value(shape, 1)
             zero = ir.Constant(vector, [0.0] * width if width > 1 else 0.0)
             cells = [cgutils.alloca_once_value(builder, zero) for _ in range(vectors)]  # type: ignore[no-untyped-call]
+            shift = builder.sub(first, start)
             entries = cgutils.for_range_slice(builder, start, stop, ir.Constant(_INT, 1))
             with entries as (i, _):
                 column = builder.sext(builder.load(builder.gep(data(3), [i])), _INT)
-                row = builder.load(builder.gep(data(2), [i])) if listed else i
+                row = builder.load(builder.gep(data(2), [i])) if listed else builder.add(i, shift)
                 p_at, x_at = place(data(0), row), place(data(1), column)
+                share = spread(builder, builder.load(builder.gep(data(4), [i]))) if shared else None
                 for nth, cell in enumerate(cells):
-                    factors = (load(builder, a, nth * width) for a in (p_at, x_at))
-                    builder.store(add_product(builder, builder.load(cell), *factors), cell)
-            base, scale = builder.gep(data(7), [m]), spread(builder, args[8])
-            to = builder.gep(data(9), [m])
+                    p, x = (load(builder, a, nth * width) for a in (p_at, x_at))
+                    p = p if share is None else builder.fmul(share, p)
+                    builder.store(add_product(builder, builder.load(cell), p, x), cell)
+            base, scale = builder.gep(data(9), [m]), spread(builder, args[10])
+            to = builder.gep(data(11), [m])
             for nth, cell in enumerate(cells):
                 total = builder.load(cell)
                 found = add_product(builder, load(builder, base, nth * width), scale, total)
@@ -90,7 +94,7 @@ def _block(vectors: int, width: int) -> Any:
             return context.get_dummy_value()
 
         whole = types.int64
-        taken = p, x, rows, columns, whole, whole, whole, base, types.float64, out
+        taken = p, x, rows, columns, shares, *[whole] * 4, base, types.float64, out
         return types.void(*taken), code
 
     return sums
@@ -101,21 +105,23 @@ _single = _block(1, 1)
 
 
 @jit(**FAST, helper=True)
-def row_sum(p, x, rows, columns, start, stop, lo, hi, base, scale, out):  # type: ignore[no-untyped-def]
-    """out = base + scale * sum_i p[row] x[column] for the models lo..hi (see ``_block``).
+def row_sum(p, x, rows, columns, shares, first, start, stop, lo, hi, base, scale, out):  # type: ignore[no-untyped-def]
+    """out = base + scale * sum_i share p[row] x[column] for the models lo..hi (see ``_block``).
 
     The last block of vectors may overlap the one before.
     """
-    m, width = lo, hi - lo
-    while m + MANY * WIDTH <= hi:
-        _many(p, x, rows, columns, start, stop, m, base, scale, out)
-        m += MANY * WIDTH
-    while m + SOME * WIDTH <= hi or (m + WIDTH < hi and width >= SOME * WIDTH):
-        _some(p, x, rows, columns, start, stop, min(m, hi - SOME * WIDTH), base, scale, out)
-        m += SOME * WIDTH
+    m, width, many, some = lo, hi - lo, MANY * WIDTH, SOME * WIDTH
+    while m + many <= hi:
+        _many(p, x, rows, columns, shares, first, start, stop, m, base, scale, out)
+        m += many
+    while m + some <= hi or (m + WIDTH < hi and width >= some):
+        n = min(m, hi - some)
+        _some(p, x, rows, columns, shares, first, start, stop, n, base, scale, out)
+        m += some
     while m < hi and width >= WIDTH:
-        _one(p, x, rows, columns, start, stop, min(m, hi - WIDTH), base, scale, out)
+        n = min(m, hi - WIDTH)
+        _one(p, x, rows, columns, shares, first, start, stop, n, base, scale, out)
         m += WIDTH
     while m < hi:
-        _single(p, x, rows, columns, start, stop, m, base, scale, out)
+        _single(p, x, rows, columns, shares, first, start, stop, m, base, scale, out)
         m += 1

@@ -1,0 +1,215 @@
+"""Shared events: the same answers as tables of the same models, and none of the tables."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp.errors import MemoryLimitError
+from mmdp.kernels import events
+from mmdp.kernels.events import Events
+from mmdp.testing import best_by_enumeration, changing, plain_returns, random_events
+
+SEEDS = range(8)
+BACKENDS = ["numpy", "numba", "jax"]
+
+
+def tables_of(model: mmdp.MMDP) -> mmdp.MMDP:
+    """The same model with tables, made entry by entry from the definition."""
+    e = model.problem.storage
+    assert isinstance(e, Events)
+    P = np.zeros((e.steps, model.n_models, model.n_states, model.n_actions, model.n_states))
+    for t in range(e.steps):
+        x = e.at(t)
+        for s, a, w, c in np.ndindex(x.after.shape):
+            P[t, :, s, a, x.after[s, a, w, c]] += (
+                x.coefficient[s, a, w, c] * x.chance[x.kind[s, a], w]
+            )
+    return mmdp.MMDP(P if e.steps > 1 else P[0], model.rewards, **model.fields())
+
+
+def steady(seed: int) -> mmdp.MMDP:
+    """Four models that do not vary with time, with kinds of rows and corners."""
+    rng = np.random.default_rng(seed)
+    M, S, A, W, C, K = 4, 3, 2, 3, 2, 2
+    shared = Events(
+        rng.integers(0, S, (1, S, A, W, C)),
+        np.moveaxis(rng.dirichlet(np.ones(W), (1, K, M)), 3, 2),
+        kind=rng.integers(0, K, (1, S, A)),
+        coefficient=rng.dirichlet(np.ones(C), (1, S, A, W)),
+    )
+    return mmdp.MMDP(
+        shared, rng.normal(size=(M, S, A)), discount=0.9, weights=rng.dirichlet(np.ones(M)),
+        initial=rng.dirichlet(np.ones(S)), terminal=rng.normal(size=(M, S)),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for tables fails."""
+
+    def refuse(self: Events) -> None:
+        raise AssertionError("tables were made")
+
+    monkeypatch.setattr(Events, "table", refuse)
+
+
+def asked_for(backend: str) -> None:
+    if backend == "jax":
+        pytest.importorskip("jax")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_tables_are_what_the_definition_says(seed: int) -> None:
+    model = random_events(seed)
+    tables = tables_of(model)
+    allowed = model.allowed[:, :, None]
+    found = np.where(allowed, model.transitions, 0.0)
+    np.testing.assert_allclose(found, tables.transitions, rtol=0, atol=1e-15)
+    assert (model.deciding == tables.deciding).all()
+    assert model.storage == "events"
+    assert "events" in repr(model)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_solves_equal_brute_force(backend: str) -> None:
+    asked_for(backend)
+    for seed in range(2):
+        model = steady(seed)
+        best = best_by_enumeration(tables_of(model), 3)
+        found = mmdp.solve(model, 3, backend=backend)
+        assert found.value <= best + 1e-9
+        assert mmdp.bound(model, 3, backend=backend, time_limit=0.2).value >= best - 1e-9
+        np.testing.assert_allclose(
+            found.returns, plain_returns(found.policy, tables_of(model)), rtol=1e-9
+        )
+
+
+QUESTIONS: list[dict[str, Any]] = [
+    {"method": "wsu"}, {"method": "mvp"}, {"method": "oracle"},
+    {"method": mmdp.CADP(sweeps="paper")}, {"method": mmdp.CADP(starts=4)},
+    {"method": mmdp.Gradient()}, {"objective": mmdp.CVaR(0.4)}, {"objective": "worst"},
+    {"policy": mmdp.Tied([0, 1, 1])}, {"policy": mmdp.Monotone()},
+]  # fmt: skip
+BY_TABLES: list[dict[str, Any]] = [
+    {"policy": mmdp.Stationary(), "horizon": np.inf},
+    {"method": mmdp.QMDP(episodes=5)}, {"method": "exact"}, {"policy": mmdp.Memory(2)},
+]  # fmt: skip
+
+
+def same_answer(question: dict[str, Any], backend: str, model: mmdp.MMDP) -> None:
+    asked = {"method": "cadp", "horizon": 4, "seed": 0, "backend": backend, **question}
+    found, expected = (mmdp.solve(x, **asked) for x in (model, tables_of(model)))
+    assert found.value == pytest.approx(expected.value, rel=1e-9)
+    np.testing.assert_allclose(found.returns, expected.returns, rtol=1e-9)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("question", QUESTIONS, ids=str)
+def test_questions_are_answered_without_tables(
+    question: dict[str, Any], backend: str, no_tables: None
+) -> None:
+    asked_for(backend)
+    same_answer(question, backend, steady(0))
+
+
+@pytest.mark.parametrize("question", BY_TABLES, ids=str)
+def test_other_questions_read_tables(question: dict[str, Any]) -> None:
+    same_answer(question, "numba", steady(0))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_models_that_change(backend: str, no_tables: None) -> None:
+    asked_for(backend)
+    model = steady(1)
+    for method in ("cadp", "wsu", "oracle"):
+        values = [
+            mmdp.solve(changing(x, 3), 4, method, backend=backend).value
+            for x in (model, tables_of(model))
+        ]
+        assert values[0] == pytest.approx(values[1], rel=1e-9)
+
+
+def test_evaluation_and_changed_copies(no_tables: None) -> None:
+    for seed in SEEDS:
+        model = random_events(seed)
+        tables, T = tables_of(model), model.horizon or 3
+        policy = mmdp.solve(model, T).policy
+        some = [0, model.n_models - 1]
+        pairs = [
+            (model, tables), (model.subset(some), tables.subset(some)),
+            (model.mean_model(), tables.mean_model()),
+            (model.replace(discount=0.3), tables.replace(discount=0.3)),
+            (pickle.loads(pickle.dumps(model)), tables),
+        ]  # fmt: skip
+        for mine, theirs in pairs:
+            assert mine.storage == "events"
+            np.testing.assert_allclose(
+                mmdp.evaluate(policy, mine).returns, mmdp.evaluate(policy, theirs).returns,
+                rtol=1e-9, atol=1e-12,
+            )  # fmt: skip
+
+
+def test_fingerprints_tell_models_apart() -> None:
+    model = steady(0)
+    again = pickle.loads(pickle.dumps(model))
+    assert model.fingerprint() == again.fingerprint()
+    assert model.fingerprint() != steady(1).fingerprint()
+    assert model.fingerprint() != model.subset([0, 1, 2, 3]).replace(discount=0.8).fingerprint()
+
+
+def test_rows_add_up_events_that_lead_to_one_state() -> None:
+    shared = Events(np.array([[[[[1], [1], [0]]], [[[1], [1], [1]]]]]), [[[[0.2], [0.3], [0.5]]]])
+    model = mmdp.MMDP(shared, [[0.0], [1.0]])
+    row = model.problem.storage.plan(model.problem, 1).rows(0, 0, 0)
+    assert row.after.tolist() == [0, 1]
+    np.testing.assert_allclose(row.p[:, 0], [0.5, 0.5])
+
+
+AFTER, CHANCE = np.zeros((1, 2, 1, 2, 1), int), np.full((1, 1, 2, 3), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"after": AFTER[0]}, "after must be whole numbers with 5 axes"),
+        ({"after": AFTER * 1.0}, "after must be whole numbers with 5 axes, not float64"),
+        ({"after": AFTER + 2}, "after must be from 0 to 1"),
+        ({"after": AFTER - 1}, "after must be from 0 to 1"),
+        ({"chance": CHANCE[:, :, :1]}, r"chance has shape \(1, 1, 1, 3\).*\(times or 1, 1, 2, 3\)"),
+        ({"chance": CHANCE * 0.8}, "chance sums to 0.8, not 1, at t=0, k=0, m=0"),
+        ({"chance": -CHANCE}, "chance must not be negative"),
+        ({"chance": np.nan * CHANCE}, "chance must not be negative or NaN"),
+        ({"chance": np.repeat(CHANCE, 2, axis=1)}, "2 kinds of rows; say with kind="),
+        ({"kind": np.ones((1, 2, 1), int)}, "kind must be from 0 to 0"),
+        ({"after": np.repeat(AFTER, 2, axis=4)}, "2 corners; give their shares"),
+        ({"coefficient": np.full(AFTER.shape, 0.5)}, "coefficient sums to 0.5.*t=0, s=0, a=0, w=0"),
+        ({"after": np.repeat(AFTER, 3, 0), "chance": np.repeat(CHANCE, 2, 0)}, "2 and 3 times"),
+    ],
+)  # fmt: skip
+def test_bad_events_are_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(mmdp.InputError, match=message):
+        Events(**{"after": AFTER, "chance": CHANCE, **given})
+
+
+def test_rewards_by_next_state_are_refused() -> None:
+    with pytest.raises(mmdp.InputError, match="by state and action, not by next state"):
+        mmdp.MMDP(Events(AFTER, CHANCE), next_rewards=np.zeros((3, 2, 1, 2)))
+
+
+def test_tables_that_would_be_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "LARGEST", 100)
+    model = steady(0)
+    assert mmdp.solve(model, 2).value < np.inf
+    for ask in (
+        lambda: model.transitions,
+        lambda: mmdp.simulate(mmdp.MarkovPolicy.uniform(model, 2), model, episodes=2),
+        lambda: mmdp.solve(model, 2, policy=mmdp.Memory(2)),
+        lambda: mmdp.solve(model, 2, "milp"),
+    ):
+        with pytest.raises(MemoryLimitError, match="tables of these shared events would take"):
+            ask()
