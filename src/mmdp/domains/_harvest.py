@@ -40,12 +40,12 @@ def harvest(
     def draw(rng: np.random.Generator, count: int) -> Draws:
         return {"growth": rng.uniform(0.2, 0.8, count), "bad": rng.uniform(0.05, 0.35, count)}
 
-    true = {"growth": np.array([0.5]), "bad": np.array([0.2])}
-    built = (
+    nominal = {"growth": np.array([0.5]), "bad": np.array([0.2])}
+    train, test, true = (
         models(x, check_count(points, "points", 2))
-        for x in (*drawn(n_train, n_test, seed, draw), true)
+        for x in (*drawn(n_train, n_test, seed, draw), nominal)
     )
-    return Domain("harvest", *built, DESCRIPTION, CITATION)
+    return Domain("harvest", train, test, true, DESCRIPTION, CITATION)
 
 
 def models(draws: Draws, points: int) -> MMDP:

@@ -40,12 +40,12 @@ def mountain_car(
             "gravity": rng.uniform(0.002, 0.003, count),
         }
 
-    true = {"force": np.array([FORCE]), "gravity": np.array([GRAVITY])}
-    built = (
+    nominal = {"force": np.array([FORCE]), "gravity": np.array([GRAVITY])}
+    train, test, true = (
         models(x, check_count(points, "points", 2))
-        for x in (*drawn(n_train, n_test, seed, draw), true)
+        for x in (*drawn(n_train, n_test, seed, draw), nominal)
     )
-    return Domain("mountain_car", *built, DESCRIPTION, CITATION)
+    return Domain("mountain_car", train, test, true, DESCRIPTION, CITATION)
 
 
 def step(state: Any, action: Any, draw: Any) -> Any:

@@ -52,9 +52,11 @@ def perishable(
     def draw(rng: np.random.Generator, count: int) -> Draws:
         return {"mean": rng.uniform(3, 5, count), "variation": rng.uniform(0.4, 0.6, count)}
 
-    true = {"mean": np.array([4.0]), "variation": np.array([0.5])}
-    built = (models(x, life, lead_time, issue) for x in (*drawn(n_train, n_test, seed, draw), true))
-    return Domain("perishable", *built, DESCRIPTION, CITATION)
+    nominal = {"mean": np.array([4.0]), "variation": np.array([0.5])}
+    train, test, true = (
+        models(x, life, lead_time, issue) for x in (*drawn(n_train, n_test, seed, draw), nominal)
+    )
+    return Domain("perishable", train, test, true, DESCRIPTION, CITATION)
 
 
 def demand(draw: Any) -> Array:

@@ -58,10 +58,9 @@ class Played:
 
     def _start(self, u: Array) -> State:
         """First states: as they were given, or points of the model's initial distribution."""
-        values, p = self.steps.first()
-        if not np.array_equal(self.steps.initial(), self.model.initial):
-            values, p = self.steps.states.at(np.arange(self.steps.states.size)), self.model.initial
-            p = p[: self.steps.states.size]
+        (values, p), own, S = self.steps.first(), self.steps.initial(), self.steps.states.size
+        if own is None or not np.array_equal(own, self.model.initial):
+            values, p = self.steps.states.at(np.arange(S)), self.model.initial[:S]
         which = np.minimum(np.searchsorted(np.cumsum(p), u * p.sum(), side="right"), len(p) - 1)
         return {k: v[which] for k, v in values.items()}
 

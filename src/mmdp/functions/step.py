@@ -137,7 +137,7 @@ class Chances(NamedTuple):
         found = np.zeros(len(pairs), bool)
         for t in times:
             table, kind = self.at(t, pairs)
-            found |= table.any(axis=2)[kind, w]
+            found |= np.asarray(table.any(axis=2))[kind, w]
         return found
 
     @property
@@ -322,11 +322,11 @@ class Steps:
                 )
                 for key, part in zip("mtsanp", parts, strict=True):
                     columns[key].append(part)
-        c = {key: np.concatenate(parts) for key, parts in columns.items()}
-        time, horizon = (c["t"], T) if T > 1 else (None, None)
+        e = {key: np.concatenate(parts) for key, parts in columns.items()}
+        time, horizon = (e["t"], T) if T > 1 else (None, None)
         shape = (self.n_models, S, A)
         coordinates = Coordinates.read(
-            c["m"], c["s"], c["a"], c["n"], c["p"], None, time, shape, horizon
+            e["m"], e["s"], e["a"], e["n"], e["p"], None, time, shape, horizon
         )
         return support_from_coordinates(coordinates, shape, "auto")
 
