@@ -748,11 +748,12 @@ class MMDP:
             terminal=x.mean(x.terminal)[None, :],
             allow_missing="partial" if self._missing else False,
         )  # fmt: skip
-        rewards, per_next = x.mean(x.r)[..., None], None
-        if self._next_rewards is not None:
-            rewards, per_next = None, x.mean(self._next_rewards)[..., None]
+        per_next = self._next_rewards
         return self._of_models(
-            lambda p: x.mean(p)[..., None] / x.weights.sum(), rewards, per_next, **fields
+            lambda p: x.mean(p)[..., None] / x.weights.sum(),
+            x.mean(x.r)[..., None] if per_next is None else None,
+            None if per_next is None else x.mean(per_next)[..., None],
+            **fields,
         )
 
     def _of_models(
@@ -804,7 +805,7 @@ class MMDP:
         """
         x = self._problem
         if isinstance(x.storage, Events):
-            p, found, held = np.empty((0, 0, x.n_models)), None, x.storage.arrays()
+            p, found, held = np.empty((0, 0, x.n_models)), np.empty(0, bool), x.storage.arrays()
         else:  # dense storage also holds what no model can take
             p, found = _once(x.p), np.asarray(x.p.any(axis=(0, 2)))
             held = [(x.rows() * x.n_states + x.indices)[found]]
@@ -813,7 +814,7 @@ class MMDP:
         for part in (x.allowed, x.initial, x.weights, x.terminal, rewards, *held):
             plus = part if part.dtype.kind != "f" else part + 0  # -0.0 is 0.0
             digest.update(repr(part.shape).encode())
-            digest.update(np.ascontiguousarray(plus))
+            digest.update(np.ascontiguousarray(plus).data)
         if x.drift is not None:
             digest.update((x.drift + 0).tobytes())
         for p_t in p:

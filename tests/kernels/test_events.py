@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mmdp
+from mmdp import kernels
 from mmdp.errors import MemoryLimitError
 from mmdp.kernels import events
+from mmdp.kernels.cpu import climb
+from mmdp.kernels.cpu.kernel import NumbaKernel
 from mmdp.kernels.events import Events
-from mmdp.testing import best_by_enumeration, changing, plain_returns, random_events
+from mmdp.testing import (
+    best_by_enumeration,
+    changing,
+    plain_returns,
+    random_events,
+    random_model,
+)
 
 SEEDS = range(8)
-BACKENDS = ["numpy", "numba", "jax"]
+BACKENDS = ["numpy", "numba", pytest.param("jax", marks=pytest.mark.slow)]
+POLICIES = (mmdp.MarkovPolicy.random, mmdp.MarkovPolicy.uniform)
 
 
 def tables_of(model: mmdp.MMDP) -> mmdp.MMDP:
@@ -154,12 +165,70 @@ def test_evaluation_and_changed_copies(no_tables: None) -> None:
             )  # fmt: skip
 
 
+def test_files_hold_the_events(tmp_path: Path) -> None:
+    for seed in SEEDS:
+        model = random_events(seed)
+        mmdp.save(model, tmp_path / "shared.npz")
+        found = mmdp.load(tmp_path / "shared.npz")
+        assert found.storage == "events"
+        assert found.fingerprint() == model.fingerprint()
+        sparse = mmdp.load(tmp_path / "shared.npz", storage="sparse")
+        assert sparse.storage == "sparse"
+        np.testing.assert_allclose(sparse.transitions, tables_of(model).transitions, atol=1e-15)
+    with pytest.raises(mmdp.InputError, match="save them as one"):
+        mmdp.io.save_parts(model, tmp_path / "parts", 1)
+
+
 def test_fingerprints_tell_models_apart() -> None:
     model = steady(0)
     again = pickle.loads(pickle.dumps(model))
     assert model.fingerprint() == again.fingerprint()
     assert model.fingerprint() != steady(1).fingerprint()
     assert model.fingerprint() != model.subset([0, 1, 2, 3]).replace(discount=0.8).fingerprint()
+
+
+@pytest.mark.parametrize("make", [random_events, random_model], ids=["events", "tables"])
+def test_weights_kept_in_windows_change_nothing(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(6):
+        model = make(seed)
+        T = model.horizon or 7
+        starts = [None, *(p(model, T).table for p in POLICIES)]
+        ends = []
+        for share in (climb.SHARE, 0.0):
+            monkeypatch.setattr(climb, "SHARE", share)
+            for threads in (1, 2):
+                kernel = NumbaKernel(threads, threads_pay_from=0)
+                ends.append(kernel.plan(model.problem, T).ascend(starts, sweeps="paper"))
+        for whole, *others in zip(*ends, strict=True):
+            for end in others:
+                assert (end.policy == whole.policy).all()
+                assert end.trace == pytest.approx(whole.trace, rel=1e-12)
+                assert (end.end, end.sweeps) == (whole.end, whole.sweeps)
+
+
+@pytest.mark.parametrize(
+    "room", [pytest.param(1e9, marks=pytest.mark.slow), 0.0], ids=["one window", "many windows"]
+)
+def test_sweeps_in_short_numbers_end_with_exact_returns(
+    room: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jax")
+    from mmdp.kernels.jax import events as windowed
+
+    monkeypatch.setattr(windowed, "LARGE", 0)
+    monkeypatch.setattr(windowed, "room_on", lambda device: room)
+    model, T = random_events(1), 5
+    plans = [kernels.get(name).plan(model.problem, T) for name in ("numpy", "jax")]
+    starts = [None, *(p(model, T).table for p in POLICIES)]
+    for exact, short in zip(*(x.ascend(starts, sweeps="paper") for x in plans), strict=True):
+        assert short.short
+        assert not exact.short
+        assert short.trace == pytest.approx(exact.trace, rel=1e-5)
+        assert (short.policy == exact.policy).all()
+        np.testing.assert_allclose(short.returns, exact.returns, rtol=1e-12)
+    solved = mmdp.solve(model, T, mmdp.CADP(sweeps="paper", starts=1), backend="jax")
+    assert solved.details["numbers"] == "32-bit sweeps, 64-bit returns"
+    assert solved.value == pytest.approx(mmdp.solve(model, T, backend="numpy").value, rel=1e-9)
 
 
 def test_rows_add_up_events_that_lead_to_one_state() -> None:

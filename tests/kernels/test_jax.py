@@ -108,6 +108,7 @@ def test_rows_by_our_own_gpu_kernel(monkeypatch):
     with arrays.double():
         close(row_sums(p, v, None), (p * v).sum(axis=1))
         close(row_sums(p, v, after), (p * v[after]).sum(axis=1))
+        close(row_sums(p[:1], v, after), (p[:1] * v[after]).sum(axis=1))
         close(row_sums(p, w, None, chosen), (p[chosen] * w[:, None]).sum(axis=0))
 
 

@@ -16,6 +16,7 @@ from mmdp.io.reading import Source, must_be
 from mmdp.io.rules import Rules
 from mmdp.io.tables import assemble, entries
 from mmdp.io.writing import reason
+from mmdp.kernels.events import Events
 from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
 from mmdp.support import Storage, Support
@@ -25,6 +26,7 @@ FORMAT = "mmdp-model-1"
 UNFOLDED = 2**27  # bytes that the arrays may take, however small their file is
 _LABELS = ("states", "actions", "models")
 _WORDS = ("name", "citation")
+_EVENTS = ("after", "chance", "kind", "coefficient")
 
 
 def save_npz(model: MMDP, path: Path, **more: Any) -> None:
@@ -35,7 +37,7 @@ def save_npz(model: MMDP, path: Path, **more: Any) -> None:
 def arrays_of(model: MMDP) -> dict[str, Any]:
     """Everything about a model, by the names that files use."""
     fields, x = model.fields(), model.problem
-    arrays: dict[str, Any] = {"format": np.array(FORMAT), **x.storage.table()._asdict()}
+    arrays: dict[str, Any] = {"format": np.array(FORMAT), **_transitions(x.storage)}
     arrays |= x._asdict()
     del arrays["storage"], arrays["part"]
     if not model.drifts:
@@ -51,6 +53,14 @@ def arrays_of(model: MMDP) -> dict[str, Any]:
     for i, (name, values) in enumerate(model.parameters.items()):
         arrays[f"parameter_{i}_name"], arrays[f"parameter_{i}"] = np.array(name), values
     return arrays
+
+
+def _transitions(storage: Any) -> dict[str, Any]:
+    """Shared events as they are, all else as tables."""
+    if not isinstance(storage, Events):
+        return storage.table()._asdict()
+    parts = {name: getattr(storage, name) for name in _EVENTS}
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 def load_npz(path: Path, storage: Storage) -> MMDP:
@@ -100,20 +110,18 @@ def check_sizes(path: Path) -> None:
 
 def from_arrays(arrays: Mapping[str, Any], part: Part | None = None) -> MMDP:
     """The stored model, checked: a damaged file must not reach a kernel."""
-    allowed, p, r, per_next = (
-        arrays["allowed"],
-        arrays["p"],
-        arrays["r"],
-        arrays.get("next_rewards"),
-    )
-    drift = arrays.get("drift")
+    allowed, r, per_next = arrays["allowed"], arrays["r"], arrays.get("next_rewards")
+    drift, shared = arrays.get("drift"), "after" in arrays
+    p = arrays["chance" if shared else "p"]
     numbers = (p, r, per_next, drift, *(arrays[x] for x in ("initial", "weights", "terminal")))
     floats = all(x.dtype == np.float64 for x in numbers if x is not None)
-    whole = all(arrays[name].dtype.kind == "i" for name in ("indptr", "indices", "horizon"))
+    ids = ("after", "horizon") if shared else ("indptr", "indices", "horizon")
+    whole = all(arrays[name].dtype.kind == "i" for name in ids)
     if not (floats and whole and allowed.dtype == bool):
         raise TypeError("arrays of another type")
     horizon = int(arrays["horizon"])
-    support = Support(
+    given: Any = {name: arrays.get(name) for name in _EVENTS}
+    support = Events(**given) if shared else Support(
         (p.shape[2], *allowed.shape), arrays["indptr"].astype(np.int64),
         arrays["indices"].astype(np.int32), np.ascontiguousarray(p), bool(arrays["dense"]), None,
         horizon if horizon > 0 else None,

@@ -60,6 +60,8 @@ def save_parts(model: MMDP, folder: PathLike, parts: int, *, suffix: str = ".npz
     check_whole_model(model.problem, "a folder of parts")
     if model.drifts:
         raise InputError("models that change cannot be divided into parts; save them as one .npz")
+    if model.storage == "events":
+        raise InputError("shared events are not divided into parts; save them as one .npz")
     if suffix not in (".npz", ".parquet"):
         raise InputError(f"parts are written as .npz or .parquet, not {suffix!r}")
     target = Path(folder)

@@ -107,7 +107,7 @@ class Events(Computed):
         """(S, A) whether an event that is possible leads to another state."""
         found, stay = np.zeros(self.shape[1:], bool), np.arange(self.shape[1])[:, None]
         for e in map(self.at, range(self.steps)):
-            possible = e.chance.any(axis=2)
+            possible = np.logical_or.reduce(e.chance > 0, axis=2)
             for w, c in np.ndindex(e.after.shape[2:]):
                 moves = (e.after[:, :, w, c] != stay) & (e.coefficient[:, :, w, c] > 0)
                 found |= moves & possible[e.kind, w]
@@ -260,5 +260,5 @@ class EventsPlan(EventRows):
         for w, c in np.ndindex(e.after.shape[2:]):
             share, to = e.coefficient[s, a, w, c], e.after[s, a, w, c]
             into = scipy.sparse.coo_array((share, (to, np.arange(len(s)))), (len(b), len(s)))
-            new += into.tocsr() @ (flow * e.chance[e.kind[s, a], w])
+            new += np.asarray(into.tocsr() @ (flow * e.chance[e.kind[s, a], w]))
         return new

@@ -247,7 +247,7 @@ class Problem(NamedTuple):
         (1.5, 2.0)
         """
         g, known = self.discount, self.weights[self.models_here] > 0
-        counts = self.allowed.any(axis=0)[:, :, None] & known
+        counts = np.logical_or.reduce(self.allowed)[:, :, None] & known
         spans = ((self.r, counts), (self.terminal, known))
         here = [end(x, initial=side, where=y) for x, y in spans for end, side in _ENDS]
         ends = self.everywhere(here)
@@ -390,6 +390,18 @@ def picked(array: Array, models: Models) -> Array:
     return own
 
 
+def windows(horizon: int, each: int, room: float) -> list[slice]:
+    """Time steps in windows: one if an array of ``each`` bytes a step fits, else about sqrt(T).
+
+    b is then kept where windows begin and in one of them at a time, and is computed twice.
+
+    >>> windows(10, 1, 100), windows(10, 1, 5)
+    ([slice(0, 10, None)], [slice(0, 4, None), slice(4, 8, None), slice(8, 10, None)])
+    """
+    steps = horizon if horizon * each <= room else math.isqrt(horizon - 1) + 1
+    return [slice(t, min(t + steps, horizon)) for t in range(0, horizon, steps)]
+
+
 def at(array: npt.NDArray[Any], t: int) -> npt.NDArray[Any]:
     """The slice at time t of an array whose time axis may have length 1 (the same at all times)."""
     result: npt.NDArray[Any] = array[t if len(array) > 1 else 0]
@@ -431,6 +443,7 @@ class Ascent(NamedTuple):
     trace: list[float]  # the value of the start and after every sweep that improved it
     sweeps: int  # including the one that confirms a maximum
     end: Literal["maximum", "tolerance", "limit"]
+    short: bool = False  # whether sweeps and trace are in 32-bit numbers; returns never are
 
 
 class Pairs(NamedTuple):

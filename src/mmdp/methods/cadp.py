@@ -7,6 +7,7 @@ the passes of a sweep in plain numpy in :mod:`mmdp.kernels.numpy.passes`.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -111,9 +112,11 @@ class CADP(Method):
         return None
 
     def bytes_held(self, question: Question) -> int:
+        whole, steps = super().bytes_held(question), question.steps
+        if question.objective.linear:  # weights in windows, if those of all times do not fit
+            return whole * min(steps, 2 * math.isqrt(steps) + 2) // steps
         # single changes need the weights of all models by the model at the start
-        single = question.changes and not question.objective.linear
-        return super().bytes_held(question) * (question.model.n_models if single else 1)
+        return whole * (question.model.n_models if question.changes else 1)
 
     def count(self, problem: Problem) -> Count:
         """How many starts there are: one if more cannot help, or were not what the paper does."""

@@ -110,9 +110,11 @@ def best_of(ends: list[Ascent], names: list[str], sweeps: str, rounding: float) 
 def described(names: list[str], ends: list[Ascent], best: int) -> dict[str, Any]:
     """What a solution says about its starts."""
     values = np.array([end.value for end in ends])
+    short = {"numbers": "32-bit sweeps, 64-bit returns"} if ends[best].short else {}
     if len(ends) == 1:
-        return {"sweeps": ends[0].sweeps}
+        return {"sweeps": ends[0].sweeps, **short}
     return {
+        **short,
         "sweeps": ends[best].sweeps,
         "start_values": values,
         "starts": names,

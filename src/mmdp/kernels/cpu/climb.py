@@ -18,6 +18,7 @@ from mmdp.kernels.cpu.passes import (
     ACTIONS,
     PROBABILITIES,
     WEIGHTED,
+    Ground,
     Orders,
     Scratch,
     State,
@@ -25,7 +26,10 @@ from mmdp.kernels.cpu.passes import (
     fore,
     fore_random,
 )  # fmt: skip
-from mmdp.kernels.problem import Array, IntArray, Table, aligned
+from mmdp.kernels.problem import Array, IntArray, Table, aligned, windows
+from mmdp.support import memory_here
+
+SHARE = 0.25  # of the memory, for b of all times; with more, it is kept in windows
 
 
 class Climb:
@@ -41,10 +45,12 @@ class Climb:
         self.ground = plan.ground
         self.scratch = [Scratch.of(plan.ground) for _ in range(len(team))]
         kept = {"q": aligned(T, S, A, M)} if two_way else {}
+        room = np.inf if two_way else SHARE * memory_here()
+        self.windows = windows(T, 8 * S * M, room)
+        b = aligned(T if len(self.windows) == 1 else self.windows[0].stop + 1, S, M)
         self.state = State.of(
-            x, T, actions=np.zeros((T, S), np.int32), b=aligned(T, S, M),
-            v=aligned(T + 1, S, M), held=np.zeros((T, S), np.int32),
-            moved=np.zeros((T + 1, S), np.bool_), **kept,
+            x, T, actions=np.zeros((T, S), np.int32), b=b, v=aligned(T + 1 if two_way else 2, S, M),
+            held=np.zeros((T, S), np.int32), moved=np.zeros((T + 1, S), np.bool_), **kept,
         )  # fmt: skip
         self.state.b[0] = x.start()
 
@@ -70,12 +76,14 @@ class Climb:
     def sweep(self, policy: Table) -> tuple[IntArray, Array]:
         """Forward and backward; the actions and their returns."""
         actions, top = self.state.actions, len(policy) - 1
+        if len(self.windows) > 1:
+            return self._by_windows(policy)
         if policy.ndim == 3:
             mixed = self.state._replace(probabilities=np.ascontiguousarray(policy, np.float64))
             fore_random(0, self.problem.n_models, self.ground, mixed)
         else:
             before = actions.copy()
-            self._fore(choosing=self.two_way and not self.first)
+            self._fore(self.two_way and not self.first, self.since, self.state, self.ground)
             if self.two_way and not self.first:
                 changed = np.flatnonzero((actions != before).any(axis=1))
                 if not len(changed):
@@ -97,20 +105,52 @@ class Climb:
             self.since = int(changed[0]) if len(changed) else len(actions)
         return actions.copy(), self._returns()
 
-    def _fore(self, choosing: bool) -> None:
+    def _by_windows(self, policy: Table) -> tuple[IntArray, Array]:
+        """The same with b of one window at a time, computed twice."""
+        b, v, starts = self.state.b, self.state.v, []
+        soft = policy.ndim == 3
+        b[0] = self.problem.start()
+        for window in self.windows:
+            starts.append(b[0].copy())
+            if window.stop < len(policy):
+                self._through(policy[window.start : window.stop + 1], window.start)
+                b[0] = b[window.stop - window.start]
+        v[0] = self.problem.terminal
+        for window, start in zip(reversed(self.windows), reversed(starts), strict=True):
+            steps = window.stop - window.start
+            b[0], v[steps % 2] = start, v[0]
+            self._through(policy[window], window.start)
+            orders = Orders(WEIGHTED, steps - 1, weighed=True, incumbent=not soft)
+            part = self.state._replace(actions=self.state.actions[window])
+            self._back(orders, part, self.ground.since(window.start))
+        return self.state.actions.copy(), self._returns()
+
+    def _through(self, policy: Table, t: int) -> None:
+        """b (S, M) from b[0] on, under the rows of a policy from time t on."""
+        ground = self.ground.since(t)
+        if policy.ndim == 3:
+            mixed = self.state._replace(probabilities=np.ascontiguousarray(policy, np.float64))
+            fore_random(0, self.problem.n_models, ground, mixed)
+        else:
+            part = self.state._replace(actions=np.require(policy, np.int32, ["C", "W"]))
+            self._fore(False, -1, part, ground)
+
+    def _fore(self, choosing: bool, since: int, state: State, ground: Ground) -> None:
         self._walk(
             lambda marks, rank: fore(
-                marks, rank, self.states, self.models, self.since, choosing, self.ground,
-                self.state, self.scratch[rank],
+                marks, rank, self.states, self.models, since, choosing, ground, state,
+                self.scratch[rank],
             )
         )  # fmt: skip
 
-    def _back(self, orders: Orders, state: State | None = None) -> None:
-        now = state or self.state
+    def _back(
+        self, orders: Orders, state: State | None = None, ground: Ground | None = None
+    ) -> None:
+        now, on = state or self.state, ground or self.ground
+        if ground is None and orders.top == len(now.moved) - 2:  # v may have two places only
+            now.v[(orders.top + 1) % len(now.v)] = self.problem.terminal
         self._walk(
-            lambda marks, rank: back(
-                marks, rank, self.states, orders, self.ground, now, self.scratch[rank]
-            )
+            lambda marks, rank: back(marks, rank, self.states, orders, on, now, self.scratch[rank])
         )
 
     def _walk(self, call: steps.Call) -> None:

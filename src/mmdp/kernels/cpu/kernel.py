@@ -80,7 +80,9 @@ class NumbaKernel(Machine):
     def lay_out(self, problem: Problem, horizon: int) -> Plan | None:
         known: dict[type, type[CpuPlan]] = {Stored: CpuPlan, Events: CpuEvents}
         plan = known.get(type(problem.storage))
-        return plan and plan(problem, horizon, self.threads, self.threads_pay_from)
+        if plan is None:
+            return None
+        return plan(problem, horizon, self.threads, self.threads_pay_from)
 
 
 class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):

@@ -59,8 +59,9 @@ class Ground(NamedTuple):
         return self._replace(r=frozen(x.r), allowed=frozen(x.allowed), gamma=x.discount)
 
     def since(self, t: int) -> Ground:
-        """The transitions from time t on."""
-        later = {k: x[t:] for k in ("p", "first") if len(x := getattr(self, k)) > 1}
+        """The problem from time t on."""
+        varying = ("p", "first", "r", "allowed")
+        later = {k: x[t:] for k in varying if len(x := getattr(self, k)) > 1}
         for k in ("indices", "shares") if self.stride else ():
             x = getattr(self, k)
             later[k] = None if x is None else x[t * self.stride :]

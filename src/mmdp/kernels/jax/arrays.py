@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from mmdp import clock
 from mmdp.errors import MemoryLimitError, Remedy
+from mmdp.kernels.events import Events
 from mmdp.kernels.problem import IntArray, Problem
 from mmdp.words import counted, readable_bytes
 
@@ -37,6 +38,8 @@ class Arrays(NamedTuple):
     weights: Traced  # (M,)
     discount: Traced
     terminal: Traced  # (S, M), wide: (M, S, 1)
+    kind: Traced | None = None  # (T or 1, R) of shared events; None: all rows are of one kind
+    shares: Traced | None = None  # (T or 1, R, L) of the corners of shared events; None: 1
 
 
 @contextlib.contextmanager
@@ -97,9 +100,12 @@ class Place(NamedTuple):
 
     def check_room(self, problem: Problem, beside: int = 0) -> None:
         """Refuse models that a device cannot hold, with ``beside`` numbers for each of them."""
-        devices = len(self.devices or [1])
-        models, (steps, entries, _) = -(-problem.n_models // devices), problem.p.shape
-        size, room = 8 * models * (steps * entries + beside), room_on(self.here)
+        models, e = -(-problem.n_models // len(self.devices or [1])), problem.storage
+        if isinstance(e, Events):
+            numbers, shared = problem.r[..., 0].size, sum(array.nbytes for array in e.arrays())
+        else:
+            numbers, shared = problem.p[..., 0].size, 0
+        size, room = 8 * models * (numbers + beside) + shared, room_on(self.here)
         if size > room:
             raise MemoryLimitError(
                 f"{counted(models, 'model')} would take {readable_bytes(size)} on a device, which "
@@ -149,6 +155,7 @@ class Held:
     def __init__(self, place: Place, problem: Problem) -> None:
         self.place, self.problem = place, problem
         self.layouts: dict[bool, tuple[Any, Any, Any]] = {}  # p, after, owner; wide or not
+        self.events: dict[str, Any] = {}  # parts of Arrays, if the models share events
         self.others: dict[tuple[str, bool], tuple[Any, Any]] = {}  # on the host, on the device
 
     def but(self) -> Held:
@@ -174,11 +181,10 @@ class Held:
                 self.others[name, wide] = (array, device)
             return device
 
-        p, after, owner = self._transitions(wide)
+        events = self._events() if isinstance(x.storage, Events) else None
+        moves = events or dict(zip(("p", "after", "owner"), self._transitions(wide), strict=True))
         return Arrays(
-            p=p,
-            after=after,
-            owner=owner,
+            **moves,
             r=kept("r", x.r, lambda: placed(x.r, 1)),
             allowed=kept("allowed", x.allowed, lambda: put(x.allowed)),
             initial=kept("initial", x.initial, lambda: put(x.initial)),
@@ -186,6 +192,24 @@ class Held:
             discount=np.float64(x.discount),
             terminal=kept("terminal", x.terminal, lambda: placed(x.terminal, 0)),
         )
+
+    def _events(self) -> dict[str, Any]:
+        """Next states (T or 1, R, L) and chances (T or 1, K, W, M)."""
+        if not self.events:
+            e, put = self.problem.storage, self.place.put
+            assert isinstance(e, Events)
+            rows, (T, *_) = e.shape[1] * e.shape[2], e.after.shape
+            self.events |= {
+                "p": put(e.chance, models=3), "after": put(e.after.reshape(T, rows, -1)),
+                "owner": None,
+                "kind": put(e.kind if e.kind is None else e.kind.reshape(-1, rows)),
+                "shares": put(
+                    e.coefficient
+                    if e.coefficient is None
+                    else e.coefficient.reshape(-1, rows, e.longest)
+                ),
+            }  # fmt: skip
+        return self.events
 
     def _transitions(self, wide: bool) -> tuple[Any, Any, Any]:
         if False not in self.layouts:
@@ -229,6 +253,7 @@ def arrays_by_model(wide: bool) -> Arrays:
         p=by_model(1 if wide else 3), after=EVERYWHERE, owner=EVERYWHERE,
         r=by_model(1 if wide else 3), allowed=EVERYWHERE, initial=EVERYWHERE,
         weights=by_model(0), discount=EVERYWHERE, terminal=by_model(0 if wide else 1),
+        kind=EVERYWHERE, shares=EVERYWHERE,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from mmdp.kernels.jax.arrays import (
     spread,
 )
 from mmdp.kernels.jax.passes import backward, forward
-from mmdp.kernels.jax.rows import Layout, Narrow, Tuning, Wide, is_sharp
+from mmdp.kernels.jax.rows import Layout, Tuning, Wide, is_sharp, narrow
 from mmdp.kernels.problem import Ascent, IntArray, Watch
 
 LONGEST = 256  # sweeps per block
@@ -54,7 +54,7 @@ def _layout(x: Arrays, tuning: Tuning, policy: Traced | None) -> Layout:
     if tuning.wide:
         assert policy is not None
         return Wide(x, tuning, policy.shape[-1])
-    return Narrow(x, tuning)
+    return narrow(x, tuning)
 
 
 @functools.partial(jax.jit, static_argnames=("horizon", "two_way", "tuning"))

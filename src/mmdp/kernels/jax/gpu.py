@@ -34,14 +34,18 @@ def filled(rows: int, models: int) -> bool:
 def row_sums(p: Traced, v: Traced, after: Traced | None, chosen: Traced | None = None) -> Traced:
     """(R, M) sums over e of p[row, e] v[after[row, e]], models 128 at a time.
 
-    With ``chosen`` (S,) rows: what flows into the states, (S', M) sums over e of
-    p[chosen[e], state] v[e]. A program takes one row or state and some models. Many loads of p
-    are under way at once, each of neighbouring models; v comes from the card's cache.
+    One row of p serves all rows if that is all there is. With ``chosen`` (S,) rows: what flows
+    into the states, (S', M) sums over e of p[chosen[e], state] v[e]. A program takes one row or
+    state and some models. Many loads of p are under way at once, each of neighbouring models; v
+    comes from the card's cache.
     """
     from jax.experimental import pallas
     from jax.experimental.pallas import triton
 
     R, L, M = p.shape
+    shared = R == 1 and after is not None
+    if after is not None:
+        R = len(after)
     if chosen is not None:
         R, L = L, len(chosen)
     index = after if chosen is None else chosen
@@ -55,7 +59,7 @@ def row_sums(p: Traced, v: Traced, after: Traced | None, chosen: Traced | None =
             if chosen is not None:
                 place, to = (refs[0][e], row), e
             else:
-                place, to = (row, e), e if after is None else refs[0][row, e]
+                place, to = (0 if shared else row, e), e if after is None else refs[0][row, e]
             return load(p_ref.at[*place, m]).astype(v.dtype) * load(v_ref.at[to, m])
 
         def step(k: Any, total: Traced) -> Traced:

@@ -9,12 +9,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from mmdp.kernels.ascent import ascend as climb
 from mmdp.kernels.ascent import randomised
-from mmdp.kernels.cpu.kernel import CpuPlan
+from mmdp.kernels.cpu.kernel import CpuEvents, CpuPlan
 from mmdp.kernels.cpu.threads import default_threads
+from mmdp.kernels.events import Events
 from mmdp.kernels.exchange import together
 from mmdp.kernels.jax.arrays import Held, Place, double
 from mmdp.kernels.jax.ascent import Job, ascend
+from mmdp.kernels.jax.events import Windows, large
 from mmdp.kernels.jax.passes import run_backward, run_forward, run_glance, run_push, run_step
 from mmdp.kernels.jax.rows import Tuning
 from mmdp.kernels.operator import Glance
@@ -62,12 +65,13 @@ class JaxKernel(Machine):
         self.tuning = Tuning.suited(self.place) if tuning is None else tuning
 
     def lay_out(self, problem: Problem, horizon: int) -> Plan | None:
-        if not isinstance(problem.storage, Stored):
+        known: dict[type, type[JaxPlan]] = {Stored: JaxPlan, Events: JaxEvents}
+        plan, place = known.get(type(problem.storage)), self.place
+        if plan is None:
             return None
-        place = self.place
         if problem.part is not None:  # on the devices of all processes
             place = Place(tuple(jax.devices()), problem.part.longest)
-        return JaxPlan(problem, horizon, place, self.tuning._replace(mesh=place.mesh))
+        return plan(problem, horizon, place, self.tuning._replace(mesh=place.mesh))
 
 
 class JaxPlan(CpuPlan):
@@ -245,3 +249,44 @@ def _given_actions(policy: Table | None, horizon: int, n_states: int) -> IntArra
     if policy is not None and policy.ndim == 2:
         return np.array(policy, dtype=np.int32)
     return np.zeros((horizon, n_states), dtype=np.int32)
+
+
+class JaxEvents(JaxPlan, CpuEvents):
+    """Shared events on a device."""
+
+    def __init__(self, problem: Problem, horizon: int, place: Place, tuning: Tuning) -> None:
+        super().__init__(problem, horizon, place, tuning._replace(wide=False))
+
+    def ascend(
+        self,
+        starts: Iterable[Table | None],
+        *,
+        tol: float = 0.0,
+        max_sweeps: int = 1000,
+        sweeps: Sweeps = "two-way",
+        rows: Rows | None = None,
+        watch: Watch | None = None,
+    ) -> list[Ascent]:
+        """See :meth:`JaxPlan.ascend`.
+
+        The paper's sweeps over more than ``LARGE`` bytes of b are made in 32-bit numbers, window
+        by window; returns and values of what they end with are computed in 64 bits.
+        """
+        one_by_one = sweeps == "paper" and rows is None and self.tuning.mesh is None
+        if not (one_by_one and large(self.problem, self.horizon)):
+            return super().ascend(
+                starts, tol=tol, max_sweeps=max_sweeps, sweeps=sweeps, rows=rows, watch=watch
+            )
+        with double():
+            climber = Windows(
+                self.held.arrays(self.problem), self.problem, self.horizon, self.tuning
+            )
+        return [self._climbed(climber, start, tol, max_sweeps, watch) for start in starts]
+
+    def _climbed(
+        self, climber: Windows, start: Table | None, tol: float, most: int, watch: Watch | None
+    ) -> Ascent:
+        end = climb(climber, start, tol, most, watch)
+        returns = self.returns(self.backward("given", policy=end.policy).first)
+        value = float(returns @ self.problem.weights)
+        return end._replace(returns=returns, value=value, short=True)

@@ -18,17 +18,19 @@ from mmdp.kernels.jax.arrays import (
     by_model,
     spread,
 )
-from mmdp.kernels.jax.rows import Layout, Narrow, Tuning, at, fold, is_sharp
+from mmdp.kernels.jax.rows import Layout, Tuning, at, fold, is_sharp, narrow
 from mmdp.kernels.problem import TIE, Choice
 
 Kept = dict[str, Traced]
+SHORT_TIE = 1e-6  # the same as TIE for sums of 32-bit numbers
 
 
 def choose(G: Traced, incumbent: Traced | None = None, idle: Traced | None = None) -> Traced:
     """Maximisers of G over axis 1 (-inf: not allowed); see numpy.passes.choose."""
     best = fold(jnp.maximum, G, 1)
     size = fold(jnp.maximum, jnp.where(jnp.isfinite(G), jnp.abs(G), 0.0), 1)
-    tied = (best - TIE * size)[:, None] <= G
+    tie = TIE if G.dtype == jnp.float64 else SHORT_TIE
+    tied = (best - tie * size)[:, None] <= G
     A = G.shape[1]
     number = jnp.arange(A, dtype=jnp.int32).reshape((1, -1) + (1,) * (G.ndim - 2))
     action = fold(jnp.minimum, jnp.where(tied, number, A - 1), 1)
@@ -112,7 +114,7 @@ def run_backward(
     keep: tuple[str, ...], tuning: Tuning,
 ) -> Any:  # fmt: skip
     def run(x: Arrays, weights: Traced | None, policy: Traced | None) -> Any:
-        return backward(Narrow(x, tuning), horizon, choice, weights, policy, keep)
+        return backward(narrow(x, tuning), horizon, choice, weights, policy, keep)
 
     own = {"actions": by_model(2)} if choice == "own" else {}
     found = {"values": by_model(2), "q": by_model(3), **own}
@@ -124,7 +126,7 @@ def run_backward(
 @functools.partial(jax.jit, static_argnames=("tuning",))
 def run_forward(x: Arrays, policy: Traced, *, tuning: Tuning) -> Any:
     def run(x: Arrays, policy: Traced) -> Traced:
-        return forward(Narrow(x, tuning), policy)[1]
+        return forward(narrow(x, tuning), policy)[1]
 
     ins = (arrays_by_model(wide=False), EVERYWHERE)
     return spread(tuning.mesh, run, ins, by_model(2))(x, policy)
@@ -136,7 +138,7 @@ def run_step(x: Arrays, t: Traced, v: Traced, *, rewards: bool, tuning: Tuning) 
     """q, or P v alone."""
 
     def run(x: Arrays, v: Traced) -> Traced:
-        on = Narrow(x, tuning)
+        on = narrow(x, tuning)
         return on.q(t, v) if rewards else on.expect(t, v)
 
     ins = (arrays_by_model(wide=False), by_model(1))
@@ -146,7 +148,7 @@ def run_step(x: Arrays, t: Traced, v: Traced, *, rewards: bool, tuning: Tuning) 
 @functools.partial(jax.jit, static_argnames=("tuning",))
 def run_push(x: Arrays, t: Traced, b: Traced, pi: Traced, *, tuning: Tuning) -> Any:
     def run(x: Arrays, b: Traced, pi: Traced) -> Traced:
-        return Narrow(x, tuning).flow(t, b, pi)
+        return narrow(x, tuning).flow(t, b, pi)
 
     ins = (arrays_by_model(wide=False), by_model(1), EVERYWHERE)
     return spread(tuning.mesh, run, ins, by_model(1))(x, b, pi)
@@ -159,7 +161,7 @@ def run_glance(
     """G (S, A) of all actions, v (S, M) of the row, and q (S, A, M)."""
 
     def run(x: Arrays, v: Traced, b: Traced, row: Traced) -> Any:
-        on = Narrow(x, tuning)
+        on = narrow(x, tuning)
         q = on.q(t, v)
         return on.total(jnp.einsum("sam,sm->sa", q, b)), on.average(row, q), q
 

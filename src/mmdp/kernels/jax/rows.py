@@ -235,6 +235,84 @@ class Narrow(Layout):
         return functools.reduce(operator.add, map(term, range(len(mass))))
 
 
+class Shared(Narrow):
+    """One policy, events that all models share: p (K, W, M), after (R, W C) at each t."""
+
+    def __init__(self, x: Arrays, tuning: Tuning) -> None:
+        super().__init__(x, tuning)
+        self.after: Traced = x.after
+
+    def expect(self, t: Traced, v: Traced) -> Traced:
+        x = self.x
+        if self.tuning.rows and x.kind is None and x.shares is None:
+            found = gpu.row_sums(at(x.p, t).astype(v.dtype), v, at(self.after, t))
+        else:
+            found = self._sums(t, v)
+        return found.reshape(self.S, self.A, v.shape[-1])
+
+    def along(self, t: Traced, v: Traced, action: Traced) -> Traced:
+        r = take(at(self.x.r, t), jnp.arange(self.S), action)
+        return r + self.x.discount * self._sums(t, v, self._rows(action))
+
+    def flow(self, t: Traced, b: Traced, pi: Traced) -> Traced:
+        rows, mass = self._rows(pi), b
+        if rows is None:
+            mass = (b[:, None] * pi[..., None]).reshape(-1, b.shape[-1])
+
+        def add(e: Traced, new: Traced) -> Traced:
+            p, after = self._event(t, e, rows, b.dtype)
+            return new.at[after].add(p * mass, mode="promise_in_bounds")
+
+        return self._over_events(add, jnp.zeros_like(b))
+
+    def _sums(self, t: Traced, v: Traced, rows: Traced | None = None) -> Traced:
+        """(R, M) P v of every row, or of ``rows``."""
+
+        def add(e: Traced, total: Traced) -> Traced:
+            p, after = self._event(t, e, rows, v.dtype)
+            return total + p * take(v, after)
+
+        size = self.after.shape[1] if rows is None else len(rows)
+        return self._over_events(add, jnp.zeros((size, v.shape[-1]), v.dtype))
+
+    def _event(self, t: Traced, e: Traced, rows: Traced | None, dtype: Any) -> Any:
+        """Of the e-th corner of all events: its probability (R or 1, M) and next state (R,)."""
+        x = self.x
+        after, (kind, shares) = (
+            at(self.after, t),
+            (y if y is None else at(y, t) for y in (x.kind, x.shares)),
+        )
+        corners = after.shape[1] // x.p.shape[2]
+        p = at(x.p, t)[:, e // corners].astype(dtype)
+        if kind is not None:
+            p = take(p, kind if rows is None else take(kind, rows))
+        if shares is not None:
+            share = shares[:, e] if rows is None else take(shares, rows, e)
+            p = p * share[:, None].astype(dtype)
+        return p, after[:, e] if rows is None else take(after, rows, e)
+
+    def _over_events(self, add: Any, total: Traced) -> Traced:
+        """Event after event, so many of them written out at a time."""
+        count = self.after.shape[2]
+        loops = count // WRITTEN_OUT if count > WRITTEN_OUT else 0
+
+        def some(k: Traced, total: Traced) -> Traced:
+            for n in range(WRITTEN_OUT):
+                total = add(k * WRITTEN_OUT + n, total)
+            return total
+
+        total = lax.fori_loop(0, loops, some, total) if loops else total
+        for e in range(loops * WRITTEN_OUT, count):
+            total = add(e, total)
+        return total
+
+
+def narrow(x: Arrays, tuning: Tuning) -> Narrow:
+    """The layout of one policy."""
+    shared = x.after is not None and x.after.ndim == 3
+    return Shared(x, tuning) if shared else Narrow(x, tuning)
+
+
 # ------------------------------------------------------------------ several policies
 class Wide(Layout):
     """K deterministic policies, models first: matrix products that read p once for all of them."""
