@@ -32,6 +32,7 @@ class Points:
         self._sorted = values[self._order]
         gaps = np.diff(self._sorted.astype(float)) if self.numeric else np.empty(0)
         self._unit = float(gaps.min()) if len(gaps) else 1.0
+        self._even = len(gaps) > 0 and values.dtype.kind == "i" and len(set(np.diff(values))) == 1
 
     @property
     def numeric(self) -> bool:
@@ -39,6 +40,10 @@ class Points:
 
     def find(self, x: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """The place (n,) of each value on the axis, and (n,) which values are not on it."""
+        if self._even and x.dtype.kind == "i":  # a range: nothing to search
+            step = int(self.values[1] - self.values[0])
+            at = np.clip((x - self.values[0]) // step, 0, len(self.values) - 1)
+            return at, self.values[at] != x
         if self.numeric:
             x = x.astype(float)
             middle = (self._sorted[1:].astype(float) + self._sorted[:-1]) / 2
@@ -168,10 +173,19 @@ class Axes(Mapping[str, Axis]):
 
         Values must be on the axes (see :meth:`Points.find`).
         """
+        return self.corners_of({name: axis.find(values[name])[0] for name, axis in self.items()})
+
+    def corners_of(
+        self, places: Mapping[str, npt.NDArray[Any]]
+    ) -> tuple[npt.NDArray[np.int32], Array | None]:
+        """The same of places (n,) on the axes."""
+        if self.corners == 1:
+            whole = tuple(places[name] for name in self)
+            return np.ravel_multi_index(whole, self.shape).astype(np.int32)[:, None], None
         ids: npt.NDArray[Any] = np.zeros(1, np.int64)
         weights: Array = np.ones(1)
         for name, axis in self.items():
-            at, _ = axis.find(values[name])
+            at = places[name]
             low, share = at[:, None], np.ones((len(at), 1))
             if axis.corners == 2:
                 floor = np.minimum(at.astype(np.int64), len(axis.values) - 2)
@@ -181,12 +195,7 @@ class Axes(Mapping[str, Axis]):
             size = len(axis.values)
             ids = (ids[..., :, None] * size + low[:, None, :]).reshape(len(at), -1)
             weights = (weights[..., :, None] * share[:, None, :]).reshape(len(at), -1)
-        return ids.astype(np.int32), None if self.corners == 1 else weights
-
-    def nearest(self, values: Values) -> npt.NDArray[np.int64]:
-        """(n,) the id of the combination nearest to each value."""
-        places = [np.rint(axis.find(values[name])[0]) for name, axis in self.items()]
-        return np.ravel_multi_index([x.astype(np.int64) for x in places], self.shape)
+        return ids.astype(np.int32), weights
 
 
 def _name(name: Any, what: str) -> str:

@@ -128,7 +128,7 @@ class Played:
         answer = steps.ask(given, n, m, t, where)
         reward = answer.pop("the reward")
         ended = steps.ended(answer, n)
-        steps.check_on_axes(answer, ended, where)
+        steps.places(answer, ended, where)  # which must be on their axes
         return answer, reward, ended
 
 

@@ -574,13 +574,14 @@ class Steps:
         """((n, C) next states, (n, C) their shares); refuses what is off its axis."""
         ended = self.ended(answer, len(rows))
         place = self.place(m, t, self.step)
-        self.check_on_axes(answer, ended, lambda i: self._row(rows, i) + place)
-        ids, shares = self.states.place(answer)
+        places = self.places(answer, ended, lambda i: self._row(rows, i) + place)
+        ids, shares = self.states.corners_of(places)
         ids[ended] = self.n_states - 1
         return ids, shares
 
-    def check_on_axes(self, answer: Answer, ended: Mask, where: Callable[[int], str]) -> None:
-        """Refuse next values that are not on their axes, unless it is all over."""
+    def places(self, answer: Answer, ended: Mask, where: Callable[[int], str]) -> Answer:
+        """Next values as places on their axes; refuses those off it, unless it is all over."""
+        found = {}
         for name, axis in self.states.items():
             values = answer[name]
             if (values.dtype.kind in "biuf") != axis.numeric:
@@ -588,7 +589,8 @@ class Steps:
                     f"step returns next {name} as {values.dtype}, its axis has {axis}; return "
                     f"{'numbers' if axis.numeric else 'labels'}"
                 )
-            off = axis.find(values)[1] & ~ended
+            found[name], off = axis.find(values)
+            off &= ~ended
             if off.any():
                 i = int(np.argmax(off))
                 value = values[i]
@@ -597,6 +599,7 @@ class Steps:
                     f"step at {where(i)}: next {name} is {value}, which is not on its axis "
                     f"({axis}); {remedy}"
                 )
+        return found
 
     # ------------------------------------------------------------ first and last states
     def first(self) -> tuple[dict[str, npt.NDArray[Any]], Array]:
