@@ -85,7 +85,7 @@ def from_step(
 
     If the next state does not depend on the draw, all models share what events do and only their
     chances are stored for each (:class:`mmdp.kernels.events.Events`); otherwise the models are
-    stored as tables. ``model.states`` are labelled ``stock=3, ordered=5``.
+    stored as tables. States and actions are labelled by their axes: ``stock=3, ordered=5``.
 
     >>> import mmdp, numpy as np
     >>> def step(state, action, event):
