@@ -12,7 +12,7 @@ import pytest
 import mmdp
 from mmdp import kernels
 from mmdp.errors import MemoryLimitError
-from mmdp.kernels import events
+from mmdp.kernels import endless, events
 from mmdp.kernels.cpu import climb
 from mmdp.kernels.cpu.kernel import NumbaKernel
 from mmdp.kernels.events import Events
@@ -126,6 +126,19 @@ def test_questions_are_answered_without_tables(
 ) -> None:
     asked_for(backend)
     same_answer(question, backend, steady(0))
+
+
+def test_infinite_horizons_do_without_tables_too(
+    no_tables: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endless, "MATRICES", 0)
+    model = steady(0).replace(discount=0.5)
+    mine, theirs = (endless.Endless.of(x.problem) for x in (model, tables_of(model)))
+    assert isinstance(mine, endless.Stepped)
+    assert (mine.own().actions == theirs.own().actions).all()
+    for policy in (np.array([0, 1, 1]), np.full((3, 2), 0.5)):
+        np.testing.assert_allclose(mine.values(policy), theirs.values(policy), rtol=1e-9)
+        np.testing.assert_allclose(mine.visits(policy), theirs.visits(policy), rtol=1e-9)
 
 
 @pytest.mark.parametrize("question", BY_TABLES, ids=str)

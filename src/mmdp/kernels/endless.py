@@ -23,6 +23,8 @@ import numpy.typing as npt
 
 from mmdp.clock import Stop
 from mmdp.errors import InputError, Remedy
+from mmdp.kernels.events import Events
+from mmdp.kernels.plan import Plan
 from mmdp.kernels.problem import Array, IntArray, Problem, Table
 
 MATRICES = 2**28  # bytes that P may take; beyond that values are iterated
@@ -87,7 +89,8 @@ class Endless:
     def of(problem: Problem, check_time: Callable[[], object] = lambda: None) -> Endless:
         x = problem
         size = 8 * x.n_models * x.n_states**2 * x.n_actions
-        return (Factorised if size <= MATRICES else Iterated)(x, check_time)
+        many = Stepped if isinstance(x.storage, Events) else Iterated
+        return (Factorised if size <= MATRICES else many)(x, check_time)
 
     def q(self, v: Array) -> Array:
         """(M, S, A) q = r + gamma P v."""
@@ -196,28 +199,35 @@ class Iterated(Endless):
 
     def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
         super().__init__(problem, check_time)
-        self.plan = problem.storage.plan(problem, 1)
-        self.state, self.action = np.divmod(problem.rows(), problem.n_actions)
+        self.plan = self._plan()
+
+    def _plan(self) -> Plan:
+        self.state, self.action = np.divmod(self.problem.rows(), self.problem.n_actions)
+        return self.problem.storage.plan(self.problem, 1)
 
     def q(self, v: Array) -> Array:
         return self.r + self.problem.discount * np.moveaxis(self.plan.expect(0, v.T), 2, 0)
 
     def solve(self, policy: Table, right: Array, *, transposed: bool = False) -> Array:
         """x = right + gamma P x, again and again until nothing changes beyond rounding."""
-        step = self._discounted(policy)
-        step = step.T.tocsr() if transposed else step
-        b = right.ravel()
-        x, largest = b, float(np.abs(b).max())
+        step = self._step(policy, transposed)
+        x, b, largest = right, right, float(np.abs(right).max())
         n = 0
         while True:
             n += 1
             if n % LOOK == 0:
                 self.check_time()
-            after = b + step @ x
+            after = b + step(x)
             change = float(np.abs(after - x).max())
             x = after
             if change <= ACCURATE * largest or change <= 4 * EPS * float(np.abs(x).max()):
-                return x.reshape(right.shape)
+                return x
+
+    def _step(self, policy: Table, transposed: bool) -> Callable[[Array], Array]:
+        """x (M, S) to gamma P^pi x, or to x gamma P^pi."""
+        matrix = self._discounted(policy)
+        matrix = matrix.T.tocsr() if transposed else matrix
+        return lambda x: np.asarray(matrix @ x.ravel()).reshape(x.shape)
 
     def _discounted(self, policy: Table) -> Any:
         """(M S, M S) gamma P^pi, one block per model."""
@@ -229,3 +239,18 @@ class Iterated(Endless):
         data = x.discount * x.p[0, k, m] * shares[m, self.state[k], self.action[k]]
         row, column = m * x.n_states + self.state[k], m * x.n_states + x.indices[k]
         return scipy.sparse.csr_array((data, (row, column)), shape=(size, size))
+
+
+class Stepped(Iterated):
+    """The same on a plan, without entries; a transposed step takes a policy of all models."""
+
+    def _plan(self) -> Plan:
+        from mmdp.kernels import get
+
+        return get("auto", self.problem).plan(self.problem, 1)
+
+    def _step(self, policy: Table, transposed: bool) -> Callable[[Array], Array]:
+        g, shares = self.problem.discount, self._shares(policy)
+        if transposed:
+            return lambda x: g * self.plan.push(0, x.T, policy).T
+        return lambda x: g * (shares * np.moveaxis(self.plan.expect(0, x.T), 2, 0)).sum(axis=2)

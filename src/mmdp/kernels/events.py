@@ -190,7 +190,7 @@ class Events(Computed):
             raise MemoryLimitError(
                 f"the tables of these shared events would take {readable_bytes(size)}",
                 [
-                    "use a method that works on events: cadp, wsu, mvp or oracle",
+                    "do without them: cadp, wsu, mvp, oracle and evaluate() can",
                     "take fewer models with subset()",
                     "make the axes coarser",
                 ],

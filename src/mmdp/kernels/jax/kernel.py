@@ -38,7 +38,7 @@ from mmdp.kernels.problem import (
 
 
 class JaxKernel(Machine):
-    """jax on a CPU, GPU or TPU, always in 64-bit arithmetic.
+    """jax on a CPU, GPU or TPU, in 64-bit arithmetic but for the sweeps of :class:`JaxEvents`.
 
     Passes, single steps and ascents run there; bounds and episodes are the CPU's.
 
