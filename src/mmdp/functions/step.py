@@ -106,15 +106,13 @@ def from_step(
     ).model(discount=discount, **fields)
 
 
-class Stepped(NamedTuple):
-    """What the step does in one draw at one time; rows that play no part stay where they are."""
+class Leads(NamedTuple):
+    """Where events lead in one draw at one time; rows that play no part stay where they are."""
 
     after: npt.NDArray[np.int32]  # (S, A, W, C)
     share: Array | None  # (S, A, W, C) of each corner; None if C = 1
-    reward: Array  # (S, A, W)
 
-    def leads_like(self, other: Stepped) -> bool:
-        """Whether next states are the same."""
+    def like(self, other: Leads) -> bool:
         shares: tuple[Any, Any] = self.share, other.share
         return np.array_equal(self.after, other.after) and np.array_equal(*shares)
 
@@ -254,30 +252,30 @@ class Steps:
             "states": self.state_labels, "actions": self.actions.labels(),
             "parameters": flat_parameters(self.draws) or None,
         }  # fmt: skip
-        leads = [[x.leads_like(row[0]) for x in row] for row in found]
-        if all(all(row) for row in leads):
+        if all(x is row[0] for row in found for x in row):
             storage = self._events(found, chances)
         else:
             storage = self._tables(found, chances, open_)
         return MMDP.from_support(storage, r, **fields).with_function(self)
 
-    def _stepped(
-        self, mask: Mask, over: Mask, chances: Chances
-    ) -> tuple[list[list[Stepped]], Array]:
-        """What the step does by time and draw (one if all are alike); (T or 1, S, A, M) rewards."""
-        T = self.steps(self.step, self.chance)
+    def _stepped(self, mask: Mask, over: Mask, chances: Chances) -> tuple[list[list[Leads]], Array]:
+        """Where events lead by time and draw (one if it reads none); (T or 1, S, A, M) rewards."""
         S, A, M = self.n_states, self.actions.size, self.n_models
+        T, asked = self.steps(self.step, self.chance), self.steps(self.step)
         check_memory(8 * T * S * A * M, "the rewards of all models")
         r, found = np.zeros((T, S, A, M)), []
-        for t in range(T):
-            if t == 0 or self.steps(self.step) > 1:
-                found.append([self.stepped(0, t, mask, over, chances)])
-                if self.step.per_draw():
-                    found[-1] += [self.stepped(m, t, mask, over, chances) for m in range(1, M)]
-            row = found[-1]
-            for m in range(M) if len(row) > 1 else [slice(None)]:
-                reward = row[m if isinstance(m, int) else 0].reward.reshape(S * A, -1)
-                r[t, ..., m] = self._expected(reward, chances, t, m).reshape(r[t, ..., m].shape)
+        for t in range(asked):
+            row: list[Leads] = []
+            for m in range(M):
+                leads, reward = self.stepped(m, t, mask, over, chances)
+                row.append(row[0] if row and leads.like(row[0]) else leads)
+                which = m if self.step.per_draw() else slice(None)
+                for i in [t] if asked > 1 else range(T):
+                    expected = self._expected(reward, chances, i, which)
+                    r[i, ..., which] = expected.reshape(r[i, ..., which].shape)
+                if not self.step.per_draw():
+                    break
+            found.append(row)
         return found, r
 
     def _expected(self, reward: Array, chances: Chances, t: int, m: int | slice) -> Array:
@@ -289,13 +287,13 @@ class Steps:
             found[rows] = reward[rows] @ table[kind[rows[0]]][:, m]
         return found
 
-    def _events(self, found: list[list[Stepped]], chances: Chances) -> Events:
+    def _events(self, found: list[list[Leads]], chances: Chances) -> Events:
         after = np.stack([row[0].after for row in found])
         shares = [row[0].share for row in found]
         share = None if shares[0] is None else np.stack([x for x in shares if x is not None])
         return Events(after, chances.table, chances.kind, share)
 
-    def _tables(self, found: list[list[Stepped]], chances: Chances, open_: Mask) -> Any:
+    def _tables(self, found: list[list[Leads]], chances: Chances, open_: Mask) -> Any:
         """The support of models whose next states differ."""
         S, A = open_.shape
         T = max(len(found), chances.steps)
@@ -482,8 +480,10 @@ class Steps:
             f"{rows} if they depend on state or action"
         )
 
-    def stepped(self, m: int, t: int, mask: Mask, over: Mask, chances: Chances) -> Stepped:
-        """What the step does in draw m at time t where the mask (S, A) holds."""
+    def stepped(
+        self, m: int, t: int, mask: Mask, over: Mask, chances: Chances
+    ) -> tuple[Leads, Array]:
+        """Where the step leads in draw m at time t if the mask (S, A) holds; (S A, W) rewards."""
         S, A, W, C = self.n_states, self.actions.size, self.events.size, self.states.corners
         after = np.empty((S, A, W, C), np.int32)
         after[:] = np.arange(S)[:, None, None, None]
@@ -507,7 +507,7 @@ class Steps:
             after.reshape(-1, C)[rows] = ids
             if share is not None:
                 share.reshape(-1, C)[rows] = shares
-        return Stepped(after, share, reward.reshape(S, A, W))
+        return Leads(after, share), reward.reshape(S * A, W)
 
     def _ask(self, rows: Ids, m: int, t: int) -> Answer:
         """Next values by axis, and the reward, of rows (s A + a) W + w."""
