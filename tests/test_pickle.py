@@ -63,7 +63,8 @@ def examples() -> dict[str, Any]:
         "Outcome": mmdp.methods.Outcome(None, found.status, 1),
         "Capabilities": mmdp.methods.capabilities()[0],
         "Tied": mmdp.Tied([0, 1, 1]), "Monotone": mmdp.Monotone(), "Fixed": mmdp.Fixed({0: 1}),
-        "Stationary": mmdp.Stationary(), "StationaryPolicy": mmdp.StationaryPolicy([0, 1, 0]),
+        "Grid": mmdp.Grid(0, 1, 3), "Stationary": mmdp.Stationary(),
+        "StationaryPolicy": mmdp.StationaryPolicy([0, 1, 0]),
     }  # fmt: skip
     objectives = (
         mmdp.Mean(), mmdp.CVaR(0.1), mmdp.VaR(0.1), mmdp.EVaR(0.1), mmdp.Entropic(2.0),

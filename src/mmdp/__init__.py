@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from mmdp import posterior as posterior
     from mmdp import report as report
     from mmdp import testing as testing
+    from mmdp.functions import Grid as Grid
+    from mmdp.functions import from_step as from_step
     from mmdp.io import load as load
     from mmdp.io import load_policy as load_policy
     from mmdp.io import save as save
@@ -96,6 +98,7 @@ __all__ = [
     "Exact",
     "Fixed",
     "Gradient",
+    "Grid",
     "InputError",
     "MarkovPolicy",
     "Mean",
@@ -131,6 +134,7 @@ __all__ = [
     "evaluate",
     "fit",
     "from_draws",
+    "from_step",
     "frontier",
     "gradient",
     "hosts",
@@ -157,8 +161,9 @@ _MODULES = {
     "testing",
 }  # fmt: skip  # loaded on first use: they import pandas etc.
 _ELSEWHERE = {
-    "Prior": "posterior", "Rewards": "posterior",
-    "fit": "posterior", "from_draws": "posterior", "frontier": "measures", "load": "io",
+    "Grid": "functions", "Prior": "posterior", "Rewards": "posterior",
+    "fit": "posterior", "from_draws": "posterior",
+    "from_step": "functions", "frontier": "measures", "load": "io",
     "load_policy": "io", "mixture": "measures", "save": "io", "save_policy": "io",
     "value_of_memory": "measures",
 }  # fmt: skip

@@ -79,6 +79,7 @@ class Checked(NamedTuple):
     fields: Fields
     horizon: int | None
     part: Part | None = None
+    function: Any = None  # what it was built from by from_step, in memory only
 
 
 class MMDP:
@@ -263,7 +264,7 @@ class MMDP:
         return self
 
     def __getstate__(self) -> Checked:
-        return self._state
+        return self._state._replace(function=None)
 
     def __setstate__(self, state: Checked) -> None:
         x, n_states = state.fields, state.r.shape[1]
@@ -333,6 +334,11 @@ class MMDP:
     @property
     def citation(self) -> str | None:
         return self._state.fields.citation
+
+    @property
+    def function(self) -> Any:
+        """What it was built from by :func:`mmdp.from_step`, in this process; None otherwise."""
+        return self._state.function
 
     @property
     def discount(self) -> float:
@@ -521,6 +527,10 @@ class MMDP:
         return np.broadcast_to(array, (self.horizon, *array.shape[1:]))
 
     # ---------------------------------------------------------------- changed copies
+    def with_function(self, function: Any) -> MMDP:
+        """The same model, which knows what it was built from (see :func:`mmdp.from_step`)."""
+        return MMDP._of(self._state._replace(function=function))
+
     def replace(self, **changes: Any) -> MMDP:
         """A copy with some fields changed; transitions are shared, not copied.
 
@@ -545,7 +555,9 @@ class MMDP:
         fields = x.fields._replace(**changes).read(support.shape, part, only=changes)
         if not rewards and {"allowed", "allow_missing"}.isdisjoint(changes):
             _check_drift(fields, part)
-            return MMDP._of(x._replace(fields=fields, part=part))
+            other = {"terminal", "model_transitions"} & set(changes)  # no more what was built
+            function = None if other else x.function
+            return MMDP._of(x._replace(fields=fields, part=part, function=function))
         expected: Array | None = x.r
         per_next = x.next_rewards
         if rewards:
@@ -585,7 +597,7 @@ class MMDP:
                 "the chosen models turn into others; choose those too, or hold the models still "
                 "with replace(model_transitions=None)"
             )
-        own = self._state.fields.models
+        own, function = self._state.fields.models, self.function
         return self._but(
             lambda p: x.chosen(p, chosen), x.chosen(x.r, chosen),
             None if per_next is None else x.chosen(per_next, chosen),
@@ -594,7 +606,7 @@ class MMDP:
             model_transitions=None if x.drift is None else x.drift[np.ix_(chosen, chosen)],
             models=None if own is None else [own[i] for i in chosen],
             parameters={k: v[chosen] for k, v in self.parameters.items()},
-        )  # fmt: skip
+        ).with_function(None if function is None else function.subset(chosen))  # fmt: skip
 
     def take_part(self, index: int, count: int) -> MMDP:
         """Part ``index`` of ``count``, for one of as many processes (see :mod:`mmdp.hosts`).

@@ -48,6 +48,7 @@ def simulate(
     threads: int | None = None,
     backend: str | Kernel = "auto",
     check_time: Callable[[], None] | None = None,
+    off_grid: bool = False,
 ) -> Evaluation:
     """Simulate ``episodes`` per model; returns with standard errors.
 
@@ -68,6 +69,10 @@ def simulate(
     a time. A planner that carries its belief from one episode to the next runs them all at once,
     and twice: its episodes depend on each other, so the error is that between the two runs.
 
+    ``off_grid`` plays the function of a model from :func:`mmdp.from_step` as it is, without
+    rounding states to its grid: the policy decides by the nearest point, and the result is what it
+    is worth outside the model. It takes policies of time and state.
+
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[0.5, 0.5]], [[0.5, 0.5]]]] * 2, [[1.0], [0.0]], initial=[1, 0])
     >>> report = mmdp.simulate(mmdp.MarkovPolicy([[0, 0]] * 3), two, episodes=400, seed=1)
@@ -76,6 +81,8 @@ def simulate(
     """
     check_whole_model(model.problem, "a simulation")
     made, horizon, cut = _followed(policy, model)
+    if off_grid:
+        return _off_grid(policy, model, horizon, episodes, seed, cut)
     if made is None:
         return _simulate_plainly(policy, model, horizon, episodes, seed, cut)
     count, number = _episodes_of(made, model, horizon, episodes), _seed_of(seed)
@@ -167,6 +174,27 @@ def _simulate_plainly(
     )  # fmt: skip
     sd = _overall_sd(returns, model.weights)
     return _evaluation(returns, model, {"episodes": count, "episode_sd": sd, **cut})
+
+
+def _off_grid(
+    policy: Planner, model: MMDP, horizon: int, episodes: int | None, seed: int | None,
+    cut: dict[str, Any],
+) -> Evaluation:  # fmt: skip
+    """By the function that the model was built from."""
+    if model.function is None or model.drifts:
+        raise InputError(
+            "off_grid plays a function, and this model has none (files do not keep it)"
+            if model.function is None
+            else "off_grid plays models that stay as they are, and these change",
+            ["build the model with mmdp.from_step in this session"],
+        )
+    if not isinstance(policy, Policy):
+        raise InputError("off_grid plays policies of time and state, not planners")
+    count = _episodes_of(None, model, horizon, episodes)
+    returns = model.function.play(model, policy.over(horizon).table, count, _seed_of(seed), not cut)
+    sd = _overall_sd(returns, model.weights)
+    details = {"episodes": count, "episode_sd": sd, "off_grid": True, **cut}
+    return _evaluation(returns, model, details)
 
 
 def _one_episode(

@@ -24,6 +24,9 @@ SMALL: dict[str, dict[str, int]] = {
     "inventory": {"n_train": 6, "n_test": 4},
     "hiv": {"n_train": 6, "n_test": 4},
     "garnet": {"n_models": 6, "n_test": 4, "n_states": 8},
+    "perishable": {"n_train": 6, "n_test": 4},
+    "harvest": {"n_train": 6, "n_test": 4},
+    "mountain_car": {"n_train": 6, "n_test": 4, "points": 9},
 }
 ALIKE = 1e-3  # p-value under which two samples are called different; seeds are fixed
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import click
 
 from mmdp.cli.console import Working, complain
+from mmdp.cli.python_file import PythonName
 from mmdp.cli.types import (
     INPUT,
     PATH,
@@ -108,7 +109,8 @@ data = click.argument(
     "data",
     type=INPUT,
     help="The models: a folder with training.csv, a .csv, .parquet, .npz, .pomdpx, .pomdp or "
-    ".transitions file, or - for standard input.",
+    ".transitions file, FILE.py:NAME for models that a Python file builds, or - for standard "
+    "input.",
 )
 horizon = option(
     "--horizon", "-T", type=Horizon(), metavar="N|inf",
@@ -228,11 +230,16 @@ class Loading:
         import mmdp
 
         rules = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
+        python = PythonName.read(path)
         with Working(f"reading {path}", quiet=quiet):
+            if python is not None:
+                return python.model(split, rules)
             return mmdp.load(path, split=split, **rules)
 
     def read_test(self, path: Path, train: MMDP, *, quiet: bool) -> MMDP | None:
         """The test models beside the training models, if there are any, in their order."""
+        if (python := PythonName.read(path)) is not None:
+            return self.read(path, "test", quiet=quiet) if "test" in python.models() else None
         folder = path if path.is_dir() else path.parent
         paired = path.is_dir() or path.stem == "training"
         if paired and any((folder / f"test.{kind}").is_file() for kind in ("csv", "parquet")):

@@ -5,27 +5,40 @@ gives the models published with the paper; the others draw new ones. ``DOMAINS``
 the name for the command ``mmdp domain NAME``, and ``DESCRIPTIONS`` describes each in one line.
 
 >>> import mmdp
->>> sorted(mmdp.domains.DOMAINS)
-['garnet', 'hiv', 'inventory', 'population', 'population_small', 'riverswim', 'two_models']
+>>> list(mmdp.domains.DOMAINS)[-3:]
+['perishable', 'harvest', 'mountain_car']
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from mmdp.domains import _garnet, _hiv, _inventory, _population, _riverswim, _two_models
+from mmdp.domains import (
+    _garnet,
+    _harvest,
+    _hiv,
+    _inventory,
+    _mountain_car,
+    _perishable,
+    _population,
+    _riverswim,
+    _two_models,
+)
 from mmdp.domains._common import Domain
 from mmdp.domains._garnet import garnet
+from mmdp.domains._harvest import harvest
 from mmdp.domains._hiv import hiv
 from mmdp.domains._inventory import inventory
+from mmdp.domains._mountain_car import mountain_car
+from mmdp.domains._perishable import perishable
 from mmdp.domains._population import population, population_small
 from mmdp.domains._published import published
 from mmdp.domains._riverswim import riverswim
 from mmdp.domains._two_models import two_models
 
 __all__ = [
-    "DESCRIPTIONS", "DOMAINS", "Domain", "garnet", "hiv", "inventory", "population",
-    "population_small", "published", "riverswim", "two_models",
+    "DESCRIPTIONS", "DOMAINS", "Domain", "garnet", "harvest", "hiv", "inventory", "mountain_car",
+    "perishable", "population", "population_small", "published", "riverswim", "two_models",
 ]  # fmt: skip
 
 DOMAINS: dict[str, Callable[..., Domain]] = {
@@ -36,6 +49,9 @@ DOMAINS: dict[str, Callable[..., Domain]] = {
     "hiv": hiv,
     "two_models": two_models,
     "garnet": garnet,
+    "perishable": perishable,
+    "harvest": harvest,
+    "mountain_car": mountain_car,
 }
 
 DESCRIPTIONS: dict[str, str] = {
@@ -46,4 +62,7 @@ DESCRIPTIONS: dict[str, str] = {
     "hiv": _hiv.DESCRIPTION,
     "two_models": _two_models.DESCRIPTION,
     "garnet": _garnet.DESCRIPTION,
+    "perishable": _perishable.DESCRIPTION,
+    "harvest": _harvest.DESCRIPTION,
+    "mountain_car": _mountain_car.DESCRIPTION,
 }

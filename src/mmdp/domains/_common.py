@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -14,6 +14,7 @@ from mmdp.errors import InputError
 from mmdp.model import MMDP
 
 Array = npt.NDArray[np.float64]
+Draws = dict[str, Array]  # parameters by name, one entry per model
 DATA = resources.files("mmdp.domains") / "data"
 
 CADP_PAPER = (
@@ -83,3 +84,12 @@ def generators(seed: int | np.integer[Any] | None, count: int) -> list[np.random
     if seed is not None:
         check_count(seed, "seed", 0)
     return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(count)]
+
+
+def drawn(
+    n_train: int, n_test: int, seed: int | None, draw: Callable[[np.random.Generator, int], Draws]
+) -> tuple[Draws, Draws]:
+    """Parameters of the train and of the test models, by ``draw(rng, count)``."""
+    counts = check_count(n_train, "n_train"), check_count(n_test, "n_test")
+    train, test = map(draw, generators(seed, 2), counts)
+    return train, test

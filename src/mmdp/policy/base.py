@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,8 @@ from mmdp.kernels import Kernel
 from mmdp.kernels.endless import check_endless
 from mmdp.kernels.planner import PlannerTables
 from mmdp.policy.kinds import PolicyKind
-from mmdp.words import counted
+from mmdp.validate import ids_of
+from mmdp.words import counted, either
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -197,6 +198,25 @@ class Policy:
         return memory
 
     # ------------------------------------------------------------ who reads it
+    def action(self, time: int = 0, state: int | str | None = None, **named: object) -> str:
+        """The label of the action in a state: its id, its label, or its values by name.
+
+        >>> import mmdp
+        >>> states = ["stock=0, mode=on", "stock=0, mode=off"]
+        >>> policy = mmdp.StationaryPolicy([1, 0], state_labels=states)
+        >>> policy.action(mode="on", stock=0), policy.action(state=1)
+        ('1', '0')
+        """
+        if self.memory:
+            raise InputError(f"the action depends on more than the state: {self!r} {self.memory}")
+        if not 0 <= time < self.horizon:
+            raise InputError(f"time {time} is outside 0..{self.horizon - 1:g}")
+        if (state is None) == (not named):
+            raise InputError("give the state: state= its id or label, or its values by name")
+        key = named_label(named, self.state_names) if state is None else state
+        s = ids_of([key], self.state_names, "the state")[0]
+        return self.action_names[self.act(self.start(), time, s)]
+
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table."""
         raise self._untold("table of actions")
@@ -257,6 +277,18 @@ class Policy:
     def _trait(self) -> str:
         """What else tells it apart, for ``repr``."""
         return self.name
+
+
+def named_label(named: Mapping[str, object], labels: Sequence[str]) -> str:
+    """The label ``stock=3, ordered=5`` of values by name, in the order of the labels."""
+    names = [part.partition("=")[0] for part in labels[0].split(", ") if "=" in part]
+    if set(names) != set(named):
+        has = f"are named by {either(names, ' and ')}" if names else "have no names of values"
+        raise InputError(f"states {has}, not by {either(named, ' and ')}")
+    return ", ".join(
+        f"{x}={v:.6g}" if isinstance(v := named[x], (float, np.floating)) else f"{x}={v}"
+        for x in names
+    )
 
 
 def labels_of(model: MMDP) -> dict[str, Any]:

@@ -1,0 +1,86 @@
+"""FILE.py:NAME: models that a Python file builds, such as those of mmdp.from_step."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mmdp.errors import InputError, Remedy
+from mmdp.words import either, suggested
+
+if TYPE_CHECKING:
+    from mmdp import MMDP
+
+
+class PythonName(NamedTuple):
+    """A name in a Python file."""
+
+    file: Path
+    name: str
+
+    @classmethod
+    def read(cls, path: Path) -> PythonName | None:
+        """``inventory.py:model``; None if the path is of another form.
+
+        >>> PythonName.read(Path("shop/inventory.py:model")).name
+        'model'
+        """
+        file, _, name = str(path).rpartition(":")
+        if file.endswith(".py"):
+            return cls(Path(file), name)
+        if name.endswith(".py"):
+            raise InputError(f"{path}: name the model in it, like {path}:model")
+        return None
+
+    def models(self) -> dict[str, MMDP]:
+        """What the file has under this name: models, or a pair of train and test models."""
+        import mmdp
+
+        found = _run(self.file)
+        if self.name not in found:
+            known = [k for k, v in found.items() if isinstance(v, (mmdp.MMDP, mmdp.domains.Domain))]
+            has = f"it has {either(known, ' and ')}" if known else "it has no models"
+            raise InputError(f"{self.file}: no {suggested(self.name, known)} in this file; {has}")
+        value = found[self.name]
+        if isinstance(value, mmdp.MMDP):
+            return {"train": value}
+        models = tuple(value) if isinstance(value, (tuple, mmdp.domains.Domain)) else ()
+        if len(models) != 2 or not all(isinstance(x, mmdp.MMDP) for x in models):
+            raise InputError(
+                f"{self.file}: {self.name} is {type(value).__name__}; expected an MMDP, or a pair "
+                "of train and test models"
+            )
+        return dict(zip(("train", "test"), models, strict=True))
+
+    def model(self, split: str, rules: dict[str, Any]) -> MMDP:
+        """One of them, with what replaces its discount and first state."""
+        models = self.models()
+        if split not in models:
+            raise InputError(
+                f"{self.file}: {self.name} has no {split} models",
+                [f"write {self.name} = (train, test)", Remedy("split", do="leave out")],
+            )
+        changes = {key: rules.pop(key) for key in ("discount", "initial") if key in rules}
+        if rules:
+            raise InputError(
+                f"{next(iter(rules))} is for files of tables; {self.file} builds its models"
+            )
+        return models[split].replace(**changes) if changes else models[split]
+
+
+@lru_cache(maxsize=1)  # train and test models come from one run
+def _run(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; check the path")
+    sys.path.insert(0, str(file.parent))  # as Python does for a file that it runs
+    try:
+        return runpy.run_path(str(file))
+    except InputError as error:
+        raise error.at(file) from None
+    except Exception as error:
+        raise InputError(f"{file} raised {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(file.parent))
