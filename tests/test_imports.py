@@ -35,6 +35,7 @@ LINES = (
 # Imports inside a function that may go up, with the reason: (module, room).
 LAZY: dict[tuple[str, str], str] = {
     ("mmdp.policy.restricted", "io"): "groups may be given as a file",
+    ("mmdp.policy.tree", "io"): "features may be given as a file",
     ("mmdp.checkpoint", "io"): "a checkpoint is a policy file",
     ("mmdp.study", "io"): "cells are files, written whole or not at all",
     ("mmdp.workers", "io"): "files that are removed even if the process that wrote them is killed",
