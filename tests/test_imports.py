@@ -38,6 +38,7 @@ LAZY: dict[tuple[str, str], str] = {
     ("mmdp.domains._mountain_car", "functions"): "the same",
     ("mmdp.domains._perishable", "functions"): "the same",
     ("mmdp.policy.restricted", "io"): "groups may be given as a file",
+    ("mmdp.policy.tree", "io"): "features may be given as a file",
     ("mmdp.checkpoint", "io"): "a checkpoint is a policy file",
     ("mmdp.study", "io"): "cells are files, written whole or not at all",
     ("mmdp.workers", "io"): "files that are removed even if the process that wrote them is killed",

@@ -107,6 +107,10 @@ def test_labels_that_are_numbers_are_labels() -> None:
 
 
 KINDS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "tree": (
+        lambda: mmdp.Tree(features={"age": shuffled([1, 2, 2], STATES)}),
+        lambda: mmdp.Tree(features={"age": np.array([1, 2, 2])}),
+    ),
     "tied": (lambda: mmdp.Tied(shuffled(list("abb"), STATES)), lambda: mmdp.Tied(list("abb"))),
     "fixed": (
         lambda: mmdp.Fixed(shuffled(["wait", "treat", "wait"], STATES)),
@@ -191,6 +195,7 @@ MASKED = np.ma.masked_equal([[1.0, 9999.0], [2.0, 3.0], [0.0, 0.0]], 9999.0)
         lambda: mmdp.StationaryPolicy(np.ma.masked_equal([0, 9, 1], 9)),
         lambda: mmdp.Fixed(np.ma.masked_equal([0, 9, 1], 9)).mask(built(), 2),
         lambda: mmdp.Tied(np.ma.masked_equal([0, 9, 1], 9)).group_of(built()),
+        lambda: mmdp.Tree(features={"x": np.ma.masked_equal([0, 9, 1], 9)}).check(built(), 2),
         lambda: posterior.from_draws({"p": np.ma.masked_equal([0.1, 9.0], 9.0)}, lambda x: None),
     ],
 )

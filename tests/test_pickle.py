@@ -63,8 +63,10 @@ def examples() -> dict[str, Any]:
         "Outcome": mmdp.methods.Outcome(None, found.status, 1),
         "Capabilities": mmdp.methods.capabilities()[0],
         "Tied": mmdp.Tied([0, 1, 1]), "Monotone": mmdp.Monotone(), "Fixed": mmdp.Fixed({0: 1}),
-        "Grid": mmdp.Grid(0, 1, 3), "Stationary": mmdp.Stationary(),
-        "StationaryPolicy": mmdp.StationaryPolicy([0, 1, 0]),
+        "Tree": mmdp.Tree(3, {"age": [1, 2, 2]}),
+        "TreePolicy": mmdp.solve(model(), 2, policy=mmdp.Tree(2)).policy,
+        "Grid": mmdp.Grid(0, 1, 3),
+        "Stationary": mmdp.Stationary(), "StationaryPolicy": mmdp.StationaryPolicy([0, 1, 0]),
     }  # fmt: skip
     objectives = (
         mmdp.Mean(), mmdp.CVaR(0.1), mmdp.VaR(0.1), mmdp.EVaR(0.1), mmdp.Entropic(2.0),

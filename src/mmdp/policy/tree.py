@@ -23,6 +23,7 @@ from mmdp.policy.base import Policy
 from mmdp.policy.markov import MarkovPolicy
 from mmdp.policy.restricted import Restricted
 from mmdp.policy.stationary import StationaryPolicy
+from mmdp.support import refuse_masked
 from mmdp.validate import check_whole, ids_of, is_named
 from mmdp.words import counted, either, some
 
@@ -214,7 +215,8 @@ class Tree(Restricted):
         return columns
 
     def settings(self, model: MMDP, horizon: int) -> Any:
-        return [self.leaves, self.asks_time, self._columns(model)]
+        columns = {x.name: x.values for x in self.features_of(model, horizon) if not x.timed}
+        return [self.leaves, self.asks_time, columns]
 
     def told(self, model: MMDP, horizon: int) -> str:
         names = [x.name for x in self.features_of(model, horizon)]
@@ -251,7 +253,9 @@ def _own_columns(model: MMDP) -> dict[str, list[Any]]:
 
 def _column(name: str, given: Any, model: MMDP) -> list[Any]:
     """(S,) the values of a feature in the order of the states."""
-    values, what = list(given), f"feature {name!r}"
+    what = f"feature {name!r}"
+    refuse_masked(given, what)
+    values = list(given)
     if is_named(given):
         pairs = list(given.items())
         place = ids_of((key for key, _ in pairs), model.state_labels, what)
