@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import escape
 from typing import Any
 from xml.etree import ElementTree
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp import notebook
+from mmdp.draw import maps
 
 EVIL = '<script>alert("x")</script> & co'
 
@@ -64,13 +65,13 @@ def test_the_map_has_the_actions_of_the_policy() -> None:
     for title in re.findall(r"<title>(.*?)</title>", html):
         state, when, action = re.fullmatch(r"(.*), times? ([\d to]+): (.*)", title).groups()  # type: ignore[union-attr]
         first, *last = map(int, when.split(" to "))
-        s = [notebook.escape(x) for x in model.state_labels].index(state)
-        a = [notebook.escape(x) for x in model.action_labels].index(action)
+        s = [escape(x) for x in model.state_labels].index(state)
+        a = [escape(x) for x in model.action_labels].index(action)
         seen[first : (last or [first])[0] + 1, s] = a
     np.testing.assert_array_equal(seen, policy.actions)
     bars = [x for x in root.iter() if x.tag.endswith("rect")]
     wide = sum(float(x.get("width", "0")) for x in bars)
-    assert wide == pytest.approx(3 * notebook.WIDTH, abs=1)
+    assert wide == pytest.approx(3 * maps.WIDTH, abs=1)
     colours = {x.get("fill") for x in bars}
     assert len(colours) == len(np.unique(policy.actions))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +17,9 @@ from mmdp.bounds import Bound
 from mmdp.cli.app import app
 from mmdp.measures import Counting
 from mmdp.report import PICTURES
-from mmdp.report.compare import Comparison
-from mmdp.report.facts import Facts
+from mmdp.report import findings, sections
+from mmdp.report.compare import compared
+from mmdp.report.desk import Desk
 from mmdp.words import at_most, at_most_percent, number, percent
 from tests import chromium
 from tests.report.pages import (
@@ -139,7 +139,7 @@ def test_value_of_information_is_that_of_the_measures(tmp_path: Path, small: mmd
     for name in ("p", "q"):
         assert f"{name} {number(evppi(small, 4, name))}" in page.text
     page = written(tmp_path, small, horizon=4)
-    assert "takes many solves and was not asked for" in page.text
+    assert "takes many solves and was left out" in page.text
 
 
 def test_were_there_enough_models(tmp_path: Path, small: mmdp.MMDP) -> None:
@@ -159,19 +159,13 @@ def test_were_there_enough_models(tmp_path: Path, small: mmdp.MMDP) -> None:
     assert "on the other half of the models" in halves.text
 
 
-def test_what_takes_many_solves_is_left_out_and_said(
-    tmp_path: Path, small: mmdp.MMDP, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from mmdp.report import facts
-
-    for name in ("FOR_RESAMPLES", "FOR_SIZES"):
-        monkeypatch.setattr(facts, name, math.inf)
-    left = written(tmp_path, small, horizon=4, enough=None, resamples=None)
+def test_what_takes_many_solves_is_left_out_and_said(tmp_path: Path, small: mmdp.MMDP) -> None:
+    left = written(tmp_path, small, horizon=4, enough=None, resamples=None, seconds=0)
     assert "Solving with fewer models takes many solves of this size and was left out" in left.text
     assert "Solving again on redrawn models takes many solves" in left.text
     assert "--enough" in left.text
-    asked = written(tmp_path, small, horizon=4, enough=True, resamples=3)
-    assert "left out" not in asked.text
+    asked = written(tmp_path, small, horizon=4, enough=True, resamples=3, seconds=0)
+    assert "solves of this size and was left out" not in asked.text
     assert "Drawing the models again 3 times" in asked.text
     given = written(tmp_path, small, policy=mmdp.MarkovPolicy.uniform(small, 4), resamples=None)
     assert "leave the policy out to see it" in given.text
@@ -248,7 +242,7 @@ def risky() -> mmdp.MMDP:
 
 def test_the_policy_of_a_method_is_listed_once() -> None:
     def listed(policy: Any) -> list[str]:
-        return [row.name for row in Facts(risky(), policy=policy).rows][:-1]
+        return [row.name for row in findings.methods(Desk(risky(), None, policy)).rows][:-1]
 
     assert listed(mmdp.solve(risky(), 3)) == ["CADP", "WSU", "MVP"]
     careful = mmdp.solve(risky(), 3, objective=mmdp.CVaR(0.1))
@@ -257,8 +251,9 @@ def test_the_policy_of_a_method_is_listed_once() -> None:
 
 
 def test_a_policy_that_is_best_for_several_tails_has_their_names() -> None:
-    found = Comparison(Facts(risky(), horizon=1, frontier=True)).along
-    assert [x.name for x in found] == [
+    desk = Desk(risky(), 1, frontier=True)
+    found = compared(desk, sections.compute(desk, 20.0)[0])
+    assert [x.name for x in found.rivals[: found.along]] == [
         "this policy (best on average)", "best for the worst 50% to 1%",
     ]  # fmt: skip
 
@@ -266,19 +261,20 @@ def test_a_policy_that_is_best_for_several_tails_has_their_names() -> None:
 def test_the_curves_of_the_frontier_are_drawn_first(small: mmdp.MMDP) -> None:
     given = cost_and_effect(small)
     many = {f"plan {i}": {0: i % 3, 1: i // 3, 2: 0, 3: 0} for i in range(9)}
-    facts = Facts(small, horizon=3, comparators=many, **given)
-    axis = PICTURES["willingness"].draw(facts)
+    desk = Desk(small, 3, comparators=many, **given)
+    found = findings.willingness(desk)
+    axis = PICTURES["willingness"].draw(desk, found)
     assert axis is not None
     drawn = axis.get_legend_handles_labels()[1]
-    assert {*facts.willingness.frontier["policy"], "frontier"} <= {*drawn}  # type: ignore[union-attr]
+    assert {*found.frontier["policy"], "frontier"} <= {*drawn}
     assert len(drawn) == 8
 
 
 def test_a_comparator_that_is_this_policy_says_so(small: mmdp.MMDP) -> None:
     mine = mmdp.solve(small, 3)
-    facts = Facts(small, policy=mine, comparators={"ours": mine, "0": 0}, **cost_and_effect(small))
-    assert facts.willingness is not None
-    assert list(facts.willingness.policies)[:2] == ["ours (this policy)", "0"]
+    given = {"comparators": {"ours": mine, "0": 0}, **cost_and_effect(small)}
+    found = findings.willingness(Desk(small, None, mine, **given))  # type: ignore[arg-type]
+    assert list(found.policies)[:2] == ["ours (this policy)", "0"]
 
 
 def test_the_rates_are_told(tmp_path: Path, small: mmdp.MMDP) -> None:
@@ -414,7 +410,7 @@ def test_unstable_decisions_are_told(tmp_path: Path) -> None:
     sign = np.where(np.arange(41) % 2, 1.0, -1.0)
     rewards = np.stack([np.zeros(41), sign], axis=1)[:, None, :]
     torn = mmdp.MMDP(np.ones((41, 1, 2, 1)), rewards)
-    found = Facts(torn, horizon=1).stability
+    found = findings.resamples(Desk(torn, 1))
     assert found is not None
     page = written(tmp_path, torn, horizon=1, resamples=None)
     assert found.share > 0.2
