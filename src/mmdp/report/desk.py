@@ -112,6 +112,7 @@ class Desk:
 
     def _check(self) -> None:
         check_whole(self.asked.get("memory") or 0, "memory", least=0)
+        check_whole(self.asked.get("resamples") or 0, "resamples", least=0)
         sizes = (self.model.n_states, self.model.n_actions)
         if self.test is not None and (self.test.n_states, self.test.n_actions) != sizes:
             raise InputError(
@@ -302,10 +303,9 @@ def _table_of(found: Any, horizon: int | None = None) -> MarkovPolicy:
             [Remedy("memory", policy.n_nodes, do="leave the policy out and pass"),
              "draw it with report.draw('chart', ...)"],
         )  # fmt: skip
-    if isinstance(policy, Policy) and not policy.memory and policy.horizon == np.inf:
-        if horizon is None:
-            raise InputError(
-                "a report shows a number of decisions, and this policy is stationary",
-                ["pass horizon=50 to show 50 decisions of it"],
-            )
+    if horizon is None and getattr(policy, "horizon", 0) == np.inf:
+        raise InputError(
+            "a report shows a number of decisions, and this policy is stationary",
+            ["pass horizon=50 to show 50 decisions of it"],
+        )
     return markov_policy(found, "a report shows", horizon, argument="methods")

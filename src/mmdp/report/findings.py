@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,11 +18,11 @@ from mmdp.measures import (
     evpi,
     frontier,
     information_table,
-    stability,
     willingness_to_pay,
 )
 from mmdp.measures.comparators import twin
 from mmdp.measures.memory import value_and_policy
+from mmdp.measures.robustness import stability_of
 from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules
 from mmdp.policy import MarkovPolicy, MemoryPolicy
 from mmdp.report.desk import Desk, titled
@@ -139,7 +139,9 @@ class Safer:
 
 
 def safer(desk: Desk) -> Safer:
-    found = frontier(desk.model, desk.horizon, test=desk.test, seed=desk.seed)
+    found = frontier(desk.model, desk.horizon, seed=desk.seed)
+    tests = [x for x in (desk.tested(point.policy) for point in found.points) if x is not None]
+    found = replace(found, tests=tuple(tests))
     return Safer(found, found.points[int(found.tails.argmax())].evaluation)
 
 
@@ -375,9 +377,7 @@ def resamples(desk: Desk) -> Stability | None:
     if not can_redraw(desk):
         return None
     count = desk.asked.get("resamples") or RESAMPLES
-    return stability(
-        desk.model, desk.horizon, resamples=count, seed=desk.seed, method=desk.methods[0]
-    )
+    return stability_of(desk.solved(0), desk.model, count, desk.seed, desk.methods[0])
 
 
 # ---------------------------------------------------------------------- cost and effect

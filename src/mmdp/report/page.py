@@ -9,13 +9,14 @@ from mmdp.report.compare import compared
 from mmdp.report.desk import Desk
 from mmdp.report.heatmap import HeatMap
 from mmdp.report.pictures import chart, inlined
-from mmdp.report.sections import SECTIONS, compute
+from mmdp.report.sections import SECTIONS, chosen, compute
 from mmdp.report.warnings import cautions
 
 
 def page(desk: Desk, seconds: float, title: str | None, notes: tuple[str, ...]) -> str:
     """The whole document; parts that nobody asked for are left out beyond about ``seconds``."""
-    found, left = compute(desk, seconds)
+    computed, left = chosen(desk, seconds)
+    found = compute(desk, computed)
     comparison, name = compared(desk, found), desk.model.name
     heat_map = HeatMap(desk, comparison.used, found["resamples"])
     shown = [
@@ -30,9 +31,9 @@ def page(desk: Desk, seconds: float, title: str | None, notes: tuple[str, ...]) 
     return render(
         "report/templates/page.html.j2",
         title=title or (f"Decision report: {name}" if name else "Decision report"),
-        notes=notes, budget=seconds, needed=math.ceil(sum(whole)), sections=shown, left=left, desk=desk, model=desk.model,
-        found=desk.evaluation, cautions=cautions(desk, found), comparison=comparison,
-        map=heat_map, pictures=pictures, map_data=heat_map.data(),
+        notes=notes, budget=seconds, needed=math.ceil(sum(whole)), sections=shown, left=left,
+        desk=desk, model=desk.model, found=desk.evaluation, cautions=cautions(desk, found),
+        comparison=comparison, map=heat_map, pictures=pictures, map_data=heat_map.data(),
         compare_data=comparison.data(heat_map) if desk.model.n_models > 1 else None,
         **{key: value for key, value in found.items() if key != "policy"},
     )  # fmt: skip

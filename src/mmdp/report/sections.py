@@ -6,7 +6,7 @@ comes first. A section without a heading belongs to the one above it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -145,25 +145,32 @@ class Left(NamedTuple):
     budget: bool
 
 
-def compute(desk: Desk, seconds: float) -> tuple[Mapping[str, Any], dict[str, Left]]:
-    """What the sections find by key, None if there is nothing; and those that were left out.
+def chosen(desk: Desk, seconds: float) -> tuple[list[Section], dict[str, Left]]:
+    """The sections to compute, in their order, and those that are left out, by key.
 
-    Sections that nobody asked for are computed from the top down, as long as the estimates of all
+    Sections that nobody asked for are chosen from the top down, as long as the estimates of all
     together stay within ``seconds``. The estimates depend on sizes alone, so that the same call
     gives the same page.
     """
     telling = [section for section in SECTIONS if section.tells(desk)]
-    left = seconds - sum(x.seconds(desk) for x in telling if x.asked(desk))
-    chosen, missing = list[Section](), dict[str, Left]()
+    rest = seconds - sum(x.seconds(desk) for x in telling if x.asked(desk))
+    found, left = list[Section](), dict[str, Left]()
     for section in telling:
         wanted, takes = section.asked(desk), section.seconds(desk)
-        if wanted or (wanted is None and takes <= left):
-            left -= 0 if wanted else takes
-            chosen.append(section)
+        if wanted or (wanted is None and takes <= rest):
+            rest -= 0 if wanted else takes
+            found.append(section)
         else:
-            missing[section.key] = Left(section, takes, wanted is None)
+            left[section.key] = Left(section, takes, wanted is None)
+    return found, left
+
+
+def compute(desk: Desk, sections: Sequence[Section]) -> Mapping[str, Any]:
+    """What the sections find, by key; None for those that are not among them."""
     found = dict.fromkeys(section.key for section in SECTIONS)
-    for i, x in enumerate(chosen):
-        desk.say(f"{x.words} ({i + 1} of {len(chosen)}, about {duration(x.seconds(desk))})")
+    for i, x in enumerate(sections):
+        takes = x.seconds(desk)
+        about = f", about {duration(takes)}" if takes >= 1 else ""
+        desk.say(f"{x.words} ({i + 1} of {len(sections)}{about})")
         found[x.key] = x.compute(desk)
-    return found, missing
+    return found
