@@ -125,7 +125,7 @@ def report(
         model = loading.read(data, quiet=True)
         table, shown, proof, notes = None, None, None, list[str]()
         if policy is not None:
-            instead = ["give --memory 2 in place of --policy", "draw it with mmdp plot chart"]
+            instead = ["give --memory N in place of --policy", "draw it with mmdp plot chart"]
             file = given_policy(policy, model, horizon, "a report shows", instead)
             table = markov_policy(file, "a report shows")
             # a stationary one is shown as such

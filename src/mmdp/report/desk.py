@@ -22,7 +22,7 @@ from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED, can, title_of
 from mmdp.model import MMDP
 from mmdp.objective import Mean, Objective, as_objective
-from mmdp.policy import Markov, MarkovPolicy, Policy, PolicyKind, markov_policy
+from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, Policy, PolicyKind, markov_policy
 from mmdp.solution import Evaluation, Solution
 from mmdp.solve import evaluate, model_weights, read_method, solve
 from mmdp.validate import check_horizon, check_whole
@@ -297,7 +297,7 @@ def _kind_of(given: Any) -> PolicyKind:
 def _table_of(found: Any, horizon: int | None = None) -> MarkovPolicy:
     """The Markov policy of what was given or computed; of a stationary one over the horizon."""
     policy = getattr(found, "policy", found)
-    if isinstance(policy, Policy) and policy.exact and policy.memory:
+    if isinstance(policy, MemoryPolicy):
         raise InputError(
             f"a report shows a policy of time and state, and this one {policy.memory}",
             [Remedy("memory", policy.n_nodes, do="leave the policy out and pass"),
@@ -306,6 +306,6 @@ def _table_of(found: Any, horizon: int | None = None) -> MarkovPolicy:
     if horizon is None and getattr(policy, "horizon", 0) == np.inf:
         raise InputError(
             "a report shows a number of decisions, and this policy is stationary",
-            ["pass horizon=50 to show 50 decisions of it"],
+            ["pass horizon=50 to follow it over 50 decisions"],
         )
     return markov_policy(found, "a report shows", horizon, argument="methods")
