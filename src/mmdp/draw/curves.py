@@ -22,6 +22,25 @@ Array = npt.NDArray[np.float64]
 
 CLOSE = 0.03  # share of an axis within which points have one label
 SIDES = ((5, 3), (-5, -3), (-5, 3), (5, -3))  # of a point, in points, for its label
+PRICE = "willingness to pay for one unit of effect"
+BESIDE: Any = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}  # a legend right of the axis
+
+
+def dressed(
+    axis: Axes,
+    xlabel: str,
+    ylabel: str,
+    *,
+    grid: Any = "y",
+    legend: Mapping[str, Any] | None = None,
+) -> Axes:
+    """The axis with its labels and grid, and a legend if options for one are given."""
+    axis.set_xlabel(xlabel)
+    axis.set_ylabel(ylabel)
+    axis.grid(axis=grid, alpha=0.3)
+    if legend is not None:
+        axis.legend(frameon=False, **legend)
+    return axis
 
 
 def traces(
@@ -37,21 +56,17 @@ def traces(
             linewidth=1.8, markersize=6,
         )  # fmt: skip
         axis.plot([len(y) - 1, longest - 1], [y[-1], y[-1]], color=COLOURS[i % 7], linestyle=":")
-    axis.set_xlabel("iteration of CADP")
-    axis.set_ylabel(ylabel)
     if longest <= MOST_LABELS:
         axis.set_xticks(range(longest))
-    axis.legend(title="start", frameon=False)
-    axis.grid(axis="y", alpha=0.3)
-    return axis
+    return dressed(axis, "iteration of CADP", ylabel, legend={"title": "start"})
 
 
 def errors_by(
-    frame: pd.DataFrame, x: str, y: str, *, error: str, by: str | None = None,
-    axis: Axes | None = None, xlabel: str = "", ylabel: str = "", log: bool = False,
+    frame: pd.DataFrame, x: str, y: str, *, error: str, by: str | None = None, xlabel: str = "",
+    ylabel: str = "", log: bool = False,
 ) -> Axes:  # fmt: skip
     """Points with error bars (two standard errors) joined by lines, one line per ``by``."""
-    axis = axis or new_axis()
+    axis = new_axis()
     groups: Sequence[tuple[Any, pd.DataFrame]] = (
         [("", frame)] if by is None else list(frame.groupby(by, sort=False))
     )
@@ -64,12 +79,7 @@ def errors_by(
         axis.set_xscale("log")
         axis.set_xticks(sorted(set(frame[x])), [f"{v:,}" for v in sorted(set(frame[x]))])
         axis.minorticks_off()
-    axis.set_xlabel(xlabel or x)
-    axis.set_ylabel(ylabel or y)
-    if by is not None:
-        axis.legend(frameon=False)
-    axis.grid(axis="y", alpha=0.3)
-    return axis
+    return dressed(axis, xlabel or x, ylabel or y, legend=None if by is None else {})
 
 
 # ------------------------------------------------------------------ over the models
@@ -101,12 +111,10 @@ def returns_distribution(
         if mean:
             axis.axvline(float(x @ share), color=COLOURS[i % 7], linestyle=":", linewidth=1.2)
     axis.locator_params(axis="x", nbins=6)
-    axis.set_xlabel("return (dotted: mean)" if mean else "return")
-    axis.set_ylabel("share of models at or below")
     axis.set_ylim(0, 1.02)
-    axis.legend(frameon=False, loc="upper left")
-    axis.grid(alpha=0.3)
-    return axis
+    across = "return (dotted: mean)" if mean else "return"
+    legend = {"loc": "upper left"}
+    return dressed(axis, across, "share of models at or below", grid="both", legend=legend)
 
 
 def regret_distribution(
@@ -132,11 +140,8 @@ def regret_distribution(
     axis.axvline(
         largest, color=COLOURS[2], linestyle="--", linewidth=1.8, label=f"largest {number(largest)}"
     )
-    axis.set_xlabel("regret: return lost because the model is not known")
-    axis.set_ylabel("share of models")
-    axis.legend(frameon=False)
-    axis.grid(axis="y", alpha=0.3)
-    return axis
+    across = "regret: return lost because the model is not known"
+    return dressed(axis, across, "share of models", legend={})
 
 
 def frontier(frame: pd.DataFrame, axis: Axes | None = None, *, tail: float = 0.1) -> Axes:
@@ -164,9 +169,7 @@ def frontier(frame: pd.DataFrame, axis: Axes | None = None, *, tail: float = 0.1
         axis.legend(frameon=False)
     axis.margins(0.14)
     axis.locator_params(axis="x", nbins=6)
-    axis.set_xlabel("mean over all models")
-    axis.set_ylabel(f"mean over the worst {100 * tail:g}%")
-    axis.grid(alpha=0.3)
+    dressed(axis, "mean over all models", f"mean over the worst {100 * tail:g}%", grid="both")
     _label(axis, _named(frame))
     return axis
 
@@ -263,17 +266,14 @@ def weights_over_time(
             zip(("average over states", "the most telling state"), informed(weights).T, strict=True)
         ):
             axis.plot(time, y, ("-", "--")[i], color=COLOURS[i], linewidth=1.8, label=name)
-        axis.set_ylabel("models in play")
+        upwards = "models in play"
         axis.set_ylim(0, 1.08 * axis.get_ylim()[1])
     else:
         _weights_in_state(axis, weights[:, :, state], models, top)
         axis.set_ylim(top=1.4 * axis.get_ylim()[1])  # room for the legend
-        axis.set_ylabel(f"weight in state {label(state_label or str(state))}")
-    axis.set_xlabel("time")
+        upwards = f"weight in state {label(state_label or str(state))}"
     axis.locator_params(axis="x", integer=True)
-    axis.legend(frameon=False, fontsize="small")
-    axis.grid(axis="y", alpha=0.3)
-    return axis
+    return dressed(axis, "time", upwards, legend={"fontsize": "small"})
 
 
 def _weights_in_state(axis: Axes, b: Array, models: Sequence[str] | None, top: int) -> None:
@@ -308,14 +308,10 @@ def acceptability_curves(
     >>> [line.get_ydata().tolist() for line in axis.lines]
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    axis = _by_threshold(acceptability, "probability", axis)
-    if frontier is not None:
-        axis.plot(frontier["threshold"], frontier["probability"], color=INK, linestyle="--",
-                  linewidth=2.2, label="frontier")  # fmt: skip
+    edge = ("probability", "frontier")
+    axis = _by_threshold(acceptability, "probability", frontier, edge, axis)
     axis.set_ylim(0, 1.02)
-    axis.set_ylabel("probability of being the best")
-    axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return axis
+    return dressed(axis, PRICE, "probability of being the best", legend=BESIDE)
 
 
 def expected_loss(
@@ -331,26 +327,26 @@ def expected_loss(
     >>> [line.get_ydata().tolist() for line in axis.lines]
     [[0.0, 10.0], [5.0, 0.0], [0.0, 0.0]]
     """
-    axis = _by_threshold(acceptability, "loss", axis)
-    if frontier is not None:
-        axis.plot(frontier["threshold"], frontier["evpi"], color=INK, linestyle="--",
-                  linewidth=2.2, label="EVPI")  # fmt: skip
+    axis = _by_threshold(acceptability, "loss", frontier, ("evpi", "EVPI"), axis)
     axis.set_ylim(bottom=0)
-    axis.set_ylabel("expected loss, in units of cost")
-    axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return axis
+    return dressed(axis, PRICE, "expected loss, in units of cost", legend=BESIDE)
 
 
-def _by_threshold(table: pd.DataFrame, column: str, axis: Axes | None) -> Axes:
+def _by_threshold(
+    table: pd.DataFrame, column: str, frontier: pd.DataFrame | None, edge: tuple[str, str],
+    axis: Axes | None,
+) -> Axes:  # fmt: skip
+    """A line per policy, and a dashed one for a column of the frontier with its name."""
     axis = axis or new_axis()
     for i, (name, curve) in enumerate(table.groupby("policy", sort=False)):
         axis.plot(
             curve["threshold"], curve[column], color=COLOURS[i % 7], marker=MARKERS[i % 7],
             markersize=5, markevery=max(1, len(curve) // 12), linewidth=1.4, label=label(str(name)),
         )  # fmt: skip
+    if frontier is not None:
+        dashed: Any = {"color": INK, "linestyle": "--", "linewidth": 2.2, "label": edge[1]}
+        axis.plot(frontier["threshold"], frontier[edge[0]], **dashed)
     axis.locator_params(axis="x", nbins=5)
-    axis.set_xlabel("willingness to pay for one unit of effect")
-    axis.grid(axis="y", alpha=0.3)
     return axis
 
 
@@ -387,10 +383,8 @@ def methods_comparison(
     axis.set_yticks(range(len(means)), [label(name, 32) for name in means])
     axis.set_ylim(len(means) - 0.5, -0.7)
     axis.locator_params(axis="x", nbins=5)
-    axis.set_xlabel(xlabel)
     axis.margins(x=0.12)
-    axis.grid(axis="x", alpha=0.3)
-    return axis
+    return dressed(axis, xlabel, "", grid="x")
 
 
 def value_of_memory(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
@@ -412,8 +406,4 @@ def value_of_memory(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
         if error > 0:
             axis.axhspan(value - 2 * error, value + 2 * error, color=colour, alpha=0.15, lw=0)
     axis.set_xticks(found["nodes"], [f"{n:.0f}" for n in found["nodes"]])
-    axis.set_xlabel("nodes of memory (1: none)")
-    axis.set_ylabel("mean return")
-    axis.legend(frameon=False, fontsize=9)
-    axis.grid(axis="y", alpha=0.3)
-    return axis
+    return dressed(axis, "nodes of memory (1: none)", "mean return", legend={"fontsize": 9})

@@ -16,7 +16,7 @@ from mmdp.policy import Memory, Policy
 from mmdp.report.desk import Desk, Options, PageOptions, Say, check_names
 from mmdp.report.effects import read_effects
 from mmdp.report.findings import NODES
-from mmdp.report.page import page
+from mmdp.report.page import document
 from mmdp.report.pictures import PICTURES
 from mmdp.report.sections import SECTIONS
 from mmdp.solution import Solution
@@ -113,7 +113,7 @@ def write(
         raise InputError(f"seconds must be a number of at least 0, not {seconds!r}")
     title, notes = options.pop("title", None), tuple(options.pop("notes", ()))
     desk = Desk(model, horizon, policy, say=say, **options)  # type: ignore[misc]
-    write_whole(target, page(desk, seconds, title, notes))
+    write_whole(target, document(desk, seconds, title, notes))
     return target
 
 

@@ -300,7 +300,7 @@ def _table_of(found: Any, horizon: int | None = None) -> MarkovPolicy:
     if isinstance(policy, MemoryPolicy):
         raise InputError(
             f"a report shows a policy of time and state, and this one {policy.memory}",
-            [Remedy("memory", policy.n_nodes, do="leave the policy out and pass"),
+            [Remedy("memory", max(policy.n_nodes, 2), do="leave the policy out and pass"),
              "draw it with report.draw('chart', ...)"],
         )  # fmt: skip
     if horizon is None and getattr(policy, "horizon", 0) == np.inf:

@@ -13,7 +13,7 @@ from mmdp.report.sections import SECTIONS, chosen, compute
 from mmdp.report.warnings import cautions
 
 
-def page(desk: Desk, seconds: float, title: str | None, notes: tuple[str, ...]) -> str:
+def document(desk: Desk, seconds: float, title: str | None, notes: tuple[str, ...]) -> str:
     """The whole document; parts that nobody asked for are left out beyond about ``seconds``."""
     computed, left = chosen(desk, seconds)
     found = compute(desk, computed)

@@ -100,10 +100,9 @@ def _information(desk: Desk, found: Information) -> Axes | None:
     )
     axis.set_yticks(range(len(rows)), [label(str(name)) for name in rows["parameter"]])
     axis.invert_yaxis()
-    axis.set_xlabel("return gained by knowing it before acting")
-    axis.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0))
-    axis.grid(axis="x", alpha=0.3)
-    return axis
+    above = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
+    across = "return gained by knowing it before acting"
+    return curves.dressed(axis, across, "", grid="x", legend=above)
 
 
 def _memory(desk: Desk, found: Remembering) -> Axes:
@@ -125,10 +124,8 @@ def _enough(desk: Desk, found: Sizes) -> Axes:
     marked = [x for x in table["models"] if x == last or 1.5 * x <= last]  # 200 and 250 would touch
     axis.set_xticks(marked, [f"{x:,}" for x in marked])
     axis.minorticks_off()
-    axis.set_xlabel("models the policy is computed from (bar: one standard deviation)")
-    axis.set_ylabel("return on held-out models")
-    axis.grid(axis="y", alpha=0.3)
-    return axis
+    across = "models the policy is computed from (bar: one standard deviation)"
+    return curves.dressed(axis, across, "return on held-out models")
 
 
 def _willingness(desk: Desk, found: WillingnessToPay) -> Axes:
