@@ -28,6 +28,7 @@ from mmdp.policy import MarkovPolicy, MemoryPolicy
 from mmdp.report.desk import Desk, titled
 from mmdp.report.rule import Sentence, in_words, usual_actions
 from mmdp.solution import Evaluation, Solution, Status
+from mmdp.solve import read_method
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,8 +38,8 @@ Array = npt.NDArray[np.float64]
 RESAMPLES = 20
 NODES = 3  # of memory, if nobody says how many
 FEWEST = 5  # models in a subset
-FOR_SIZES = 500  # passes over the problem for the solves with fewer models
-MANY_REPEATS = 10.0  # seconds for which subsets of the models are drawn ten times, not three
+QUICK = 0.005  # seconds of a pass up to which subsets of the models are drawn ten times, not three
+AROUND = 10  # passes for what goes with a solve: drawing the models, evaluation
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,10 +345,7 @@ class Sizes(NamedTuple):
 def sizes(desk: Desk) -> Sizes | None:
     if not can_split(desk):
         return None
-    available = _to_draw(desk)
-    repeats = 10 if desk.seconds(4 * FOR_SIZES) <= MANY_REPEATS else 3
-    steps = [a * 10**b for b in range(7) for a in (1, 2, 5)]
-    counts = [*(x for x in steps if FEWEST <= x < available), available]
+    counts, repeats = _draws(desk)
     table = enough_models(
         desk.model, desk.horizon, counts, test=desk.test, repeats=repeats, seed=desk.seed,
         method=desk.methods[0],
@@ -356,6 +354,29 @@ def sizes(desk: Desk) -> Sizes | None:
     half = table.iloc[int((table["models"] - last["models"] / 2).abs().argmin())]
     value, gain = float(last["test"]), float(last["test"] - half["test"])
     return Sizes(table, int(last["models"]), int(half["models"]), value, gain)
+
+
+def _draws(desk: Desk) -> tuple[list[int], int]:
+    """Numbers of models to solve with, and how often each is drawn."""
+    available = _to_draw(desk)
+    steps = [a * 10**b for b in range(7) for a in (1, 2, 5)]
+    counts = [*(x for x in steps if FEWEST <= x < available), available]
+    return counts, 10 if desk.seconds(1) <= QUICK else 3
+
+
+def passes_of_sizes(desk: Desk) -> float:
+    """About how many passes the solves with fewer models take: small ones take more starts."""
+    counts, repeats = _draws(desk)
+    return _passes(desk, (len(counts) - 1) * repeats + 1) if can_split(desk) else 0.0
+
+
+def passes_of_resamples(desk: Desk) -> float:
+    return _passes(desk, desk.asked.get("resamples") or RESAMPLES) if can_redraw(desk) else 0.0
+
+
+def _passes(desk: Desk, solves: int) -> float:
+    one = read_method(desk.methods[0]).passes(desk.model.problem, desk.horizon)
+    return solves * (one + AROUND)
 
 
 def can_split(desk: Desk) -> bool:

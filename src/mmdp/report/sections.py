@@ -115,17 +115,17 @@ SECTIONS = (
     ),
     Section(
         "memory", "What would memory gain?", "policies with memory", findings.memory,
-        lambda desk: 16_000, ("memory",), _several, lambda desk: not desk.kind.restricted,
+        lambda desk: 10_000, ("memory",), _several, lambda desk: not desk.kind.restricted,
         ("memory=3", "--memory 3"), alone=False,
     ),
     Section(
         "enough", "Were there enough models?", "solving with fewer models", findings.sizes,
-        lambda desk: findings.FOR_SIZES * findings.can_split(desk), ("enough",), _several, _free,
+        findings.passes_of_sizes, ("enough",), _several, _free,
         ("enough=True", "--enough"),
     ),
     Section(
         "resamples", "", "solving on redrawn models", findings.resamples,
-        lambda desk: 1_300 * findings.can_redraw(desk), tells=_several, unasked=_free,
+        findings.passes_of_resamples, tells=_several, unasked=_free,
         ask=("resamples=20", "--enough"),
     ),
     Section(
