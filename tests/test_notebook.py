@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
+from html import escape
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 import mmdp
-from mmdp import notebook
+from mmdp.draw import maps
+from mmdp.draw.palette import action_colours
 
 EVIL = '<script>alert("x")</script> & co'
 
@@ -64,13 +69,13 @@ def test_the_map_has_the_actions_of_the_policy() -> None:
     for title in re.findall(r"<title>(.*?)</title>", html):
         state, when, action = re.fullmatch(r"(.*), times? ([\d to]+): (.*)", title).groups()  # type: ignore[union-attr]
         first, *last = map(int, when.split(" to "))
-        s = [notebook.escape(x) for x in model.state_labels].index(state)
-        a = [notebook.escape(x) for x in model.action_labels].index(action)
+        s = [escape(x) for x in model.state_labels].index(state)
+        a = [escape(x) for x in model.action_labels].index(action)
         seen[first : (last or [first])[0] + 1, s] = a
     np.testing.assert_array_equal(seen, policy.actions)
     bars = [x for x in root.iter() if x.tag.endswith("rect")]
     wide = sum(float(x.get("width", "0")) for x in bars)
-    assert wide == pytest.approx(3 * notebook.WIDTH, abs=1)
+    assert wide == pytest.approx(3 * maps.WIDTH, abs=1)
     colours = {x.get("fill") for x in bars}
     assert len(colours) == len(np.unique(policy.actions))
 
@@ -91,3 +96,30 @@ def test_the_figures_are_those_of_the_solution(things: list[Any]) -> None:
     html, _ = shown(things[0])
     assert "<td" in html
     assert "3: low" in html
+
+
+def test_an_action_has_one_colour_in_notebook_plot_and_page(tmp_path: Path) -> None:
+    """Actions 1 and 3 of four, so that counting those in use would give other colours."""
+    rng = np.random.default_rng(2)
+    names = ["stop", "wait", "test", "treat"]
+    model = mmdp.MMDP(
+        rng.dirichlet(np.ones(2), size=(3, 2, 4)), rng.normal(size=(3, 2, 4)), actions=names
+    )
+    policy = mmdp.MarkovPolicy.for_model(model, np.array([[1, 3], [3, 1]], dtype=np.int32))
+    colours = dict(zip(names, action_colours(4), strict=True))
+    _, root = shown(policy)
+    for bar in (x for x in root.iter() if x.tag.endswith("rect")):
+        action = next(iter(bar)).text.split(": ")[1]  # type: ignore[union-attr]
+        assert bar.get("fill") == colours[action]
+    legend = mmdp.plots.policy_heatmap(policy).get_legend()
+    assert legend is not None
+    for patch, text in zip(legend.get_patches(), legend.get_texts(), strict=True):
+        name = text.get_text().split("  ")[1]
+        assert to_hex(patch.get_facecolor()) == colours[name].lower()
+    options = {"methods": (), "seconds": 0}
+    page = mmdp.report.write(model, tmp_path / "p.html", policy=policy, **options)
+    text = page.read_text(encoding="utf-8")
+    data = json.loads(re.search(r'id="policy-data">(.*?)</script>', text)[1])  # type: ignore[index]
+    drawn = {data["actions"][a]: c for a, c in zip(data["used"], data["colours"], strict=True)}
+    assert {"wait", "treat"} <= {*drawn}
+    assert drawn.items() <= colours.items()

@@ -13,6 +13,9 @@ import pytest
 
 import mmdp
 from mmdp import plots
+from mmdp.draw.axes import LONGEST, MOST_LABELS
+from mmdp.draw.curves import informed
+from mmdp.draw.palette import MARKERS, action_colours
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -30,29 +33,29 @@ def test_heatmap_shows_the_action_of_every_cell() -> None:
     axis = plots.policy_heatmap(mmdp.MarkovPolicy(actions))
     mesh: Any = axis.collections[0]
     shown = mesh.to_rgba(np.asarray(mesh.get_array()).reshape(3, 4))[..., :3]
-    colour = dict(zip((0, 2, 5), plots.action_colours(3), strict=True))
+    colour = action_colours(6)
     for (t, s), action in np.ndenumerate(actions):
         assert shown[s, t] == pytest.approx(matplotlib.colors.to_rgb(colour[action]), abs=0.01)
-    letter = {0: "A", 2: "B", 5: "C"}
+    letter = {0: "A", 2: "C", 5: "F"}
     for text in axis.texts:
         t, s = (round(x) for x in text.get_position())
         assert text.get_text() == letter[int(actions[t, s])]
     assert len(axis.texts) == actions.size
     legend = [x.get_text() for x in axis.get_legend().get_texts()]  # type: ignore[union-attr]
-    assert legend == ["A  0", "B  2", "C  5"]
+    assert legend == ["A  0", "C  2", "F  5"]
 
 
 def test_heatmap_of_many_states_labels_some_of_them() -> None:
     policy = mmdp.MarkovPolicy(np.random.default_rng(0).integers(0, 9, size=(50, 500)))
     axis = plots.policy_heatmap(policy)
-    assert len(axis.get_yticks()) <= plots.MOST_LABELS
+    assert len(axis.get_yticks()) <= MOST_LABELS
     assert axis.get_yticklabels()[-1].get_text() == "499"
     assert not axis.texts  # no letters where they do not fit
 
 
 def test_colours_of_actions_differ() -> None:
-    for count in (1, 2, 6, 7, 30):
-        assert len(set(plots.action_colours(count))) == count
+    for count in (1, 2, 8, 9, 30):
+        assert len(set(action_colours(count))) == count
 
 
 def test_returns_distribution_is_the_weighted_share() -> None:
@@ -85,7 +88,7 @@ def test_models_in_play_is_the_mutual_information(model: mmdp.MMDP) -> None:
     from scipy.stats import entropy
 
     b = mmdp.model_weights(mmdp.MarkovPolicy.uniform(model, 5), model)
-    found = plots.informed(b)
+    found = informed(b)
     for t in range(5):
         joint = b[t]
         information = entropy(joint.ravel(), np.outer(joint.sum(1), joint.sum(0)).ravel())
@@ -114,7 +117,7 @@ def test_comparison_puts_points_at_the_means() -> None:
     points = [
         (float(x.get_xdata()[0]), float(x.get_ydata()[0]))  # type: ignore[index]
         for x in axis.lines
-        if str(x.get_marker()) in plots.MARKERS
+        if str(x.get_marker()) in MARKERS
     ]
     assert points == [(3.0, 0.0), (1.0, 1.0)]
     assert axis.get_ylim()[0] > axis.get_ylim()[1]  # the first on top
@@ -137,7 +140,7 @@ def test_svg_keeps_labels_as_text_and_runs_nothing(tmp_path: Path) -> None:
     assert evil[:22] in texts
     assert "B  $a$ $b$" in texts
     assert 'A  "q" & <b>' in texts
-    assert "y" * (plots.LONGEST - 1) + "…" in texts
+    assert "y" * (LONGEST - 1) + "…" in texts
     assert not list(root.iter(f"{SVG}script"))
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
+CLOSED = 1e-6  # a relative gap of a proven optimum that is rounding
+
 
 class Status(enum.Enum):
     """How a solve ended, and what that proves."""
@@ -458,7 +460,9 @@ class Solution:
             over = {"mean": found.mean, **over}
         spread = (f"{name} {number(x, 6)}" for name, x in over.items())
         if self.certificate is not None and self.gap is not None:
-            lines.append(f"  at most     {most} (gap {at_most_percent(self.gap)})")
+            closed = self.status is Status.OPTIMAL and self.gap <= CLOSED
+            gap = "0%" if closed else at_most_percent(self.gap)
+            lines.append(f"  at most     {most} (gap {gap})")
             proof = f" (proof {self.certificate.seconds:.3g} s)"
         if self.price_told:
             lines.append(f"  price       {self.price_told}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ import mmdp
 from mmdp import report
 from mmdp.bounds import Bound
 from mmdp.cli.app import app
-from mmdp.report.facts import Facts
-from mmdp.report.rule import in_words
+from mmdp.report import findings
+from mmdp.report.desk import Desk
 from mmdp.words import at_most, number, percent
 from tests import chromium
 from tests.report.pages import IMAGE, READY, SCRIPT, Page, unpack, written
@@ -170,15 +169,9 @@ def test_the_comparison_holds_every_policy(swim: mmdp.MMDP, safe: tuple[Path, Pa
     assert data["figures"][0]["test_mean"] == pytest.approx(mine.returns[:10].mean())
 
 
-def test_large_problems_say_what_was_left_out(
-    tmp_path: Path, swim: mmdp.MMDP, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from mmdp.report import facts
-
-    for name in ("FOR_FRONTIER", "FOR_SIMPLER", "FOR_MEMORY"):
-        monkeypatch.setattr(facts, name, math.inf)
-    page = written(tmp_path, swim, horizon=12, frontier=None, memory=None)
-    assert "What a safer policy would cost was not asked for" in page.text
+def test_large_problems_say_what_was_left_out(tmp_path: Path, swim: mmdp.MMDP) -> None:
+    page = written(tmp_path, swim, horizon=12, frontier=None, memory=None, seconds=0)
+    assert "What a safer policy would cost was left out" in page.text
     assert "Safer policies take several solves of this size" in page.text
     assert "--frontier" in page.text
     assert "One rule for all steps" not in page.text
@@ -187,8 +180,8 @@ def test_large_problems_say_what_was_left_out(
 
 def test_a_rule_of_too_many_words_is_told_by_its_actions() -> None:
     train, _ = mmdp.domains.population_small(seed=0)
-    facts = Facts(train.subset(range(5)), horizon=8)
-    assert in_words(facts) == []
+    found = findings.answer(Desk(train.subset(range(5)), 8))
+    assert found.sentences == []
 
 
 def test_labelled_states_and_phases(tmp_path: Path) -> None:
@@ -209,9 +202,11 @@ def test_the_frontier_on_the_command_line(tmp_path: Path) -> None:
     mmdp.save(model, tmp_path / "models")
     out = tmp_path / "report.html"
     arguments = ["report", str(tmp_path / "models"), "-T", "3", "-o", str(out), "--frontier"]
-    found = CliRunner().invoke(app, [*arguments, "--memory", "0"])
+    found = CliRunner().invoke(app, [*arguments, "--memory", "0", "--seconds", "0.001"])
     assert found.exit_code == 0, found.output
-    assert "this policy (best on average)" in Page(out.read_text(encoding="utf-8")).text
+    text = Page(out.read_text(encoding="utf-8")).text
+    assert "this policy (best on average)" in text
+    assert "To stay within about 1.0 ms, this page leaves out simpler policies" in text
 
 
 # ------------------------------------------------------------------ in a real browser

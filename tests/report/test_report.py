@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +16,9 @@ from mmdp import report
 from mmdp.bounds import Bound
 from mmdp.cli.app import app
 from mmdp.economics import Counting
-from mmdp.report import PICTURES
-from mmdp.report.compare import Comparison
-from mmdp.report.facts import Facts
+from mmdp.report import PICTURES, findings, sections
+from mmdp.report.compare import compared
+from mmdp.report.desk import Desk
 from mmdp.words import at_most, at_most_percent, number, percent
 from tests import chromium
 from tests.report.pages import (
@@ -139,7 +138,7 @@ def test_value_of_information_is_that_of_the_measures(tmp_path: Path, small: mmd
     for name in ("p", "q"):
         assert f"{name} {number(evppi(small, 4, name))}" in page.text
     page = written(tmp_path, small, horizon=4)
-    assert "takes many solves and was not asked for" in page.text
+    assert "takes many solves and was left out" in page.text
 
 
 def test_were_there_enough_models(tmp_path: Path, small: mmdp.MMDP) -> None:
@@ -159,19 +158,13 @@ def test_were_there_enough_models(tmp_path: Path, small: mmdp.MMDP) -> None:
     assert "on the other half of the models" in halves.text
 
 
-def test_what_takes_many_solves_is_left_out_and_said(
-    tmp_path: Path, small: mmdp.MMDP, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from mmdp.report import facts
-
-    for name in ("FOR_RESAMPLES", "FOR_SIZES"):
-        monkeypatch.setattr(facts, name, math.inf)
-    left = written(tmp_path, small, horizon=4, enough=None, resamples=None)
+def test_what_takes_many_solves_is_left_out_and_said(tmp_path: Path, small: mmdp.MMDP) -> None:
+    left = written(tmp_path, small, horizon=4, enough=None, resamples=None, seconds=0)
     assert "Solving with fewer models takes many solves of this size and was left out" in left.text
     assert "Solving again on redrawn models takes many solves" in left.text
     assert "--enough" in left.text
-    asked = written(tmp_path, small, horizon=4, enough=True, resamples=3)
-    assert "left out" not in asked.text
+    asked = written(tmp_path, small, horizon=4, enough=True, resamples=3, seconds=0)
+    assert "solves of this size and was left out" not in asked.text
     assert "Drawing the models again 3 times" in asked.text
     given = written(tmp_path, small, policy=mmdp.MarkovPolicy.uniform(small, 4), resamples=None)
     assert "leave the policy out to see it" in given.text
@@ -248,7 +241,7 @@ def risky() -> mmdp.MMDP:
 
 def test_the_policy_of_a_method_is_listed_once() -> None:
     def listed(policy: Any) -> list[str]:
-        return [row.name for row in Facts(risky(), policy=policy).rows][:-1]
+        return [row.name for row in findings.methods(Desk(risky(), None, policy)).rows][:-1]
 
     assert listed(mmdp.solve(risky(), 3)) == ["CADP", "WSU", "MVP"]
     careful = mmdp.solve(risky(), 3, objective=mmdp.CVaR(0.1))
@@ -257,8 +250,9 @@ def test_the_policy_of_a_method_is_listed_once() -> None:
 
 
 def test_a_policy_that_is_best_for_several_tails_has_their_names() -> None:
-    found = Comparison(Facts(risky(), horizon=1, frontier=True)).along
-    assert [x.name for x in found] == [
+    desk = Desk(risky(), 1, frontier=True)
+    found = compared(desk, sections.compute(desk, sections.chosen(desk, 20.0)[0]))
+    assert [x.name for x in found.rivals[: found.along]] == [
         "this policy (best on average)", "best for the worst 50% to 1%",
     ]  # fmt: skip
 
@@ -266,19 +260,20 @@ def test_a_policy_that_is_best_for_several_tails_has_their_names() -> None:
 def test_the_curves_of_the_frontier_are_drawn_first(small: mmdp.MMDP) -> None:
     given = cost_and_effect(small)
     many = {f"plan {i}": {0: i % 3, 1: i // 3, 2: 0, 3: 0} for i in range(9)}
-    facts = Facts(small, horizon=3, comparators=many, **given)
-    axis = PICTURES["willingness"].draw(facts)
+    desk = Desk(small, 3, comparators=many, **given)
+    found = findings.willingness(desk)
+    axis = PICTURES["willingness"].draw(desk, found)
     assert axis is not None
     drawn = axis.get_legend_handles_labels()[1]
-    assert {*facts.willingness.frontier["policy"], "frontier"} <= {*drawn}  # type: ignore[union-attr]
+    assert {*found.frontier["policy"], "frontier"} <= {*drawn}
     assert len(drawn) == 8
 
 
 def test_a_comparator_that_is_this_policy_says_so(small: mmdp.MMDP) -> None:
     mine = mmdp.solve(small, 3)
-    facts = Facts(small, policy=mine, comparators={"ours": mine, "0": 0}, **cost_and_effect(small))
-    assert facts.willingness is not None
-    assert list(facts.willingness.policies)[:2] == ["ours (this policy)", "0"]
+    given = {"comparators": {"ours": mine, "0": 0}, **cost_and_effect(small)}
+    found = findings.willingness(Desk(small, None, mine, **given))  # type: ignore[arg-type]
+    assert list(found.policies)[:2] == ["ours (this policy)", "0"]
 
 
 def test_the_rates_are_told(tmp_path: Path, small: mmdp.MMDP) -> None:
@@ -414,7 +409,7 @@ def test_unstable_decisions_are_told(tmp_path: Path) -> None:
     sign = np.where(np.arange(41) % 2, 1.0, -1.0)
     rewards = np.stack([np.zeros(41), sign], axis=1)[:, None, :]
     torn = mmdp.MMDP(np.ones((41, 1, 2, 1)), rewards)
-    found = Facts(torn, horizon=1).stability
+    found = findings.resamples(Desk(torn, 1))
     assert found is not None
     page = written(tmp_path, torn, horizon=1, resamples=None)
     assert found.share > 0.2
@@ -748,3 +743,138 @@ def test_browser_cuts_neither_figures_nor_captions(
         assert browser.run(cut) == []
         assert browser.run("document.documentElement.scrollWidth <= innerWidth")
     browser.screen()
+
+
+# ------------------------------------------------------------------ the table of sections
+def estimates(desk: Desk) -> dict[str, float]:
+    return {x.key: x.seconds(desk) for x in sections.SECTIONS if x.tells(desk)}
+
+
+def test_the_budget_is_spent_from_the_top(small: mmdp.MMDP) -> None:
+    """A part is there exactly if it fits beside what must be there and what was chosen above."""
+    desk = Desk(small, 40)
+    takes, always = estimates(desk), [x.key for x in sections.SECTIONS if x.ask is None]
+    assert len(takes) > 10
+    for seconds in (0.0, 0.1, *np.cumsum(sorted(takes.values())), 1e9):
+        found, left = sections.chosen(desk, seconds)
+        keys = [x.key for x in found]
+        assert keys == [key for key in takes if key in keys]  # in the order of the page
+        assert {*keys, *left} == {*takes}
+        assert {*always} - {"willingness"} <= {*keys}
+        base = sum(takes[key] for key in takes if key in always)
+        for key, missing in left.items():
+            above = [k for k in list(takes)[: list(takes).index(key)] if k in keys]
+            spent = base + sum(takes[k] for k in above if k not in always)
+            assert spent + takes[key] > seconds - 1e-9  # but for rounding
+            assert missing.budget
+        extra = [key for key in keys if key not in always]
+        assert not extra or base + sum(takes[k] for k in extra) <= seconds + 1e-9
+    assert not sections.chosen(desk, 1e9)[1]
+
+
+def test_what_is_asked_for_or_declined_needs_no_budget(small: mmdp.MMDP) -> None:
+    desk = Desk(small, 4, frontier=True, memory=0, resamples=3, enough=False)
+    for seconds, others in ((0.0, set()), (1e9, {"simpler", "information"})):
+        found, left = sections.chosen(desk, seconds)
+        keys = {x.key for x in found}
+        assert {"frontier", "resamples"} | others <= keys
+        assert not {"memory", "enough"} & keys
+        assert not left["memory"].budget
+
+
+def test_the_page_says_what_it_left_out(tmp_path: Path, small: mmdp.MMDP) -> None:
+    file = report.write(small, tmp_path / "r.html", horizon=4, seconds=0)
+    text = Page(file.read_text(encoding="utf-8")).text
+    for words in (
+        "To stay within about", "simpler policies (about", "safer policies (about",
+        "frontier=True , --frontier", "the value of each parameter (about", "memory=3 , --memory 3",
+        "enough=True , --enough", "resamples=20 , --enough",
+    ):  # fmt: skip
+        assert words in text, words
+    needed = re.search(r"With seconds=(\d+) or --seconds \1 it has everything", text)
+    assert needed is not None
+    desk = Desk(small, 4)
+    assert not sections.chosen(desk, float(needed[1]))[1]
+
+
+def test_each_solve_and_evaluation_is_made_once(
+    tmp_path: Path, small: mmdp.MMDP, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mmdp.report import desk as module
+
+    made: list[Any] = []
+
+    def counting(name: str) -> Any:
+        original = getattr(module, name)
+
+        def call(first: Any, *rest: Any, **options: Any) -> Any:
+            content = first.parts if name == "evaluate" else rest[1]
+            made.append((name, str(content), id(rest[0]) if name == "evaluate" else 0))
+            return original(first, *rest, **options)
+
+        return call
+
+    for name in ("solve", "evaluate"):
+        monkeypatch.setattr(module, name, counting(name))
+    written(tmp_path, small, horizon=6, test=small.subset(range(30)))
+    assert len(made) == len(set(made))
+    assert [x[0] for x in made].count("solve") == 3
+
+
+def test_nothing_is_computed_while_the_page_is_filled(
+    tmp_path: Path, small: mmdp.MMDP, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mmdp import kernels
+    from mmdp.draw import axes
+    from mmdp.report import page as module
+
+    render = module.render
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a template computes")
+
+    def alone(template: str, **facts: Any) -> str:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "get", refuse)
+            patch.setattr(axes, "_drawn", refuse)
+            return str(render(template, **facts))
+
+    monkeypatch.setattr(module, "render", alone)
+    page = written(tmp_path, small, horizon=4, frontier=True, information=True, enough=True)
+    assert "What safety costs" in page.text
+
+
+def test_progress_names_every_section(tmp_path: Path, small: mmdp.MMDP) -> None:
+    said: list[str] = []
+    report.write(small, tmp_path / "r.html", horizon=4, say=said.append)
+    found, _ = sections.chosen(Desk(small, 4), report.SECONDS)
+    assert len(said) == len(found) + 1
+    for line, section in zip(said, found, strict=False):
+        assert line.startswith(section.words)
+
+
+def test_refusals_name_the_nearest_way(tmp_path: Path, small: mmdp.MMDP) -> None:
+    two, out = mmdp.domains.two_models().train, tmp_path / "r.html"
+    nodes = mmdp.solve(two, 9, policy=mmdp.Memory(nodes=2))
+    with pytest.raises(mmdp.InputError, match="leave the policy out and pass memory=2"):
+        report.write(two, out, policy=nodes)
+    for wrong, match in (({"frontire": True}, "did you mean 'frontier'"), ({"seconds": -1}, "at")):
+        with pytest.raises(mmdp.InputError, match=match):
+            report.write(small, out, horizon=3, **wrong)
+    with pytest.raises(mmdp.InputError, match="no argument 'title'"):
+        report.draw("regret", small, tmp_path / "r.png", horizon=3, title="x")  # type: ignore[call-arg]
+
+
+def test_a_gap_that_is_proven_closed_is_no_gap(tmp_path: Path, small: mmdp.MMDP) -> None:
+    import dataclasses
+
+    found = mmdp.solve(small, 4)
+    near = Bound(found.value + 5e-7 * abs(found.value), "exact", "markov")
+    proven = dataclasses.replace(found, certificate=near, status=mmdp.Status.OPTIMAL)
+    page = written(tmp_path, small, policy=proven)
+    assert "It is proven to be the best policy of time and state." in page.text
+    assert "0% gap to the best, at most" in page.text
+    assert "(gap 0%)" in repr(proven)
+    open_ = dataclasses.replace(found, certificate=near)
+    assert "could be up to 0.0001% higher" in written(tmp_path, small, policy=open_).text
+    assert "(gap 0.0001%)" in repr(open_)

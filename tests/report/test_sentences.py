@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 import mmdp
 from mmdp.cli.app import app
+from mmdp.report import findings
+from mmdp.report.desk import Desk
 from mmdp.words import at_most, number, percent
 from tests.instances import shares
 from tests.report.pages import Page, written
@@ -169,7 +171,7 @@ def test_two_tied_states_of_which_each_model_wants_another_action(tmp_path: Path
     assert "About 0.100 to someone who is bound to tied policies, and at most 0.2000 " in text
     assert "CADP finds" not in text
     free = mmdp.MarkovPolicy.for_model(model, [[0, 1]])
-    assert mmdp.report.facts.Facts(model, policy=free).evpi == pytest.approx(0)
+    assert findings.methods(Desk(model, None, free)).evpi == pytest.approx(0)
 
 
 def test_a_better_policy_of_the_kind_is_told() -> None:
@@ -177,11 +179,11 @@ def test_a_better_policy_of_the_kind_is_told() -> None:
     kind = mmdp.Tied([0, 0, 1])
     worst = mmdp.MarkovPolicy(1 - mmdp.solve(model, 2, policy=kind).policy.actions)
     given = mmdp.solve(model, 2, mmdp.CADP(init=worst, starts=1, max_iterations=1), policy=kind)
-    facts = mmdp.report.facts.Facts(model, policy=given)
+    best = findings.best_of(Desk(model, None, given))
     tied = (x.tables[:, :, 0] == x.tables[:, :, 1]).all(axis=1)
-    assert facts.best is not None
-    assert facts.best.provenance.policy.name == "tied"
-    assert facts.best_mean <= x.means[tied].max() + 1e-9
+    assert best is not None
+    assert best.provenance.policy.name == "tied"
+    assert given.value <= best.value <= x.means[tied].max() + 1e-9
 
 
 @pytest.mark.parametrize("kind", [mmdp.Tied([0, 0, 1]), mmdp.Monotone(), mmdp.Fixed([1, -1, -1])])
@@ -189,8 +191,8 @@ def test_a_better_policy_of_the_kind_is_told() -> None:
 def test_simpler_policies_are_of_the_kind(kind: mmdp.policy.PolicyKind, seed: int) -> None:
     _, model = tied_problem(seed)
     found = mmdp.solve(model, 6, policy=kind)
-    facts = mmdp.report.facts.Facts(model, policy=found)
-    for rival in facts.simpler:
+    desk = Desk(model, None, found)
+    for rival in (findings.answer(desk).short, *findings.simpler(desk)):
         actions = rival.policy.actions
         if kind.name == "tied":
             assert (actions[:, 0] == actions[:, 1]).all()
@@ -229,8 +231,8 @@ def test_the_page_of_a_problem_with_an_absorbing_state(tmp_path: Path) -> None:
     table, own = solution.policy.actions, x.of(solution.policy.actions)
     visits = x.visits(table)
     taken = [visits[:, :2][table[:, :2] == a].sum() / visits[:, :2].sum() for a in range(2)]
-    facts = mmdp.report.facts.Facts(model, policy=solution)
-    told = dict(mmdp.report.rule.usual_actions(facts))
+    answer = findings.answer(Desk(model, None, solution))
+    told = dict(answer.usual)
     for a in range(2):
         assert told.get(f"drug {a}", 0.0) == pytest.approx(taken[a])
     best, knows = float(own @ WEIGHTS), float(x.oracle @ WEIGHTS)
@@ -250,8 +252,8 @@ def test_the_page_of_a_problem_with_an_absorbing_state(tmp_path: Path) -> None:
     words = page.text.split("What to do ")[1].split("How safe")[0]
     assert "discharged" not in words
     assert "discharged" not in page.text.split("Action by time")[1].split("What safety costs")[0]
-    share = visits[:, :2][facts.rule.policy.actions[:, :2] == table[:, :2]].sum()
-    assert facts.rule.share == pytest.approx(share / visits[:, :2].sum())
+    share = visits[:, :2][answer.rule.policy.actions[:, :2] == table[:, :2]].sum()
+    assert answer.rule.share == pytest.approx(share / visits[:, :2].sum())
     assert page.scripts[0].count("discharged") == 0
 
 
@@ -281,9 +283,8 @@ def test_the_page_of_a_stationary_policy(tmp_path: Path) -> None:
     ])  # fmt: skip
     assert "finds one that returns" not in page.text
     assert "being stationary costs" not in page.text  # that is for ever, not three decisions
-    facts = mmdp.report.facts.Facts(model, policy=rule.policy, horizon=3)
-    assert facts.evpi_within == pytest.approx(within)
-    with pytest.raises(mmdp.InputError, match="stationary"):
+    assert findings.within(Desk(model, 3, rule.policy)) == pytest.approx(within)
+    with pytest.raises(mmdp.InputError, match="stationary; pass horizon=50"):
         written(tmp_path, model, policy=rule)
 
 

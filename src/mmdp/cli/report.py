@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mmdp.cli import options
 from mmdp.cli.console import Working, complain
@@ -23,10 +25,76 @@ from mmdp.errors import InputError
 from mmdp.objective import Objective
 from mmdp.policy import markov_policy
 
+if TYPE_CHECKING:
+    from mmdp.bounds import Bound
+    from mmdp.model import MMDP
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the page is to have."""
+
+    out: Annotated[Path, option(
+        "--out", "-o", type=PATH, metavar="FILE", default="report.html", show_default=True,
+        help="The page to write.",
+    )]  # fmt: skip
+    objective: Annotated[Objective | None, option(
+        "--objective", type=Goal(), metavar="NAME",
+        help="What counts over the models, such as cvar:0.1.  [default: what the policy is proven "
+        "for, otherwise the mean]",
+    )]  # fmt: skip
+    certify: Annotated[float | None, option(
+        "--certify", type=Seconds(), help="Spend S seconds on a proof of how good the policy is.",
+    )]  # fmt: skip
+    seconds: Annotated[float, option(
+        "--seconds", type=Seconds(), default=20.0, show_default=True,
+        help="Leave out what takes longer than about S seconds in all, and say how to get it; what "
+        "the flags below ask for is always there.",
+    )]  # fmt: skip
+    information: Annotated[bool, option(
+        "--information", is_flag=True, help="Add the value of knowing each parameter.",
+    )]  # fmt: skip
+    enough: Annotated[bool, option(
+        "--enough", is_flag=True, help="Check whether there are enough models (solves many times).",
+    )]  # fmt: skip
+    memory: Annotated[int | None, option(
+        "--memory", type=int, metavar="N",
+        help="Add what a policy with up to N nodes of memory gains, and its flow chart.",
+    )]  # fmt: skip
+    frontier: Annotated[bool, option(
+        "--frontier", is_flag=True, help="Add safer policies and what they cost (several solves).",
+    )]  # fmt: skip
+
+    def parts(self) -> dict[str, Any]:
+        """The arguments of :func:`mmdp.report.write` for what was asked for."""
+        return {
+            "seconds": self.seconds, "memory": self.memory, "frontier": self.frontier or None,
+            "information": self.information or None, "enough": self.enough or None,
+            "resamples": 20 if self.enough else None,
+        }  # fmt: skip
+
+    def known_proof(
+        self, file: Path, model: MMDP, stationary: bool
+    ) -> tuple[Bound | None, list[str]]:
+        """What the policy's file proves, and a note if that cannot be shown."""
+        import mmdp
+
+        try:
+            proof = mmdp.io.load_certificate(file, model)
+            if proof is not None and stationary:
+                raise InputError("what is proven is about an infinite horizon")
+            if proof is not None and self.objective not in (None, proof.objective):
+                raise InputError(f"what is proven is about {proof.objective}, not {self.objective}")
+            return proof, []
+        except InputError as error:  # the page is about the policy all the same
+            if self.certify is not None:
+                return None, []
+            return None, [f"no proof is shown: {error.problem}; --certify 10 proves it again"]
+
 
 @command(
     "mmdp report models --horizon 50 --out report.html",
-    "mmdp report models --policy policy.csv --out report.html",
+    "mmdp report models --policy policy.csv --seconds 60 --out report.html",
     "mmdp report models -T 15 --objective cvar:0.1 --out safe.html",
     "mmdp report data/hiv -T 15 --certify 10 --information",
     "mmdp report models -T 15 --effects effects.csv --thresholds 0,20000,50000",
@@ -35,31 +103,14 @@ from mmdp.policy import markov_policy
 @options.data
 @options.horizon
 @options.policy
-@option(
-    "--out", "-o", type=PATH, metavar="FILE", default="report.html", show_default=True,
-    help="The page to write.",
-)  # fmt: skip
 @options.rivals
-@option(
-    "--objective", type=Goal(), metavar="NAME",
-    help="What counts over the models, such as cvar:0.1.  [default: what the policy is proven "
-    "for, otherwise the mean]",
-)  # fmt: skip
-@option("--certify", type=Seconds(), help="Spend S seconds on a proof of how good the policy is.")
-@option("--information", is_flag=True, help="Add the value of knowing each parameter.")
-@option("--enough", is_flag=True, help="Check whether there are enough models (solves many times).")
-@option(
-    "--memory", type=int, metavar="N",
-    help="Add what a policy with up to N nodes of memory gains, and its flow chart.",
-)  # fmt: skip
-@option("--frontier", is_flag=True, help="Add safer policies and what they cost (several solves).")
+@takes(Page)
 @takes(Willingness)
 @options.seed()
 @takes(Loading)
 def report(
-    data: Path, horizon: int | None, policy: Path | None, out: Path, methods: Sequence[str],
-    objective: Objective | None, certify: float | None, information: bool, enough: bool,
-    memory: int | None, frontier: bool, willingness: Willingness, seed: int, loading: Loading,
+    data: Path, horizon: int | None, policy: Path | None, methods: Sequence[str], page: Page,
+    willingness: Willingness, seed: int, loading: Loading,
 ) -> None:  # fmt: skip
     """Write a page that explains a policy, its risks and rivals.
 
@@ -72,42 +123,29 @@ def report(
     check_finite(horizon)
     with Working(f"reading {data}") as working, unanswered():
         model = loading.read(data, quiet=True)
-        given = shown = None
+        table, shown, proof, notes = None, None, None, list[str]()
         if policy is not None:
             instead = ["give --memory N in place of --policy", "draw it with mmdp plot chart"]
             file = given_policy(policy, model, horizon, "a report shows", instead)
-            given = markov_policy(file, "a report shows")
+            table = markov_policy(file, "a report shows")
             # a stationary one is shown as such
             shown = given_policy(policy, model, math.inf, "a report shows", instead)
-        steps = horizon if given is None or horizon is not None else given.horizon
+            horizon = table.horizon if horizon is None else horizon
+            proof, notes = page.known_proof(policy, model, shown.horizon == math.inf)
+            for note in notes:
+                complain(f"note: {note}")
         test = loading.read_test(data, model, quiet=True)
-        proof, notes = None, []
-        if policy is not None:
-            try:
-                proof = mmdp.io.load_certificate(policy, model)
-                if proof is not None and shown is not None and shown.horizon == math.inf:
-                    proof = None
-                    raise InputError("what is proven is about an infinite horizon")
-                if proof is not None and objective not in (None, proof.objective):
-                    raise InputError(f"what is proven is about {proof.objective}, not {objective}")
-            except InputError as error:  # the page is about the policy all the same
-                if certify is None:
-                    notes = [f"no proof is shown: {error.problem}; --certify 10 proves it again"]
-                    complain(f"note: {notes[0]}")
+        objective = page.objective
         if objective is None:
             objective = mmdp.Mean() if proof is None else proof.objective
-        if certify is not None:
+        if page.certify is not None:
             working.say("proving a bound")
             proof = mmdp.bound(
-                model, steps, time_limit=certify, incumbent=given, objective=objective
+                model, horizon, time_limit=page.certify, incumbent=table, objective=objective
             )
         mmdp.report.write(
-            model, out, horizon=steps, policy=shown, test=test, methods=methods, bound=proof,
-            objective=objective,
-            seed=seed, unseen=mmdp.report.read_unseen(data), notes=notes,
-            information=True if information else None, say=working.say,
-            memory=memory, frontier=True if frontier else None,
-            enough=True if enough else None, resamples=20 if enough else None,
-            **willingness.options(model),
+            model, page.out, horizon=horizon, policy=shown, test=test, methods=methods, bound=proof,
+            objective=objective, seed=seed, unseen=mmdp.report.read_unseen(data), notes=notes,
+            say=working.say, **page.parts(), **willingness.options(model),
         )  # fmt: skip
-    print(f"report written to {out}")
+    print(f"report written to {page.out}")

@@ -216,8 +216,18 @@ def _evppi(
         worth = regressed(pool, values, model.weights, degree)
     else:
         groups = _groups(values if estimator == "exact" else _binned(values, bins))
-        worth = float(sum(g.gain for g in _solve_groups(model, best, groups, method)))
+        worth = sum(
+            _gain(model, best, np.flatnonzero(groups == g), method) for g in np.unique(groups)
+        )
     return worth
+
+
+def _gain(model: MMDP, best: Solution, members: npt.NDArray[np.int64], method: Any) -> float:
+    """What knowing that one of these models holds gains, times their weight."""
+    weight = float(model.weights[members].sum())
+    if len(members) == 1 and not (model.drifts or best.provenance.policy.restricted):
+        return weight * max(float(best.evaluation.regret[members[0]]), 0.0)  # its own optimum
+    return 0.0 if weight <= 0 else _solved_group(model, best, members, method).gain
 
 
 # ---------------------------------------------------------------------- conditioning
@@ -242,19 +252,21 @@ def _binned(values: Array, bins: int) -> Array:
 def _solve_groups(
     model: MMDP, best: Solution, groups: npt.NDArray[np.int64], method: Any
 ) -> list[_Solved]:
-    solved = []
-    for group in range(int(groups.max()) + 1):
-        members = np.flatnonzero(groups == group)
-        weight = float(model.weights[members].sum())
-        if weight <= 0:
-            continue
-        own = float(best.returns[members] @ model.weights[members]) / weight
-        found = _solve_group(_group(model, members), best, method)
-        # never worse than the policy that ignores the parameter
-        better = found.value > own
-        solved.append(_Solved(found.policy if better else best.policy,
-                              weight * max(found.value - own, 0.0)))  # fmt: skip
-    return solved
+    parts = [np.flatnonzero(groups == group) for group in range(int(groups.max()) + 1)]
+    return [
+        _solved_group(model, best, part, method) for part in parts if model.weights[part].sum() > 0
+    ]
+
+
+def _solved_group(
+    model: MMDP, best: Solution, members: npt.NDArray[np.int64], method: Any
+) -> _Solved:
+    weight = float(model.weights[members].sum())
+    own = float(best.returns[members] @ model.weights[members]) / weight
+    found = _solve_group(_group(model, members), best, method)
+    # never worse than the policy that ignores the parameter
+    policy = found.policy if found.value > own else best.policy
+    return _Solved(policy, weight * max(found.value - own, 0.0))
 
 
 def _group(model: MMDP, members: npt.NDArray[np.int64]) -> MMDP:

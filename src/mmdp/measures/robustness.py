@@ -83,6 +83,13 @@ def stability(
     """
     check_count(resamples, "resamples")
     full = solve(model, horizon, method, seed=seed)
+    return stability_of(full, model, resamples, seed, method)
+
+
+def stability_of(
+    full: Solution, model: MMDP, resamples: int, seed: int | None, method: str | Method
+) -> Stability:
+    """What :func:`stability` finds, from the method's solution for all models."""
     visited = (
         model_weights(markov_policy(full, "stability needs"), model).sum(axis=1) * model.deciding
     )
@@ -155,11 +162,12 @@ def enough_models(
     rows = []
     full = solve(model, horizon, method)
     for size in _sizes(sizes, model.n_models):
+        count = repeats if size < model.n_models else 1  # all models are drawn in one way only
         values = np.array(
-            [_train_and_test(model, test, full, size, rng, method) for _ in range(repeats)]
+            [_train_and_test(model, test, full, size, rng, method) for _ in range(count)]
         )
         gaps, tested = values[:, 0] - values[:, 1], values[:, 1]
-        spread, rough = (x.std(ddof=1) if repeats > 1 else 0.0 for x in (gaps, tested))
+        spread, rough = (x.std(ddof=1) if count > 1 else 0.0 for x in (gaps, tested))
         rows.append((size, *values.mean(axis=0), gaps.mean(), spread, tested.max(), rough))
     columns = ["models", "train", "test", "gap", "gap_sd", "best_test", "test_sd"]
     return pd.DataFrame(rows, columns=columns)
@@ -182,6 +190,8 @@ def _train_and_test(
     model: MMDP, test: MMDP, full: Solution, size: int, rng: np.random.Generator,
     method: str | Method,
 ) -> tuple[float, float]:  # fmt: skip
+    if size == model.n_models:
+        return full.value, evaluate(full, test).mean
     chosen = np.sort(rng.choice(model.n_models, size, replace=False))
     part = model.subset(chosen)
     found = solve(part, full.provenance.horizon, method)

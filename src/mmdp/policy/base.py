@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mmdp import notebook
+from mmdp.draw.maps import PolicyMap
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.endless import check_endless
@@ -266,7 +266,7 @@ class Policy:
     def _repr_html_(self) -> str:
         """For notebooks: a map of the actions, of a randomised policy the most probable ones."""
         actions, rows = self.drawn()
-        return notebook.policy_map(actions.tolist(), rows, self.action_names)
+        return PolicyMap(actions, rows, self.action_names).html()
 
     def __repr__(self) -> str:
         steps = [] if self.horizon == math.inf else [counted(int(self.horizon), "time step")]

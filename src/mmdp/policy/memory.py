@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp import kernels
+from mmdp.draw.flowchart import FlowChart
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.controller import MOST_NODES, Controller, bytes_of
 from mmdp.kernels.planner import NODES, PlannerTables
 from mmdp.policy.base import Policy, labels_of
-from mmdp.policy.flowchart import FlowChart, chart_of
+from mmdp.policy.flowchart import chart_of
 from mmdp.policy.kinds import PolicyKind
 from mmdp.policy.markov import MarkovPolicy, labelled
 from mmdp.support import check_memory, refuse_masked

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
 from pathlib import Path
-from typing import Any
-
-import numpy.typing as npt
+from typing import Any, Unpack
 
 from mmdp import plots
-from mmdp.bounds import Bound
 from mmdp.clock import unanswered
-from mmdp.economics import Counting
 from mmdp.errors import InputError
 from mmdp.io.reading import header, read_csv
 from mmdp.io.writing import PathLike, check_writable, write_whole
-from mmdp.methods.base import Method
-from mmdp.methods.table import COMPARED
 from mmdp.model import MMDP
-from mmdp.objective import Objective
 from mmdp.policy import Memory, Policy
+from mmdp.report.desk import Desk, Options, PageOptions, Say, check_names
 from mmdp.report.effects import read_effects
-from mmdp.report.facts import NODES, Facts, Say
-from mmdp.report.page import page
+from mmdp.report.findings import NODES
+from mmdp.report.page import document
 from mmdp.report.pictures import PICTURES
+from mmdp.report.sections import SECTIONS
 from mmdp.solution import Solution
 from mmdp.solve import solve
 from mmdp.words import suggested
@@ -31,6 +26,7 @@ from mmdp.words import suggested
 __all__ = ["KINDS", "PICTURES", "draw", "read_effects", "read_unseen", "write"]
 
 KINDS = (*PICTURES, "chart")  # what can be drawn
+SECONDS = 20.0  # for a page, by estimates
 
 
 @unanswered()
@@ -40,25 +36,9 @@ def write(
     *,
     horizon: int | None = None,
     policy: Policy | Solution | None = None,
-    test: MMDP | None = None,
-    methods: Sequence[str | Method] = COMPARED,
-    bound: Bound | float | None = None,
-    objective: str | Objective | None = None,
-    title: str | None = None,
-    seed: int | None = 0,
-    resamples: int | None = None,
-    information: bool | None = None,
-    enough: bool | None = None,
-    memory: int | None = None,
-    frontier: bool | None = None,
-    effects: npt.ArrayLike | None = None,
-    costs: npt.ArrayLike | None = None,
-    thresholds: Sequence[float] = (),
-    comparators: Mapping[str, Any] | None = None,
-    counting: Counting | None = None,
-    unseen: Sequence[tuple[str | int, str | int]] = (),
-    notes: Sequence[str] = (),
+    seconds: float = SECONDS,
     say: Say | None = None,
+    **options: Unpack[PageOptions],
 ) -> Path:
     """Write one HTML page that needs nothing else: no network, no other file.
 
@@ -72,6 +52,12 @@ def write(
         The policy to report about, or the solution it comes from. Without one the first of
         ``methods`` computes it. A stationary one is followed over ``horizon`` decisions. If a
         solution is of a restricted kind, such as tied, what the page compares it with is too.
+    seconds
+        Budget for the parts below that are neither asked for (True or a number) nor declined
+        (False or 0). It is spent from the top of the page down, by estimates that depend on the
+        size of the problem alone; the page says what it left out and how to get it.
+    say
+        Called with a few words before each section.
     test
         Test models, on which every policy is evaluated too.
     methods
@@ -83,41 +69,32 @@ def write(
         What the policy is meant for (see :func:`mmdp.solve`), which is then what simpler policies
         and the bound are compared by. By default that of the solution or of the bound, otherwise
         the mean. Without a policy, one is computed for it.
-    title
-        Heading of the page.
     seed
         Seed of every random choice.
-    resamples
-        How often models are drawn again to see which decisions change; 0 for never. By
-        default 20 if the problem is small.
+    title, notes
+        Heading of the page, and warnings of your own, as plain text.
+    frontier
+        Whether to look for safer policies too (see :func:`mmdp.frontier`).
     information
-        Whether to compute the value of knowing each parameter (EVPPI); by default if the
-        problem is small.
-    enough
-        Whether to solve with fewer models too, to see if there are enough; by default if the
-        problem is small.
+        Whether to compute the value of knowing each parameter (EVPPI).
     memory
         Nodes to try for policies that remember (see :func:`mmdp.value_of_memory`); the page then
-        shows what memory is worth, and the flow chart. 0: leave it out. By default 3 if the
-        problem is tiny.
-    frontier
-        Whether to look for safer policies too (see :func:`mmdp.frontier`); by default if the
-        problem is small.
+        shows what memory is worth, and the flow chart.
+    enough
+        Whether to solve with fewer models too, to see if there are enough.
+    resamples
+        How often models are drawn again to see which decisions change.
     effects, costs, thresholds
         Effect and cost of each action, shaped like rewards, and possible values of one unit of
         effect. The page then has a willingness-to-pay sweep. See :func:`read_effects`.
     comparators
-        Policies and fixed strategies by name, such as ``{"never treat": "wait"}``, to put beside
-        it; see :func:`mmdp.economics.cost_effectiveness`.
+        Policies and fixed strategies to compare with by name, such as ``{"never treat": "wait"}``;
+        see :func:`mmdp.economics.cost_effectiveness`.
     counting
         Discount rates of effects and costs, half-cycle weights: :class:`mmdp.economics.Counting`.
     unseen
         (state, action) pairs, as labels or ids, that the data lacks; see
         :func:`read_unseen`.
-    notes
-        Other warnings, as plain text.
-    say
-        Called with a few words before each piece of work.
 
     >>> import tempfile, mmdp
     >>> from mmdp import report
@@ -130,25 +107,28 @@ def write(
     if target.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{target}: choose a name that ends in .html")
     _check_folder(target)
-    facts = Facts(
-        model, horizon=horizon, policy=policy, test=test, methods=methods, bound=bound,
-        objective=objective, resamples=resamples, information=information, enough=enough,
-        memory=memory, frontier=frontier, effects=effects, costs=costs, thresholds=thresholds,
-        comparators=comparators, counting=counting, unseen=unseen, seed=seed, say=say,
-    )  # fmt: skip
-    write_whole(target, page(facts, title, tuple(notes)))
+    check_names(options, PageOptions)
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not number or math.isnan(seconds) or seconds < 0:
+        raise InputError(f"seconds must be a number of at least 0, not {seconds!r}")
+    title, notes = options.pop("title", None), tuple(options.pop("notes", ()))
+    desk = Desk(model, horizon, policy, say=say, **options)  # type: ignore[misc]
+    write_whole(target, document(desk, seconds, title, notes))
     return target
 
 
 @unanswered()
-def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
+def draw(
+    kind: str, model: MMDP, out: PathLike, *, horizon: int | None = None,
+    policy: Policy | Solution | None = None, say: Say | None = None, **options: Unpack[Options],
+) -> Path:  # fmt: skip
     """Write one picture of the report as ``.png`` or ``.svg``.
 
     ``kind`` is one of ``KINDS``: policy, methods, returns, regret, weights, trace, information,
     memory, frontier, enough, willingness, loss, or chart, the flow chart of a policy with memory,
     as ``.svg`` or, for Graphviz, ``.dot``. ``options`` are those of
-    :func:`write` that say what is drawn: ``horizon, policy, test, methods, objective, memory,
-    effects, costs, thresholds, comparators, counting, seed, say``.
+    :func:`write` that say what is drawn: ``test, methods, objective, memory, effects, costs,
+    thresholds, comparators, counting, seed``.
 
     >>> import tempfile, mmdp
     >>> from mmdp import report
@@ -158,29 +138,31 @@ def draw(kind: str, model: MMDP, out: PathLike, **options: Any) -> Path:
     """
     if kind not in KINDS:
         raise InputError(f"no plot {suggested(kind, KINDS)}; it is one of {', '.join(KINDS)}")
+    target = Path(out)
     if kind == "chart":
-        return _draw_chart(model, Path(out), **options)
-    plots.check_ending(Path(out))
-    _check_folder(Path(out))
-    options = {"memory": 4, **options}
-    axis = PICTURES[kind].draw(
-        Facts(model, information=True, enough=True, frontier=True, **options)
-    )
+        return _draw_chart(model, target, horizon, policy, options)
+    plots.check_ending(target)
+    _check_folder(target)
+    desk = Desk(model, horizon, policy, say=say, **{"memory": 4, **options})  # type: ignore[arg-type]
+    picture = PICTURES[kind]
+    section = next(x for x in SECTIONS if x.key == picture.section)
+    found = section.compute(desk) if section.tells(desk) else None
+    axis = None if found is None else picture.draw(desk, found)
     if axis is None:
-        raise InputError(f"there is nothing to draw for {kind!r}: {_MISSING[kind]}")
-    return plots.save(axis, Path(out))
+        raise InputError(f"there is nothing to draw for {kind!r}: {picture.needs}")
+    return plots.save(axis, target)
 
 
 def _draw_chart(
-    model: MMDP, out: Path, *, horizon: int | None = None, policy: Any = None, memory: int = NODES,
-    seed: int | None = 0, **_: Any,
+    model: MMDP, out: Path, horizon: int | None, policy: Any, options: Options
 ) -> Path:  # fmt: skip
     """The flow chart of a policy with memory; without one, of the best that is found."""
     if out.suffix.lower() not in (".svg", ".dot"):
         raise InputError(f"{out}: a flow chart is written as .svg or .dot")
     _check_folder(out)
     if policy is None:
-        policy = solve(model, horizon, policy=Memory(memory), seed=seed)
+        kind = Memory(options.get("memory") or NODES)
+        policy = solve(model, horizon, policy=kind, seed=options.get("seed", 0))
     found = policy.policy if isinstance(policy, Solution) else policy
     if not hasattr(found, "flow_chart"):
         raise InputError(
@@ -197,18 +179,6 @@ def _check_folder(target: Path) -> None:
     if not target.parent.is_dir():
         raise InputError(f"{target}: no folder {target.parent}; make it first")
     check_writable(target)
-
-
-_MISSING = {
-    "weights": "it needs two models or more, and (T, M, S) weights that fit into memory",
-    "trace": "no method is cadp; add it to the methods",
-    "memory": "it needs two models or more",
-    "frontier": "it needs two models or more",
-    "enough": "it needs ten models or more, and a method to solve with",
-    "willingness": "it needs effects, costs and thresholds",
-    "loss": "it needs effects, costs and thresholds",
-    "information": "the models carry fewer than two parameters; see MMDP(parameters=...)",
-}
 
 
 def read_unseen(folder: PathLike) -> list[tuple[str, str]]:

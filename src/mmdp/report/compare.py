@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.measures.safety import Frontier
-from mmdp.report.facts import Facts, Rival
+from mmdp.policy import MarkovPolicy
+from mmdp.report.desk import Desk
+from mmdp.report.findings import Rival
 from mmdp.report.heatmap import HeatMap, packed
-from mmdp.solve import model_weights
 
 TAIL = 0.1
 AVERAGE = "best on average"
@@ -20,50 +21,20 @@ MOST_MODELS = 1000  # in the picture of the returns
 UNREACHED = 0x8000  # a bit beside the place of the action
 
 
+@dataclass(frozen=True, eq=False)
 class Comparison:
-    """The policies of a page, from the best on average over safer to simpler and other ones."""
+    """The policies of a page, from the best on average over safer to simpler and other ones.
 
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
+    ``rivals`` has all: the first ``along`` are points of the frontier, each once, then this one if
+    it is none of them, the simpler and the others. ``used``: the actions that some of them take;
+    ``start``: the two that are shown first, this one and the safest or another one.
+    """
 
-    @cached_property
-    def along(self) -> list[Rival]:
-        """The points of the frontier, each once; empty if it was not computed."""
-        found = self.facts.frontier
-        return [] if found is None else [self._named(x) for x in _along(found)]
-
-    def _named(self, rival: Rival) -> Rival:
-        same = rival.policy == self.facts.policy
-        return replace(rival, name=f"this policy ({rival.name})") if same else rival
-
-    @cached_property
-    def rivals(self) -> list[Rival]:
-        """All policies: those of the frontier first, then this one, the simpler and the others."""
-        facts, along = self.facts, self.along
-        here = Rival("this policy", facts.policy, facts.evaluation, facts.held_out)
-        others = [
-            Rival(row.name, row.policy, row.found, row.held_out)
-            for row in facts.rows
-            if row.policy is not None
-        ]
-        others = [x for x in (*facts.simpler, *others) if x.policy != facts.policy]
-        known = any(x.policy == facts.policy for x in along)
-        return [*along, *([] if known else [here]), *others]
-
-    @cached_property
-    def used(self) -> npt.NDArray[np.int64]:
-        """The actions that some of the policies take."""
-        states = self.facts.model.deciding
-        return np.unique(np.concatenate([x.policy.actions[:, states] for x in self.rivals]))
-
-    @property
-    def start(self) -> tuple[int, int]:
-        """The two policies that are shown first: this one, and the safest or another one."""
-        this = [x.policy == self.facts.policy for x in self.rivals].index(True)
-        if not self.along:
-            return this, min(this + 1, len(self.rivals) - 1)
-        safest = int(np.argmax([x.found.cvar(TAIL) for x in self.along]))
-        return this, safest if safest != this else 0
+    desk: Desk
+    rivals: list[Rival]
+    along: int
+    used: npt.NDArray[np.int64]
+    start: tuple[int, int]
 
     @staticmethod
     def gained(value: float, other: float) -> float:
@@ -72,14 +43,14 @@ class Comparison:
 
     def data(self, heat_map: HeatMap) -> dict[str, Any]:
         """What the script draws: the rows of the heat map's table in words."""
-        model, shown = self.facts.model, heat_map.rows
+        model, shown = self.desk.model, heat_map.rows
         order = {s: i for i, s in enumerate(heat_map.states)}
-        visits = [model_weights(x.policy, model).sum(axis=1) * model.deciding for x in self.rivals]
+        visits = [self.desk.visited(x.policy) for x in self.rivals]
         kept = _kept(model.n_models)
         place = [np.searchsorted(self.used, x.policy.actions) for x in self.rivals]
         return {
             "rows": [order[s] for s in shown],
-            "along": len(self.along),
+            "along": self.along,
             "start": self.start,
             "names": [" ".join(x.name.split()) for x in self.rivals],
             "models": [" ".join(model.model_labels[m].split()) for m in kept],
@@ -95,6 +66,36 @@ class Comparison:
             ],
             "wins": [[_wins(x, y) for y in self.rivals] for x in self.rivals],
         }
+
+
+def compared(desk: Desk, found: Mapping[str, Any]) -> Comparison:
+    """The policies that the sections found, side by side."""
+    this, safer = desk.policy, found["frontier"]
+    along = [] if safer is None else [_named(x, this) for x in _along(safer.frontier)]
+    here = Rival("this policy", this, desk.evaluation, desk.held_out)
+    others = [found["answer"].short, *(found["simpler"] or ())]
+    others += [
+        Rival(row.name, row.policy, row.found, row.held_out)
+        for row in found["methods"].rows
+        if row.policy is not None
+    ]
+    known = any(x.policy == this for x in along)
+    rivals = [*along, *([] if known else [here]), *(x for x in others if x.policy != this)]
+    states = desk.model.deciding
+    used = np.unique(np.concatenate([x.policy.actions[:, states] for x in rivals]))
+    return Comparison(desk, rivals, len(along), used, _start(this, rivals, along))
+
+
+def _named(rival: Rival, this: MarkovPolicy) -> Rival:
+    return replace(rival, name=f"this policy ({rival.name})") if rival.policy == this else rival
+
+
+def _start(this: MarkovPolicy, rivals: list[Rival], along: list[Rival]) -> tuple[int, int]:
+    place = [x.policy == this for x in rivals].index(True)
+    if not along:
+        return place, min(place + 1, len(rivals) - 1)
+    safest = int(np.argmax([x.found.cvar(TAIL) for x in along]))
+    return place, safest if safest != place else 0
 
 
 def _along(found: Frontier) -> list[Rival]:
@@ -114,16 +115,16 @@ def _along(found: Frontier) -> list[Rival]:
 
 
 def _kept(count: int) -> npt.NDArray[np.int64]:
-    """The models that are drawn: all, or every so many."""
+    """The models that are drawn: all, or some of them evenly spread."""
     return np.unique(np.linspace(0, count - 1, min(count, MOST_MODELS)).round().astype(np.int64))
 
 
 def _figures(rival: Rival) -> dict[str, float]:
     found, tested = rival.found, rival.held_out
-    told = {"mean": found.mean, "tail": found.cvar(TAIL), "worst": found.worst}
+    shown = {"mean": found.mean, "tail": found.cvar(TAIL), "worst": found.worst}
     if tested is not None:
-        told |= {"test_mean": tested.mean, "test_tail": tested.cvar(TAIL)}
-    return {name: float(x) for name, x in told.items()}
+        shown |= {"test_mean": tested.mean, "test_tail": tested.cvar(TAIL)}
+    return {name: float(x) for name, x in shown.items()}
 
 
 def _differ(one: Rival, other: Rival, visited: npt.NDArray[np.float64]) -> float:

@@ -1,60 +1,39 @@
-"""The page: which sections it has; ``templates/`` has their words."""
+"""The page: what the sections found, put into ``templates/``."""
 
 from __future__ import annotations
 
-from functools import partial
+import math
 
 from mmdp.pages import render
-from mmdp.report.compare import Comparison
-from mmdp.report.facts import Facts
-from mmdp.report.figures import chart, drawing
+from mmdp.report.compare import compared
+from mmdp.report.desk import Desk
 from mmdp.report.heatmap import HeatMap
-from mmdp.report.rule import in_words, usual_actions
-from mmdp.report.warnings import Cautions
-
-SECTIONS = {
-    "answer": "The answer",
-    "asked": "What was asked",
-    "policy": "The policy",
-    "frontier": "What safety costs: policies side by side",
-    "methods": "Methods side by side",
-    "returns": "Returns and regret over the models",
-    "weights": "Model weights over time",
-    "information": "What knowing more is worth",
-    "memory": "What would memory gain?",
-    "enough": "Were there enough models?",
-    "willingness": "Cost and effect: willingness to pay",
-    "source": "How this was computed",
-}
+from mmdp.report.pictures import chart, inlined
+from mmdp.report.sections import SECTIONS, chosen, compute
+from mmdp.report.warnings import cautions
 
 
-def page(facts: Facts, title: str | None = None, notes: tuple[str, ...] = ()) -> str:
-    """The whole document."""
-    name, comparison = facts.model.name, Comparison(facts)
+def document(desk: Desk, seconds: float, title: str | None, notes: tuple[str, ...]) -> str:
+    """The whole document; parts that nobody asked for are left out beyond about ``seconds``."""
+    computed, left = chosen(desk, seconds)
+    found = compute(desk, computed)
+    comparison, name = compared(desk, found), desk.model.name
+    heat_map = HeatMap(desk, comparison.used, found["resamples"])
+    shown = [
+        x for x in SECTIONS
+        if x.template and x.tells(desk) and (x.alone or found[x.key] is not None)
+    ]  # fmt: skip
+    desk.say("drawing")
+    pictures = {kind: inlined(desk, kind, found[x.key]) for x in shown for kind in x.pictures}
+    if found["memory"] is not None:
+        pictures["chart"] = chart(found["memory"].policy)
+    whole = (x.seconds(desk) for x in SECTIONS if x.tells(desk) and x.asked(desk) is not False)
     return render(
         "report/templates/page.html.j2",
         title=title or (f"Decision report: {name}" if name else "Decision report"),
-        notes=notes,
-        sections={key: heading for key, heading in SECTIONS.items() if _tells(facts, key)},
-        facts=facts,
-        model=facts.model,
-        found=facts.evaluation,
-        cautions=Cautions(facts),
-        map=HeatMap(facts, comparison.used),
-        comparison=comparison,
-        sentences=in_words(facts),
-        usual=usual_actions(facts),
-        drawing=partial(drawing, facts),
-        chart=chart,
-    )
-
-
-def _tells(facts: Facts, section: str) -> bool:
-    """Whether a section has something to say about this problem."""
-    if section in ("information", "enough", "frontier"):
-        return facts.model.n_models > 1
-    if section == "weights":
-        return facts.model.n_models > 1 and facts.weights is not None
-    if section == "memory":
-        return facts.memory is not None
-    return section != "willingness" or facts.willingness is not None
+        notes=notes, budget=seconds, needed=math.ceil(sum(whole)), sections=shown, left=left,
+        desk=desk, model=desk.model, found=desk.evaluation, cautions=cautions(desk, found),
+        comparison=comparison, map=heat_map, pictures=pictures, map_data=heat_map.data(),
+        compare_data=comparison.data(heat_map) if desk.model.n_models > 1 else None,
+        **{key: value for key, value in found.items() if key != "policy"},
+    )  # fmt: skip

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import Markup, escape
 
-from mmdp import plots
-from mmdp.policy import MarkovPolicy
-from mmdp.report.facts import Facts
+from mmdp.draw import axes, curves
+from mmdp.draw.axes import label, new_axes, new_axis
+from mmdp.draw.maps import PolicyMap
+from mmdp.draw.palette import COLOURS, INK, MARKERS
+from mmdp.policy import MemoryPolicy
+from mmdp.report.desk import Desk
+from mmdp.report.findings import Information, Methods, Remembering, Safer, Sizes, Weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,99 +29,94 @@ MOST_CURVES = 7  # of the acceptability picture
 
 @dataclass(frozen=True)
 class Picture:
-    """``draw`` gives axes of one figure, or None if there is nothing to show."""
+    """``draw`` takes what its ``section`` finds, and gives axes; None if there is nothing to show.
+
+    ``needs`` says what is missing then.
+    """
 
     title: str
-    draw: Callable[[Facts], Axes | None]
+    section: str
+    draw: Callable[[Desk, Any], Axes | None]
+    needs: str = "it needs two models or more"
 
 
-def _policy(facts: Facts) -> Axes:
-    shown = np.flatnonzero(facts.model.deciding)
-    table = MarkovPolicy(facts.policy.actions[:, shown], n_actions=facts.model.n_actions)
-    states = [facts.model.state_labels[s] for s in shown]
-    return plots.policy_heatmap(table, states=states, actions=facts.action_names)
+def _policy(desk: Desk, found: Any) -> Axes:
+    model, shown = desk.model, np.flatnonzero(desk.model.deciding)
+    rows = [model.state_labels[s] for s in shown]
+    return PolicyMap(desk.policy.actions[:, shown], rows, desk.action_names).plot()
 
 
-def _returns(facts: Facts) -> Axes:
-    found = {facts.name: facts.evaluation.returns, "Oracle": facts.oracle}
-    return plots.returns_distribution(found, facts.model.weights)
+def _returns(desk: Desk, found: float) -> Axes:
+    returns = {desk.name: desk.evaluation.returns, "Oracle": desk.evaluation.oracle}
+    return curves.returns_distribution(returns, desk.model.weights)
 
 
-def _regret(facts: Facts) -> Axes:
-    return plots.regret_distribution(facts.evaluation.regret, facts.model.weights)
+def _regret(desk: Desk, found: float) -> Axes:
+    return curves.regret_distribution(desk.evaluation.regret, desk.model.weights)
 
 
-def _methods(facts: Facts) -> Axes:
-    means = {row.name: row.found.mean for row in facts.rows}
-    errors = {row.name: row.found.stderr for row in facts.rows}
-    ranges = {
-        row.name: (row.found.quantile(0.1), row.found.quantile(0.9)) for row in facts.rows
-    }  # fmt: skip
-    return plots.methods_comparison(
-        means, errors, lows=ranges, xlabel="mean return (bar: from the 10% to the 90% quantile)"
+def _methods(desk: Desk, found: Methods) -> Axes:
+    rows = {row.name: row.found for row in found.rows}
+    return curves.methods_comparison(
+        {name: x.mean for name, x in rows.items()},
+        {name: x.stderr for name, x in rows.items()},
+        lows={name: (x.quantile(0.1), x.quantile(0.9)) for name, x in rows.items()},
+        xlabel="mean return (bar: from the 10% to the 90% quantile)",
     )
 
 
-def _weights(facts: Facts) -> Axes | None:
-    if facts.weights is None or facts.model.n_models < 2:
+def _trace(desk: Desk, found: Methods) -> Axes | None:
+    if not found.traces:
         return None
-    left, right = plots.new_axes(2, 9.5, 3.6)
-    plots.weights_over_time(facts.weights, left)
-    state = facts.telling_state
-    plots.weights_over_time(
-        facts.weights, right, state=state, state_label=facts.model.state_labels[state],
-        models=facts.model.model_labels,
+    axis = curves.traces(found.traces)
+    legend = axis.get_legend()
+    if len(found.traces) == 1 and legend is not None:
+        legend.remove()
+        axis.set_xlabel(f"iteration of CADP, started from {label(next(iter(found.traces)))}")
+    return axis
+
+
+def _weights(desk: Desk, found: Weights) -> Axes:
+    left, right = new_axes(2, 9.5, 3.6)
+    curves.weights_over_time(found.b, left)
+    curves.weights_over_time(
+        found.b, right, state=found.state, state_label=desk.model.state_labels[found.state],
+        models=desk.model.model_labels,
     )  # fmt: skip
     left.set_title("How many models are in play", loc="left", fontsize="medium")
     right.set_title("The models that gain most", loc="left", fontsize="medium")
     return left
 
 
-def _trace(facts: Facts) -> Axes | None:
-    if not facts.traces:
-        return None
-    axis = plots.traces(facts.traces)
-    legend = axis.get_legend()
-    if len(facts.traces) == 1 and legend is not None:
-        legend.remove()
-        axis.set_xlabel(f"iteration of CADP, started from {plots.label(next(iter(facts.traces)))}")
-    return axis
-
-
-def _information(facts: Facts) -> Axes | None:
-    table = facts.information
-    if table is None or len(table) < 3:  # a single parameter needs no picture
+def _information(desk: Desk, found: Information) -> Axes | None:
+    table = found.table
+    if len(table) < 3:  # a single parameter needs no picture
         return None
     rows = table.iloc[1:16]
-    axis = plots.new_axis(6.0, 1.3 + 0.32 * len(rows))
-    axis.barh(range(len(rows)), rows["value"], color=plots.COLOURS[0], height=0.6)
+    axis = new_axis(6.0, 1.3 + 0.32 * len(rows))
+    axis.barh(range(len(rows)), rows["value"], color=COLOURS[0], height=0.6)
     axis.axvline(
-        table["value"].iloc[0], color=plots.COLOURS[1], linestyle="--", label="knowing everything"
+        table["value"].iloc[0], color=COLOURS[1], linestyle="--", label="knowing everything"
     )
-    axis.set_yticks(range(len(rows)), [plots.label(str(name)) for name in rows["parameter"]])
+    axis.set_yticks(range(len(rows)), [label(str(name)) for name in rows["parameter"]])
     axis.invert_yaxis()
-    axis.set_xlabel("return gained by knowing it before acting")
-    axis.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0))
-    axis.grid(axis="x", alpha=0.3)
-    return axis
+    above = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
+    across = "return gained by knowing it before acting"
+    return curves.dressed(axis, across, "", grid="x", legend=above)
 
 
-def _memory(facts: Facts) -> Axes | None:
-    return None if facts.memory is None else plots.value_of_memory(facts.memory[0])
+def _memory(desk: Desk, found: Remembering) -> Axes:
+    return curves.value_of_memory(found.table)
 
 
-def _frontier(facts: Facts) -> Axes | None:
-    return None if facts.frontier is None else facts.frontier.plot()
+def _frontier(desk: Desk, found: Safer) -> Axes:
+    return found.frontier.plot()
 
 
-def _enough(facts: Facts) -> Axes | None:
-    table = facts.sizes
-    if table is None:
-        return None
-    axis = plots.new_axis(6.0, 3.4)
-    colour, marker = plots.COLOURS[0], plots.MARKERS[0]
+def _enough(desk: Desk, found: Sizes) -> Axes:
+    table, axis = found.table, new_axis(6.0, 3.4)
     axis.errorbar(
-        table["models"], table["test"], yerr=table["test_sd"], color=colour, marker=marker,
+        table["models"], table["test"], yerr=table["test_sd"], color=COLOURS[0], marker=MARKERS[0],
         linewidth=1.8, capsize=4,
     )  # fmt: skip
     axis.set_xscale("log")
@@ -123,20 +124,16 @@ def _enough(facts: Facts) -> Axes | None:
     marked = [x for x in table["models"] if x == last or 1.5 * x <= last]  # 200 and 250 would touch
     axis.set_xticks(marked, [f"{x:,}" for x in marked])
     axis.minorticks_off()
-    axis.set_xlabel("models the policy is computed from (bar: one standard deviation)")
-    axis.set_ylabel("return on held-out models")
-    axis.grid(axis="y", alpha=0.3)
-    return axis
+    across = "models the policy is computed from (bar: one standard deviation)"
+    return curves.dressed(axis, across, "return on held-out models")
 
 
-def _willingness(facts: Facts) -> Axes | None:
-    found = facts.willingness
-    return None if found is None else plots.acceptability_curves(_curves(found), found.frontier)
+def _willingness(desk: Desk, found: WillingnessToPay) -> Axes:
+    return curves.acceptability_curves(_curves(found), found.frontier)
 
 
-def _loss(facts: Facts) -> Axes | None:
-    found = facts.willingness
-    return None if found is None else plots.expected_loss(_curves(found), found.frontier)
+def _loss(desk: Desk, found: WillingnessToPay) -> Axes:
+    return curves.expected_loss(_curves(found), found.frontier)
 
 
 def _curves(found: WillingnessToPay) -> pd.DataFrame:
@@ -146,17 +143,64 @@ def _curves(found: WillingnessToPay) -> pd.DataFrame:
     return found.acceptability[found.acceptability["policy"].isin(shown)]
 
 
+PRICED = "it needs effects, costs and thresholds"
 PICTURES = {
-    "policy": Picture("The action by time and state", _policy),
-    "methods": Picture("Mean return of the methods, with Oracle as the bound", _methods),
-    "returns": Picture("Share of models by return: the policy and Oracle", _returns),
-    "regret": Picture("Share of models by regret", _regret),
-    "weights": Picture("How the weight moves between models over time", _weights),
-    "trace": Picture("Value of the policy by iteration of CADP", _trace),
-    "information": Picture("Value of knowing each parameter", _information),
-    "memory": Picture("Value by nodes of memory", _memory),
-    "frontier": Picture("Mean return against the mean of the worst tenth", _frontier),
-    "enough": Picture("Return on held-out models by the number of models", _enough),
-    "willingness": Picture("Acceptability of the policies by willingness to pay", _willingness),
-    "loss": Picture("Expected loss of the policies by willingness to pay", _loss),
-}
+    "policy": Picture("The action by time and state", "policy", _policy),
+    "methods": Picture("Mean return of the methods, with Oracle as the bound", "methods", _methods),
+    "returns": Picture("Share of models by return: the policy and Oracle", "returns", _returns),
+    "regret": Picture("Share of models by regret", "returns", _regret),
+    "weights": Picture(
+        "How the weight moves between models over time", "weights", _weights,
+        "it needs two models or more, and (T, M, S) weights that fit into memory",
+    ),
+    "trace": Picture(
+        "Value of the policy by iteration of CADP", "methods", _trace,
+        "no method is cadp; add it to the methods",
+    ),
+    "information": Picture(
+        "Value of knowing each parameter", "information", _information,
+        "the models carry fewer than two parameters; see MMDP(parameters=...)",
+    ),
+    "memory": Picture("Value by nodes of memory", "memory", _memory),
+    "frontier": Picture("Mean return against the mean of the worst tenth", "frontier", _frontier),
+    "enough": Picture(
+        "Return on held-out models by the number of models", "enough", _enough,
+        "it needs ten models or more, and a method to solve with",
+    ),
+    "willingness": Picture(
+        "Acceptability of the policies by willingness to pay", "willingness", _willingness, PRICED
+    ),
+    "loss": Picture(
+        "Expected loss of the policies by willingness to pay", "willingness", _loss, PRICED
+    ),
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------------- as part of the page
+def inlined(desk: Desk, kind: str, found: Any) -> Markup | None:
+    """A picture as SVG for the page; None if there is nothing to show."""
+    picture = PICTURES[kind]
+    if found is None:
+        return None
+    with axes.ink(INK):
+        axis = picture.draw(desk, found)
+        return None if axis is None else Markup(_inline(axes.svg(axis), kind, picture.title))
+
+
+def chart(policy: MemoryPolicy) -> Markup:
+    """The flow chart of a policy with memory as SVG for the page."""
+    return Markup(_inline(policy.flow_chart().svg(), "chart", "Flow chart of the policy"))
+
+
+def _inline(svg: str, kind: str, title: str) -> str:
+    """A drawing as part of the page: its own ids, the page's ink, a name for screen readers."""
+    drawing = svg[svg.index("<svg") :]
+    drawing = re.sub(r'\bid="', f'id="{kind}-', drawing)
+    drawing = re.sub(r'(href="#|url\(#)', rf"\g<1>{kind}-", drawing)
+    drawing = drawing.replace(INK, "currentColor")
+    blue = COLOURS[0].lower()  # too dark for a dark page
+    drawing = drawing.replace(f": {blue}", f": var(--blue, {blue})")
+    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, count=1, flags=re.DOTALL)
+    # the background of figure and axes: the page has its own
+    drawing = re.sub(r'style="fill: #ffffff"', 'style="fill: none"', drawing)
+    return re.sub(r"<svg", f'<svg role="img" aria-label="{escape(title)}"', drawing, count=1)

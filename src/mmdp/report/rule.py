@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.measures.simplicity import Phase, Rule
-from mmdp.report.facts import Facts
+from mmdp.report.desk import Desk
 from mmdp.words import counted, either, shortened
 
 SELDOM = 1e-3  # share of the visits of a phase; states that come up less are not named
@@ -31,23 +31,23 @@ class Sentence(NamedTuple):
     parts: list[Part]
 
 
-def in_words(facts: Facts) -> list[Sentence]:
+def in_words(desk: Desk, rule: Rule) -> list[Sentence]:
     """A sentence for each phase of the short rule; empty if it takes too many words."""
-    rule, told = facts.rule, list[Sentence]()
+    found = list[Sentence]()
     for when, phase in zip(_times(rule), rule.phases, strict=True):
-        parts = _parts(facts, phase)
+        parts = _parts(desk, phase)
         if parts is None:
             return []
-        told.append(Sentence(when, parts))
-    return told if sum(len(x.parts) for x in told) <= MOST_PARTS else []
+        found.append(Sentence(when, parts))
+    return found if sum(len(x.parts) for x in found) <= MOST_PARTS else []
 
 
-def usual_actions(facts: Facts, most: int = 3) -> list[tuple[str, float]]:
+def usual_actions(desk: Desk, most: int = 3) -> list[tuple[str, float]]:
     """The actions that are taken most, and the share of the decisions that come up."""
-    visited = facts.visited
-    taken = np.bincount(facts.policy.actions.ravel(), visited.ravel()) / visited.sum()
+    visited = desk.visited()
+    taken = np.bincount(desk.policy.actions.ravel(), visited.ravel()) / visited.sum()
     order = np.argsort(-taken, kind="stable")[:most].tolist()
-    return [(facts.action_names[a], float(taken[a])) for a in order if taken[a] > 0]
+    return [(desk.action_names[a], float(taken[a])) for a in order if taken[a] > 0]
 
 
 def _times(rule: Rule) -> list[str]:
@@ -60,20 +60,20 @@ def _times(rule: Rule) -> list[str]:
     return [first, *(f"then for {x}" for x in steps[1:-1]), last]
 
 
-def _parts(facts: Facts, phase: Phase) -> list[Part] | None:
+def _parts(desk: Desk, phase: Phase) -> list[Part] | None:
     """The actions of a phase, the most frequent first, and their states; None if too many."""
     named = phase.visits >= SELDOM * phase.visits.sum()
-    names, row = facts.action_names, phase.row
+    names, row = desk.action_names, phase.row
     weight = np.bincount(row[named], phase.visits[named], minlength=len(names))
     order = [int(a) for a in np.argsort(-weight, kind="stable") if weight[a] > 0]
     if len(order) == 1:
         every = (
             "in every state"
-            if (named | ~facts.model.deciding).all()
+            if (named | ~desk.model.deciding).all()
             else "in every state that comes up"
         )
         return [Part(names[order[0]], every if len(row) > 1 else "")]
-    places = {a: _places(facts, np.flatnonzero(named & (row == a))) for a in order}
+    places = {a: _places(desk, np.flatnonzero(named & (row == a))) for a in order}
     if max(map(len, places.values())) > MOST_PLACES:
         return None
     one = {a: (named & (row == a)).sum() == 1 for a in order}
@@ -83,9 +83,9 @@ def _parts(facts: Facts, phase: Phase) -> list[Part] | None:
     ]
 
 
-def _places(facts: Facts, states: npt.NDArray[np.int64]) -> list[str]:
+def _places(desk: Desk, states: npt.NDArray[np.int64]) -> list[str]:
     """Some states in words: by label, or as ranges if they are numbered."""
-    labels = facts.model.state_labels
+    labels = desk.model.state_labels
     if not all(x.isdigit() for x in labels):
         return [shortened(labels[s], LONGEST) for s in states]
     runs = np.split(states, np.flatnonzero(np.diff(states) > 1) + 1)

@@ -1,0 +1,84 @@
+"""Figures without a screen: axes, labels, and their bytes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from mmdp.words import shortened
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LONGEST = 24  # characters of a label
+MOST_LABELS = 25  # on an axis
+
+
+def new_axis(width: float = 6.0, height: float = 3.8) -> Axes:
+    """A fresh axis on a figure of its own, drawn without a screen."""
+    return new_axes(1, width, height)[0]
+
+
+def new_axes(count: int, width: float = 9.0, height: float = 3.8) -> list[Axes]:
+    """Axes side by side on one figure, drawn without a screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes: list[Axes] = list(figure.subplots(1, count, squeeze=False)[0])
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        for side in (axis.xaxis, axis.yaxis):  # 1,880,000 rather than 1.88 and 1e6 in a corner
+            side.set_major_formatter("{x:,.10g}")
+    return axes
+
+
+def label(text: str, longest: int = LONGEST) -> str:
+    """A label for matplotlib: on one line, not too long, dollar signs not read as formulas.
+
+    >>> label("a$b$"), label("x" * 80, 10)
+    ('a\\\\$b\\\\$', 'xxxxxxxxx…')
+    """
+    return shortened(text, longest).replace("$", r"\$")
+
+
+def png(axis: Axes, dpi: int = 150) -> bytes:
+    """The axis' figure as PNG bytes."""
+    return _drawn(axis, "png", dpi=dpi)
+
+
+def svg(axis: Axes) -> str:
+    """The axis' figure as SVG text: the same for the same input, texts kept as texts."""
+    return _drawn(axis, "svg").decode()
+
+
+@contextmanager
+def ink(colour: str) -> Iterator[None]:
+    """Text and axes of the figures made inside in one colour."""
+    from matplotlib import rc_context
+
+    names = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    settings: Any = dict.fromkeys(names, colour)
+    with rc_context(settings):
+        yield
+
+
+def _drawn(axis: Axes, form: Literal["png", "svg"], **options: Any) -> bytes:
+    import io
+
+    from matplotlib import rc_context
+
+    buffer = io.BytesIO()
+    figure = axis.get_figure()
+    assert figure is not None
+    fixed: Any = {"svg.fonttype": "none", "svg.hashsalt": "mmdp"}
+    if form == "svg":
+        options["metadata"] = {"Date": None, "Creator": None}
+    with rc_context(fixed), warnings.catch_warnings():
+        # if the font lacks a script, labels are shown as boxes: no reason to warn
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(buffer, format=form, **options)  # type: ignore[union-attr]
+    return buffer.getvalue()

@@ -1,0 +1,428 @@
+"""What the sections of a page compute: a function for each, and what it finds as plain figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.certify import PROVEN
+from mmdp.draw.curves import informed
+from mmdp.economics import WillingnessToPay, willingness_to_pay
+from mmdp.economics.comparators import twin
+from mmdp.measures import (
+    Frontier,
+    Stability,
+    enough_models,
+    evpi,
+    frontier,
+    information_table,
+)
+from mmdp.measures.memory import value_and_policy
+from mmdp.measures.robustness import stability_of
+from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules
+from mmdp.policy import MarkovPolicy, MemoryPolicy
+from mmdp.report.desk import Desk, titled
+from mmdp.report.rule import Sentence, in_words, usual_actions
+from mmdp.solution import Evaluation, Solution, Status
+from mmdp.solve import read_method
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = npt.NDArray[np.float64]
+
+RESAMPLES = 20
+NODES = 3  # of memory, if nobody says how many
+FEWEST = 5  # models in a subset
+QUICK = 0.005  # seconds of a pass up to which subsets of the models are drawn ten times, not three
+AROUND = 10  # passes for what goes with a solve: drawing the models, evaluation
+
+
+@dataclass(frozen=True, eq=False)
+class Rival:
+    """Another policy of time and state; ``loss``: by how much less it has of what counts."""
+
+    name: str
+    policy: MarkovPolicy
+    found: Evaluation
+    held_out: Evaluation | None = None
+    loss: float = 0.0
+
+
+def rival(desk: Desk, name: str, policy: MarkovPolicy) -> Rival:
+    found = desk.evaluate(policy)
+    lost = desk.value - found.value(desk.objective)
+    loss = lost if lost > 1e-9 * abs(desk.value) else 0.0
+    return Rival(name, policy, found, desk.tested(policy), loss)
+
+
+# ---------------------------------------------------------------------- the answer
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What the first lines say, apart from what other sections find."""
+
+    rule: Rule  # the policy in a few phases
+    short: Rival  # that rule as a policy
+    sentences: list[Sentence]  # the rule in words; empty if it takes too many
+    usual: list[tuple[str, float]]  # the most frequent actions and their shares
+    worst_model: str
+    oracle_mean: float  # of someone who knows the model
+    ceiling: float | None  # what counts for them; None if that is not known to be more
+    learning: tuple[float, float]  # the most that a policy that learns gains, and its share
+    closed: bool  # whether the policy is proven to be the best
+
+
+def answer(desk: Desk) -> Answer:
+    found = desk.evaluation
+    rule = desk.rule()
+    worst = np.where(found.weights > 0, found.returns, np.inf).argmin()
+    knows, F, ceiling = float(found.oracle @ found.weights), desk.objective, None
+    if F.monotone:
+        known = F.counted(found.oracle, lambda: found.oracle)
+        ceiling = float(F.value(known, found.weights))
+    most = knows
+    if desk.bound is not None and desk.bound.bounds == "history" and not desk.aimed:
+        most = min(knows, desk.bound.value)
+    gain = max(most - found.mean, 0.0)
+    return Answer(
+        rule, rival(desk, "the short rule", rule.policy), in_words(desk, rule),
+        usual_actions(desk), desk.model.model_labels[int(worst)], knows, ceiling,
+        (gain, gain / max(abs(found.mean), 1e-300)), _closed(desk),
+    )  # fmt: skip
+
+
+def _closed(desk: Desk) -> bool:
+    """Whether the bound meets the value, as far as its proof can tell."""
+    bound, found = desk.bound, desk.solution
+    if bound is None:
+        return False
+    proven = found is not None and found.certificate is bound and found.status is Status.OPTIMAL
+    return proven or bound.gap(desk.value) <= PROVEN
+
+
+def simpler(desk: Desk) -> tuple[Rival, ...]:
+    """Policies simpler than the short rule: one rule for all steps, one action everywhere."""
+    given, rule = (desk.policy, desk.model, desk.visited(), desk.kind), desk.rule().policy
+    found = {
+        "one rule for all steps": one_rule(*given),
+        "one action everywhere": one_action(*given),
+    }
+    if found["one rule for all steps"] == rule:
+        del found["one rule for all steps"]
+    return tuple(rival(desk, name, x) for name, x in found.items() if x is not None)
+
+
+class Asked(NamedTuple):
+    """What the problem is made of."""
+
+    equal_weights: bool
+    effective: float  # models of equal weight that these are as good as
+    start: list[int]  # states that an episode may start in
+
+
+def asked(desk: Desk) -> Asked:
+    w = desk.model.weights
+    start = np.flatnonzero(desk.model.initial > 0).tolist()
+    return Asked(bool(np.allclose(w, 1 / len(w))), 1 / float((w**2).sum()), start)
+
+
+# ---------------------------------------------------------------------- safer
+@dataclass(frozen=True, eq=False)
+class Safer:
+    """From the best on average to the safest policy; ``safest`` has the best worst tenth."""
+
+    frontier: Frontier
+    safest: Evaluation
+
+
+def safer(desk: Desk) -> Safer:
+    found = frontier(desk.model, desk.horizon, seed=desk.seed)
+    tests = [x for x in (desk.tested(point.policy) for point in found.points) if x is not None]
+    found = replace(found, tests=tuple(tests))
+    return Safer(found, found.points[int(found.tails.argmax())].evaluation)
+
+
+# ---------------------------------------------------------------------- methods
+@dataclass(frozen=True)
+class Row:
+    """One line of the table of methods: on the models at hand, and on the held-out ones."""
+
+    name: str
+    found: Evaluation
+    held_out: Evaluation | None
+    seconds: float | None = None
+    status: str = ""
+    policy: MarkovPolicy | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Methods:
+    """The policy, the other methods, and Oracle as the last of ``rows``.
+
+    ``best`` is the best solution at hand of the kind that was asked for, ``evpi`` what knowing the
+    model is worth at most; exact if that is optimal and its kind is not restricted: Oracle is
+    free. ``ahead``: the method that does best on the held-out models if it is ahead of this
+    policy, by how much, and the standard error of that. ``traces`` have the value by iteration of
+    every CADP run, ``climbed`` what it gained from its start, None if it kept it.
+    """
+
+    rows: tuple[Row, ...]
+    best: Solution | None
+    evpi: float
+    ahead: tuple[str, float, float] | None
+    simulated: bool
+    traces: dict[str, Array]
+    climbed: float | None
+
+
+def methods(desk: Desk) -> Methods:
+    rows, best, traces = _rows(desk), best_of(desk), _traces(desk)
+    gained = [float(y[-1] - y[0]) for y in traces.values() if len(y) > 1]
+    return Methods(
+        rows, best, max(rows[-1].found.mean - best_mean(desk, best), 0.0), _ahead(desk, rows),
+        any(row.found.errors is not None for row in rows), traces, max(gained, default=None),
+    )  # fmt: skip
+
+
+def best_of(desk: Desk) -> Solution | None:
+    found = desk.every() + ([desk.solution] if desk.solution is not None and desk.given else [])
+    same = [
+        x for x in found
+        if x.markov is not None and x.provenance.policy.name == desk.kind.name
+    ]  # fmt: skip
+    return max(same, key=lambda x: x.evaluation.mean, default=None)
+
+
+def best_mean(desk: Desk, best: Solution | None) -> float:
+    own = desk.evaluation.mean
+    return own if best is None else max(own, best.evaluation.mean)
+
+
+def _rows(desk: Desk) -> tuple[Row, ...]:
+    every, known, own = desk.every(), desk.solution, desk.given or desk.aimed
+    same = [
+        x for x in every
+        if own and known is not None and known.method == x.method and x.policy == desk.policy
+    ]  # fmt: skip
+    rows = []
+    if own:
+        taken = any(titled(x) == desk.name for x in every if x not in same)
+        rows.append(_row("this policy" if taken else desk.name, desk, known))
+    for found in every:
+        if found.policy is not None and found not in same:
+            tested = desk.tested(found.policy)
+            rows.append(Row(titled(found), found.evaluation, tested, *_how(found)))
+    oracle, held_out = desk.evaluation.oracle, desk.held_out
+    knows = Evaluation(oracle, desk.model.weights, _oracle=lambda: oracle)
+    tested = None
+    if held_out is not None:
+        own_best = held_out.oracle
+        tested = Evaluation(own_best, held_out.weights, _oracle=lambda: own_best)
+    last = Row("Oracle (knows the model)", knows, tested, status="a bound: no policy does better")
+    return (*rows, last)
+
+
+def _row(name: str, desk: Desk, known: Solution | None) -> Row:
+    return Row(name, desk.evaluation, desk.held_out, *(() if known is None else _how(known)))
+
+
+def _how(found: Solution) -> tuple[float, str, MarkovPolicy | None]:
+    return found.seconds, found.outcome, found.markov
+
+
+def _ahead(desk: Desk, rows: tuple[Row, ...]) -> tuple[str, float, float] | None:
+    tested = {row.name: row.held_out for row in rows[:-1] if row.held_out is not None}
+    if desk.held_out is None or not tested or desk.aimed:
+        return None
+    name = max(tested, key=lambda name: tested[name].mean)
+    difference, error = tested[name].lead(desk.held_out)
+    ahead = difference > 1e-9 * abs(desk.held_out.mean)
+    return (name, difference, error) if ahead else None
+
+
+def _traces(desk: Desk) -> dict[str, Array]:
+    runs = [desk.solution] if desk.solution is not None and not desk.aimed else []
+    found: dict[str, Array] = {}
+    for run in [*runs, *desk.every()]:
+        if run.method == "cadp":
+            start = run.provenance.options.get("init", "wsu")
+            name = start if isinstance(start, str) else "a given policy"
+            found.setdefault(name.upper() if len(name) == 3 else name, run.trace)
+    return found
+
+
+# ---------------------------------------------------------------------- over the models
+def near_optimal(desk: Desk) -> float:
+    """Weight of the models in which the policy is within 1% of their own free optimum."""
+    found = desk.evaluation
+    return float(found.weights[found.regret <= 0.01 * np.abs(found.oracle)].sum())
+
+
+class Weights(NamedTuple):
+    """Model weights b (T, M, S), and the state that moves them most.
+
+    ``in_play``: how many equally likely models would be as uncertain as at the last decision.
+    """
+
+    b: Array
+    state: int
+    in_play: float
+
+
+def weights(desk: Desk) -> Weights:
+    b = desk.weights()
+    # |b_{t,m}(s) - lambda_m P(s at t)|, summed over times and models
+    expected = b.sum(axis=1, keepdims=True) * desk.model.weights[None, :, None]
+    state = int(np.abs(b - expected).sum(axis=(0, 1)).argmax())
+    return Weights(b, state, float(informed(b)[-1, 0]))
+
+
+# ---------------------------------------------------------------------- knowing more
+@dataclass(frozen=True, eq=False)
+class Information:
+    """EVPI and EVPPI.
+
+    ``giveaways``: parameters with another value in every model, if conditioned on each of the
+    values; to know one of them is to know the model, whatever else differs between the models.
+    ``most``: the parameter worth most and its value, unless it is one of these.
+    """
+
+    table: pd.DataFrame
+    giveaways: list[str]
+    most: tuple[str, float] | None
+
+
+def information(desk: Desk) -> Information | None:
+    best = best_of(desk)
+    if best is None or not desk.model.parameters:
+        return None
+    table = information_table(desk.model, desk.horizon, method=best)
+    values, alone = desk.model.parameters, table.iloc[1:]
+    exact = alone.loc[alone["estimator"] == "exact", "parameter"]
+    giveaways = [x for x in exact if len(np.unique(values[x])) == desk.model.n_models]
+    top = alone.sort_values("value", kind="stable").iloc[-1]
+    most = None if top["parameter"] in giveaways else (str(top["parameter"]), float(top["value"]))
+    return Information(table, giveaways, most)
+
+
+def within(desk: Desk) -> float:
+    """About the EVPI of someone who is bound to the restricted kind."""
+    best = best_of(desk)
+    if best is not None:
+        return evpi(desk.model, method=best)
+    own = own_rules(desk.policy, desk.model)
+    return max(float(own @ desk.model.weights) - desk.evaluation.mean, 0.0)
+
+
+class Remembering(NamedTuple):
+    """What memory is worth by nodes, and the policy with the most."""
+
+    table: pd.DataFrame
+    policy: MemoryPolicy
+
+
+def memory(desk: Desk) -> Remembering:
+    nodes = range(1, (desk.asked.get("memory") or NODES) + 1)
+    found = value_and_policy(desk.model, desk.horizon, nodes, seed=desk.seed, time_limit=5)
+    return Remembering(*found)
+
+
+# ---------------------------------------------------------------------- enough models
+class Sizes(NamedTuple):
+    """Return on held-out models by number of models: with all, and its gain over about half."""
+
+    table: pd.DataFrame
+    models: int
+    fewer: int
+    value: float
+    gain: float
+
+
+def sizes(desk: Desk) -> Sizes | None:
+    if not can_split(desk):
+        return None
+    counts, repeats = _draws(desk)
+    table = enough_models(
+        desk.model, desk.horizon, counts, test=desk.test, repeats=repeats, seed=desk.seed,
+        method=desk.methods[0],
+    )  # fmt: skip
+    last = table.iloc[-1]
+    half = table.iloc[int((table["models"] - last["models"] / 2).abs().argmin())]
+    value, gain = float(last["test"]), float(last["test"] - half["test"])
+    return Sizes(table, int(last["models"]), int(half["models"]), value, gain)
+
+
+def _draws(desk: Desk) -> tuple[list[int], int]:
+    """Numbers of models to solve with, and how often each is drawn."""
+    available = _to_draw(desk)
+    steps = [a * 10**b for b in range(7) for a in (1, 2, 5)]
+    counts = [*(x for x in steps if FEWEST <= x < available), available]
+    return counts, 10 if desk.seconds(1) <= QUICK else 3
+
+
+def passes_of_sizes(desk: Desk) -> float:
+    """About how many passes the solves with fewer models take: small ones take more starts."""
+    counts, repeats = _draws(desk)
+    return _passes(desk, (len(counts) - 1) * repeats + 1) if can_split(desk) else 0.0
+
+
+def passes_of_resamples(desk: Desk) -> float:
+    return _passes(desk, desk.asked.get("resamples") or RESAMPLES) if can_redraw(desk) else 0.0
+
+
+def _passes(desk: Desk, solves: int) -> float:
+    one = read_method(desk.methods[0]).passes(desk.model.problem, desk.horizon)
+    return solves * (one + AROUND)
+
+
+def can_split(desk: Desk) -> bool:
+    """Whether there are models enough, and a method, to solve with fewer of them."""
+    return _to_draw(desk) > FEWEST and bool(desk.methods)
+
+
+def _to_draw(desk: Desk) -> int:
+    """How many models there are to solve with; without test models half of them are held out."""
+    return desk.model.n_models if desk.test is not None else -(-desk.model.n_models // 2)
+
+
+def can_redraw(desk: Desk) -> bool:
+    """Whether the policy is one that the first method finds for the mean."""
+    return not (desk.given or desk.aimed)
+
+
+def resamples(desk: Desk) -> Stability | None:
+    if not can_redraw(desk):
+        return None
+    count = desk.asked.get("resamples") or RESAMPLES
+    return stability_of(desk.solved(0), desk.model, count, desk.seed, desk.methods[0])
+
+
+# ---------------------------------------------------------------------- cost and effect
+def willingness(desk: Desk) -> WillingnessToPay:
+    x = desk.outcomes
+    assert x is not None
+    named = dict(x.comparators)
+    same = twin(desk.policy, named, x.counting.models(desk.model, x.effects, x.costs, desk.horizon))
+    if same is None:
+        named = {"this policy": desk.policy, **named}
+    else:
+        marked = {same: f"{same} (this policy)"}
+        named = {marked.get(name, name): policy for name, policy in named.items()}
+    return willingness_to_pay(
+        desk.model, x.effects, x.costs, x.thresholds, desk.horizon,
+        method=desk.methods[0] if desk.methods else "cadp", policies=named, counting=x.counting,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- the source
+def source(desk: Desk) -> str:
+    """The options of the method that found the policy, in brackets."""
+    given = {} if desk.solution is None else desk.solution.provenance.options
+    plain = ", ".join(
+        f"{key} {value}" for key, value in given.items()
+        if isinstance(value, (str, int, float)) and not isinstance(value, bool)
+    )  # fmt: skip
+    return f" ({plain})" if plain else ""
