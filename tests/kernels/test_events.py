@@ -232,13 +232,15 @@ def test_sweeps_in_short_numbers_end_with_exact_returns(
     monkeypatch.setattr(windowed, "room_on", lambda device: room)
     model, T = random_events(1), 5
     plans = [kernels.get(name).plan(model.problem, T) for name in ("numpy", "jax")]
-    starts = [None, *(p(model, T).table for p in POLICIES)]
+    starts = [None, *(p(model, T).table for p in (POLICIES if room else POLICIES[:1]))]
     for exact, short in zip(*(x.ascend(starts, sweeps="paper") for x in plans), strict=True):
         assert short.short
         assert not exact.short
         assert short.trace == pytest.approx(exact.trace, rel=1e-5)
         assert (short.policy == exact.policy).all()
         np.testing.assert_allclose(short.returns, exact.returns, rtol=1e-12)
+    if room == 0.0:
+        return
     solved = mmdp.solve(model, T, mmdp.CADP(sweeps="paper", starts=1), backend="jax")
     assert solved.details["numbers"] == "32-bit sweeps, 64-bit returns"
     assert solved.value == pytest.approx(mmdp.solve(model, T, backend="numpy").value, rel=1e-9)
