@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.functions.axes import Array, Axes
+from mmdp.functions.build import Chances, Ids, Leads, Mask, build
 from mmdp.functions.calls import Answer, Function, check_elementwise
 from mmdp.functions.play import Played
-from mmdp.kernels.events import Events
 from mmdp.model import MMDP
-from mmdp.posterior.draws import Draws, flat_parameters, read_draws
-from mmdp.support import Columns, check_memory, support_of
+from mmdp.posterior.draws import Draws, read_draws
 from mmdp.validate import ROW_SUM_TOLERANCE
 from mmdp.words import counted
 
@@ -24,9 +23,6 @@ ROWS = 2**19  # rows that a function is called with at a time
 CHANCES = 2**23  # chances that are compared at a time
 REWARD = "the reward"
 ENDED = "ended"
-
-Ids = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 def from_step(
@@ -101,46 +97,10 @@ def from_step(
     >>> mmdp.solve(model, 10).policy.action(stock=2)
     'order=1'
     """
-    return Steps.read(
+    steps = Steps.read(
         step, states, actions, events, chance, draws, allowed, terminal, until, times, initial
-    ).model(discount=discount, **fields)
-
-
-class Leads(NamedTuple):
-    """Where events lead in one draw at one time; rows that play no part stay where they are."""
-
-    after: npt.NDArray[np.int32]  # (S, A, W, C)
-    share: Array | None  # (S, A, W, C) of each corner; None if C = 1
-
-    def like(self, other: Leads) -> bool:
-        shares: tuple[Any, Any] = self.share, other.share
-        return np.array_equal(self.after, other.after) and np.array_equal(*shares)
-
-
-class Chances(NamedTuple):
-    """Chances of events, and which of them each pair of state and action has."""
-
-    table: Array  # (T or 1, K, W, M)
-    kind: npt.NDArray[np.int32] | None  # (T or 1, S, A)
-
-    def at(self, t: int, pairs: Ids) -> tuple[Array, Ids]:
-        """((K, W, M) chances at time t, the kind of each pair s A + a)."""
-        table = self.table[min(t, len(self.table) - 1)]
-        if self.kind is None:
-            return table, np.zeros(len(pairs), np.int64)
-        return table, self.kind[min(t, len(self.kind) - 1)].reshape(-1)[pairs].astype(np.int64)
-
-    def possible(self, times: Iterable[int], pairs: Ids, w: Ids) -> Mask:
-        """(n,) whether some model may meet event w of a pair at one of these times."""
-        found = np.zeros(len(pairs), bool)
-        for t in times:
-            table, kind = self.at(t, pairs)
-            found |= np.asarray(table.any(axis=2))[kind, w]
-        return found
-
-    @property
-    def steps(self) -> int:
-        return max(len(self.table), 1 if self.kind is None else len(self.kind))
+    )
+    return build(steps, discount=discount, **fields)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,87 +198,6 @@ class Steps:
             raise InputError(f"{asks[0]} has a parameter time; give times=, such as times=52")
         if self.times is not None and not asks:
             raise InputError("no function has a parameter time; leave out times=")
-
-    # ------------------------------------------------------------ the model
-    def model(self, **fields: Any) -> MMDP:
-        S, A = self.n_states, self.actions.size
-        over, mask = self.over(), self.mask()
-        chances = self.chances(mask & ~over[:, None])
-        found, r = self._stepped(mask & ~over[:, None], over, chances)
-        open_ = np.ones((S, A), bool)
-        open_[: len(mask)] = mask | over[:, None]
-        fields |= {
-            "initial": self.initial(), "terminal": self.terminals(), "allowed": open_,
-            "states": self.state_labels, "actions": self.actions.labels(),
-            "parameters": flat_parameters(self.draws) or None,
-        }  # fmt: skip
-        if all(x is row[0] for row in found for x in row):
-            storage = self._events(found, chances)
-        else:
-            storage = self._tables(found, chances, open_)
-        return MMDP.from_support(storage, r, **fields).with_function(self)
-
-    def _stepped(self, mask: Mask, over: Mask, chances: Chances) -> tuple[list[list[Leads]], Array]:
-        """Where events lead by time and draw (one if it reads none); (T or 1, S, A, M) rewards."""
-        S, A, M = self.n_states, self.actions.size, self.n_models
-        T, asked = self.steps(self.step, self.chance), self.steps(self.step)
-        check_memory(8 * T * S * A * M, "the rewards of all models")
-        r, found = np.zeros((T, S, A, M)), []
-        for t in range(asked):
-            row: list[Leads] = []
-            for m in range(M):
-                leads, reward = self.stepped(m, t, mask, over, chances)
-                row.append(row[0] if row and leads.like(row[0]) else leads)
-                which = m if self.step.per_draw() else slice(None)
-                for i in [t] if asked > 1 else range(T):
-                    expected = self._expected(reward, chances, i, which)
-                    r[i, ..., which] = expected.reshape(r[i, ..., which].shape)
-                if not self.step.per_draw():
-                    break
-            found.append(row)
-        return found, r
-
-    def _expected(self, reward: Array, chances: Chances, t: int, m: int | slice) -> Array:
-        """(S A,) or (S A, M): sum_w chance_m(w) reward(w) from (S A, W)."""
-        table, kind = chances.at(t, np.arange(len(reward)))
-        found = np.empty((len(reward), *np.zeros(self.n_models)[m].shape))
-        order = np.argsort(kind, kind="stable")
-        for rows in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
-            found[rows] = reward[rows] @ table[kind[rows[0]]][:, m]
-        return found
-
-    def _events(self, found: list[list[Leads]], chances: Chances) -> Events:
-        after = np.stack([row[0].after for row in found])
-        shares = [row[0].share for row in found]
-        share = None if shares[0] is None else np.stack([x for x in shares if x is not None])
-        return Events(after, chances.table, chances.kind, share)
-
-    def _tables(self, found: list[list[Leads]], chances: Chances, open_: Mask) -> Any:
-        """The support of models whose next states differ."""
-        S, A = open_.shape
-        T = max(len(found), chances.steps)
-        pairs = np.flatnonzero(open_)
-        roles = ("model", "time", "state", "action", "next_state", "probability")
-        columns: dict[str, list[npt.NDArray[Any]]] = {role: [] for role in roles}
-        for t in range(T):
-            table, kind = chances.at(t, pairs)
-            row = found[min(t, len(found) - 1)]
-            for m, x in enumerate(row * self.n_models if len(row) == 1 else row):
-                W, C = x.after.shape[2:]
-                p = np.repeat(table[kind][:, :, m, None], C, axis=2)
-                if x.share is not None:
-                    p = p * x.share.reshape(S * A, W, C)[pairs]
-                i, w, c = np.nonzero(p)
-                here = pairs[i]
-                to = x.after.reshape(S * A, W, C)[here, w, c]
-                when = np.full(len(i), m), np.full(len(i), t)
-                parts = (*when, here // A, here % A, to, p[i, w, c])
-                for role, part in zip(roles, parts, strict=True):
-                    columns[role].append(part)
-        entries = {name: np.concatenate(parts) for name, parts in columns.items()}
-        if T == 1:
-            del entries["time"]
-        return support_of(Columns(entries, (self.n_models, S, A), T), "auto")
 
     # ------------------------------------------------------------ what the functions say
     def over(self) -> Mask:

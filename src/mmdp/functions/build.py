@@ -1,0 +1,141 @@
+"""From what a step does to a model: shared events, or tables if draws lead to other states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.functions.axes import Array
+from mmdp.kernels.events import Events
+from mmdp.model import MMDP
+from mmdp.posterior.draws import flat_parameters
+from mmdp.support import Columns, Support, check_memory, support_of
+
+if TYPE_CHECKING:
+    from mmdp.functions.step import Steps
+
+Ids = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Leads(NamedTuple):
+    """Where events lead in one draw at one time; rows that play no part stay where they are."""
+
+    after: npt.NDArray[np.int32]  # (S, A, W, C)
+    share: Array | None  # (S, A, W, C) of each corner; None if C = 1
+
+    def like(self, other: Leads) -> bool:
+        shares: tuple[Any, Any] = self.share, other.share
+        return np.array_equal(self.after, other.after) and np.array_equal(*shares)
+
+
+class Chances(NamedTuple):
+    """Chances of events, and which of them each pair of state and action has."""
+
+    table: Array  # (T or 1, K, W, M)
+    kind: npt.NDArray[np.int32] | None  # (T or 1, S, A)
+
+    def at(self, t: int, pairs: Ids) -> tuple[Array, Ids]:
+        """((K, W, M) chances at time t, the kind of each pair s A + a)."""
+        table = self.table[min(t, len(self.table) - 1)]
+        if self.kind is None:
+            return table, np.zeros(len(pairs), np.int64)
+        return table, self.kind[min(t, len(self.kind) - 1)].reshape(-1)[pairs].astype(np.int64)
+
+    def possible(self, times: Iterable[int], pairs: Ids, w: Ids) -> Mask:
+        """(n,) whether some model may meet event w of a pair at one of these times."""
+        found = np.zeros(len(pairs), bool)
+        for t in times:
+            table, kind = self.at(t, pairs)
+            found |= np.asarray(table.any(axis=2))[kind, w]
+        return found
+
+    @property
+    def steps(self) -> int:
+        return max(len(self.table), 1 if self.kind is None else len(self.kind))
+
+
+def build(x: Steps, **fields: Any) -> MMDP:
+    """The model: shared events if all draws lead to the same states, else tables."""
+    S, A = x.n_states, x.actions.size
+    over, mask = x.over(), x.mask()
+    chances = x.chances(mask & ~over[:, None])
+    found, r = _stepped(x, mask & ~over[:, None], over, chances)
+    open_ = np.ones((S, A), bool)
+    open_[: len(mask)] = mask | over[:, None]
+    fields |= {
+        "initial": x.initial(), "terminal": x.terminals(), "allowed": open_,
+        "states": x.state_labels, "actions": x.actions.labels(),
+        "parameters": flat_parameters(x.draws) or None,
+    }  # fmt: skip
+    shared = all(y is row[0] for row in found for y in row)
+    storage = _events(found, chances) if shared else _tables(x, found, chances, open_)
+    return MMDP.from_support(storage, r, **fields).with_function(x)
+
+
+def _stepped(x: Steps, mask: Mask, over: Mask, chances: Chances) -> tuple[list[list[Leads]], Array]:
+    """Where events lead by time and draw (one if it reads none); (T or 1, S, A, M) rewards."""
+    S, A, M = x.n_states, x.actions.size, x.n_models
+    T, asked = x.steps(x.step, x.chance), x.steps(x.step)
+    check_memory(8 * T * S * A * M, "the rewards of all models")
+    r, found = np.zeros((T, S, A, M)), []
+    for t in range(asked):
+        row: list[Leads] = []
+        for m in range(M):
+            leads, reward = x.stepped(m, t, mask, over, chances)
+            row.append(row[0] if row and leads.like(row[0]) else leads)
+            which = m if x.step.per_draw() else slice(None)
+            for i in [t] if asked > 1 else range(T):
+                expected = _expected(x, reward, chances, i, which)
+                r[i, ..., which] = expected.reshape(r[i, ..., which].shape)
+            if not x.step.per_draw():
+                break
+        found.append(row)
+    return found, r
+
+
+def _expected(x: Steps, reward: Array, chances: Chances, t: int, m: int | slice) -> Array:
+    """(S A,) or (S A, M): sum_w chance_m(w) reward(w) from (S A, W)."""
+    table, kind = chances.at(t, np.arange(len(reward)))
+    found = np.empty((len(reward), *np.zeros(x.n_models)[m].shape))
+    order = np.argsort(kind, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
+        found[rows] = reward[rows] @ table[kind[rows[0]]][:, m]
+    return found
+
+
+def _events(found: list[list[Leads]], chances: Chances) -> Events:
+    after = np.stack([row[0].after for row in found])
+    shares = [row[0].share for row in found]
+    share = None if shares[0] is None else np.stack([y for y in shares if y is not None])
+    return Events(after, chances.table, chances.kind, share)
+
+
+def _tables(x: Steps, found: list[list[Leads]], chances: Chances, open_: Mask) -> Support:
+    """The support of models whose next states differ."""
+    S, A = open_.shape
+    T = max(len(found), chances.steps)
+    pairs = np.flatnonzero(open_)
+    roles = ("model", "time", "state", "action", "next_state", "probability")
+    columns: dict[str, list[npt.NDArray[Any]]] = {role: [] for role in roles}
+    for t in range(T):
+        table, kind = chances.at(t, pairs)
+        row = found[min(t, len(found) - 1)]
+        for m, leads in enumerate(row * x.n_models if len(row) == 1 else row):
+            W, C = leads.after.shape[2:]
+            p = np.repeat(table[kind][:, :, m, None], C, axis=2)
+            if leads.share is not None:
+                p = p * leads.share.reshape(S * A, W, C)[pairs]
+            i, w, c = np.nonzero(p)
+            here = pairs[i]
+            to = leads.after.reshape(S * A, W, C)[here, w, c]
+            at = np.full(len(i), m), np.full(len(i), t), here // A, here % A, to, p[i, w, c]
+            for role, part in zip(roles, at, strict=True):
+                columns[role].append(part)
+    entries = {role: np.concatenate(parts) for role, parts in columns.items()}
+    if T == 1:
+        del entries["time"]
+    return support_of(Columns(entries, (x.n_models, S, A), T), "auto")
