@@ -7,17 +7,14 @@ do not vary. The dense storage is the same layout with the full pattern.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError, MemoryLimitError, Remedy
-from mmdp.kernels.problem import aligned
+from mmdp.kernels.problem import aligned, memory_here
 from mmdp.words import readable_bytes
 
 Array = npt.NDArray[np.float64]
@@ -58,17 +55,6 @@ def float_array(values: Any, what: str) -> Array:
             "something else"
         ) from None
     return array
-
-
-def memory_here() -> int:
-    """Bytes of memory that this process may use: of the machine, or of its container."""
-    try:
-        sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    except (AttributeError, ValueError, OSError):  # not on this system
-        sizes = [2**40]
-    with suppress(OSError, ValueError):
-        sizes.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return min(sizes)
 
 
 def check_memory(

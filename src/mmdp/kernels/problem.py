@@ -26,7 +26,10 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -60,6 +63,17 @@ def aligned(*shape: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
     raw = np.empty(size + LINE, np.uint8)
     first = -raw.ctypes.data % LINE
     return raw[first : first + size].view(dtype).reshape(shape)
+
+
+def memory_here() -> int:
+    """Bytes of memory that this process may use: of the machine, or of its container."""
+    try:
+        sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    except (AttributeError, ValueError, OSError):  # not on this system
+        sizes = [2**40]
+    with suppress(OSError, ValueError):
+        sizes.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(sizes)
 
 
 class Part(NamedTuple):

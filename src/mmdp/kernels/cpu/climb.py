@@ -26,8 +26,7 @@ from mmdp.kernels.cpu.passes import (
     fore,
     fore_random,
 )  # fmt: skip
-from mmdp.kernels.problem import Array, IntArray, Table, aligned, windows
-from mmdp.support import memory_here
+from mmdp.kernels.problem import Array, IntArray, Table, aligned, memory_here, windows
 
 SHARE = 0.25  # of the memory, for b of all times; with more, it is kept in windows
 
