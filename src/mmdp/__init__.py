@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from mmdp import posterior as posterior
     from mmdp import report as report
     from mmdp import testing as testing
+    from mmdp.exports import export as export
     from mmdp.io import load as load
     from mmdp.io import load_policy as load_policy
     from mmdp.io import save as save
@@ -129,6 +130,7 @@ __all__ = [
     "economics",
     "ecosystem",
     "evaluate",
+    "export",
     "fit",
     "from_draws",
     "frontier",
@@ -157,7 +159,7 @@ _MODULES = {
     "testing",
 }  # fmt: skip  # loaded on first use: they import pandas etc.
 _ELSEWHERE = {
-    "Prior": "posterior", "Rewards": "posterior",
+    "Prior": "posterior", "Rewards": "posterior", "export": "exports",
     "fit": "posterior", "from_draws": "posterior", "frontier": "measures", "load": "io",
     "load_policy": "io", "mixture": "measures", "save": "io", "save_policy": "io",
     "value_of_memory": "measures",
