@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ SIGNS = {
 }  # fmt: skip
 LEVELS = (("<", ">", "<=", "<>"), ("+", "-"), ("*",))
 Lazy = Callable[[], Any]
+
+
+def _both(sign: Callable[[Any, Any], Any], a: Lazy, b: Lazy) -> Any:
+    return sign(a(), b())
 
 
 class Wrong(Exception):
@@ -58,14 +63,14 @@ class Workbook:
 
     def at(self, place: str) -> Any:
         """The value of a cell, or an array (rows, columns)."""
-        sheet, _, cells = place.rpartition("!")
-        cells = cells.replace("$", "")
+        if place in self.blocks:
+            return self.blocks[place]
+        sheet, _, cells = place.replace("$", "").rpartition("!")
         found = (self.book[sheet] if sheet else self.front)[cells]
         if not isinstance(found, tuple):
             return self.value(found)
-        if place not in self.blocks:
-            self.blocks[place] = np.array([[x.value for x in row] for row in found], dtype=object)
-        return self.blocks[place]
+        values = [[x.value for x in row] for row in found]
+        return self.blocks.setdefault(place, np.array(values, dtype=object))
 
     # ------------------------------------------------------------ formulas, from the outside in
     def _compared(self, level: int = 0) -> Lazy:
@@ -74,9 +79,7 @@ class Workbook:
         found = self._compared(level + 1)
         while self.tokens and self.tokens[0] in LEVELS[level]:
             sign = SIGNS[self.tokens.pop(0)]
-            found = (lambda sign, a, b: lambda: sign(a(), b()))(
-                sign, found, self._compared(level + 1)
-            )
+            found = partial(_both, sign, found, self._compared(level + 1))
         return found
 
     def _atom(self) -> Lazy:
@@ -121,7 +124,7 @@ class Workbook:
         raise Wrong
 
     def _or(self, *asked: Lazy) -> bool:
-        return any([x() for x in asked])  # all of them, as Excel does
+        return max(x() for x in asked)  # asks all of them, as Excel does
 
     def _int(self, x: Lazy) -> float:
         return np.floor(x())

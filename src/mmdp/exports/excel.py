@@ -32,12 +32,15 @@ def written(rule: Rule) -> bytes:
         from openpyxl import Workbook
     except ImportError:
         raise InputError("Excel files need openpyxl; pip install 'mmdp[excel]'") from None
+    _check_labels(rule)
+    by_tree = rule.tree is not None and _fits(rule)
+    if rule.table.size > LIMIT and not by_tree:
+        raise InputError(
+            "the tree is too deep for a formula of Excel; solve for fewer leaves, or choose python"
+        )
     book = Workbook(write_only=True)
     front = book.create_sheet("Decide")
     front.column_dimensions["A"].width = front.column_dimensions["B"].width = 30
-    by_tree = rule.tree is not None and _fits(rule)
-    if rule.table.size > LIMIT and not by_tree:
-        raise InputError("the tree is too deep for a formula, and its table for a sheet")
     _fill(front, _front(rule, by_tree))
     _validate(front, rule)
     for title, rows in _sheets(rule, by_tree).items():
@@ -47,6 +50,17 @@ def written(rule: Rule) -> bytes:
     return file.getvalue()
 
 
+def _check_labels(rule: Rule) -> None:
+    """Refuse control characters and very long labels, which Excel does not take."""
+    from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
+
+    asked = [rule.features[i] for i in rule.asked]
+    levels = (level for x in asked if not x.ordered for level in map(str, x.levels))
+    for label in (*rule.states, *rule.actions, *(x.name for x in asked), *levels):
+        if ILLEGAL_CHARACTERS_RE.search(label) or len(label) > LONGEST:
+            raise InputError(f"Excel cannot hold the label {label[:40]!r}; rename it")
+
+
 def _fill(sheet: Any, rows: Iterator[Sequence[Any]]) -> None:
     for row in rows:
         sheet.append([_cell(sheet, value) for value in row])
@@ -54,12 +68,9 @@ def _fill(sheet: Any, rows: Iterator[Sequence[Any]]) -> None:
 
 def _cell(sheet: Any, value: Any) -> Any:
     from openpyxl.cell import WriteOnlyCell
-    from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
     if not isinstance(value, str) or isinstance(value, Formula):
         return value
-    if ILLEGAL_CHARACTERS_RE.search(value) or len(value) > 32_767:
-        raise InputError(f"Excel cannot hold the label {value[:40]!r}; rename it")
     cell = WriteOnlyCell(sheet, value)
     cell.data_type, cell.number_format = "s", "@"
     return cell
