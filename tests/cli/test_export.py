@@ -6,6 +6,8 @@ import runpy
 from pathlib import Path
 
 import mmdp
+from mmdp.cli.export import export
+from mmdp.exports import TARGETS
 from tests.cli.calls import refused, run
 
 
@@ -44,6 +46,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "give --out" in refused("export", policy, "--to", "excel")
     assert "no target is called 'ruby'" in refused("export", policy, "--to", "ruby")
     assert "this is read" in refused("export", policy, models, "--to", "c", "--out", policy)
+
+
+def test_the_help_has_every_target() -> None:
+    (to,) = (x for x in export.params if x.name == "to")
+    assert to.type.words == (*TARGETS,)
 
 
 def test_a_proof_about_other_models_is_left_out(tmp_path: Path) -> None:

@@ -342,11 +342,21 @@ print(json.dumps({ask}))
     assert found == [*(ACTIONS[a] for a in policy.actions.reshape(-1)), None, None, None]
 
 
+def test_a_table_that_its_tree_does_not_make_is_exported_as_it_is(tmp_path: Path) -> None:
+    rows = mmdp.MarkovPolicy([[0, 1], [1, 0]], state_labels=["a", "b"], action_labels=["x", "y"])
+    policy = mmdp.TreePolicy(rows, Leaf(0), [])
+    for target in ("python", "javascript"):
+        file = tmp_path / f"rule{TARGETS[target]}"
+        mmdp.export(policy, file)
+        asked = [{"time": t, "state": s} for t in (0, 1) for s in "ab"]
+        assert ASKED[target](policy, file, asked) == ["x", "y", "y", "x"]
+
+
 # ---------------------------------------------------------------------- the page at work
 PAGE = """
 const made = {};
 const element = () => ({ typed: "", get value() { return this.typed; },
-  set value(x) { this.typed = String(x); }, listeners: {}, textContent: "",
+  set value(x) { this.typed = String(x).replace(/[\\r\\n]/g, ""); }, listeners: {}, textContent: "",
   select() {}, append() {}, addEventListener(name, what) { this.listeners[name] = what; } });
 const document = { getElementById: id => has.includes(id) ? (made[id] ??= element()) : null };
 class Option {}
@@ -389,7 +399,7 @@ type("time", ""); say(); type("time", "1"); type("state", "nobody"); say()
 def test_the_page_follows_a_flow_chart(tmp_path: Path) -> None:
     policy, file = policies()["memory"], tmp_path / "card.html"
     mmdp.export(policy, file)
-    path = [3, 8, 1, 20]
+    path = [4, 8, 4, 20]
     steps = f'type("time", "0"); type("state", {json.dumps(STATES[path[0]])}); say();'
     for s in path[1:]:
         steps += f"document.getElementById('next').value = {json.dumps(STATES[s])};"
@@ -488,8 +498,10 @@ def test_refusals(tmp_path: Path) -> None:
         mmdp.export(policy, tmp_path / "rule.py", to="pyton")
     with pytest.raises(InputError, match="two states are called 'a'"):
         mmdp.export(mmdp.MarkovPolicy([[0, 0]], state_labels=["a", "a"]), tmp_path / "rule.py")
-    with pytest.raises(InputError, match="zero character"):
+    with pytest.raises(InputError, match="a character that no text holds"):
         mmdp.export(mmdp.MarkovPolicy([[0]], state_labels=["a\0"]), tmp_path / "rule.c")
+    with pytest.raises(InputError, match="a character that no text holds"):
+        mmdp.export(mmdp.MarkovPolicy([[0]], state_labels=["\ud800"]), tmp_path / "rule.html")
     with pytest.raises(InputError, match="Excel cannot hold the label"):
         mmdp.export(mmdp.MarkovPolicy([[0]], state_labels=["a\x01"]), tmp_path / "rule.xlsx")
     train, _ = mmdp.domains.two_models()

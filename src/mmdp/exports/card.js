@@ -1,7 +1,10 @@
 // The page around decide(): reads what is typed and says what to do.
 {
   const at = id => document.getElementById(id);
-  const typed = name => name === "state" ? at("state").value
+  // a field of one line drops the line breaks of a label
+  const NAMES = new Map(STATES.map(label => [label.replace(/[\r\n]/g, ""), label]));
+  const named = text => PLACE.has(text) ? text : NAMES.get(text) ?? text;
+  const typed = name => name === "state" ? named(at("state").value)
     : at(name).value.trim() === "" ? NaN : Number(at(name).value);
 
   function answer() {
@@ -26,7 +29,7 @@
 
   function goOn() {
     try {
-      const next = at("next").value;
+      const next = named(at("next").value);
       at("node").value = move(typed("time"), typed("state"), typed("node"), next);
       at("state").value = next;
       at("time").value = typed("time") + 1;

@@ -67,10 +67,11 @@ def _fill(sheet: Any, rows: Iterator[Sequence[Any]]) -> None:
 
 
 def _cell(sheet: Any, value: Any) -> Any:
+    """Text that openpyxl would take for a formula or an error says that it is text."""
+    if not isinstance(value, str) or isinstance(value, Formula) or value[:1] not in ("=", "#"):
+        return value
     from openpyxl.cell import WriteOnlyCell
 
-    if not isinstance(value, str) or isinstance(value, Formula):
-        return value
     cell = WriteOnlyCell(sheet, value)
     cell.data_type, cell.number_format = "s", "@"
     return cell
