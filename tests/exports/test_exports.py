@@ -45,6 +45,7 @@ def policies() -> dict[str, Any]:
     return {
         "markov": mmdp.MarkovPolicy(actions, **LABELS),
         "randomised": mmdp.MarkovPolicy(probabilities=shares, **LABELS),
+        "shares of 0 and 1": mmdp.MarkovPolicy(probabilities=np.eye(A)[actions], **LABELS),
         "stationary": mmdp.StationaryPolicy(actions[0], **LABELS),
         "stationary randomised": mmdp.StationaryPolicy(probabilities=shares[0], **LABELS),
         "memory": mmdp.MemoryPolicy(*nodes, rng.integers(N, size=S), n_actions=A, **LABELS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -64,6 +65,7 @@ const char *mmdp_decide({taken}) {{
     return a < 0 ? NULL : mmdp_actions[instead[s][a]];
 }}
 """
+PLAIN = {ord(x): x for x in string.ascii_letters + string.digits + " .,-+_=()"}
 TYPES = {"time": "int time", "state": "const char *state", "node": "int node"}
 
 
@@ -98,11 +100,7 @@ def literal(text: str) -> str:
     >>> print(literal('a "b"?' + chr(10)))
     "a \\042b\\042\\077\\012"
     """
-    plain = (
-        chr(x) if chr(x).isalnum() or chr(x) in " .,-+_=()" else f"\\{x:03o}" for x in range(128)
-    )
-    known = list(plain)
-    return '"' + "".join(known[x] if x < 128 else f"\\{x:03o}" for x in text.encode()) + '"'
+    return '"' + "".join(PLAIN.get(x) or f"\\{x:03o}" for x in text.encode()) + '"'
 
 
 def _array(head: str, items: Iterable[Any]) -> str:
@@ -148,10 +146,10 @@ def _tree(rule: Rule) -> Iterator[str]:
     names = names_of(rule)
 
     def ask(node: Split) -> str:
-        asked, name = rule.features[node.feature], names.get(node.feature, "time")
-        found = level(rule, node)
-        return f"strcmp({name}, {literal(found)}) == 0" if isinstance(found, str) else (
-            f"{name} <= {found!r}" if asked.timed else f"{name} <= {float(found)!r}"
+        name, found = names.get(node.feature, "time"), level(rule, node)
+        return (
+            f"strcmp({name}, {literal(found)}) == 0" if isinstance(found, str)
+            else f"{name} <= {found!r}"
         )  # fmt: skip
 
     taken = ["int time"] * rule.asks_time + [

@@ -62,7 +62,8 @@ def branches(
 def level(rule: Rule, node: Split) -> float | str:
     """What a question compares with."""
     found = rule.features[node.feature].levels[node.cut]
-    return int(found) if isinstance(found, float) and found.is_integer() else found
+    whole = isinstance(found, float) and found.is_integer() and abs(found) < 2**31
+    return int(found) if whole else found
 
 
 def values_of(rule: Rule) -> list[list[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +45,7 @@ class Rule:
     choices: list[Shares]
     table: Ints
     about: list[str]
+    randomised: bool = False
     moves: Ints | None = None
     ways: Ints | None = None
     first: Ints | None = None
@@ -56,10 +57,6 @@ class Rule:
     @property
     def nodes(self) -> int:
         return self.table.shape[2]
-
-    @property
-    def randomised(self) -> bool:
-        return any(len(shares) > 1 for shares in self.choices)
 
     @property
     def arguments(self) -> list[str]:
@@ -116,24 +113,25 @@ def rule_of(
     if not policy.deterministic:
         rows, place = np.unique(table.reshape(-1, len(actions)), axis=0, return_inverse=True)
         parts["choices"] = [tuple((int(a), float(r[a])) for a in np.flatnonzero(r)) for r in rows]
-        return Rule(**parts, table=place.reshape(*table.shape[:2], 1))
+        return Rule(**parts, table=place.reshape(*table.shape[:2], 1), randomised=True)
     found = Rule(**parts, table=table.astype(np.int64)[:, :, None])
     return _with_tree(found, policy) if isinstance(policy, TreePolicy) else found
 
 
 def _with_tree(rule: Rule, policy: TreePolicy) -> Rule:
-    """The rule with its tree; without, if what a state does instead depends on the time."""
-    done, T = rule.table[:, :, 0], len(rule.table)
+    """The rule with its tree, if that and what a state does instead make the whole table."""
+    done = rule.table[:, :, 0]
     leaf = np.broadcast_to(_leaves(policy.tree, policy.features), done.shape)
     instead = np.tile(np.arange(len(rule.actions)), (len(rule.states), 1))
     s = np.broadcast_to(np.arange(done.shape[1]), done.shape)
     instead[s, leaf] = done
-    if (instead[s, leaf] != done).any():
+    asked = [policy.features[x] for x in _asked(policy.tree)]
+    finite = all(math.isfinite(x) for f in asked if f.ordered for x in map(float, f.levels))
+    if (instead[s, leaf] != done).any() or not finite:
         return rule
-    return Rule(
-        **{**vars(rule), "tree": policy.tree, "instead": instead, "words": policy.text(),
-           "features": tuple(x for x in policy.features if not x.timed or len(x.codes) == T)}
-    )  # fmt: skip
+    return replace(
+        rule, tree=policy.tree, features=policy.features, instead=instead, words=policy.text()
+    )
 
 
 def _leaves(node: Node, features: Sequence[Feature]) -> Ints:
