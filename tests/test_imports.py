@@ -28,7 +28,7 @@ LINES = (
     ("certify", "checkpoint", "solve", "workers"),
     ("identity", "study", "hosts", "testing", "mmdp"),
     ("io", "domains", "posterior", "ecosystem", "functions"),
-    ("measures", "economics", "plots", "pages", "report", "paper"),
+    ("measures", "economics", "plots", "pages", "report", "paper", "exports"),
     ("cli", "__main__"),
 )
 

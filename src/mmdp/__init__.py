@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from mmdp import posterior as posterior
     from mmdp import report as report
     from mmdp import testing as testing
+    from mmdp.exports import export as export
     from mmdp.functions import Grid as Grid
     from mmdp.functions import from_step as from_step
     from mmdp.io import load as load
@@ -132,6 +133,7 @@ __all__ = [
     "economics",
     "ecosystem",
     "evaluate",
+    "export",
     "fit",
     "from_draws",
     "from_step",
@@ -161,7 +163,7 @@ _MODULES = {
     "testing",
 }  # fmt: skip  # loaded on first use: they import pandas etc.
 _ELSEWHERE = {
-    "Grid": "functions", "Prior": "posterior", "Rewards": "posterior",
+    "Grid": "functions", "Prior": "posterior", "Rewards": "posterior", "export": "exports",
     "fit": "posterior", "from_draws": "posterior",
     "from_step": "functions", "frontier": "measures", "load": "io",
     "load_policy": "io", "mixture": "measures", "save": "io", "save_policy": "io",

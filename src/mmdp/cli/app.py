@@ -22,6 +22,7 @@ from mmdp.cli import (
     doctor,
     domain,
     evaluate,
+    export,
     fit,
     frontier,
     info,
@@ -41,7 +42,7 @@ from mmdp.words import either
 COMMANDS = (  # as the help lists them
     solve.solve, evaluate.evaluate, compare.compare, methods.methods, bound.bound,
     frontier.frontier, info.info, domain.domain, fit.fit, convert.convert, report.report,
-    plot.plot, study.study, paper.paper, doctor.doctor, completion.completion,
+    plot.plot, export.export, study.study, paper.paper, doctor.doctor, completion.completion,
 )  # fmt: skip
 
 

@@ -1,0 +1,69 @@
+"""mmdp export: a policy as a file that runs without mmdp."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mmdp.cli.console import complain
+from mmdp.cli.options import Loading, check_out, command, option, takes
+from mmdp.cli.types import INPUT, PATH, Words
+from mmdp.errors import InputError
+
+if TYPE_CHECKING:
+    from mmdp import MMDP, Bound
+
+
+@command(
+    "mmdp export policy.json --to python --out rule.py",
+    "mmdp export tree.json data/riverswim --out card.html",
+    "mmdp export policy.csv --to sql",
+)
+@click.argument("policy", type=PATH, help="A policy that mmdp solve wrote.")
+@click.argument("data", type=INPUT, required=False, help="The models it is for.")
+@option(
+    "--to", type=Words("python", "javascript", "c", "sql", "excel", "html"),
+    help="What to write.  [default: by the suffix of --out]",
+)  # fmt: skip
+@option("--out", "-o", type=PATH, metavar="FILE", help="Where to write; printed if not given.")
+@takes(Loading)
+def export(
+    policy: Path, data: Path | None, to: str | None, out: Path | None, loading: Loading
+) -> None:
+    """Write a policy as one file that needs nothing else.
+
+    python, javascript and c have a function of the time and the state (and the node of a flow
+    chart), sql and excel a table to look it up, html is a page for a phone. With DATA the file
+    says the policy's mean value on the models, and what is proven about it. A tree keeps its
+    questions if it was saved as .json.
+    """
+    import mmdp
+    from mmdp.exports import exported
+
+    check_out(out, data or policy, policy)
+    model = None if data is None else loading.read(data, quiet=True)
+    found = mmdp.load_policy(policy, model)
+    bound = None if model is None else _proven(policy, model)
+    if out is not None:
+        mmdp.export(found, out, to=to, model=model, bound=bound)
+        print(f"policy exported to {out}")
+        return
+    if to is None:
+        raise InputError("nothing says what to write; give --to python or --out rule.py")
+    text = exported(found, to, model, bound)
+    if isinstance(text, bytes):
+        raise InputError(f"{to} is no text; give --out rule.xlsx")
+    click.echo(text, nl=False)
+
+
+def _proven(policy: Path, model: MMDP) -> Bound | None:
+    """What is kept with the policy's file, if it is about these models."""
+    import mmdp
+
+    try:
+        return mmdp.io.load_certificate(policy, model)
+    except InputError as error:  # the file is about the policy all the same
+        complain(f"note: no proof is shown: {error.problem}")
+        return None

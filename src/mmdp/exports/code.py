@@ -1,0 +1,86 @@
+"""What targets that are programs share: names, comments and questions as nested ifs."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from mmdp.exports.rule import Rule
+from mmdp.policy.tree import Leaf, Node, Split
+
+# Words of some language, and what a file of ours uses inside the rule, in small letters.
+WORDS = """
+arguments auto await boolean byte case catch char const debugger default delete do double enum eval
+export extends extern false final float function goto implements inline int interface let long
+module native new none null number oneof package private protected public register restrict return
+rule short signed sizeof static strcmp struct super switch this throw time transient true typedef
+typeof undefined union unsigned var void volatile whole
+"""
+RESERVED = {*WORDS.split(), *keyword.kwlist}
+
+
+def names_of(rule: Rule) -> dict[int, str]:
+    """A name for each feature that the tree asks about, allowed in every language.
+
+    >>> from mmdp.policy.tree import Feature, Leaf, Split
+    >>> import numpy as np
+    >>> two = (Feature.of("blood pressure", [1, 2]), Feature.of("class", [1, 2]))
+    >>> tree = Split(0, 0, Leaf(0), Split(1, 0, Leaf(0), Leaf(1)))
+    >>> rule = Rule(["a", "b"], ["x", "y"], False, [], np.zeros((1, 2, 1), int), [], tree=tree,
+    ...             features=two)
+    >>> names_of(rule)
+    {0: 'blood_pressure', 1: 'class_'}
+    """
+    found: dict[int, str] = {}
+    for i in rule.asked:
+        name = re.sub(r"\W+", "_", rule.features[i].name, flags=re.ASCII).strip("_") or "feature"
+        name = f"x{name}" if name[0].isdigit() else name
+        while name.lower() in RESERVED or name in found.values():
+            name += "_"
+        found[i] = name
+    return found
+
+
+def branches(
+    node: Node, ask: Callable[[Split], str], say: Callable[[int], str], opening: str,
+    closing: str = "", indent: str = "    ",
+) -> Iterator[str]:  # fmt: skip
+    """Nested ifs: ``opening`` has the question at {}. A leaf ends the function."""
+    if isinstance(node, Leaf):
+        yield indent + say(node.action)
+        return
+    yield indent + opening.format(ask(node))
+    yield from branches(node.yes, ask, say, opening, closing, indent + "    ")
+    if closing:
+        yield indent + closing
+    yield from branches(node.no, ask, say, opening, closing, indent)
+
+
+def level(rule: Rule, node: Split) -> float | str:
+    """What a question compares with."""
+    found = rule.features[node.feature].levels[node.cut]
+    whole = isinstance(found, float) and found.is_integer() and abs(found) < 2**31
+    return int(found) if whole else found
+
+
+def values_of(rule: Rule) -> list[list[Any]]:
+    """For each state the values that the tree asks about."""
+    columns = [rule.features[i].values for i in rule.asked]
+    return [[column[s] for column in columns] for s in range(len(rule.states))]
+
+
+def comments(mark: str, lines: Sequence[str]) -> list[str]:
+    """Each line behind a mark; none can end a comment or continue in the next line."""
+    return [f"{mark} {' '.join(line.split())}".rstrip("\\ ") for line in lines]
+
+
+def as_json(value: Any) -> str:
+    """JSON in ASCII that is harmless inside a page too.
+
+    >>> as_json("</script>")
+    '"\\\\u003c/script>"'
+    """
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")

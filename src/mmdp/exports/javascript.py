@@ -1,0 +1,121 @@
+"""A policy as JavaScript, for a browser or for Node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from mmdp.exports.code import as_json, branches, comments, level, names_of, values_of
+from mmdp.exports.rule import Rule
+from mmdp.policy.tree import Split
+
+CHECKS = """
+const PLACE = new Map(STATES.map((label, i) => [label, i]));
+
+function stateOf(label) {
+  const found = PLACE.get(String(label));
+  if (found === undefined) throw new RangeError("no state is called " + JSON.stringify(label));
+  return found;
+}
+
+function whole(value, count, what) {
+  if (!Number.isInteger(value) || value < 0 || value >= count)
+    throw new RangeError(what + " must be a whole number from 0 to " + (count - 1));
+  return value;
+}
+"""
+TREE_CHECKS = """
+function number(value, what) {
+  if (!Number.isFinite(value)) throw new RangeError(what + " must be a number");
+}
+
+function oneOf(value, what, known) {
+  if (!known.includes(value)) throw new RangeError(what + " must be one of " + known.join(", "));
+}
+"""
+MEMORY = """
+// The node that an episode begins in.
+function start(state) {{ return FIRST[stateOf(state)]; }}
+
+// The node after the step to nextState.
+function move(time, state, node, nextState) {{
+  return WAYS[MOVES{place}][stateOf(nextState)];
+}}
+"""
+
+
+def written(rule: Rule) -> str:
+    """The text of the file."""
+    names = ["STATES", "ACTIONS", "decide"]
+    names += ["rule"] * (rule.tree is not None) + ["start", "move"] * (rule.ways is not None)
+    ends = f'if (typeof module !== "undefined") module.exports = {{ {", ".join(names)} }};\n'
+    return "\n".join([*comments("//", rule.about), '"use strict";', functions(rule), ends])
+
+
+def functions(rule: Rule) -> str:
+    """``decide`` and all that it needs."""
+    data: dict[str, Any] = {"STATES": rule.states, "ACTIONS": rule.actions}
+    if rule.tree is None:
+        data["TABLE"] = rule.nested(rule.table)
+    else:
+        assert rule.instead is not None
+        data["FEATURES"], data["INSTEAD"] = values_of(rule), rule.instead.tolist()
+    if rule.randomised:
+        data["CHOICES"] = rule.choices
+    if rule.ways is not None and rule.moves is not None and rule.first is not None:
+        data["MOVES"], data["WAYS"] = rule.nested(rule.moves), rule.ways.tolist()
+        data["FIRST"] = rule.first.tolist()
+    read = {
+        "time": f'whole(time, {len(rule.table)}, "time")', "state": "stateOf(state)",
+        "node": f'whole(node, {rule.nodes}, "node")',
+    }  # fmt: skip
+    place = "".join(f"[{read[x]}]" for x in rule.arguments)
+    text = [f"const {name} = {as_json(x)};" for name, x in data.items()]
+    text += [CHECKS, *_tree(rule)]
+    gives = "The share of each action" if rule.randomised else "What to do"
+    text += [f"// {gives}.", f"function decide({', '.join(rule.arguments)}) {{"]
+    text += [f"  {line}" for line in _decide(rule, read, place)] + ["}"]
+    if rule.ways is not None:
+        text.append(MEMORY.format(place=place))
+    return "\n".join(text)
+
+
+def _decide(rule: Rule, read: dict[str, str], place: str) -> Iterator[str]:
+    if rule.randomised:
+        yield f"const shares = CHOICES[TABLE{place}];"
+        yield "return Object.fromEntries(shares.map(([a, share]) => [ACTIONS[a], share]));"
+    elif rule.tree is None:
+        yield f"return ACTIONS[TABLE{place}];"
+    else:
+        yield f"const s = {read['state']};"
+        if rule.timed:
+            yield f"{read['time']};"
+        time = "time, " if rule.asks_time else ""
+        yield f"const found = rule({time}...FEATURES[s]);"
+        yield "return ACTIONS[INSTEAD[s][ACTIONS.indexOf(found)]];"
+
+
+def _tree(rule: Rule) -> Iterator[str]:
+    if rule.tree is None:
+        return
+    names = names_of(rule)
+
+    def ask(node: Split) -> str:
+        asked = rule.features[node.feature]
+        name, sign = names.get(node.feature, "time"), "<=" if asked.ordered else "==="
+        return f"{name} {sign} {as_json(level(rule, node))}"
+
+    yield TREE_CHECKS
+    yield "// What to do by what is asked."
+    taken = [*(["time"] if rule.asks_time else []), *names.values()]
+    yield f"function rule({', '.join(taken)}) {{"
+    if rule.asks_time:
+        yield f'    whole(time, {len(rule.table)}, "time");'
+    for i, name in names.items():
+        asked = rule.features[i]
+        known = "" if asked.ordered else f", {as_json(asked.levels)}"
+        kind = "number" if asked.ordered else "oneOf"
+        yield f"    {kind}({name}, {as_json(asked.name)}{known});"
+    say = lambda action: f"return {as_json(rule.actions[action])};"
+    yield from branches(rule.tree, ask, say, "if ({}) {{", "}")
+    yield "}\n"

@@ -1,0 +1,175 @@
+"""One description of a policy, from which every target is written."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp._version import __version__
+from mmdp.errors import InputError
+from mmdp.objective import Mean
+from mmdp.policy import MemoryPolicy, Policy, TreePolicy, markov_policy
+from mmdp.policy.tree import Feature, Leaf, Node
+from mmdp.solution import POLICIES, Bound, Solution
+from mmdp.solve import evaluate
+from mmdp.words import at_most, counted, number, shortened
+
+if TYPE_CHECKING:
+    from mmdp.model import MMDP
+
+Ints = npt.NDArray[np.int64]
+Shares = tuple[tuple[int, float], ...]  # actions by their place, each with its share
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What to do at each (time, state, node), and where it came from.
+
+    ``table`` (T, S, N) has the place of what is done among the ``choices``; T is 1 if there is no
+    last decision, N is 1 without memory. ``moves`` (T, S, N) has the place of a row of ``ways``
+    (W, S'): the node after the step to s'. ``first`` (S,) is the node that an episode begins in.
+
+    A tree has its ``features``, those of the time too, and ``instead`` (S, A): what is done in a
+    state whose leaf says a, which differs from a where the state does not allow it.
+    """
+
+    states: list[str]
+    actions: list[str]
+    timed: bool
+    choices: list[Shares]
+    table: Ints
+    about: list[str]
+    randomised: bool = False
+    moves: Ints | None = None
+    ways: Ints | None = None
+    first: Ints | None = None
+    tree: Node | None = None
+    features: tuple[Feature, ...] = ()
+    instead: Ints | None = None
+    words: str = ""
+
+    @property
+    def nodes(self) -> int:
+        return self.table.shape[2]
+
+    @property
+    def arguments(self) -> list[str]:
+        """What a decision is asked by: ``time`` if it matters, ``state``, ``node`` if any."""
+        node = ["node"] if self.ways is not None else []
+        return [*(["time"] if self.timed else []), "state", *node]
+
+    def nested(self, table: Ints) -> Any:
+        """A table (T, S, N) as lists, without the axes that are not asked by."""
+        drop = (0,) * (not self.timed) + (2,) * (self.ways is None)
+        return table.squeeze(axis=drop).tolist()
+
+    @functools.cached_property
+    def asked(self) -> list[int]:
+        """The places of the features of states that the tree asks about."""
+        return sorted(x for x in _asked(self.tree) if not self.features[x].timed)
+
+    @property
+    def asks_time(self) -> bool:
+        return any(self.features[x].timed for x in _asked(self.tree))
+
+
+def _asked(tree: Node | None) -> set[int]:
+    if tree is None or isinstance(tree, Leaf):
+        return set()
+    return {tree.feature} | _asked(tree.yes) | _asked(tree.no)
+
+
+def rule_of(
+    given: Policy | Solution, model: MMDP | None = None, bound: Bound | None = None
+) -> Rule:
+    """The description of a policy, or of the one that a solution has."""
+    policy: Any = given.policy if isinstance(given, Solution) else given
+    if not getattr(policy, "exact", False):  # refuse what has no table, with the reason
+        markov_policy(given, "an exported file holds", needed="a table of actions")
+    if model is not None:
+        policy.check(model)
+    states, actions = policy.state_names, policy.action_names
+    _check_labels("state", states)
+    _check_labels("action", actions)
+    parts: dict[str, Any] = {
+        "states": states, "actions": actions, "timed": policy.horizon < math.inf,
+        "about": _about(given, policy, model, bound),
+        "choices": [((a, 1.0),) for a in range(len(actions))],
+    }  # fmt: skip
+    if isinstance(policy, MemoryPolicy):
+        ways, moves = np.unique(
+            policy.moves.reshape(-1, len(states)).astype(np.int64), axis=0, return_inverse=True
+        )
+        table = policy.actions.astype(np.int64)
+        first = policy.first.astype(np.int64)
+        return Rule(**parts, table=table, moves=moves.reshape(table.shape), ways=ways, first=first)
+    table = policy.table if parts["timed"] else policy.table[None]
+    if not policy.deterministic:
+        rows, place = np.unique(table.reshape(-1, len(actions)), axis=0, return_inverse=True)
+        parts["choices"] = [tuple((int(a), float(r[a])) for a in np.flatnonzero(r)) for r in rows]
+        return Rule(**parts, table=place.reshape(*table.shape[:2], 1), randomised=True)
+    found = Rule(**parts, table=table.astype(np.int64)[:, :, None])
+    return _with_tree(found, policy) if isinstance(policy, TreePolicy) else found
+
+
+def _with_tree(rule: Rule, policy: TreePolicy) -> Rule:
+    """The rule with its tree, if that and what a state does instead make the whole table."""
+    done = rule.table[:, :, 0]
+    leaf = np.broadcast_to(_leaves(policy.tree, policy.features), done.shape)
+    instead = np.tile(np.arange(len(rule.actions)), (len(rule.states), 1))
+    s = np.broadcast_to(np.arange(done.shape[1]), done.shape)
+    instead[s, leaf] = done
+    asked = [policy.features[x] for x in _asked(policy.tree)]
+    finite = all(math.isfinite(x) for f in asked if f.ordered for x in map(float, f.levels))
+    if (instead[s, leaf] != done).any() or not finite:
+        return rule
+    return replace(
+        rule, tree=policy.tree, features=policy.features, instead=instead, words=policy.text()
+    )
+
+
+def _leaves(node: Node, features: Sequence[Feature]) -> Ints:
+    """The action of the leaf at each (time, state), as far as the tree tells them apart."""
+    if isinstance(node, Leaf):
+        return np.full((1, 1), node.action)
+    yes = features[node.feature].yes(node.cut)
+    return np.where(yes, _leaves(node.yes, features), _leaves(node.no, features))
+
+
+def _check_labels(what: str, labels: Sequence[str]) -> None:
+    for label in labels:
+        if any(x == "\0" or "\ud800" <= x <= "\udfff" for x in label):
+            raise InputError(f"{what} {label!r} has a character that no text holds; rename it")
+    if len({*labels}) < len(labels):
+        twice = next(x for i, x in enumerate(labels) if x in labels[:i])
+        raise InputError(f"two {what}s are called {twice!r}; give each a name of its own")
+
+
+def _about(
+    given: Policy | Solution, policy: Policy, model: MMDP | None, bound: Bound | None
+) -> list[str]:
+    """What the rule is, for which models, its value and bound: sentences of one line each."""
+    ends = policy.horizon < math.inf
+    size = f"{counted(policy.n_states, 'state')} and {counted(policy.n_actions, 'action')}"
+    steps = f"; times count from 0 to {policy.horizon - 1:.0f}" if ends else ", at all times"
+    told = [f"What to do, by {policy.kind.title}: {size}{steps}."]
+    goal, value = Mean() if bound is None else bound.objective, None
+    if isinstance(given, Solution):
+        told.append(f"Computed by {given.method} for {counted(len(given.returns), 'model')}.")
+        goal, value, bound = given.objective, given.value, given.certificate or bound
+    elif model is not None:
+        told.append(f"For {counted(model.n_models, 'model')}.")
+        value = evaluate(policy, model).value(goal)
+    if value is not None:
+        told.append(f"Its value on these models ({goal}) is {number(value, 8)}.")
+    if bound is not None:
+        told.append(f"Proven: no {POLICIES[bound.bounds]} has more than {at_most(bound.value, 8)}.")
+    if model is not None:
+        told.append(f"Fingerprint of the models: {model.fingerprint()}.")
+    return [shortened(line, 400) for line in (*told, f"Written by mmdp {__version__}.")]

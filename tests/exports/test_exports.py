@@ -1,0 +1,511 @@
+"""Exported files answer as mmdp does, whatever states and actions are called."""
+
+from __future__ import annotations
+
+import html.parser
+import itertools
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp import InputError
+from mmdp.exports import TARGETS, excel
+from mmdp.policy.tree import Feature, Leaf, Split
+from tests import chromium
+from tests.exports.formulas import Workbook
+
+STATES = [
+    "plain", "PLAIN", "it's", 'a "b"', "two\nlines", "</script><script>document.title=1</script>",
+    "=1+1", "back\\slash\\", "ünï ☃ 漢", "*", "?", "'; DROP TABLE policy; --", "${1}`",
+    "{{ 7 * 7 }}", "*/ int x; /*", "line\u2028break", "??/", "#N/A", "%s {0}", "<!--", "7",
+    " blank ",
+]  # fmt: skip
+ACTIONS = ["wait", "=cmd|' /C calc'!A0", "</script>", "'\"\\\n", "%d {x} ☃", "__proto__"]
+T, S, A, N = 4, len(STATES), len(ACTIONS), 3
+LABELS: dict[str, Any] = {"state_labels": STATES, "action_labels": ACTIONS}
+
+
+@cache
+def policies() -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    shares = rng.dirichlet(np.ones(A), size=(T, S)) * (rng.random((T, S, A)) < 0.5)
+    shares[..., 0] += 1 - shares.sum(axis=2)
+    actions = rng.integers(A, size=(T, S))
+    nodes = rng.integers(A, size=(T, S, N)), rng.integers(N, size=(T, S, N, S))
+    return {
+        "markov": mmdp.MarkovPolicy(actions, **LABELS),
+        "randomised": mmdp.MarkovPolicy(probabilities=shares, **LABELS),
+        "shares of 0 and 1": mmdp.MarkovPolicy(probabilities=np.eye(A)[actions], **LABELS),
+        "stationary": mmdp.StationaryPolicy(actions[0], **LABELS),
+        "stationary randomised": mmdp.StationaryPolicy(probabilities=shares[0], **LABELS),
+        "memory": mmdp.MemoryPolicy(*nodes, rng.integers(N, size=S), n_actions=A, **LABELS),
+        "tree": tree(timed=True),
+        "tree, stationary": tree(timed=False),
+        "tree, some actions are not allowed": tree(timed=True, allowed=rng.random((S, A)) < 0.7),
+        "unlabelled": mmdp.MarkovPolicy(actions),
+    }
+
+
+def tree(timed: bool, allowed: Any = None) -> mmdp.TreePolicy:
+    """Questions about a number, a category with hostile levels, and the time."""
+    rng = np.random.default_rng(4)
+    number = Feature.of("class", rng.integers(-3, 9, size=S) / 7)
+    word = Feature.of("blood pressure */ \n'\"", [STATES[i] for i in rng.integers(6, size=S)])
+    features = [number, word, *([Feature.of("time", range(T), timed=True)] if timed else [])]
+    last = Split(2, 1, Leaf(4), Leaf(5)) if timed else Leaf(5)
+    root = Split(
+        0, 4, Split(1, 1, Leaf(0), Split(1, 3, Leaf(1), Leaf(2))), Split(0, 7, Leaf(3), last)
+    )
+    rows = np.array([[_leaf(root, features, t, s) for s in range(S)] for t in range(T)])
+    if allowed is not None:
+        allowed[:, 0] |= ~allowed.any(axis=1)
+        rows = np.where(allowed[np.arange(S), rows], rows, allowed.argmax(axis=1))
+    table: Any = mmdp.MarkovPolicy(rows, **LABELS)
+    if not timed:
+        table = mmdp.StationaryPolicy(rows[0], **LABELS)
+    return mmdp.TreePolicy(table, root, features)
+
+
+def _leaf(node: Any, features: Any, t: int, s: int) -> int:
+    while isinstance(node, Split):
+        asked = features[node.feature]
+        value, level = asked.values[t if asked.timed else s], asked.levels[node.cut]
+        node = node.yes if (value <= level if asked.ordered else value == level) else node.no
+    return node.action
+
+
+Asked = dict[str, Any]
+
+
+def questions(policy: Any) -> list[Asked]:
+    """Every (time, state, node) as the file takes it; with nodes, a state that is seen next."""
+    nodes = range(N) if policy.name == "memory" else [None]
+    times = range(T) if policy.horizon == T else [None]
+    rng, names = np.random.default_rng(0), policy.state_names
+    found = []
+    for t, s, n in itertools.product(times, range(S), nodes):
+        asked = {"time": t, "state": names[s], "node": n}
+        if n is not None:
+            asked["next"] = names[rng.integers(S)]
+        found.append({name: x for name, x in asked.items() if x is not None})
+    return found
+
+
+def expected(policy: Any, asked: Asked) -> Any:
+    """What mmdp itself does: an action, its shares, or the action, next node and first node."""
+    s, actions = policy.state_names.index(asked["state"]), policy.action_names
+    time, node = asked.get("time", 0), asked.get("node")
+    if node is not None:
+        to = policy.state_names.index(asked["next"])
+        act = policy.act(node, time, s)
+        moved = int(policy.update(node, time, s, act, to))
+        return [actions[act], moved, int(policy.first[s])]
+    if policy.deterministic:
+        return actions[policy.act(None, time, s)]
+    row = policy.probabilities[time, s] if policy.horizon == T else policy.probabilities[s]
+    return {actions[a]: row[a] for a in np.flatnonzero(row)}
+
+
+# ---------------------------------------------------------------------- asking each target
+def by_python(policy: Any, file: Path, asked: list[Asked]) -> list[Any]:
+    """In a process that cannot see mmdp."""
+    script = """
+import json, runpy, sys
+rule = runpy.run_path(sys.argv[1])
+def ask(q):
+    next_state = q.pop("next", None)
+    done = rule["decide"](**q)
+    if next_state is None:
+        return done
+    return [done, rule["move"](**q, next_state=next_state), rule["start"](q["state"])]
+def tried(q):
+    try:
+        return ask(q)
+    except ValueError:
+        return None
+print(json.dumps([tried(q) for q in json.load(sys.stdin)]))
+"""
+    return answered([sys.executable, "-I", "-c", script, str(file)], asked)
+
+
+NODE = """
+const ask = q => {
+  const place = ["time", "state", "node"].filter(x => x in q).map(x => q[x]);
+  const done = RULE.decide(...place);
+  return "next" in q ? [done, RULE.move(...place, q.next), RULE.start(q.state)] : done;
+};
+const tried = q => { try { return ask(q); } catch (e) {
+  if (e instanceof RangeError) return null; throw e; } };
+console.log(JSON.stringify(JSON.parse(require("fs").readFileSync(0, "utf8")).map(tried)));
+"""
+
+
+def by_javascript(policy: Any, file: Path, asked: list[Asked]) -> list[Any]:
+    if shutil.which("node") is None:
+        pytest.skip("no node here")
+    script = f"const RULE = require({json.dumps(str(file))});{NODE}"
+    return answered(["node", "-e", script], asked)
+
+
+def answered(command: list[str], asked: list[Asked]) -> list[Any]:
+    done = subprocess.run(
+        command, input=json.dumps(asked), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+def by_c(policy: Any, file: Path, asked: list[Asked]) -> list[Any]:
+    """A program around the file; answers are bytes in hexadecimal, so that any label is a line."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler here")
+    source, program = file.with_suffix(".main.c"), file.with_suffix("")
+    calls = "\n".join(f"    {line}" for q in asked for line in _calls(policy, q))
+    source.write_text(
+        f'#include "{file.name}"\n#include <stdio.h>\n'
+        'void say(const char *x);\nvoid say(const char *x) { if (!x) printf("-");'
+        ' for (; x && *x; x++) printf("%02x", (unsigned char)*x); printf("\\n"); }\n'
+        f"int main(void) {{\n{calls}\n    return 0;\n}}\n"
+    )
+    strict = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-trigraphs"]
+    subprocess.run(["cc", *strict, "-o", str(program), str(source)], check=True, timeout=60)
+    lines = iter(subprocess.run([str(program)], capture_output=True, text=True, check=True)
+                 .stdout.splitlines())  # fmt: skip
+    return [_read(policy, q, lines) for q in asked]
+
+
+def _calls(policy: Any, q: Asked) -> list[str]:
+    text = lambda x: '"' + "".join(f"\\{b:03o}" for b in x.encode()) + '"'
+    place = ", ".join(
+        text(x) if isinstance(x, str) else str(x) for k, x in q.items() if k != "next"
+    )
+    if not getattr(policy, "deterministic", True):
+        return [f'printf("%.17g\\n", mmdp_share({place}, {text(a)}));' for a in policy.action_names]
+    found = [f"say(mmdp_decide({place}));"]
+    if "next" in q:
+        found.append(f'printf("%d\\n", mmdp_move({place}, {text(q["next"])}));')
+        found.append(f'printf("%d\\n", mmdp_start({text(q["state"])}));')
+    return found
+
+
+def _read(policy: Any, q: Asked, lines: Any) -> Any:
+    if not getattr(policy, "deterministic", True):
+        shares = {a: float(next(lines)) for a in policy.action_names}
+        return None if min(shares.values()) < 0 else {a: x for a, x in shares.items() if x}
+    line = next(lines)
+    action = None if line == "-" else bytes.fromhex(line).decode()
+    if "next" not in q:
+        return action
+    numbers = int(next(lines)), int(next(lines))
+    return None if action is None else [action, *numbers]
+
+
+def by_sql(policy: Any, file: Path, asked: list[Asked]) -> list[Any]:
+    base = sqlite3.connect(":memory:")
+    base.executescript(file.read_text(encoding="utf-8"))
+
+    def ask(q: Asked) -> Any:
+        place = {name: x for name, x in q.items() if name != "next"}
+        where = " AND ".join(f"{x} = :{x}" for x in place)
+        rows = base.execute(f"SELECT * FROM policy WHERE {where}", place)
+        names = [x[0] for x in rows.description]
+        found = [dict(zip(names, row, strict=True)) for row in rows]
+        if not found or "share" in names:
+            return {x["action"]: x["share"] for x in found} or None
+        if "next" not in q:
+            return found[0]["action"]
+        moved = base.execute(
+            f"SELECT next_node FROM policy_moves JOIN policy USING (way) WHERE {where} "
+            "AND next_state = :next", q,
+        ).fetchone()  # fmt: skip
+        begun = base.execute("SELECT node FROM policy_start WHERE state = :state", q).fetchone()
+        return [found[0]["action"], *moved, *begun]
+
+    return [ask(q) for q in asked]
+
+
+def by_excel(policy: Any, file: Path, asked: list[Asked]) -> list[Any]:
+    """By the formulas of the front sheet."""
+    pytest.importorskip("openpyxl")
+    book = Workbook(file)
+
+    def ask(q: Asked) -> Any:
+        book.ask({"next state" if name == "next" else name: x for name, x in q.items()})
+        if not getattr(policy, "deterministic", True):
+            shares = {a: book.answer(a) for a in policy.action_names}
+            wrong = any(isinstance(x, str) for x in shares.values())
+            return None if wrong else {a: x for a, x in shares.items() if x}
+        done = book.answer("action")
+        if done == excel.CHECK.strip('"'):
+            return None
+        more = ("next node", "an episode begins in node") if "next" in q else ()
+        return [done, *map(book.answer, more)] if more else done
+
+    return [ask(q) for q in asked]
+
+
+class Scripts(html.parser.HTMLParser):
+    """The scripts of a page as a browser finds them, and what else there is."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.scripts: list[str] = []
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: Any) -> None:
+        self.tags.add(tag)
+        self.links += [x for name, x in attributes if name in ("src", "href")]
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.scripts and self.lasttag == "script":
+            self.scripts[-1] += data
+
+
+def by_html(policy: Any, file: Path, asked: list[Asked]) -> list[Any]:
+    """By the functions in the page's only script."""
+    page = Scripts(file.read_text(encoding="utf-8"))
+    assert len(page.scripts) == 1
+    assert page.links == ["data:,"]
+    if shutil.which("node") is None:
+        pytest.skip("no node here")
+    functions = page.scripts[0].split("// The page around decide()")[0]
+    names = "{ decide, start, move }" if policy.name == "memory" else "{ decide }"
+    return answered(["node", "-e", f"{functions}\nconst RULE = {names};{NODE}"], asked)
+
+
+ASKED: dict[str, Callable[[Any, Path, list[Asked]], list[Any]]] = {
+    "python": by_python, "javascript": by_javascript, "c": by_c, "sql": by_sql, "excel": by_excel,
+    "html": by_html,
+}  # fmt: skip
+BAD = [{"state": "nobody"}, {"time": -1}, {"time": T}, {"time": 0.5}, {"node": N}]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", policies())
+def test_every_target_answers_as_mmdp_does(kind: str, target: str, tmp_path: Path) -> None:
+    policy, file = policies()[kind], tmp_path / f"rule{TARGETS[target]}"
+    mmdp.export(policy, file)
+    asked = questions(policy)
+    bad = [{**asked[0], **x} for x in BAD if {*x} <= {*asked[0]}]
+    if target == "c":  # 0.5 is no int
+        bad = [x for x in bad if x.get("time") != 0.5]
+    found = ASKED[target](policy, file, [*asked, *bad])
+    for q, answer in zip(asked, found, strict=False):
+        wanted = expected(policy, q)
+        if isinstance(wanted, dict):  # a workbook has 16 digits of a share
+            wanted = pytest.approx(wanted, rel=1e-14 if target == "excel" else 0, abs=0)
+        assert answer == wanted, q
+    assert found[len(asked) :] == [None] * len(bad)
+
+
+# ---------------------------------------------------------------------- by what a tree asks
+@pytest.mark.parametrize("target", ["python", "javascript"])
+def test_a_tree_is_asked_by_its_features_too(target: str, tmp_path: Path) -> None:
+    policy, file = policies()["tree"], tmp_path / f"rule{TARGETS[target]}"
+    mmdp.export(policy, file)
+    number, word, _ = policy.features
+    asked = [[t, number.values[s], word.values[s]] for t in range(T) for s in range(S)]
+    bad = [[T, 0, word.values[0]], [0, "high", word.values[0]], [0, 0, "no such level"]]
+    ask = "[rule(q) for q in json.load(sys.stdin)]"
+    if target == "python":
+        script = f"""
+import json, runpy, sys
+found = runpy.run_path({str(file)!r})["rule"]
+def rule(q):
+    try:
+        return found(*q)
+    except ValueError:
+        return None
+print(json.dumps({ask}))
+"""
+        found = answered([sys.executable, "-I", "-c", script], [*asked, *bad])
+    else:
+        if shutil.which("node") is None:
+            pytest.skip("no node here")
+        head = f"const RULE = {{decide: (...q) => require({json.dumps(str(file))}).rule(...q)}};"
+        named = [dict(zip(("time", "state", "node"), q, strict=True)) for q in [*asked, *bad]]
+        found = answered(["node", "-e", head + NODE], named)
+    assert found == [*(ACTIONS[a] for a in policy.actions.reshape(-1)), None, None, None]
+
+
+def test_a_table_that_its_tree_does_not_make_is_exported_as_it_is(tmp_path: Path) -> None:
+    rows = mmdp.MarkovPolicy([[0, 1], [1, 0]], state_labels=["a", "b"], action_labels=["x", "y"])
+    policy = mmdp.TreePolicy(rows, Leaf(0), [])
+    for target in ("python", "javascript"):
+        file = tmp_path / f"rule{TARGETS[target]}"
+        mmdp.export(policy, file)
+        asked = [{"time": t, "state": s} for t in (0, 1) for s in "ab"]
+        assert ASKED[target](policy, file, asked) == ["x", "y", "y", "x"]
+
+
+# ---------------------------------------------------------------------- the page at work
+PAGE = """
+const made = {};
+const element = () => ({ typed: "", get value() { return this.typed; },
+  set value(x) { this.typed = String(x).replace(/[\\r\\n]/g, ""); }, listeners: {}, textContent: "",
+  select() {}, append() {}, addEventListener(name, what) { this.listeners[name] = what; } });
+const document = { getElementById: id => has.includes(id) ? (made[id] ??= element()) : null };
+class Option {}
+"""
+
+
+def page_in_node(file: Path, has: list[str], steps: str) -> Any:
+    """What the page's script does with the elements of these ids, after these steps."""
+    if shutil.which("node") is None:
+        pytest.skip("no node here")
+    (script,) = Scripts(file.read_text(encoding="utf-8")).scripts
+    set_up = f"const has = {json.dumps(has)};{PAGE}"
+    typing = """
+const type = (id, value) => { made[id].value = value; made[id].listeners.input({}); };
+const said = [];
+const say = () => said.push([made.answer.className ?? "", made.answer.textContent]);
+"""
+    return answered(
+        ["node", "-e", f"{set_up}{script}{typing}{steps};console.log(JSON.stringify(said))"], []
+    )
+
+
+def test_the_page_says_what_to_do(tmp_path: Path) -> None:
+    policy, file = policies()["markov"], tmp_path / "card.html"
+    mmdp.export(policy, file)
+    steps = f"""
+say(); type("time", "2"); type("state", {json.dumps(STATES[5])}); say();
+type("time", ""); say(); type("time", "1"); type("state", "nobody"); say()
+"""
+    first, then, no_time, nobody = page_in_node(
+        file, ["ask", "answer", "time", "state", "states"], steps
+    )
+    # the time is 0 from the page itself, which the elements here do not know
+    assert first == ["wrong", "time must be a whole number from 0 to 3"]
+    assert then == ["", ACTIONS[policy.actions[2, 5]]]
+    assert no_time == first
+    assert nobody == ["wrong", 'no state is called "nobody"']
+
+
+def test_the_page_follows_a_flow_chart(tmp_path: Path) -> None:
+    policy, file = policies()["memory"], tmp_path / "card.html"
+    mmdp.export(policy, file)
+    path = [4, 8, 4, 20]
+    steps = f'type("time", "0"); type("state", {json.dumps(STATES[path[0]])}); say();'
+    for s in path[1:]:
+        steps += f"document.getElementById('next').value = {json.dumps(STATES[s])};"
+        steps += "made.on.listeners.click({}); say();"
+    has = ["ask", "answer", "time", "state", "states", "node", "next", "on"]
+    node, wanted = int(policy.first[path[0]]), []
+    for t, s in enumerate(path):
+        wanted.append(["", ACTIONS[policy.act(node, t, s)]])
+        if t + 1 < len(path):
+            node = policy.update(node, t, s, 0, path[t + 1])
+    assert page_in_node(file, has, steps) == wanted
+
+
+@pytest.mark.parametrize("kind", ["markov", "randomised", "memory", "tree"])
+def test_labels_are_inert_in_the_page(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "card.html"
+    mmdp.export(policies()[kind], file)
+    text = file.read_text(encoding="utf-8")
+    page = Scripts(text)
+    assert "default-src 'none'" in text
+    assert not page.tags & {"img", "iframe", "object", "embed", "form"}
+    assert "<script>document" not in text
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    program = chromium.find()
+    if program is None:
+        pytest.skip("no chromium here; make browser installs it")
+    found = chromium.Chromium(program, tmp_path_factory.mktemp("chromium"))
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("kind", ["markov", "tree, stationary", "randomised"])
+def test_in_a_browser(kind: str, browser: chromium.Chromium, tmp_path: Path) -> None:
+    policy, file = policies()[kind], tmp_path / "card.html"
+    mmdp.export(policy, file)
+    browser.open(file, "!document.getElementById('ask').hidden")
+    for q in questions(policy)[::7]:
+        for name, value in q.items():
+            browser.run(
+                f"{{const x = document.getElementById('{name}'); x.value = {json.dumps(value)};"
+                "x.dispatchEvent(new Event('input'));}"
+            )
+        said = browser.run("document.getElementById('answer').textContent")
+        wanted = expected(policy, q)
+        if isinstance(wanted, dict):
+            assert all(action in said for action in wanted)
+        else:
+            assert said == wanted
+    assert browser.run("document.title") == "What to do"
+    assert browser.logged == []
+    assert [x for x in browser.requests if not x.startswith(("file:", "data:"))] == []
+
+
+# ---------------------------------------------------------------------- what it says
+@pytest.mark.parametrize("target", [x for x in TARGETS if x != "excel"])
+def test_a_file_says_where_it_came_from(target: str, tmp_path: Path) -> None:
+    train, _ = mmdp.domains.two_models()
+    solution = mmdp.solve(train, 3, certify=5)
+    file = tmp_path / "rule.txt"
+    mmdp.export(solution, file, to=target, model=train)
+    text = " ".join(file.read_text(encoding="utf-8").split())
+    for told in ("4 states", "times count from 0 to 2", "cadp for 2 models", train.fingerprint(),
+                 f"(mean) is {solution.value:g}", "Proven: no", mmdp.__version__):  # fmt: skip
+        assert told in text, told
+
+
+def test_labels_in_a_workbook_are_text(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    for kind in ("markov", "tree", "memory"):
+        mmdp.export(policies()[kind], tmp_path / "rule.xlsx")
+        for sheet in openpyxl.load_workbook(tmp_path / "rule.xlsx"):
+            cells = [cell for row in sheet.iter_rows() for cell in row]
+            formulas = [cell for cell in cells if cell.data_type == "f"]
+            assert all(sheet.title == "Decide" and cell.column > 1 for cell in formulas)
+            assert not any(label in cell.value for cell in formulas for label in STATES[2:9])
+
+
+def test_what_is_too_long_is_refused_but_for_a_tree(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    long = np.zeros((1_049, 1_000), dtype=int)
+    for name, rows in (("rule.xlsx", "1,048,575"), ("card.html", "1,000,000")):
+        with pytest.raises(InputError, match=rf"1,049,000 rows are more.*{rows}.*mmdp\.Tree"):
+            mmdp.export(mmdp.MarkovPolicy(long), tmp_path / name)
+        short = mmdp.TreePolicy(mmdp.MarkovPolicy(long), Leaf(0), [])
+        mmdp.export(short, tmp_path / name)
+
+
+def test_refusals(tmp_path: Path) -> None:
+    policy = policies()["markov"]
+    with pytest.raises(InputError, match=r"unknown suffix '.txt'; write .py, .js"):
+        mmdp.export(policy, tmp_path / "rule.txt")
+    with pytest.raises(InputError, match=r"no target is called 'pyton' \(did you mean 'python'"):
+        mmdp.export(policy, tmp_path / "rule.py", to="pyton")
+    with pytest.raises(InputError, match="two states are called 'a'"):
+        mmdp.export(mmdp.MarkovPolicy([[0, 0]], state_labels=["a", "a"]), tmp_path / "rule.py")
+    with pytest.raises(InputError, match="a character that no text holds"):
+        mmdp.export(mmdp.MarkovPolicy([[0]], state_labels=["a\0"]), tmp_path / "rule.c")
+    with pytest.raises(InputError, match="a character that no text holds"):
+        mmdp.export(mmdp.MarkovPolicy([[0]], state_labels=["\ud800"]), tmp_path / "rule.html")
+    with pytest.raises(InputError, match="Excel cannot hold the label"):
+        mmdp.export(mmdp.MarkovPolicy([[0]], state_labels=["a\x01"]), tmp_path / "rule.xlsx")
+    train, _ = mmdp.domains.two_models()
+    with pytest.raises(InputError, match="an exported file holds a table of actions"):
+        mmdp.export(mmdp.solve(train, 3, "qmdp"), tmp_path / "rule.py")
+    assert list(tmp_path.iterdir()) == []
