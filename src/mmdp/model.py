@@ -91,7 +91,7 @@ class MMDP:
         ``(M, S, A, S')`` array, ``(T, M, S, A, S')`` if they vary with time, or
         ``(S, A, S')`` for one model; or, for sparse models, a sequence over models of
         sequences over actions of ``(S, S')`` scipy sparse matrices, or one over times of such
-        sequences; or a storage of one's own (:class:`mmdp.kernels.storage.Computed`).
+        sequences; or a storage of your own (:class:`mmdp.kernels.storage.Computed`).
     rewards
         ``(S, A)``, ``(M, S, A)`` or ``(T, M, S, A)``; rewards per next state
         ``(M, S, A, S')`` are recognised if no other reading fits.
@@ -239,7 +239,7 @@ class MMDP:
         ``rewards`` is (T or 1, S, A, M), or ``next_rewards`` (T or 1, nnz, M) on the pattern;
         with both, ``rewards`` are taken as the expectation of ``next_rewards``. ``fields``
         are the other arguments of :class:`MMDP`. Nothing is copied that need not be. In place
-        of the pattern there may be a storage of one's own.
+        of the pattern there may be a storage of your own.
 
         >>> import mmdp, numpy as np
         >>> from mmdp.support import support_from_dense
@@ -688,7 +688,7 @@ class MMDP:
         )  # fmt: skip
 
     def _support(self, storage: Laid) -> tuple[Support, Computed | None]:
-        """What is built on: tables, or a storage of one's own."""
+        """What is built on: tables, or a storage of your own."""
         if isinstance(storage, Computed):
             return _support_of(storage, self.horizon), storage
         table = storage.table()

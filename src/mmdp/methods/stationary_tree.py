@@ -75,7 +75,7 @@ class StationaryTree(Tree):
                 self.hold(child, self.x.own(child, held))
 
     def losses(self, mask: Mask, own: Own) -> Array:
-        """(S, A) what models lose if they take a where their own optimum visits s; inf if closed."""
+        """(S, A) what models lose by taking a where their own optimum visits s; inf if closed."""
         visits = self.context.problem.weights[:, None] * self.x.visits(own.actions)
         worse = own.values[:, :, None] - self.x.q(own.values)
         return np.where(mask, np.einsum("ms,msa->sa", visits, worse), np.inf)
