@@ -186,7 +186,7 @@ def answer(stop: BaseException | None = None) -> None:
     again = _answered or _unanswered or getattr(stop, "again", False)
     _answered = not again
     if again:
-        stop.again = True  # type: ignore[attr-defined]  # whoever else catches it passes it on
+        stop.again = True  # type: ignore[attr-defined]  # others that catch it pass it on
         raise stop
 
 

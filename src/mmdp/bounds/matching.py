@@ -25,10 +25,7 @@ from mmdp.kernels.problem import Array, Pairs
 Ints = npt.NDArray[np.int64]
 COARSE = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), 8, 0.5)
 FINER = 2.0  # times as long for a pair on the fine grid, which has three times the points
-FIRST, AT_ONCE = (
-    16,
-    0.1,
-)  # pairs at first; twice as many next time if they take fewer seconds than this
+FIRST, AT_ONCE = 16, 0.1  # pairs at first; seconds below which the next round has twice as many
 MANY = 1_000  # models above which pairs are taken greedily
 
 

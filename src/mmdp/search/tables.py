@@ -104,9 +104,7 @@ class Tables(Landscape):
             for seen in plan.glances(t, v, d, slope.weights(), actions):
                 self.context.check_time()  # a round takes much longer than a pass
                 t, allowed = seen.t, at(x.allowed, seen.t)
-                if slope.hopes(
-                    _gains(seen.G, actions[t])[allowed]
-                ).any():  # otherwise no q is needed
+                if slope.hopes(_gains(seen.G, actions[t])[allowed]).any():  # or no q is needed
                     q = seen.q()
                     s, a = np.nonzero(~allowed)
                     q[s, a] = q[s, actions[t, s]]  # an action that is not allowed changes nothing

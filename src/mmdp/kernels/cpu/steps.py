@@ -166,9 +166,7 @@ def _wait_for(marks, count):  # type: ignore[no-untyped-def]
     while _read(marks, _FINISHED) < count:
         tries += 1
         if held_up or (tries % SPINS == 0 and _clock() - started > marks[_PATIENCE]):
-            if (
-                not held_up and marks[_WHERE] != count
-            ):  # only the first thread notes it for this step
+            if not held_up and marks[_WHERE] != count:  # noted once for each step
                 marks[_WHERE] = count
                 _add_one(marks, _HELD_UP)
             held_up = True
