@@ -113,7 +113,7 @@ def near_one(seed: int, left: float, scale: float) -> mmdp.MMDP:
 
 @pytest.mark.parametrize("left", [1e-5, 1e-6])
 def test_bounds_and_evpi_near_discount_1(left: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmdp.search.price.BESIDE", 0)
+    monkeypatch.setattr("mmdp.search.price.COMPARING", 0)
     for seed in range(6):
         model = near_one(seed, left, 10.0 ** (3 * seed - 9))
         solution = mmdp.solve(model, INF, mmdp.CADP(starts=4), backend="numpy")
@@ -213,7 +213,7 @@ def test_the_price_of_stationarity_is_that_of_a_policy_one_can_follow() -> None:
 def test_the_price_is_known_if_a_long_while_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     model = instance(0).replace(discount=0.99)
     whole = mmdp.solve(model, INF, backend="numpy")
-    monkeypatch.setattr("mmdp.search.price.BESIDE", 1e-4)
+    monkeypatch.setattr("mmdp.search.price.COMPARING", 1e-4)
     short = mmdp.solve(model, INF, backend="numpy")
     assert 1 <= short.details["compared_steps"] < whole.details["compared_steps"]
     assert short.price is not None
