@@ -29,11 +29,11 @@ IntArray = npt.NDArray[np.int32]
 
 
 class Policy:
-    """What to do, by all that is known; frozen, and compared by what it does.
+    """What to do, given all that is known; frozen, and compared by what it does.
 
     A new policy derives from this class. It has a ``kind`` and a ``horizon`` (the number of
     decisions, infinite if there is no last one), ``parts`` and ``act``; with memory ``start`` and
-    ``update`` too. What it cannot do, such as to be written as a table, it refuses with a reason.
+    ``update`` too. What it cannot do, such as being written as a table, it refuses with a reason.
 
     It follows the :class:`mmdp.Planner` protocol. Nothing in it changes by use: all that a
     deployment remembers is in the memory that ``start`` makes and ``update`` returns.
@@ -82,17 +82,17 @@ class Policy:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """What it does, as arrays and numbers by name: equal policies have equal parts."""
+        """What it does, as named arrays and numbers: equal policies have equal parts."""
         raise NotImplementedError
 
     @property
     def table(self) -> npt.NDArray[Any]:
         """Everything it does as one array."""
-        raise self._untold("table")
+        raise self._lacking("table")
 
     def table_for(self, model: MMDP) -> npt.NDArray[Any]:
         """``table`` over all of the model's actions."""
-        raise self._untold("table")
+        raise self._lacking("table")
 
     @property
     def memory(self) -> str:
@@ -109,9 +109,9 @@ class Policy:
 
     def over(self, horizon: int) -> MarkovPolicy:
         """The same decisions as a policy of time and state over ``horizon`` decisions."""
-        raise self._untold("table of time and state")
+        raise self._lacking("table of time and state")
 
-    def _untold(self, what: str) -> InputError:
+    def _lacking(self, what: str) -> InputError:
         return InputError(f"{self!r} has no {what}: it {self.memory}")
 
     # ------------------------------------------------------------ in a model
@@ -134,7 +134,7 @@ class Policy:
         self._check_actions(model)
 
     def check_horizon(self, horizon: float | None) -> None:
-        """Refuse another horizon than its own."""
+        """Refuse a horizon other than its own."""
         if horizon is None or self.horizon == horizon:
             return
         if self.horizon == math.inf:
@@ -219,15 +219,15 @@ class Policy:
 
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table."""
-        raise self._untold("table of actions")
+        raise self._lacking("table of actions")
 
     def stored(self) -> dict[str, Any]:
         """What it does, as JSON keeps it."""
-        raise self._untold("table of actions")
+        raise self._lacking("table of actions")
 
     def drawn(self) -> tuple[IntArray, list[str]]:
         """What a map of it shows: (times, rows) actions, and the label of each row."""
-        raise self._untold("map of actions")
+        raise self._lacking("map of actions")
 
     @property
     def state_names(self) -> list[str]:
@@ -264,7 +264,7 @@ class Policy:
     __hash__ = None  # type: ignore[assignment]
 
     def _repr_html_(self) -> str:
-        """For notebooks: a map of the actions, of a randomised policy the most probable ones."""
+        """For notebooks: a map of the actions; if randomised, of the most probable ones."""
         actions, rows = self.drawn()
         return PolicyMap(actions, rows, self.action_names).html()
 
@@ -275,7 +275,7 @@ class Policy:
 
     @property
     def _trait(self) -> str:
-        """What else tells it apart, for ``repr``."""
+        """What else distinguishes it, for ``repr``."""
         return self.name
 
 
