@@ -15,7 +15,7 @@ from mmdp.words import either
 def methods(as_json: bool) -> None:
     """List the methods of solve, compare and report.
 
-    A policy with a belief must be told what happened at every step; one without needs only the
+    A policy with a belief has to see what happens at every step; one without needs only the
     time and the state. A method that proves nothing may still find the best policy: --certify
     shows how far from it the policy can be. --json has the options of each method too.
     """

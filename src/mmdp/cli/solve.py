@@ -176,7 +176,7 @@ class Kind:
 )  # fmt: skip
 @option(
     "--certify", type=Seconds(),
-    help="Spend S more seconds, compiling apart, on a proof of how much better any policy "
+    help="Spend S more seconds (compilation excluded) on a proof of how much better any policy "
     "without memory could be; with --memory, any policy at all.",
 )  # fmt: skip
 @options.objective
@@ -251,7 +251,7 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
     options = dict(source.options)
     if "init" in options and not isinstance(options["init"], str):
         options["init"] = init
-    told = {
+    document = {
         "data": data, "method": solution.method, "horizon": source.horizon,
         "kind": source.policy.name, "price": solution.price,
         "objective": str(solution.objective), "value": solution.value, "mean": found.mean,
@@ -269,8 +269,8 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
         "out": out,
     }  # fmt: skip
     if out is None and getattr(solution.policy, "exact", False):
-        told["policy"] = solution.policy.parts
-    return told
+        document["policy"] = solution.policy.parts
+    return document
 
 
 def proof(solution: Solution) -> str:

@@ -50,13 +50,13 @@ class FlowChart:
     @property
     def words(self) -> str:
         """What every node is about, and what leads where."""
-        told = []
+        lines = []
         for i, box in enumerate(self.boxes):
-            told += [box.head, *(f"  {line}" for line in (*box.lines, *box.more))]
+            lines += [box.head, *(f"  {line}" for line in (*box.lines, *box.more))]
             for arrow in self.arrows:
                 if arrow.source == i:
-                    told.append(f"  → node {arrow.target} ({percent(arrow.share)}): {arrow.label}")
-        return "\n".join(told)
+                    lines.append(f"  → node {arrow.target} ({percent(arrow.share)}): {arrow.label}")
+        return "\n".join(lines)
 
     def dot(self) -> str:
         """The chart in Graphviz's language."""

@@ -56,8 +56,10 @@ class Counting:
                 )
         given = self.within_cycle
         if not isinstance(given, str) or given not in CORRECTIONS:
-            told = suggested(given, CORRECTIONS) if isinstance(given, str) else type(given).__name__
-            raise InputError(f"within_cycle is {either(CORRECTIONS)}, not {told}")
+            found = (
+                suggested(given, CORRECTIONS) if isinstance(given, str) else type(given).__name__
+            )
+            raise InputError(f"within_cycle is {either(CORRECTIONS)}, not {found}")
 
     @property
     def told(self) -> str:
@@ -89,7 +91,7 @@ class Counting:
             if horizon < 3 or horizon % 2 == 0:
                 raise InputError(
                     "Simpson's rule needs an even number of cycles, so an odd horizon of 3 or "
-                    f"more; it is {horizon}; choose another, or the half-cycle correction"
+                    f"more (it is {horizon}); choose another, or the half-cycle correction"
                 )
             weights[1:-1] = np.where(np.arange(1, horizon - 1) % 2, 4 / 3, 2 / 3)
             weights[[0, -1]] = 1 / 3

@@ -17,7 +17,7 @@ ALONE = 20  # rows that are called again by themselves
 
 
 class NoField(KeyError):
-    """A name that there is not; a KeyError, so that ``get`` and ``in`` work as usual."""
+    """An unknown name; a KeyError, so that ``get`` and ``in`` work as usual."""
 
 
 class Fields(Mapping[str, Any]):

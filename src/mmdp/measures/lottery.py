@@ -90,7 +90,7 @@ def mixture(
     backend: str | Kernel = "auto",
     seed: int | None = 0,
 ) -> Mixture:
-    """The best lottery found for a concave objective, beside the best single policy found.
+    """The best lottery found for a concave objective, and the best single policy found.
 
     To draw one of several policies, once, can be better for the worst models than every single
     policy. For the mean it never is. The ``bound`` of what is found says how much better another

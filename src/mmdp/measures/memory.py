@@ -23,7 +23,7 @@ from mmdp.words import number, percent
 
 NOTHING = 1e-4  # a gain below this share of the value is called nothing
 EPISODES = 2000  # simulated in all, to see whether memory would pay
-PER_SECOND = 300_000  # T S A M, up to which that takes little beside a second of a proof
+PER_SECOND = 300_000  # T S A M, up to which that is short compared with a second of a proof
 
 
 def value_of_memory(
@@ -104,7 +104,7 @@ def memory_gain(solution: Solution, model: MMDP, *, seconds: float | None = None
     If the gain is clear, ``solution.memory_told`` says it, and ``details`` has ``memory_gain`` and
     ``memory_gain_stderr``. Policies of other kinds, or for another objective than the mean, are
     given back as they are. With ``seconds`` so are those whose simulation would not be short
-    beside that time, by the size of the problem.
+    compared with that time, by the size of the problem.
 
     >>> import mmdp
     >>> away, home = [[0, 1, 0]] * 2, [[1, 0, 0]] * 2  # each model has a place of its own
@@ -138,13 +138,13 @@ def _told(frame: pd.DataFrame, markov: float) -> str:
     best = max([markov, belief["value"] - 2 * belief["stderr"], *with_nodes["value"]])
     if best - markov <= NOTHING * abs(markov):
         return "memory gains nothing here: what is seen does not change what to do"
-    told = (
+    text = (
         f"memory gains at least {number(best - markov)} ({percent((best - markov) / abs(markov))})"
     )
     if len(with_nodes) and with_nodes["recovered"].notna().any():
         name, share = with_nodes["policy"].iloc[-1], float(with_nodes["recovered"].iloc[-1])
         if share >= 1:
-            told += f"; {name} gain no less than the belief rollout"
+            text += f"; {name} gain no less than the belief rollout"
         else:
-            told += f"; {name} recover {percent(share)} of what the belief rollout gains"
-    return told
+            text += f"; {name} recover {percent(share)} of what the belief rollout gains"
+    return text
