@@ -120,7 +120,7 @@ def pops(out: Path) -> None:
     train, _ = mmdp.domains.population_small()
     table = mmdp.value_of_memory(train, 50, nodes=(1, 2, 3, 4), episodes=1000)
     print(table.round(3).to_string(index=False))
-    print(table.attrs["told"])
+    print(table.attrs["text"])
 
 
 def regret(out: Path, horizons: Sequence[int] = (4, 8, 16, 32, 64)) -> None:

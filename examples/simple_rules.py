@@ -54,7 +54,7 @@ print(told(free))
 rising = mmdp.Monotone(states=[["well", "mild", "severe"], ["dead"]], actions=treatments)
 solution = mmdp.solve(model, 20, policy=rising)
 print(told(solution))
-print(solution.price_told)
+print(solution.price_text)
 
 # %% proven
 proven = mmdp.solve(model, 20, policy=rising, certify=3)
@@ -64,17 +64,17 @@ print("certainly below 1%:", proven.gap < 0.01)
 groups = {"well": "at home", "mild": "in hospital", "severe": "in hospital", "dead": "dead"}
 solution = mmdp.solve(model, 20, policy=mmdp.Tied(groups))
 print(told(solution))
-print(solution.price_told)
+print(solution.price_text)
 
 # %% fixed
 solution = mmdp.solve(model, 20, policy=mmdp.Fixed({"mild": ["wait", "pills"]}))
 print(told(solution))
-print(solution.price_told)
+print(solution.price_text)
 
 # %% tree
 solution = mmdp.solve(model, 20, policy=mmdp.Tree(leaves=3, features={"stage": stages}))
 print(solution.policy.text())
-print(solution.price_told)
+print(solution.price_text)
 
 # %% leaves
 for leaves, value in enumerate(solution.details["value_by_leaves"], 1):
@@ -83,7 +83,7 @@ for leaves, value in enumerate(solution.details["value_by_leaves"], 1):
 # %% stationary
 solution = mmdp.solve(model, math.inf)
 print(solution.policy.to_frame()[["state", "action"]].to_string(index=False))
-print(solution.price_told)
+print(solution.price_text)
 
 # %% exact
 proven = mmdp.solve(model, math.inf, "exact")

@@ -46,7 +46,7 @@ print("first season:", dict(zip(covers, (actions[a] for a in rule.policy.actions
 # %% memory
 table = mmdp.value_of_memory(model, T, nodes=(1, 2, 3, 4), time_limit=2)
 print(table.round(2).to_string(index=False))
-print(table.attrs["told"])
+print(table.attrs["text"])
 (out / "memory.svg").write_text(plots.svg(plots.value_of_memory(table)))
 
 # %% chart

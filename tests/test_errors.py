@@ -19,8 +19,8 @@ def test_remedies_are_joined_to_one_sentence() -> None:
 
 def test_a_remedy_that_cannot_be_worded_is_left_out() -> None:
     error = InputError("no action", [Remedy("allowed"), Remedy("dead_ends", "absorb")])
-    assert error.told(lambda x: None if x.argument == "allowed" else "do it") == "no action; do it"
-    assert error.told(lambda _: None) == "no action"
+    assert error.text(lambda x: None if x.argument == "allowed" else "do it") == "no action; do it"
+    assert error.text(lambda _: None) == "no action"
 
 
 @pytest.mark.parametrize("kind", [InputError, MemoryLimitError])
@@ -30,4 +30,4 @@ def test_place_and_copies_keep_the_remedies(kind: type[InputError]) -> None:
                  copy.copy(error.at("m.csv"))):  # fmt: skip
         assert type(twin) is kind
         assert str(twin) == "m.csv: rows sum to 0.9; load with normalize=True"
-        assert twin.told(lambda x: f"{x.argument} {x.values}").endswith("; normalize (True,)")
+        assert twin.text(lambda x: f"{x.argument} {x.values}").endswith("; normalize (True,)")

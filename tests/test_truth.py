@@ -494,10 +494,10 @@ class Audit:
         if not x.endless:
             best = x.most(x.every, x.rounding).max()
             self.holds("free value is reached", free <= best, told, free, best)
-        costs = re.search(r"costs ([-\d.,e+]+%?).*at most ([-\d.,e+]+%?)", found.price_told)
+        costs = re.search(r"costs ([-\d.,e+]+%?).*at most ([-\d.,e+]+%?)", found.price_text)
         if costs:
             least, most = (float(y.strip("%,").replace(",", "")) for y in costs.groups())
-            self.holds("price is at most", least <= most, told, found.price_told)
+            self.holds("price is at most", least <= most, told, found.price_text)
 
     # ------------------------------------------------------------ information, evaluation
     def evpi(self, x: Instance, evpi: float, rho: Array, told: str) -> None:

@@ -146,14 +146,14 @@ class Proof:
             method = for_every_policy(context.model.problem, F)
         return searched(
             context.model, solution.provenance.horizon, method, F, seconds, solution, self.backend,
-            callback=None if self.callback is None else self._told(tree), solve=context,
+            callback=None if self.callback is None else self._relay(tree), solve=context,
         )  # fmt: skip
 
     def _by_tree(self) -> Bound | None:
         """What ``exact`` proves of deterministic stationary policies; None if it cannot."""
         inner, solution = self.context.free(), self.solution
         inner.time = Stopwatch(TREE * self.seconds)
-        inner.callback = None if self.callback is None else self._told()
+        inner.callback = None if self.callback is None else self._relay()
         try:
             found = Exact(gap=PROVEN).run(inner)
         except (InputError, Stop):  # too large for it, or for the time
@@ -179,16 +179,16 @@ class Proof:
         )  # fmt: skip
         return max(near, 3 * context.rounding(solution.returns)) if self.has_tree else near
 
-    def _told(self, known: Bound | None = None) -> Callback:
-        """A callback of a search, or of exact, that tells the callback of solve()."""
+    def _relay(self, known: Bound | None = None) -> Callback:
+        """A callback for a search, or for exact, that passes its progress on to the one of solve()."""
         solution, callback = self.solution, self.callback
         assert callback is not None
         value, count = solution.value, solution.iterations
         most, spent = (math.inf, 0.0) if known is None else (known.value, known.seconds)
 
-        def told(p: Progress) -> None:
+        def relay(p: Progress) -> None:
             bound = min(p.bound, most)
             seconds = solution.seconds + spent + p.seconds
             callback(Progress(solution.method, count, value, value, seconds, bound))
 
-        return told
+        return relay

@@ -40,7 +40,7 @@ class InputError(ValueError):
         super().__init__(problem)
         self.problem, self.remedies = problem, tuple(remedies)
 
-    def told(self, phrase: Callable[[Remedy], str | None] = str) -> str:
+    def text(self, phrase: Callable[[Remedy], str | None] = str) -> str:
         """The message; ``phrase`` words a remedy, or returns None to leave it out."""
         found = [x if isinstance(x, str) else phrase(x) for x in self.remedies]
         remedies = either(filter(None, found), ", or ")
@@ -51,7 +51,7 @@ class InputError(ValueError):
         return type(self)(f"{place}: {self.problem}", self.remedies)
 
     def __str__(self) -> str:
-        return self.told()
+        return self.text()
 
 
 class NotWritten(UserWarning):

@@ -94,14 +94,14 @@ class Objective:
     @property
     def name(self) -> str:
         """As people write it: ``CVaR 10%``."""
-        return self._told(self.called) or str(self)
+        return self._filled(self.called) or str(self)
 
     @property
     def sentence(self) -> str:
         """What it means, in one sentence."""
-        return self._told(self.says) or f"{self.name}."
+        return self._filled(self.says) or f"{self.name}."
 
-    def _told(self, text: str) -> str:
+    def _filled(self, text: str) -> str:
         """The text with the numbers of this objective."""
         shares = {name: _percent(x) for name, x in vars(self).items() if name in ("alpha", "share")}
         return text.format(self, rest=_percent(1 - getattr(self, "share", 0.0)), **shares)
@@ -407,10 +407,10 @@ class Custom(Objective):
                 "models"
             )
         if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
-            told = f"values of type {found.dtype}"
+            what = f"values of type {found.dtype}"
             if found.dtype.kind == "f":
-                told = "NaN" if np.isnan(found).any() else "infinity"
-            raise InputError(f"objective {self.name} returned {told}; it must return numbers")
+                what = "NaN" if np.isnan(found).any() else "infinity"
+            raise InputError(f"objective {self.name} returned {what}; it must return numbers")
         return found.astype(np.float64)
 
     @property
@@ -497,8 +497,8 @@ def as_objective(given: str | Objective | Function) -> Objective:
     if kind == "regret":
         raise InputError(f"write regret: and one of {EXAMPLES}, e.g. regret:worst")
     if kind not in KINDS:
-        told = suggested(kind, [*KINDS, "regret:worst"])
-        raise InputError(f"no objective is called {told}; {_grammar()}")
+        wrong = suggested(kind, [*KINDS, "regret:worst"])
+        raise InputError(f"no objective is called {wrong}; {_grammar()}")
     wanted = [field.name for field in fields(KINDS[kind])]  # type: ignore[arg-type]
     try:
         found = [float(x) for x in numbers]

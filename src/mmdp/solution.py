@@ -276,13 +276,13 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         """For notebooks: the figures that take no solving."""
-        told = {
+        shown = {
             "mean": self.mean, "sd": self.sd, "worst": self.worst, "CVaR 10%": self.cvar(0.1),
             "median": self.quantile(0.5), "best": self.best,
         }  # fmt: skip
         return notebook.facts(
             f"Evaluation on {counted(len(self.returns), 'model')}",
-            zip(told, figures(list(told.values())), strict=True),
+            zip(shown, figures(list(shown.values())), strict=True),
         )
 
     def __repr__(self) -> str:
@@ -358,7 +358,7 @@ class Solution:
         return None if free is None else max(free - self.value, 0.0)
 
     @property
-    def price_told(self) -> str:
+    def price_text(self) -> str:
         """The price in a sentence; empty if the policy is not restricted.
 
         In percent of the unrestricted value too, unless the price is more than that value: then
@@ -377,11 +377,11 @@ class Solution:
         free = abs(self.details["unrestricted"])
         share = f" ({percent(price / free)})" if 0 < price <= free else ""
         some = price > NOISE * max(free, abs(self.value))
-        told = f"{number(price, 3)}{share}" if some else "nothing"
-        return ", ".join(filter(None, [f"being {kind.being} costs {told}", most]))
+        amount = f"{number(price, 3)}{share}" if some else "nothing"
+        return ", ".join(filter(None, [f"being {kind.being} costs {amount}", most]))
 
     @property
-    def memory_told(self) -> str:
+    def memory_text(self) -> str:
         """Whether memory would pay, in a sentence; empty if that is not known.
 
         :func:`mmdp.measures.memory_gain` finds it: ``details["memory_gain"]`` is the gain if it is
@@ -422,12 +422,12 @@ class Solution:
     def title(self) -> str:
         """The method, the horizon, and the objective and kind of policy if not the usual ones."""
         source = self.provenance
-        told = [f"{source.method}, horizon {source.horizon}"]
+        parts = [f"{source.method}, horizon {source.horizon}"]
         if not source.objective.linear:
-            told.append(source.objective.name)
+            parts.append(source.objective.name)
         if source.policy.name not in ("markov", "belief"):
-            told.append(source.policy.name)
-        return ", ".join(told)
+            parts.append(source.policy.name)
+        return ", ".join(parts)
 
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table (see :meth:`MarkovPolicy.to_frame`)."""
@@ -464,10 +464,10 @@ class Solution:
             gap = "0%" if closed else at_most_percent(self.gap)
             lines.append(f"  at most     {most} (gap {gap})")
             proof = f" (proof {self.certificate.seconds:.3g} s)"
-        if self.price_told:
-            lines.append(f"  price       {self.price_told}")
-        if self.memory_told:
-            lines.append(f"  memory      {self.memory_told}: try policy=mmdp.Memory(nodes=3)")
+        if self.price_text:
+            lines.append(f"  price       {self.price_text}")
+        if self.memory_text:
+            lines.append(f"  memory      {self.memory_text}: try policy=mmdp.Memory(nodes=3)")
         lines += [
             f"  over models {', '.join(spread)}",
             f"  status      {self.status.name}: {self.outcome}",

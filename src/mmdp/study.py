@@ -330,7 +330,7 @@ def cells_of(
     _check_sources([*sources.values(), *tested.values()])
     axes = (
         _axis("horizons", horizons, str),
-        _axis("methods", methods, _told, read_method),
+        _axis("methods", methods, _method_name, read_method),
         _axis("objectives", objectives, lambda x: str(as_objective(x))),
         _axis("policies", policies, _kind_name),
         _axis("seeds", seeds, str),
@@ -338,12 +338,12 @@ def cells_of(
     _check(settings, axes[2], axes[4])
     return [
         Cell(
-            dict(zip(AXES, (name, horizon, told, aim, kind or _first(method), seed), strict=True)),
+            dict(zip(AXES, (name, horizon, called, aim, kind or _first(method), seed), strict=True)),
             sources[name], tested.get(id(tests.get(name))), horizon, method, objective, policy,
             seed, **settings,
         )
         for name in named
-        for (_, horizon), (told, method), (aim, objective), (kind, policy), (_, seed)
+        for (_, horizon), (called, method), (aim, objective), (kind, policy), (_, seed)
         in itertools.product(*(axis.items() for axis in axes))
     ]  # fmt: skip
 
@@ -364,15 +364,15 @@ def _axis(
     if not pairs:
         raise InputError(f"{what} must hold at least one value")
     found: dict[str, Any] = {}
-    for told, x in pairs:
-        numbered = (told if i == 1 else f"{told} ({i})" for i in itertools.count(1))
+    for label, x in pairs:
+        numbered = (label if i == 1 else f"{label} ({i})" for i in itertools.count(1))
         free = next(n for n in numbered if n not in found or facts(found[n]) == facts(x))
         found[free] = x.item() if isinstance(x, np.generic) else x
     return found
 
 
 def _check_sources(sources: Sequence[Source]) -> None:
-    """Refuse two functions that cannot be told apart: one would stand for both."""
+    """Refuse two functions with the same key: one would stand for both."""
     known: dict[str, Any] = {}
     for source in sources:
         made_by = getattr(source.given, "func", source.given)  # of a partial
@@ -403,11 +403,11 @@ def _name(models: Any) -> str:
     return str(getattr(models, "name", None) or getattr(models, "__name__", None) or "model")
 
 
-def _told(method: Any) -> str:
+def _method_name(method: Any) -> str:
     """A method by its name and the options that are not the usual ones.
 
     >>> import mmdp
-    >>> _told("wsu"), _told(mmdp.CADP(starts=4, sweeps="paper"))
+    >>> _method_name("wsu"), _method_name(mmdp.CADP(starts=4, sweeps="paper"))
     ('wsu', 'cadp(starts=4, sweeps=paper)')
     """
     chosen = read_method(method)
@@ -430,8 +430,8 @@ def _kind_name(policy: Any) -> str:
     """
     if policy is None or isinstance(policy, str):
         return policy or ""
-    told = str(policy)
-    return policy.name if len(told) > LONGEST and hasattr(policy, "name") else shortened(told)
+    text = str(policy)
+    return policy.name if len(text) > LONGEST and hasattr(policy, "name") else shortened(text)
 
 
 def _first(method: Method) -> str:
@@ -452,8 +452,8 @@ def compute(cell: Cell, *sources: Any, strict: bool = False) -> Row:
 
 
 def _failed(error: BaseException) -> Row:
-    told = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-    return {"status": FAILED, "error": shortened(told, 300)}
+    message = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+    return {"status": FAILED, "error": shortened(message, 300)}
 
 
 def _over_models(found: Evaluation, objective: Any) -> Row:
@@ -558,9 +558,9 @@ class Run:
             computed, left = done - self.reused, math.nan
             if computed:
                 left = (len(self.cells) - done) * seconds / computed
-            told = {**cell.names, **row}
+            figures = {**cell.names, **row}
             total = len(self.cells)
-            self.callback(StudyProgress(done, total, self.reused, seconds, left, told))
+            self.callback(StudyProgress(done, total, self.reused, seconds, left, figures))
 
     # ------------------------------------------------------------ files
     def _read(self, cell: Cell) -> bool:

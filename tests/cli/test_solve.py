@@ -308,7 +308,7 @@ def test_a_stationary_policy_is_solved_written_and_evaluated(
     expected = mmdp.solve(train, float("inf"))
     facts = run("solve", folder, "--horizon", "inf", "--out", out).facts()
     assert float(facts["value"]) == pytest.approx(expected.value, abs=1e-4)
-    assert facts["price"] == expected.price_told
+    assert facts["price"] == expected.price_text
     assert out.read_text().startswith("state,action")
     told = run("solve", folder, "-T", "inf", "--json").json
     assert told["horizon"] is None
@@ -329,7 +329,7 @@ def test_tied_and_monotone_policies(folder: Path, train: mmdp.MMDP, tmp_path: Pa
     facts = run("solve", folder, "-T", HORIZON, "--groups", groups).facts()
     tied = mmdp.solve(train, HORIZON, policy=mmdp.Tied(["all"] * STATES))
     assert float(facts["value"]) == pytest.approx(tied.value, abs=1e-4)
-    assert facts["price"] == tied.price_told
+    assert facts["price"] == tied.price_text
     facts = run("solve", folder, "-T", HORIZON, "--monotone").facts()
     rising = mmdp.solve(train, HORIZON, policy="monotone")
     assert float(facts["value"]) == pytest.approx(rising.value, abs=1e-4)
@@ -344,7 +344,7 @@ def test_a_tree_is_solved_written_and_read(folder: Path, train: mmdp.MMDP, tmp_p
     asked = ("solve", folder, "-T", HORIZON, "--leaves", 2)
     shown, by_half = run(*asked, "--out", out), run(*asked, "--features", features, "--json")
     expected = mmdp.solve(train, HORIZON, policy=mmdp.Tree(2))
-    assert shown.facts()["price"] == expected.price_told
+    assert shown.facts()["price"] == expected.price_text
     assert mmdp.load_policy(out, train).text() == expected.policy.text()
     by_name = mmdp.solve(train, HORIZON, policy=mmdp.Tree(2, features))
     assert by_half.json["policy"]["rule"] == by_name.policy.text()

@@ -282,7 +282,7 @@ def test_simpsons_weights_count_and_are_not_optimised(chance: float) -> None:
     priced = counting.net_benefit(model, effects, costs, 10.0, T)
     smooth = Counting(within_cycle="half-cycle").net_benefit(model, effects, costs, 10.0, T)
     np.testing.assert_array_equal(priced.rewards, smooth.rewards)
-    assert "half-cycle weights in the search" in counting.told
+    assert "half-cycle weights in the search" in counting.text
     with pytest.raises(mmdp.InputError, match="odd horizon"):
         counting.net_benefit(model, effects, costs, 10.0, 8)
 

@@ -24,7 +24,7 @@ def test_rows_are_in_order_and_below_the_bound() -> None:
     assert recovered["Markov"] == 0
     assert recovered["belief rollout"] == 1
     assert np.isnan(recovered["Oracle"])
-    assert "; 4 nodes " in table.attrs["told"]
+    assert "; 4 nodes " in table.attrs["text"]
     axis = plots.value_of_memory(table)
     assert [text.get_text() for text in axis.get_xticklabels()] == ["1", "2", "4"]
 
@@ -32,7 +32,7 @@ def test_rows_are_in_order_and_below_the_bound() -> None:
 def test_one_model_needs_no_memory_and_it_says_so() -> None:
     table = mmdp.value_of_memory(random_model(2, n_models=1, horizon=0), 4, nodes=(1, 2))
     assert table["value"].iloc[1] == pytest.approx(table["value"].iloc[0])
-    assert table.attrs["told"].startswith("memory gains nothing here")
+    assert table.attrs["text"].startswith("memory gains nothing here")
 
 
 @pytest.mark.parametrize(("nodes", "told"), [((), "nodes is empty"), ((0,), "nodes must be")])
@@ -49,14 +49,14 @@ def test_a_short_simulation_says_whether_memory_would_pay() -> None:
     rewards[:, 0, 1] = 1.0, -1.0
     model = mmdp.MMDP(ways, rewards, initial=[1, 0, 0])
     plain = mmdp.solve(model, 8, certify=1)
-    assert plain.memory_told == ""  # nothing is simulated unasked
+    assert plain.memory_text == ""  # nothing is simulated unasked
     found = memory_gain(plain, model)
     assert best_with_memory(model, 8) - found.value == pytest.approx(1.5)
     assert found.details["memory_gain"] == pytest.approx(1.5)
     assert "a policy that learns gains about 1.5" in repr(found)
     assert found.certificate == plain.certificate
     one = model.subset([0])
-    assert memory_gain(mmdp.solve(one, 8), one).memory_told == ""
+    assert memory_gain(mmdp.solve(one, 8), one).memory_text == ""
     assert memory_gain(plain, model, seconds=1e-9) is plain  # too large for that time
     other = mmdp.solve(model, 8, objective="worst")
     assert memory_gain(other, model) is other

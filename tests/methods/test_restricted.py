@@ -156,7 +156,7 @@ def test_the_price_is_told_with_its_bound() -> None:
     assert solution.price is not None
     assert 0 < solution.price <= solution.bound - solution.value + 1e-12
     assert "being tied costs" in repr(solution)
-    assert "at most" in solution.price_told
+    assert "at most" in solution.price_text
     assert mmdp.solve(model, 3).price is None
 
 
@@ -207,9 +207,9 @@ def test_the_price_is_an_amount_and_a_share_of_the_free_value() -> None:
     model = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])
     found = mmdp.solve(model, 1, policy=mmdp.Fixed([0]), certify=1)
     assert found.price == 1
-    assert found.price_told == "being fixed costs 1 (33%), at most 1"
+    assert found.price_text == "being fixed costs 1 (33%), at most 1"
     free = mmdp.solve(model, 1, policy=mmdp.Fixed([1]))
-    assert free.price_told == "being fixed costs nothing"
+    assert free.price_text == "being fixed costs nothing"
 
 
 @pytest.mark.parametrize("seeds", shares(60, 400))
@@ -226,7 +226,7 @@ def test_no_price_is_false_if_values_have_both_signs(seeds: range) -> None:
         solution = mmdp.solve(model, 2, policy=mmdp.Tied([0, 0, 1]), backend="numpy")
         values = values_of(all_policies(model, 2), model)
         proven = mmdp.bound(model, 2, "oracle", backend="numpy")
-        text = dataclasses.replace(solution, certificate=proven).price_told
+        text = dataclasses.replace(solution, certificate=proven).price_text
         told = re.fullmatch(
             r"being tied costs (nothing|[\d.e-]+)(?: \((?:less than )?([\d.]+)%\))?, "
             r"at most ([\d.e-]+)",
@@ -256,16 +256,16 @@ def test_the_price_is_told_after_a_time_limit() -> None:
     kind = mmdp.Tied([0, 0, 1, 1])
     stopped = mmdp.solve(model, 5, policy=kind, time_limit=1e-9)
     assert stopped.status is mmdp.Status.TIME_LIMIT
-    assert stopped.price_told == "being tied costs an unknown amount"
+    assert stopped.price_text == "being tied costs an unknown amount"
     proven = mmdp.bound(model, 5, "oracle")
-    bounded = dataclasses.replace(stopped, certificate=proven).price_told
+    bounded = dataclasses.replace(stopped, certificate=proven).price_text
     assert bounded == f"being tied costs at most {at_most(proven.value - stopped.value, 3)}"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("mmdp.search.ascent.in_order", late_after_two(ascent.in_order))
         later = mmdp.solve(model, 5, mmdp.CADP(starts=4), policy=kind)
     assert later.status is mmdp.Status.TIME_LIMIT
     assert later.details["unrestricted"] >= mmdp.solve(model, 5, mmdp.CADP(starts=4)).value - 1e-9
-    assert mmdp.solve(model, 5).price_told == ""
+    assert mmdp.solve(model, 5).price_text == ""
 
 
 def late_after_two(in_order: Callable[..., Iterator[Start]]) -> Callable[..., Iterator[Start]]:

@@ -207,7 +207,7 @@ def test_the_price_of_stationarity_is_that_of_a_policy_one_can_follow() -> None:
     assert solution.details["unrestricted"] == pytest.approx(long, rel=1e-4)
     assert solution.price is not None
     assert solution.price / long == pytest.approx(0.0054, abs=2e-4)
-    assert "(0.54%)" in solution.price_told
+    assert "(0.54%)" in solution.price_text
 
 
 def test_the_price_is_known_if_a_long_while_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ def test_the_price_is_known_if_a_long_while_takes_too_long(monkeypatch: pytest.M
     assert short.price is not None
     assert whole.price is not None
     assert 0 <= short.price <= whole.price + 1e-9
-    assert short.price_told.startswith("being stationary costs ")
+    assert short.price_text.startswith("being stationary costs ")
 
 
 def test_many_states_are_searched_by_gradient(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,6 +155,6 @@ def test_its_kind_is_for_its_horizon() -> None:
     lasting = mmdp.solve(MODEL, math.inf, policy=mmdp.Tree(2, FRAME)).policy
     assert lasting.kind.endless
     assert lasting.horizon == math.inf
-    assert lasting.kind.told(MODEL, 1) == "at most 2 leaves, by age and site"
+    assert lasting.kind.text(MODEL, 1) == "at most 2 leaves, by age and site"
     with pytest.raises(mmdp.InputError, match="leaves must be"):
         mmdp.Tree(0)

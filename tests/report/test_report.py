@@ -279,7 +279,7 @@ def test_a_comparator_that_is_this_policy_says_so(small: mmdp.MMDP) -> None:
 def test_the_rates_are_told(tmp_path: Path, small: mmdp.MMDP) -> None:
     given, counting = cost_and_effect(small), Counting(0.015, 0.035, "half-cycle")
     page = written(tmp_path, small, horizon=3, counting=counting, **given)
-    assert f"Over time, {counting.told}." in page.text
+    assert f"Over time, {counting.text}." in page.text
 
 
 def test_effects_from_a_table(tmp_path: Path, small: mmdp.MMDP) -> None:
@@ -716,7 +716,7 @@ def test_the_page_shows_what_memory_gains_and_its_flow_chart(tmp_path: Path) -> 
     model = mmdp.domains.two_models().train
     page = written(tmp_path, model, horizon=9, memory=2)
     assert "What would memory gain?" in page.text
-    assert mmdp.value_of_memory(model, 9, nodes=(1, 2)).attrs["told"] in page.text
+    assert mmdp.value_of_memory(model, 9, nodes=(1, 2)).attrs["text"] in page.text
     assert "Node 0 (start)" in page.text
     assert "What would memory gain?" not in written(tmp_path, model, horizon=9).text
     assert report.draw("memory", model, tmp_path / "memory.png", horizon=9, memory=2).is_file()

@@ -205,11 +205,11 @@ def test_simpler_policies_are_of_the_kind(kind: mmdp.policy.PolicyKind, seed: in
 def test_the_kind_is_told() -> None:
     _, model = tied_problem(0)
     order = mmdp.Monotone(states=[["well", "mild"], ["bad"]], actions=["treat", "wait"])
-    assert order.told(model, 2) == "states well < mild; actions treat < wait"
-    assert mmdp.Monotone().told(model, 2) == "states mild < bad < well; actions wait < treat"
-    assert mmdp.Fixed({"bad": "treat"}).told(model, 2) == "bad: treat"
-    assert mmdp.Fixed([[-1, -1, -1], [0, -1, 1]]).told(model, 2) == "mild: by time; well: by time"
-    assert mmdp.Tied([0, 1, 2]).told(model, 2) == ""
+    assert order.text(model, 2) == "states well < mild; actions treat < wait"
+    assert mmdp.Monotone().text(model, 2) == "states mild < bad < well; actions wait < treat"
+    assert mmdp.Fixed({"bad": "treat"}).text(model, 2) == "bad: treat"
+    assert mmdp.Fixed([[-1, -1, -1], [0, -1, 1]]).text(model, 2) == "mild: by time; well: by time"
+    assert mmdp.Tied([0, 1, 2]).text(model, 2) == ""
 
 
 # ---------------------------------------------------------------------- absorbing

@@ -131,5 +131,5 @@ def prove(ask: Ask, kernel: Kernel) -> Bound:
     """The answer: first to a mean over a number of decisions, then a search, and back."""
     reduced = tilted(ended(ask) if ask.endless else ask, kernel)
     asked = reduced.ask
-    found = reduced.bound(None if asked is None else Portfolio(asked, reduced.told).run())
+    found = reduced.bound(None if asked is None else Portfolio(asked, reduced.lifted).run())
     return replace(found, seconds=ask.time.seconds)

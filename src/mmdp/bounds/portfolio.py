@@ -61,17 +61,17 @@ def for_every_policy(problem: Problem, objective: Objective | None = None) -> st
     return "pairs" if objective is None or objective.concave else "oracle"
 
 
-Told = Callable[[Progress], Progress]
+Lifted = Callable[[Progress], Progress]
 
 
 class Portfolio:
     """One question about the mean: what has been found so far, and the clock.
 
-    ``told`` turns progress on it into what the callback sees.
+    ``lifted`` turns progress on it into what the callback sees.
     """
 
-    def __init__(self, ask: Ask, told: Told = lambda progress: progress) -> None:
-        self.ask, self.plan, self.deadline, self.told = ask, ask.plan, ask.time.deadline, told
+    def __init__(self, ask: Ask, lifted: Lifted = lambda progress: progress) -> None:
+        self.ask, self.plan, self.deadline, self.lifted = ask, ask.plan, ask.time.deadline, lifted
         self.found: dict[str, tuple[float, Optimum]] = {}
         self.details: dict[str, Any] = {}
         self.target, self.policy = ask.target, ask.policy
@@ -135,7 +135,7 @@ class Portfolio:
         if self.ask.callback is not None:
             best, seconds = self.target, self.ask.time.seconds
             progress = Progress(name, len(self.found), best, best, seconds, self.least)
-            self.ask.callback(self.told(progress))
+            self.ask.callback(self.lifted(progress))
 
     def result(self) -> Bound:
         name = min(self.found, key=lambda key: self.found[key][0])

@@ -116,7 +116,7 @@ class Tilted:
             found = Bound(self.most, "oracle", "history")
         return replace(found, details={**details, "bounds": bounds}, objective=self.objective)
 
-    def told(self, progress: Progress) -> Progress:
+    def lifted(self, progress: Progress) -> Progress:
         """What a search tells about the mean as progress on the objective."""
         best = self.details.get("incumbent", progress.best)
         most = min(self.most, progress.bound + self.offset)

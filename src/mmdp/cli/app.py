@@ -57,7 +57,7 @@ class App(click.Group):
                 return super().invoke(ctx)
         except InputError as error:
             known = self.commands[ctx.invoked_subcommand or ""].params
-            raise InputError(error.told(partial(as_option, known))) from None
+            raise InputError(error.text(partial(as_option, known))) from None
         except KeyboardInterrupt:
             complain("interrupted, nothing was found yet")
             return INTERRUPTED

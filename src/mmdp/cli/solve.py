@@ -328,10 +328,10 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
         ("iterations", f"{solution.iterations:,}{_starts(solution)}"),
         ("seconds", f"{clock(solution.seconds)} ({solution.provenance.backend})"),
     ]
-    if solution.price_told:
-        facts.insert(1, ("price", solution.price_told))
-    if solution.memory_told:
-        facts.append(("memory", f"{solution.memory_told}; try --memory 3"))
+    if solution.price_text:
+        facts.insert(1, ("price", solution.price_text))
+    if solution.memory_text:
+        facts.append(("memory", f"{solution.memory_text}; try --memory 3"))
     proven = solution.certificate
     if proven is not None:
         facts.append(("proof", f"by {proven.method}, {clock(proven.seconds)} of these seconds"))

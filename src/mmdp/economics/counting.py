@@ -62,11 +62,11 @@ class Counting:
             raise InputError(f"within_cycle is {either(CORRECTIONS)}, not {found}")
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """In words.
 
         >>> from mmdp.economics import Counting
-        >>> Counting(effect_rate=0.015, cost_rate=0.035).told
+        >>> Counting(effect_rate=0.015, cost_rate=0.035).text
         'effects are discounted by 1.5% per step and costs by 3.5% per step'
         """
         effects, costs = (

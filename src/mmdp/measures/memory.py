@@ -51,7 +51,7 @@ def value_of_memory(
     Columns: ``policy``, ``nodes``, ``value``, ``stderr`` (of a simulated value, otherwise 0) and
     ``recovered``, the share of the gain from the Markov policy to the belief rollout (NaN if
     that gain is not larger than two standard errors). The last rows are the proven bound on every
-    policy and Oracle, which no policy reaches. ``attrs["told"]`` says it in a sentence;
+    policy and Oracle, which no policy reaches. ``attrs["text"]`` says it in a sentence;
     :func:`mmdp.plots.value_of_memory` draws it.
 
     >>> import mmdp
@@ -93,7 +93,7 @@ def value_and_policy(
     clear = gain > 2 * belief.evaluation.stderr
     here = frame.index < len(counts) + 1
     frame["recovered"] = np.where(here & clear, (frame["value"] - by_nodes[0]) / gain, np.nan)
-    frame.attrs["told"] = _told(frame, by_nodes[0])
+    frame.attrs["text"] = _told(frame, by_nodes[0])
     return frame, grown.policy.merged(model)
 
 
@@ -101,7 +101,7 @@ def memory_gain(solution: Solution, model: MMDP, *, seconds: float | None = None
     """The solution with what a policy that learns gains over its own, if that shows clearly.
 
     A short simulation compares a Markov policy with one that learns which models are plausible.
-    If the gain is clear, ``solution.memory_told`` says it, and ``details`` has ``memory_gain`` and
+    If the gain is clear, ``solution.memory_text`` says it, and ``details`` has ``memory_gain`` and
     ``memory_gain_stderr``. Policies of other kinds, or for another objective than the mean, are
     given back as they are. With ``seconds`` so are those whose simulation would not be short
     compared with that time, by the size of the problem.

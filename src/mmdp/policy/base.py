@@ -88,11 +88,11 @@ class Policy:
     @property
     def table(self) -> npt.NDArray[Any]:
         """Everything it does as one array."""
-        raise self._untold("table")
+        raise self._lacking("table")
 
     def table_for(self, model: MMDP) -> npt.NDArray[Any]:
         """``table`` over all of the model's actions."""
-        raise self._untold("table")
+        raise self._lacking("table")
 
     @property
     def memory(self) -> str:
@@ -109,9 +109,9 @@ class Policy:
 
     def over(self, horizon: int) -> MarkovPolicy:
         """The same decisions as a policy of time and state over ``horizon`` decisions."""
-        raise self._untold("table of time and state")
+        raise self._lacking("table of time and state")
 
-    def _untold(self, what: str) -> InputError:
+    def _lacking(self, what: str) -> InputError:
         return InputError(f"{self!r} has no {what}: it {self.memory}")
 
     # ------------------------------------------------------------ in a model
@@ -219,15 +219,15 @@ class Policy:
 
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table."""
-        raise self._untold("table of actions")
+        raise self._lacking("table of actions")
 
     def stored(self) -> dict[str, Any]:
         """What it does, as JSON keeps it."""
-        raise self._untold("table of actions")
+        raise self._lacking("table of actions")
 
     def drawn(self) -> tuple[IntArray, list[str]]:
         """What a map of it shows: (times, rows) actions, and the label of each row."""
-        raise self._untold("map of actions")
+        raise self._lacking("map of actions")
 
     @property
     def state_names(self) -> list[str]:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 
 DRAWN = 0.9  # share of the ways out of a node that are drawn, the most frequent first
-TOLD = 4  # models or steps that are named
-OFTEN = 0.2  # share of a state's visits from which an action other than the usual one is told
+NAMED = 4  # models or steps that are named
+OFTEN = 0.2  # share of a state's visits from which an action other than the usual one is named
 
 
 # ---------------------------------------------------------------------- what it tells
@@ -86,30 +86,30 @@ class _Reader:
         seen = np.flatnonzero(counts.any(axis=1))
         usual = counts[seen].argmax(axis=1)
         order = np.argsort(-np.bincount(usual, counts[seen].sum(axis=1)), kind="stable")
-        told = [
+        lines = [
             f"{model.action_labels[a]}: {in_ranges(seen[usual == a], model.state_labels)}"
             for a in order
             if (usual == a).any()
-        ][:TOLD]
+        ][:NAMED]
         first = self.controller.actions[0, seen, n]
         other = (used[0, seen] > 0) & (first != usual)
         if other.any():
             a = first[other][0]
             where = in_ranges(seen[other & (first == a)], model.state_labels)
-            told.insert(0, f"at time 0 {model.action_labels[a]}: {where}")
-        return told + self._other_actions(counts)
+            lines.insert(0, f"at time 0 {model.action_labels[a]}: {where}")
+        return lines + self._other_actions(counts)
 
     def _other_actions(self, counts: Array) -> list[str]:
         """What is done instead at some times, from (S, A) counts, with its share of the visits."""
         shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
         np.put_along_axis(shares, counts.argmax(axis=1)[:, None], 0.0, axis=1)  # the usual one
-        told = []
+        lines = []
         for a in np.argsort(-shares.max(axis=0), kind="stable"):
             states = np.flatnonzero(shares[:, a] >= OFTEN)
             if len(states):
                 where = (f"{self.model.state_labels[s]} {percent(shares[s, a])}" for s in states)
-                told.append(f"at times {self.model.action_labels[a]}: {', '.join(where)}")
-        return told[:TOLD]
+                lines.append(f"at times {self.model.action_labels[a]}: {', '.join(where)}")
+        return lines[:NAMED]
 
     def _posterior(self, n: int) -> Array:
         found: Array = self.b[:, :, n].sum(axis=(0, 1))
@@ -118,17 +118,17 @@ class _Reader:
     def _belief(self, n: int) -> str:
         """The parameter that the node says most about; else the models."""
         posterior, prior = self._posterior(n), self.model.weights
-        best, told = 0.25, ""  # in standard deviations
+        best, text = 0.25, ""  # in standard deviations
         for name, values in self.model.parameters.items():
             mean = float(values @ prior)
             sd = math.sqrt(max(0.0, float((values - mean) ** 2 @ prior)))
             here = float(values @ posterior)
             if sd > 0 and abs(here - mean) > best * sd:
                 best = abs(here - mean) / sd
-                told = f"{name} about {number(here, 2)} (at first {number(mean, 2)})"
-        if told:
-            return told
-        if len(prior) <= TOLD:
+                text = f"{name} about {number(here, 2)} (at first {number(mean, 2)})"
+        if text:
+            return text
+        if len(prior) <= NAMED:
             return "believes " + ", ".join(self._shares(posterior))
         distance = 0.5 * float(np.abs(posterior - prior).sum())
         if distance < 0.05:
@@ -138,11 +138,11 @@ class _Reader:
         return f"half the weight on {half} of {counted(len(prior), 'model')}"
 
     def _models(self, n: int) -> list[str]:
-        told = ", ".join(self._shares(self._posterior(n)))
-        return [f"most plausible models: {told}"]
+        shares = ", ".join(self._shares(self._posterior(n)))
+        return [f"most plausible models: {shares}"]
 
     def _shares(self, posterior: Array) -> list[str]:
-        top = np.argsort(-posterior, kind="stable")[:TOLD]
+        top = np.argsort(-posterior, kind="stable")[:NAMED]
         labels = self.model.model_labels
         return [f"{labels[m]} ({percent(posterior[m])})" for m in top]
 
@@ -170,16 +170,16 @@ class _Reader:
     def _steps(self, n: int, to: int) -> tuple[str, ...]:
         """The most frequent steps of an arrow, with their usual time."""
         x, model, mass = self.model.problem, self.model, self.flow[n, to]
-        told = []
-        for k in np.argsort(-mass, kind="stable")[:TOLD]:
+        steps = []
+        for k in np.argsort(-mass, kind="stable")[:NAMED]:
             if mass[k] > 0:
                 s, a = divmod(int(x.rows()[k]), x.n_actions)
-                told.append(
+                steps.append(
                     f"{percent(mass[k] / mass.sum())}: from {model.state_labels[s]} by "
                     f"{model.action_labels[a]} to {model.state_labels[x.indices[k]]}, "
                     f"about time {self.late[n, to, k] / mass[k]:.0f}"
                 )
-        return tuple(told)
+        return tuple(steps)
 
 
 def in_ranges(ids: Iterable[int], labels: Sequence[str]) -> str:
@@ -195,9 +195,9 @@ def in_ranges(ids: Iterable[int], labels: Sequence[str]) -> str:
         else:
             runs.append([i])
     dash = "–" if all(x.isdigit() for x in labels) else " to "
-    told = [
+    parts = [
         f"{labels[run[0]]}{dash}{labels[run[-1]]}" if len(run) > 2
         else ", ".join(labels[i] for i in run)
         for run in runs
     ]  # fmt: skip
-    return ", ".join(told)
+    return ", ".join(parts)

@@ -96,7 +96,7 @@ class PolicyKind:
         """What tells apart two kinds of this name on ``model``, as JSON holds it."""
         return None
 
-    def told(self, model: MMDP, horizon: int) -> str:
+    def text(self, model: MMDP, horizon: int) -> str:
         """What was asked of its policies on ``model``, in words; empty if nothing."""
         return ""
 

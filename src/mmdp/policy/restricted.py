@@ -37,13 +37,13 @@ class Restricted(Markov):
     restricted: ClassVar[bool] = True
 
     def for_ever(self) -> Self:
-        told = {
+        words = {
             "endless": True, "title": self.title.replace("the time and ", ""),
             "change": (self.single_change or self.change).replace(" and time", ""),
             "single_change": "",
         }  # fmt: skip
         kind = copy.copy(self)
-        for name, value in told.items():
+        for name, value in words.items():
             object.__setattr__(kind, name, value)
         return kind
 
@@ -56,7 +56,7 @@ class Restricted(Markov):
 class Tied(Restricted):
     """The same action in all states of a group, at each time.
 
-    For states that cannot be told apart by those who act, and for rules that must be short.
+    For states that those who act cannot distinguish, and for rules that must be short.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class Tied(Restricted):
     def settings(self, model: MMDP, horizon: int) -> Any:
         return self.group_of(model).tolist()
 
-    def told(self, model: MMDP, horizon: int) -> str:
+    def text(self, model: MMDP, horizon: int) -> str:
         group, labels = self.group_of(model), model.state_labels
         members = [np.flatnonzero(group == g) for g in range(group.max() + 1)]
         together = [some((labels[s] for s in x), 6) for x in members if len(x) > 1]
@@ -216,7 +216,7 @@ class Monotone(Restricted):
     def settings(self, model: MMDP, horizon: int) -> Any:
         return [*(chain.tolist() for chain in self.chains(model)), self.order(model).tolist()]
 
-    def told(self, model: MMDP, horizon: int) -> str:
+    def text(self, model: MMDP, horizon: int) -> str:
         chains = [x for x in self.chains(model) if len(x) > 1]
         rising = (some((model.state_labels[s] for s in x), 8, " < ") for x in chains)
         actions = some((model.action_labels[a] for a in self.order(model)), 8, " < ")
@@ -322,7 +322,7 @@ class Fixed(Restricted):
         mask = self.mask(model, horizon)
         return [len(mask), hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()]
 
-    def told(self, model: MMDP, horizon: int) -> str:
+    def text(self, model: MMDP, horizon: int) -> str:
         mask, names = self.mask(model, horizon), np.array(model.action_labels, dtype=object)
         closed = (mask != model.allowed).any(axis=(0, 2))
         always = (mask == mask[0]).all(axis=(0, 2))

@@ -218,7 +218,7 @@ class Tree(Restricted):
         columns = {x.name: x.values for x in self.features_of(model, horizon) if not x.timed}
         return [self.leaves, self.asks_time, columns]
 
-    def told(self, model: MMDP, horizon: int) -> str:
+    def text(self, model: MMDP, horizon: int) -> str:
         names = [x.name for x in self.features_of(model, horizon)]
         return f"at most {counted(self.leaves, 'leaf', 'leaves')}, by {either(names, ' and ')}"
 
@@ -371,7 +371,7 @@ class TreePolicy(Policy):
 
     def _lines(self, node: Node, region: Mask, indent: str, head: str) -> Iterator[str]:
         if isinstance(node, Leaf):
-            yield f"{indent}{head}{self._told(node.action, region)}"
+            yield f"{indent}{head}{self._done(node.action, region)}"
             return
         asked = self.features[node.feature]
         yes = asked.yes(node.cut)
@@ -381,7 +381,7 @@ class TreePolicy(Policy):
         yield from self._lines(node.yes, region & yes, indent, f"if {asked.asked(node.cut)}: ")
         yield from self._lines(node.no, region & ~yes, indent, "otherwise: ")
 
-    def _told(self, action: int, region: Mask) -> str:
+    def _done(self, action: int, region: Mask) -> str:
         """What is done in a leaf: its action, and others where a state does not allow it."""
         names, states = self.action_names, self.state_names
         t, s = np.nonzero(region & (np.atleast_2d(self.actions) != action))
