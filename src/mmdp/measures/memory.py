@@ -93,7 +93,7 @@ def value_and_policy(
     clear = gain > 2 * belief.evaluation.stderr
     here = frame.index < len(counts) + 1
     frame["recovered"] = np.where(here & clear, (frame["value"] - by_nodes[0]) / gain, np.nan)
-    frame.attrs["text"] = _told(frame, by_nodes[0])
+    frame.attrs["text"] = _sentence(frame, by_nodes[0])
     return frame, grown.policy.merged(model)
 
 
@@ -131,7 +131,7 @@ def memory_gain(solution: Solution, model: MMDP, *, seconds: float | None = None
     return dataclasses.replace(solution, details={**solution.details, **found})
 
 
-def _told(frame: pd.DataFrame, markov: float) -> str:
+def _sentence(frame: pd.DataFrame, markov: float) -> str:
     """What the table says, in a sentence."""
     with_nodes = frame[frame["nodes"] > 1]
     belief = frame[frame["policy"] == "belief rollout"].iloc[0]
