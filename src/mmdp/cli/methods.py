@@ -31,7 +31,7 @@ def methods(as_json: bool) -> None:
         "models that change over time": able(drifts=True),
         "an infinite horizon": able(policy="stationary"),
         "a tied or monotone policy": able(policy="tied"),
-        "other objectives than the mean": aiming,
+        "objectives other than the mean": aiming,
     }.items():
         print(f"For {case}: {either(names, ' and ')}.")
 

@@ -318,7 +318,7 @@ class Pricing(Outcomes):
 
 @dataclass(frozen=True)
 class Willingness(Outcomes):
-    """Cost and effect apart, for the pages and pictures of willingness to pay."""
+    """Costs and effects kept separate, for the pages and pictures of willingness to pay."""
 
     thresholds: Annotated[list[float] | None, option(
         "--thresholds", type=Numbers("0,20000,50000"), help="Values of one unit of effect to try.",

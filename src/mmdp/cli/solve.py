@@ -203,8 +203,8 @@ def solve(
     policy until no change of a single action helps.
 
     Ctrl-C and --time-limit give the best policy so far and say so; after Ctrl-C the exit status
-    is 130. If --out cannot be written, the policy is put elsewhere or printed, and the exit status
-    is 1.
+    is 130. If --out cannot be written, the policy is saved elsewhere or printed, and the exit
+    status is 1.
     """
     import mmdp
     from mmdp.measures import memory_gain

@@ -74,7 +74,7 @@ class FlowChart:
         return "\n".join([*lines, "}", ""])
 
     def svg(self) -> str:
-        """The chart as SVG, without a network or a font of its own; hovering tells more."""
+        """The chart as SVG, without a network or a font of its own; hovering shows more."""
         return _Drawing(self).svg()
 
     def _repr_svg_(self) -> str:

@@ -32,8 +32,8 @@ class Counting:
         ``"half-cycle"``: the first and the last time count half (the trapezium rule).
         ``"simpson"``: 1/3, 4/3, 2/3, ..., 4/3, 1/3 (Simpson's rule; Elbasha and Chhatwal, Medical
         Decision Making 36(1), 2016). The times are the rows of a cohort trace, so n cycles need a
-        horizon of n + 1. Simpson's weights count what policies cost and give. No policy is
-        optimised for them, as it would act every second time: that takes half-cycle weights.
+        horizon of n + 1. Simpson's weights count what policies cost and give. Policies are
+        not optimised for them, as they would act every second time, but for half-cycle weights.
 
     >>> from mmdp.economics import Counting
     >>> Counting(within_cycle="half-cycle").times(5).tolist()

@@ -68,12 +68,12 @@ def from_step(
         ``{"stock": 10}``; or for an axis its values with their probabilities, ``{"stock": {0: 0.5,
         10: 0.5}}``; or ``initial(state)``, weights of the states. Uniform by default.
     allowed
-        ``allowed(state, action)``: whether an action may be taken. What may not is never called.
+        ``allowed(state, action)``: whether an action may be taken; ``step`` never sees the others.
     terminal
         ``terminal(state, draw)``: the value of ending in a state.
     until
-        ``until(state)``: whether it is all over in a state. It is asked of the next state as
-        ``step`` returns it, before that is put on a grid; what is over is in the state ``ended``.
+        ``until(state)``: whether the process ends in a state. It is called with the next state as
+        ``step`` returns it, before that is put on a grid; what ends goes to the state ``ended``.
     times
         A number, a range or labels, if a function has a parameter ``time``.
     fields
@@ -451,7 +451,7 @@ class Steps:
         return ids, shares
 
     def places(self, answer: Answer, ended: Mask, where: Callable[[int], str]) -> Answer:
-        """Next values as places on their axes; refuses those off it, unless it is all over."""
+        """Next values as places on their axes; refuses those off it, unless the process is over."""
         found = {}
         for name, axis in self.states.items():
             values = answer[name]

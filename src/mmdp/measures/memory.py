@@ -103,7 +103,7 @@ def memory_gain(solution: Solution, model: MMDP, *, seconds: float | None = None
     A short simulation compares a Markov policy with one that learns which models are plausible.
     If the gain is clear, ``solution.memory_text`` says it, and ``details`` has ``memory_gain`` and
     ``memory_gain_stderr``. Policies of other kinds, or for another objective than the mean, are
-    given back as they are. With ``seconds`` so are those whose simulation would not be short
+    returned as they are. With ``seconds`` so are those whose simulation would not be short
     compared with that time, by the size of the problem.
 
     >>> import mmdp

@@ -62,7 +62,7 @@ class PageOptions(Options, total=False):
 
 
 class Outcomes(NamedTuple):
-    """Effects and costs apart, for a sweep of the willingness to pay."""
+    """Effects and costs kept separate, for a sweep of the willingness to pay."""
 
     effects: npt.ArrayLike
     costs: npt.ArrayLike
