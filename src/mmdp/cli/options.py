@@ -220,10 +220,10 @@ class Loading:
         help="Do not read initial.csv, parameters.csv and the like next to a table.",
     )]  # fmt: skip
     discount: Annotated[float | None, _rule(
-        "discount", "Discount factor per step in place of the file's.", type=float, metavar="G",
+        "discount", "Discount factor per step; replaces the file's.", type=float, metavar="G",
     )]  # fmt: skip
     initial: Annotated[dict[str, float] | None, _rule(
-        "initial", "The first state, or shares of several, in place of the file's.", type=Shares(),
+        "initial", "The first state, or shares of several; replaces the file's.", type=Shares(),
     )]  # fmt: skip
 
     def read(self, path: Path, split: str = "train", *, quiet: bool) -> MMDP:

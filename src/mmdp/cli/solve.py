@@ -112,11 +112,11 @@ class Kind:
     )]  # fmt: skip
     groups: Annotated[Path | None, option(
         "--groups", type=PATH, metavar="FILE", heading=DECIDING,
-        help="The same action in all states of a group: a CSV with state,group.",
+        help="Take the same action in all states of a group: a CSV with state,group.",
     )]  # fmt: skip
     monotone: Annotated[bool, option(
         "--monotone", is_flag=True, heading=DECIDING,
-        help="Never a lower action in a higher state, in the order of the data.",
+        help="Never take a lower action in a higher state, in the order of the data.",
     )]  # fmt: skip
     memory: Annotated[int | None, option(
         "--memory", type=int, metavar="N", heading=DECIDING,
@@ -124,7 +124,7 @@ class Kind:
     )]  # fmt: skip
     leaves: Annotated[int | None, option(
         "--leaves", type=int, metavar="N", heading=DECIDING,
-        help="One small tree of questions with at most N leaves.",
+        help="Find one small tree of questions with at most N leaves.",
     )]  # fmt: skip
     features: Annotated[Path | None, option(
         "--features", type=PATH, metavar="FILE", heading=DECIDING,
