@@ -84,7 +84,7 @@ for name in ("risk", "care_A", "care_B", "care_C"):
 # %% study
 def trial(patients):
     def simulate(x, rng):
-        """How many get worse in a year, of so many on one drug and on both."""
+        """How many patients get worse in a year on one drug, and on both."""
         worse = 1 - x["p_AA"]
         arms = [rng.binomial(patients, worse), rng.binomial(patients, worse * x["risk"])]
         return np.stack(arms, axis=1)
@@ -106,9 +106,9 @@ print(sweep.frontier.round(2).to_string(index=False))
 priced = british.net_benefit(model, effects, costs, 6_000, T)
 solution = mmdp.solve(priced)
 safe = mmdp.solve(priced, objective=mmdp.CVaR(0.1))
-beside = {"best on average": solution, "safe": safe, **plans}
-every = economics.cost_effectiveness(model, effects, costs, beside, T, counting=british)
-for name, nmb in zip(beside, np.sort(every.net_benefit(6_000), axis=1), strict=True):
+compared = {"best on average": solution, "safe": safe, **plans}
+every = economics.cost_effectiveness(model, effects, costs, compared, T, counting=british)
+for name, nmb in zip(compared, np.sort(every.net_benefit(6_000), axis=1), strict=True):
     print(f"{name:17} mean {nmb.mean():6,.0f}  worst tenth {nmb[: n // 10].mean():8,.0f}")
 
 # %% report

@@ -1,4 +1,4 @@
-"""Reinforcement learning across models: Q-learning on all of them at once, beside a planner.
+"""Reinforcement learning across models: Q-learning on all of them at once, and a planner.
 
 python examples/rl.py OUT      # writes learned.csv and report.html into OUT; needs mmdp[gym]
 """

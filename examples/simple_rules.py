@@ -42,18 +42,18 @@ model = mmdp.MMDP(
 )  # fmt: skip
 
 
-def told(solution: mmdp.Solution) -> str:
+def summary(solution: mmdp.Solution) -> str:
     rule = solution.policy.actions[5]  # in year 5
     return ", ".join(f"{stages[s]}: {treatments[rule[s]]}" for s in range(3))
 
 
 free = mmdp.solve(model, 20)
-print(told(free))
+print(summary(free))
 
 # %% monotone
 rising = mmdp.Monotone(states=[["well", "mild", "severe"], ["dead"]], actions=treatments)
 solution = mmdp.solve(model, 20, policy=rising)
-print(told(solution))
+print(summary(solution))
 print(solution.price_text)
 
 # %% proven
@@ -63,12 +63,12 @@ print("certainly below 1%:", proven.gap < 0.01)
 # %% tied
 groups = {"well": "at home", "mild": "in hospital", "severe": "in hospital", "dead": "dead"}
 solution = mmdp.solve(model, 20, policy=mmdp.Tied(groups))
-print(told(solution))
+print(summary(solution))
 print(solution.price_text)
 
 # %% fixed
 solution = mmdp.solve(model, 20, policy=mmdp.Fixed({"mild": ["wait", "pills"]}))
-print(told(solution))
+print(summary(solution))
 print(solution.price_text)
 
 # %% tree

@@ -398,7 +398,7 @@ def test_a_small_npz_never_becomes_a_large_array(tmp_path: Path) -> None:
     assert mmdp.load(path).fingerprint() == model.fingerprint()
     np.savez_compressed(path, **{**arrays, "p": np.zeros((30_000_000, 1, 1))})
     tracemalloc.start()
-    with pytest.raises(MemoryLimitError, match="its arrays would take 240 MB, and the file has 23"):
+    with pytest.raises(MemoryLimitError, match="its arrays would take 240 MB, but the file has 23"):
         mmdp.load(path)
     assert tracemalloc.get_traced_memory()[1] < 10e6
     tracemalloc.stop()

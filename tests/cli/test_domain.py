@@ -54,7 +54,7 @@ def test_domain_refuses(tmp_path: Path) -> None:
     assert "seed must be a whole number of at least 0, not -1" in refused(
         "domain", "hiv", "--out", tmp_path, "--seed", -1
     )
-    assert "a folder is wanted" in refused("domain", "hiv", "--out", tmp_path / "new.csv")
+    assert "expected a folder" in refused("domain", "hiv", "--out", tmp_path / "new.csv")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "pol.csv").write_text("x")
     message = refused("domain", "hiv", "--out", tmp_path / "pol.csv")

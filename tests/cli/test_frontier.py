@@ -73,7 +73,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
     assert "above 0 and at most 1, not 2.0" in refused(*words, "--alphas", "0.5,2")
     assert "above 0 and at most 1, not 0" in refused(*words, "--tail", "0")
     told = refused(*words, "--alphas", "half")
-    assert "'half': give numbers with commas between, e.g. 0.5,0.2,0.1" in told
+    assert "'half': give numbers separated by commas, e.g. 0.5,0.2,0.1" in told
     assert ".csv" in refused(*words, "--out", tmp_path / "frontier.pdf")
     assert "certify" in refused(*words, "--certify", "-1")
     assert "no such" in refused("frontier", tmp_path / "nowhere", "-T", 2)

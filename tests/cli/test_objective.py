@@ -51,7 +51,7 @@ def test_a_report_is_about_what_is_proven_unless_told_otherwise(
     assert (closed if kept.gap(value) <= 1e-9 else open_gap) in page.read_text()
     about = ("report", folder, "--policy", file, "--out", page, "--objective", "mean")
     done = run(*about)
-    assert "what is proven is about cvar:0.4, not mean; --certify 10 proves it again" in done.err
+    assert "the proof is for cvar:0.4, not mean; --certify 10 proves it again" in done.err
     assert "CVaR 40%" not in page.read_text()
     done = run(*about, "--certify", 1)
     assert (done.code, done.err) == (0, "")

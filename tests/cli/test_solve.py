@@ -320,7 +320,7 @@ def test_a_stationary_policy_is_solved_written_and_evaluated(
     assert float(found["mean"]) == pytest.approx(mmdp.evaluate(expected, test).mean, abs=1e-4)
     for command in (["report", folder], ["plot", "policy", folder]):
         message = refused(*command, "--policy", out, "--out", tmp_path / "x.png")
-        assert "say over how many decisions by --horizon N" in message
+        assert "say over how many decisions with --horizon N" in message
 
 
 def test_tied_and_monotone_policies(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:

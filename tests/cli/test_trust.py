@@ -136,7 +136,7 @@ def test_zeros_that_fill_the_memory_are_refused_with_their_size(
         np.lib.format.write_array_header_1_0(file, shape)
         file.write(bytes(8 * 4000 * 1000))
     told = refused("info", path)
-    assert "its arrays would take 32 MB, and the file has" in told
+    assert "its arrays would take 32 MB, but the file has" in told
     with zipfile.ZipFile(path, "w") as archive, archive.open("p.npy", "w") as file:
         np.lib.format.write_array_header_1_0(file, {**shape, "shape": (10**9, 10**9)})
     assert "p.npy is shorter than it says" in refused("info", path)

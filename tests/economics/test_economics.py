@@ -400,7 +400,7 @@ def test_states_without_a_choice_need_no_mention() -> None:
         (lambda: Counting(within_cycle="half"), "is none, half-cycle or simpson, not"),  # type: ignore[arg-type]
         (
             lambda: Counting(within_cycle="simpson").times(4),
-            "so an odd horizon of 3 or more; it is 4",
+            "so an odd horizon of 3 or more (it is 4)",
         ),
         (lambda: Counting(within_cycle="half-cycle").times(1), "needs a horizon of 2 or more"),
         (lambda: economics.cost_effectiveness(tiny(), 0, 0, {}, 2), "name at least one policy"),

@@ -227,7 +227,7 @@ def test_chances_that_are_no_distribution_are_refused(chance: Any, told: str) ->
         ({"chance": None}, "events is given without chance"),
         ({"times": 5}, "no function has a parameter time; leave out times="),
         ({"chance": lambda time: [1, 0, 0]}, "chance has a parameter time; give times="),
-        ({"chance": lambda time: [1, 0, 0], "times": []}, "times has none"),
+        ({"chance": lambda time: [1, 0, 0], "times": []}, "times is empty"),
         ({"chance": lambda time: [1, 0, 0], "times": 1.5}, "times must be a number, a range"),
         ({"initial": {"stok": 0}}, "initial must name a value for each of stock"),
         ({"initial": {"stock": 9}}, "initial stock is 9, which is not on its axis (0 to 5)"),

@@ -443,7 +443,7 @@ def test_a_split_of_a_file_is_refused(tmp_path: Path) -> None:
         mmdp.save(random_model(), tmp_path / name)
         for split in ("test", "true"):
             with pytest.raises(
-                mmdp.InputError, match=f"{name}: is a file, and '{split}'.*leave out split="
+                mmdp.InputError, match=f"{name}: is a file, but '{split}'.*leave out split="
             ):
                 mmdp.load(tmp_path / name, split=split)
         assert_same(mmdp.load(tmp_path / name), random_model())

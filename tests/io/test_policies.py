@@ -56,9 +56,9 @@ def test_a_cut_names_its_line(tmp_path: Path) -> None:
 def test_an_id_that_contradicts_its_label_names_its_line(tmp_path: Path, given: bool) -> None:
     problem = model(True) if given else None
     edited = LABELLED.replace("1,ill,treat,1,12", "1,ill,treat,1,0")
-    refused(edited, tmp_path, problem, "line 5: idaction is 0 beside action 'treat', otherwise")
+    refused(edited, tmp_path, problem, "line 5: idaction is 0 for action 'treat', unlike")
     edited = LABELLED.replace("1,ill,treat,1,12", "1,ill,wait,1,12")
-    refused(edited, tmp_path, problem, "line 5: idaction is 12 beside action 'wait', otherwise")
+    refused(edited, tmp_path, problem, "line 5: idaction is 12 for action 'wait', unlike")
     edited = LABELLED.replace("1,well,wait,0", "1,well,wait,1")
     refused(edited, tmp_path, problem, "line 4: idstate is 1 beside state 'well', otherwise")
 

@@ -81,7 +81,7 @@ def test_the_command_line_shows_the_table() -> None:
     assert re.split(", | and ", told) == [row.name for row in capabilities() if row.drifts]
     assert endless == "For an infinite horizon: cadp and exact."
     assert tied == "For a tied or monotone policy: cadp."
-    assert aiming == "For other objectives than the mean: cadp and milp."
+    assert aiming == "For objectives other than the mean: cadp and milp."
     for line, row in zip(lines, capabilities(), strict=True):
         proves = "nothing" if row.proves is None else row.proves.name.lower().replace("_", " ")
         assert re.split(r"\s{2,}", line) == [row.name, row.title, row.memory, proves]

@@ -245,12 +245,12 @@ def test_browser_moves_along_the_frontier(
     drawn = set()
     for i in range(1, data["along"]):
         browser.press("ArrowRight")
-        assert said(browser, "told").startswith(f"B{data['names'][i][1:]}, compared with this")
+        assert said(browser, "summary").startswith(f"B{data['names'][i][1:]}, compared with this")
         drawn.add(browser.run("document.querySelector('#one-map canvas').toDataURL()"))
         dots = "document.querySelectorAll('#each .more, #each .less').length"
         assert browser.run(dots) == swim.n_models
     assert len(drawn) == len(set(data["place"][1 : data["along"]]))
-    assert "of the models and less in" in said(browser, "told")
+    assert "of the models and less in" in said(browser, "summary")
     assert browser.logged == []
 
 

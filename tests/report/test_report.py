@@ -339,11 +339,11 @@ def test_cost_and_effect_on_the_command_line(tmp_path: Path, small: mmdp.MMDP) -
     for arguments, told in (
         (given[:2], "belong together"),
         (("--compare", "never=0"), "this option is about costs and effects; give --effects too"),
-        ((*given, "--compare", "never"), "'never' is no NAME=ACTION"),
+        ((*given, "--compare", "never"), "'never' is not NAME=ACTION"),
         ((*given, "--compare", "a=0", "--compare", "a=1"), "'a=1' is named twice"),
         ((*given, "--compare", "a=9"), "policy 'a': no action '9'; the model has 0, 1, 2"),
         ((*given, "--cost-rate", "0.9"), "cost_rate is a discount rate per step"),
-        ((*given[:3], "5;20"), "give numbers with commas between"),
+        ((*given[:3], "5;20"), "give numbers separated by commas"),
     ):
         code, printed = say("report", tmp_path / "models", "-T", 3, "-o", out, *arguments)
         assert code == 2

@@ -301,6 +301,6 @@ def test_a_file_of_a_stationary_policy_is_shown_as_such(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     text = Page(out.read_text(encoding="utf-8")).text
     assert "stationary: decisions depend on the state alone" in text
-    assert "no proof is shown: what is proven is about an infinite horizon" in text
+    assert "no proof is shown: the proof is for an infinite horizon" in text
     own = mmdp.evaluate(rule.policy.over(10), model)
     assert f"so at most {at_most(own.bayes_regret)} is missing" in text

@@ -65,7 +65,7 @@ from mmdp.words import clock, counted, figures, leading, two_errors
     "--test/--no-test", default=None,
     help="Evaluate on the test models of the folder; by default if there are any.",
 )  # fmt: skip
-@option("--test-data", type=PATH, metavar="DATA", help="Test models from another place.")
+@option("--test-data", type=PATH, metavar="DATA", help="Test models to use instead of those of the folder.")
 @option("--out", "-o", type=OutFile(".csv"), metavar="FILE", help="Write the table: .csv.")
 @options.objective
 @options.episodes
@@ -79,16 +79,16 @@ def compare(
 ) -> int:  # fmt: skip
     """Solve DATA with several methods, side by side.
 
-    With another --objective than the mean, the columns train and test are about it, and the regret
+    With an --objective other than the mean, the columns train and test show that objective; regret
     is still that of the mean. Methods that cannot maximise it maximise the mean instead.
 
     The last row, oracle, solves each model on its own, as if one knew which model is true: no
     policy does better. Regret is the distance to it, on the test models if there are any.
 
-    Policies with memory are simulated: ± is two standard errors. The time limit holds for each
-    method. After Ctrl-C the rows that are finished are printed and written, and the exit status
-    is 130. It is 1 if FILE cannot be written: then the table is printed all the same, and put
-    elsewhere if possible.
+    Policies with memory are simulated: ± is two standard errors. The time limit is per method.
+    After Ctrl-C the finished rows are printed and written, and the exit status is 130. If FILE
+    cannot be written, the exit status is 1 and the table is printed and, if possible, saved
+    elsewhere.
     """
     import pandas as pd
 
@@ -134,7 +134,7 @@ def _chosen(names: Sequence[str], episodes: int | None) -> list[Method]:
     """The methods asked for, oracle moved to the end."""
     simulated = [name for name in names if name in able(policy="belief")]
     if episodes is not None and not simulated:
-        raise InputError("--episodes is for methods with memory, and none of these has any")
+        raise InputError("--episodes is for methods with memory, but none of these has any")
     chosen = [
         build_method(name, {"episodes": episodes if name in simulated else None})
         for name in names
@@ -202,8 +202,8 @@ def _ahead(
     difference, error = found.lead(known)
     if not difference > 1e-9 * abs(known.mean):
         return None
-    told = {"method": best["method"], "of": first["method"]}
-    return {**told, "difference": difference, "stderr": error}
+    names = {"method": best["method"], "of": first["method"]}
+    return {**names, "difference": difference, "stderr": error}
 
 
 def _show(rows: Sequence[Mapping[str, Any]], test: MMDP | None, objective: Objective) -> None:

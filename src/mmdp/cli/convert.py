@@ -32,7 +32,9 @@ from mmdp.words import readable_bytes
     help="Where to write: .npz, .parquet, .csv, .pomdpx, .pomdp or a folder.",
 )  # fmt: skip
 @option("--parts", type=int, metavar="N", help="Write a folder of N files, each with some models.")
-@option("--format", "kind", type=Words("npz", "parquet"), help="Of the parts; npz if not given.")
+@option(
+    "--format", "kind", type=Words("npz", "parquet"), help="Format of the parts; npz if not given."
+)
 @options.horizon
 @takes(Pricing)
 @options.split

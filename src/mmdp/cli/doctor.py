@@ -25,10 +25,10 @@ SETTINGS = ("MMDP_", "NUMBA_", "JAX_", "XLA_", "OMP_", "CUDA_VISIBLE")
 @command("mmdp doctor", "mmdp doctor --json")
 @options.as_json
 def doctor(as_json: bool) -> None:
-    """Tell what mmdp runs on, for bug reports.
+    """Show what mmdp runs on, for bug reports.
 
     Versions, threads, GPU, the folder of compiled code, and whether each kernel computes what the
-    plain one does. The first time this compiles, which takes some seconds.
+    plain one does. The first run compiles code, which takes some seconds.
     """
     with Working("trying the kernels", quiet=as_json):
         found = {
@@ -46,12 +46,12 @@ def doctor(as_json: bool) -> None:
     if as_json:
         show_json(found)
     else:
-        show_facts("mmdp doctor", [(key, _told(value)) for key, value in found.items()])
+        show_facts("mmdp doctor", [(key, _text(value)) for key, value in found.items()])
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     """
-    >>> _told({"numpy": "2.1", "jax": None}), _told({})
+    >>> _text({"numpy": "2.1", "jax": None}), _text({})
     ('numpy 2.1, jax not installed', 'none')
     """
     if not isinstance(value, dict):

@@ -73,8 +73,8 @@ def domain(
         working.say(f"writing {out}")
         replace_folder(out, train, test)
     if as_json:
-        told = {"models": train.n_models, "test_models": test.n_models}
-        show_json({"domain": name, "out": out, **told, "options": arguments})
+        drawn = {"models": train.n_models, "test_models": test.n_models}
+        show_json({"domain": name, "out": out, **drawn, "options": arguments})
     else:
         print(f"{out}\n{sizes(train)}; {counted(test.n_models, 'test model')}")
 

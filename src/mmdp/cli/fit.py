@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @option(
     "--rewards", metavar="average|normal|FILE", default="average", show_default=True,
-    help="Average of the log, drawn from the posterior, or read from a file.",
+    help="Take the average of the log, draw from the posterior, or read a file.",
 )  # fmt: skip
 @option(
     "--discount", type=float, metavar="G", default=1.0, show_default=True,

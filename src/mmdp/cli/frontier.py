@@ -63,8 +63,8 @@ def frontier(
     alpha of the models, by weight. The columns are what it is best at, the mean over all models,
     the mean over the worst models (tail) and the worst model.
 
-    Ctrl-C keeps the policies so far; the exit status is then 130. It is 1 if FILE cannot be
-    written: then the table is printed all the same, and the file put elsewhere if possible.
+    Ctrl-C keeps the policies so far; the exit status is then 130. If FILE cannot be written, the
+    exit status is 1 and the table is printed and, if possible, the file saved elsewhere.
     """
     import mmdp
 

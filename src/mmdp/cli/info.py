@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def info(data: Path, as_json: bool, split: str, loading: Loading) -> None:
     """Describe DATA: its sizes, labels, rewards and storage.
 
-    Also says what had to be assumed, such as an initial distribution that is not given.
+    It also says what had to be assumed, such as an initial distribution that is not given.
     """
     model = loading.read(data, split, quiet=as_json)
     if as_json:

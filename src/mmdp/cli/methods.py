@@ -15,7 +15,7 @@ from mmdp.words import either
 def methods(as_json: bool) -> None:
     """List the methods of solve, compare and report.
 
-    A policy with a belief must be told what happened at every step; one without needs only the
+    A policy with a belief has to see what happens at every step; one without needs only the
     time and the state. A method that proves nothing may still find the best policy: --certify
     shows how far from it the policy can be. --json has the options of each method too.
     """
@@ -31,7 +31,7 @@ def methods(as_json: bool) -> None:
         "models that change over time": able(drifts=True),
         "an infinite horizon": able(policy="stationary"),
         "a tied or monotone policy": able(policy="tied"),
-        "other objectives than the mean": aiming,
+        "objectives other than the mean": aiming,
     }.items():
         print(f"For {case}: {either(names, ' and ')}.")
 

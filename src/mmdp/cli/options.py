@@ -217,13 +217,13 @@ class Loading:
     )]  # fmt: skip
     sides: Annotated[bool | None, option(
         "--no-sides", "sides", flag_value=False, default=None, heading=LOADING,
-        help="Leave initial.csv, parameters.csv and the like beside a table unread.",
+        help="Do not read initial.csv, parameters.csv and the like next to a table.",
     )]  # fmt: skip
     discount: Annotated[float | None, _rule(
-        "discount", "Discount factor per step in place of the file's.", type=float, metavar="G",
+        "discount", "Discount factor per step; replaces the file's.", type=float, metavar="G",
     )]  # fmt: skip
     initial: Annotated[dict[str, float] | None, _rule(
-        "initial", "The first state, or shares of several, in place of the file's.", type=Shares(),
+        "initial", "The first state, or shares of several; replaces the file's.", type=Shares(),
     )]  # fmt: skip
 
     def read(self, path: Path, split: str = "train", *, quiet: bool) -> MMDP:
@@ -237,7 +237,7 @@ class Loading:
             return mmdp.load(path, split=split, **rules)
 
     def read_test(self, path: Path, train: MMDP, *, quiet: bool) -> MMDP | None:
-        """The test models beside the training models, if there are any, in their order."""
+        """The test models that go with the training models, if there are any, in their order."""
         if (python := PythonName.read(path)) is not None:
             return self.read(path, "test", quiet=quiet) if "test" in python.models() else None
         folder = path if path.is_dir() else path.parent
@@ -253,7 +253,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -
     for text in given:
         name, equals, value = text.partition("=")
         if not (name and equals and value) or name in found:
-            what = "is named twice" if name in found else "is no NAME=ACTION"
+            what = "is named twice" if name in found else "is not NAME=ACTION"
             raise InputError(f"{param.opts[0]} {text!r} {what}; e.g. 'never treat=wait'")
         found[name] = value
     return found
@@ -269,7 +269,7 @@ class Outcomes:
     )]  # fmt: skip
     effect_rate: Annotated[float | None, option(
         "--effect-rate", type=float, metavar="R",
-        help="Discount rate of effects per step, such as 0.035. [default: as the models']",
+        help="Discount rate of effects per step, such as 0.035. [default: that of the models]",
     )]  # fmt: skip
     cost_rate: Annotated[float | None, option(
         "--cost-rate", type=float, metavar="R", help="Discount rate of costs per step.",
@@ -293,7 +293,7 @@ class Pricing(Outcomes):
 
     value: Annotated[float | None, option(
         "--value", type=float, metavar="K",
-        help="Make K times the effect less the cost the reward; K is the value of one unit.",
+        help="Use K times the effect minus the cost as the reward; K is the value of one unit.",
     )]  # fmt: skip
 
     def apply(self, model: MMDP, horizon: int | None) -> MMDP:
@@ -311,21 +311,21 @@ class Pricing(Outcomes):
         if not 0 <= self.value < math.inf:
             raise InputError(f"--value must be a number of at least 0, not {self.value}")
         if horizon == math.inf:
-            raise InputError("give a --horizon of as many decisions as the rewards vary over")
+            raise InputError("give --horizon, the number of decisions over which the rewards vary")
         worth, price = mmdp.report.read_effects(self.effects, model)
         return self.counting.net_benefit(model, worth, price, self.value, horizon)
 
 
 @dataclass(frozen=True)
 class Willingness(Outcomes):
-    """Cost and effect apart, for the pages and pictures of willingness to pay."""
+    """Costs and effects kept separate, for the pages and pictures of willingness to pay."""
 
     thresholds: Annotated[list[float] | None, option(
         "--thresholds", type=Numbers("0,20000,50000"), help="Values of one unit of effect to try.",
     )]  # fmt: skip
     compare: Annotated[dict[str, str], option(
         "--compare", multiple=True, metavar="NAME=ACTION", callback=_pairs,
-        help="A strategy to put beside it: an action at all times, or a policy's file.",
+        help="Strategy to compare with: one action at all times, or a policy file.",
     )]  # fmt: skip
 
     def options(self, model: MMDP) -> dict[str, Any]:
@@ -355,7 +355,7 @@ def check_finite(horizon: float | None) -> None:
     if horizon == math.inf:
         raise InputError(
             "a page or picture shows a number of decisions, not infinitely many; write the policy "
-            "by mmdp solve --horizon inf --out rule.csv, then give --policy rule.csv --horizon 50"
+            "with mmdp solve --horizon inf --out rule.csv, then give --policy rule.csv --horizon 50"
         )
 
 
@@ -377,7 +377,9 @@ def given_policy(
             raise InputError(error.problem, remedies) from None
     steps = model.horizon if horizon is None else horizon
     if steps is None:
-        raise InputError(f"{file}: a stationary policy; say over how many decisions by --horizon N")
+        raise InputError(
+            f"{file}: a stationary policy; say over how many decisions with --horizon N"
+        )
     return found if steps == math.inf else found.over(int(steps))
 
 

@@ -40,7 +40,7 @@ def paper(
 
     The paper is Su and Petrik, Solving Multi-Model MDPs by Coordinate Ascent and Dynamic
     Programming (UAI 2023). FOLDER gets results.csv, pictures and one page, paper.html, with the
-    computed figures beside the printed ones.
+    computed figures next to the printed ones.
 
     Results computed before with the same options are reused, also after Ctrl-C (exit status
     130).

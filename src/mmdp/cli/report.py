@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Page:
-    """What the page is to have."""
+    """What the page contains."""
 
     out: Annotated[Path, option(
         "--out", "-o", type=PATH, metavar="FILE", default="report.html", show_default=True,
@@ -48,8 +48,8 @@ class Page:
     )]  # fmt: skip
     seconds: Annotated[float, option(
         "--seconds", type=Seconds(), default=20.0, show_default=True,
-        help="Leave out what takes longer than about S seconds in all, and say how to get it; what "
-        "the flags below ask for is always there.",
+        help="Leave out what would take the page beyond about S seconds, and say how to get it; "
+        "what the flags below ask for is always included.",
     )]  # fmt: skip
     information: Annotated[bool, option(
         "--information", is_flag=True, help="Add the value of knowing each parameter.",
@@ -82,9 +82,9 @@ class Page:
         try:
             proof = mmdp.io.load_certificate(file, model)
             if proof is not None and stationary:
-                raise InputError("what is proven is about an infinite horizon")
+                raise InputError("the proof is for an infinite horizon")
             if proof is not None and self.objective not in (None, proof.objective):
-                raise InputError(f"what is proven is about {proof.objective}, not {self.objective}")
+                raise InputError(f"the proof is for {proof.objective}, not {self.objective}")
             return proof, []
         except InputError as error:  # the page is about the policy all the same
             if self.certify is not None:

@@ -112,11 +112,11 @@ class Kind:
     )]  # fmt: skip
     groups: Annotated[Path | None, option(
         "--groups", type=PATH, metavar="FILE", heading=DECIDING,
-        help="The same action in all states of a group: a CSV with state,group.",
+        help="Take the same action in all states of a group: a CSV with state,group.",
     )]  # fmt: skip
     monotone: Annotated[bool, option(
         "--monotone", is_flag=True, heading=DECIDING,
-        help="Never a lower action in a higher state, in the order of the data.",
+        help="Never take a lower action in a higher state, in the order of the data.",
     )]  # fmt: skip
     memory: Annotated[int | None, option(
         "--memory", type=int, metavar="N", heading=DECIDING,
@@ -124,7 +124,7 @@ class Kind:
     )]  # fmt: skip
     leaves: Annotated[int | None, option(
         "--leaves", type=int, metavar="N", heading=DECIDING,
-        help="One small tree of questions with at most N leaves.",
+        help="Find one small tree of questions with at most N leaves.",
     )]  # fmt: skip
     features: Annotated[Path | None, option(
         "--features", type=PATH, metavar="FILE", heading=DECIDING,
@@ -176,7 +176,7 @@ class Kind:
 )  # fmt: skip
 @option(
     "--certify", type=Seconds(),
-    help="Spend S more seconds, compiling apart, on a proof of how much better any policy "
+    help="Spend S more seconds (compilation excluded) on a proof of how much better any policy "
     "without memory could be; with --memory, any policy at all.",
 )  # fmt: skip
 @options.objective
@@ -203,8 +203,8 @@ def solve(
     policy until no change of a single action helps.
 
     Ctrl-C and --time-limit give the best policy so far and say so; after Ctrl-C the exit status
-    is 130. If --out cannot be written, the policy is put elsewhere or printed, and the exit status
-    is 1.
+    is 130. If --out cannot be written, the policy is saved elsewhere or printed, and the exit
+    status is 1.
     """
     import mmdp
     from mmdp.measures import memory_gain
@@ -251,7 +251,7 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
     options = dict(source.options)
     if "init" in options and not isinstance(options["init"], str):
         options["init"] = init
-    told = {
+    document = {
         "data": data, "method": solution.method, "horizon": source.horizon,
         "kind": source.policy.name, "price": solution.price,
         "objective": str(solution.objective), "value": solution.value, "mean": found.mean,
@@ -269,8 +269,8 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
         "out": out,
     }  # fmt: skip
     if out is None and getattr(solution.policy, "exact", False):
-        told["policy"] = solution.policy.parts
-    return told
+        document["policy"] = solution.policy.parts
+    return document
 
 
 def proof(solution: Solution) -> str:

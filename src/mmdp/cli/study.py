@@ -73,13 +73,13 @@ def study(file: Path, out: Path, jobs: int, dask: str | None, as_json: bool) -> 
       data = "data/hiv"
       subset = 20
 
-    A model is a domain with its options, data (with the test models beside it), or a log with the
-    options of mmdp fit; subset takes its first models. Paths start from the folder of FILE.
+    A model is a domain with its options, data (with its test models, if any), or a log with the
+    options of mmdp fit; subset takes its first models. Paths are relative to the folder of FILE.
 
-    Every cell is kept in FOLDER when it is finished, and FOLDER/study.csv has all of them. The same
-    command goes on after Ctrl-C (exit status 130). If a cell fails, its error is in the table
-    and the exit status is 1. It is 1 too if the table cannot be written there: then it is put
-    elsewhere or printed.
+    Every cell is saved in FOLDER when it is finished, and FOLDER/study.csv lists them all. After
+    Ctrl-C (exit status 130) the same command continues where it stopped. If a cell fails, its error
+    is in the table and the exit status is 1. If the table cannot be written there, it is saved
+    elsewhere or printed, and the exit status is 1 too.
     """
     import mmdp
 
@@ -219,7 +219,7 @@ def first_models(source: Any, count: int) -> tuple[Any, Any]:
 
 
 def _loaded(path: Path, given: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The models of a folder or file, and the test models beside them."""
+    """The models of a folder or file, and its test models."""
     unset = dict.fromkeys(inspect.signature(Loading).parameters)
     loading = Loading(**{**unset, **_fitting(Loading, given)})
     train = loading.read(path, quiet=True)

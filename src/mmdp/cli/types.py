@@ -49,7 +49,7 @@ class Name(Words):
 
 
 class Names(Name):
-    """Some of these names, with commas between."""
+    """Some of these names, separated by commas."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if not isinstance(value, str):
@@ -125,7 +125,7 @@ class Seconds(click.ParamType[float]):
 
 
 class Numbers(click.ParamType[list[float]]):
-    """Numbers with commas between."""
+    """Numbers separated by commas."""
 
     name = "a,b,..."
 
@@ -137,12 +137,12 @@ class Numbers(click.ParamType[list[float]]):
             return [float(x) for x in value.split(",")]
         except ValueError:
             raise InputError(
-                f"{param.opts[0]} {value!r}: give numbers with commas between, e.g. {self.example}"
+                f"{param.opts[0]} {value!r}: give numbers separated by commas, e.g. {self.example}"
             ) from None
 
 
 class Listed(click.ParamType[int | list[str]]):
-    """A number, or labels with commas between."""
+    """A number, or labels separated by commas."""
 
     name = "n|a,b,..."
 
@@ -172,7 +172,7 @@ class Shares(click.ParamType[dict[str, float]]):
 
 
 class PathName(click.Path):
-    """A path; nothing at all (a shell variable that is not set) is refused, not the folder here."""
+    """A path; an empty one (a shell variable that is not set) is refused."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -226,5 +226,5 @@ class OutFolder(PathName):
         if out.exists() and not out.is_dir():
             raise InputError(f"{out}: is a file; choose the name of a folder")
         if out.suffix.lower() in (".csv", ".parquet", ".npz", ".json") and not out.exists():
-            raise InputError(f"{out}: a folder is wanted; leave out {out.suffix}")
+            raise InputError(f"{out}: expected a folder, got a file name ({out.suffix})")
         return _writable(out)

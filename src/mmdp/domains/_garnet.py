@@ -34,7 +34,7 @@ def garnet(
     Parameters
     ----------
     n_models, n_test
-        Numbers of train and test models; by default as many of both.
+        Numbers of train and test models; by default the same.
     n_states, n_actions
         Sizes S and A.
     branching
@@ -46,8 +46,8 @@ def garnet(
     discount
         gamma; the initial distribution is uniform.
     reward_noise
-        Rewards are standard normal, shared by the models, plus this many standard normals
-        of each model's own.
+        Rewards are standard normal, shared by the models, plus this times a standard
+        normal of each model's own.
 
     ``Domain.true`` is the base model. Transitions take memory of order S A b M; no dense array
     is made.

@@ -124,7 +124,7 @@ def models(rates: Array) -> MMDP:
     ordered = np.minimum(np.arange(MAX_ORDER + 1), (CAPACITY - stock)[:, None])
     level = stock[:, None] + ordered
     left = np.arange(CAPACITY + 1)
-    demand = level[:, :, None] - left  # that leaves so much stock; for 0 any larger one too
+    demand = level[:, :, None] - left  # that leaves this stock; for 0 any larger one too
     demanded = demand_distribution(rates)
     at_least = np.cumsum(demanded[:, ::-1], axis=1)[:, ::-1]
     possible = np.clip(demand, 0, MAX_DEMAND)

@@ -1,4 +1,4 @@
-"""The models published with the paper, from the folder ``data`` beside this module."""
+"""The models published with the paper, from the folder ``data`` next to this module."""
 
 from __future__ import annotations
 

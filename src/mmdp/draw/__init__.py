@@ -1,4 +1,4 @@
 """Drawing: one palette, one map of a policy, curves and flow charts.
 
-Pictures of numbers and tables alone; :mod:`mmdp.plots` is the front for users.
+The pictures show numbers and tables and know no models; users call :mod:`mmdp.plots`.
 """

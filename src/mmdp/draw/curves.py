@@ -175,7 +175,7 @@ def frontier(frame: pd.DataFrame, axis: Axes | None = None, *, tail: float = 0.1
 
 
 def _label(axis: Axes, named: list[tuple[str, tuple[float, float]]]) -> None:
-    """Write each name beside its point, on the first side that is free, or the freest."""
+    """Write each name next to its point, on the first side that is free, or the freest."""
     from matplotlib.transforms import Bbox
 
     axis.figure.canvas.figure.draw_without_rendering()  # only then has the axis its size

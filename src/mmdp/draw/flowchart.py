@@ -50,13 +50,13 @@ class FlowChart:
     @property
     def words(self) -> str:
         """What every node is about, and what leads where."""
-        told = []
+        lines = []
         for i, box in enumerate(self.boxes):
-            told += [box.head, *(f"  {line}" for line in (*box.lines, *box.more))]
+            lines += [box.head, *(f"  {line}" for line in (*box.lines, *box.more))]
             for arrow in self.arrows:
                 if arrow.source == i:
-                    told.append(f"  → node {arrow.target} ({percent(arrow.share)}): {arrow.label}")
-        return "\n".join(told)
+                    lines.append(f"  → node {arrow.target} ({percent(arrow.share)}): {arrow.label}")
+        return "\n".join(lines)
 
     def dot(self) -> str:
         """The chart in Graphviz's language."""
@@ -74,7 +74,7 @@ class FlowChart:
         return "\n".join([*lines, "}", ""])
 
     def svg(self) -> str:
-        """The chart as SVG, without a network or a font of its own; hovering tells more."""
+        """The chart as SVG, without a network or a font of its own; hovering shows more."""
         return _Drawing(self).svg()
 
     def _repr_svg_(self) -> str:

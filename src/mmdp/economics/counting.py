@@ -32,8 +32,8 @@ class Counting:
         ``"half-cycle"``: the first and the last time count half (the trapezium rule).
         ``"simpson"``: 1/3, 4/3, 2/3, ..., 4/3, 1/3 (Simpson's rule; Elbasha and Chhatwal, Medical
         Decision Making 36(1), 2016). The times are the rows of a cohort trace, so n cycles need a
-        horizon of n + 1. Simpson's weights count what policies cost and give. No policy is
-        optimised for them, as it would act every second time: that takes half-cycle weights.
+        horizon of n + 1. Simpson's weights count what policies cost and give. Policies are
+        not optimised for them, as they would act every second time, but for half-cycle weights.
 
     >>> from mmdp.economics import Counting
     >>> Counting(within_cycle="half-cycle").times(5).tolist()
@@ -56,8 +56,10 @@ class Counting:
                 )
         given = self.within_cycle
         if not isinstance(given, str) or given not in CORRECTIONS:
-            told = suggested(given, CORRECTIONS) if isinstance(given, str) else type(given).__name__
-            raise InputError(f"within_cycle is {either(CORRECTIONS)}, not {told}")
+            found = (
+                suggested(given, CORRECTIONS) if isinstance(given, str) else type(given).__name__
+            )
+            raise InputError(f"within_cycle is {either(CORRECTIONS)}, not {found}")
 
     @property
     def text(self) -> str:
@@ -89,7 +91,7 @@ class Counting:
             if horizon < 3 or horizon % 2 == 0:
                 raise InputError(
                     "Simpson's rule needs an even number of cycles, so an odd horizon of 3 or "
-                    f"more; it is {horizon}; choose another, or the half-cycle correction"
+                    f"more (it is {horizon}); choose another, or the half-cycle correction"
                 )
             weights[1:-1] = np.where(np.arange(1, horizon - 1) % 2, 4 / 3, 2 / 3)
             weights[[0, -1]] = 1 / 3

@@ -102,8 +102,8 @@ class CostEffectiveness:
         tables |= {} if parameters is None else {"parameters": read_draws(parameters)}
         sizes = {what: len(next(iter(table.values()))) for what, table in tables.items()}
         if len(set(sizes.values())) > 1:
-            told = ", ".join(f"{what} have {n:,}" for what, n in sizes.items())
-            raise InputError(f"one row per draw in every table: {told}")
+            listed = ", ".join(f"{what} have {n:,}" for what, n in sizes.items())
+            raise InputError(f"one row per draw in every table: {listed}")
         for what, table in tables.items():
             wide = [name for name, values in table.items() if values.ndim > 1]
             if wide:
@@ -268,9 +268,9 @@ class CostEffectiveness:
         try:
             return study(self.parameters, rng)
         except Exception as error:
-            told = f"study raised {type(error).__name__}: {error}"
+            problem = f"study raised {type(error).__name__}: {error}"
             names = some(self.parameters) or "none"
-            raise InputError(f"{told}; the parameters are {names}") from error
+            raise InputError(f"{problem}; the parameters are {names}") from error
 
     def _summary(self, found: npt.ArrayLike) -> Array:
         """What a study found, as finite numbers (M, k)."""

@@ -1,4 +1,4 @@
-"""Cost and effect apart: the optimal policy by willingness to pay."""
+"""Costs and effects kept separate: the best policy at each willingness to pay."""
 
 from __future__ import annotations
 

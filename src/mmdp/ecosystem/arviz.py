@@ -41,7 +41,9 @@ def to_arviz(model: MMDP, returns: Mapping[str, npt.ArrayLike] | None = None) ->
                 f"({model.n_models},)"
             )
         if name in found:
-            raise InputError(f"{name!r} is a parameter of the models; call the returns otherwise")
+            raise InputError(
+                f"{name!r} is a parameter of the models; give the returns another name"
+            )
         found[name] = array
     if not found:
         raise InputError("the models carry no parameters; see MMDP(parameters=...) and from_draws")

@@ -17,7 +17,7 @@ ALONE = 20  # rows that are called again by themselves
 
 
 class NoField(KeyError):
-    """A name that there is not; a KeyError, so that ``get`` and ``in`` work as usual."""
+    """An unknown name; a KeyError, so that ``get`` and ``in`` work as usual."""
 
 
 class Fields(Mapping[str, Any]):
@@ -126,7 +126,7 @@ def check_elementwise(
     name: str, ask: Callable[[npt.NDArray[np.int64]], Answer], count: int, answer: Answer,
     where: Callable[[int], str],
 ) -> None:  # fmt: skip
-    """Refuse a function whose answer for some rows is another if they are called alone.
+    """Refuse a function whose answer for some rows changes if they are called alone.
 
     ``ask`` calls it with the rows of these numbers; ``answer`` is what it said to all of them.
     """

@@ -75,11 +75,11 @@ class Played:
         open_ = ~self.over[ids]
         if self.steps.allowed is not None:
             C = ids.shape[1]
-            told = self.steps.allowed(
+            allowed = self.steps.allowed(
                 state={k: np.repeat(v, C) for k, v in state.items()},
                 action=self.steps.actions.at(row.reshape(-1)), **self.steps.given(0, t),
             )  # fmt: skip
-            open_ &= np.broadcast_to(told, row.size).reshape(row.shape)
+            open_ &= np.broadcast_to(allowed, row.size).reshape(row.shape)
         best = np.where(open_, weights, -1.0).argmax(axis=1)
         n = np.arange(len(row))
         if not open_[n, best].all():

@@ -68,12 +68,12 @@ def from_step(
         ``{"stock": 10}``; or for an axis its values with their probabilities, ``{"stock": {0: 0.5,
         10: 0.5}}``; or ``initial(state)``, weights of the states. Uniform by default.
     allowed
-        ``allowed(state, action)``: whether an action may be taken. What may not is never called.
+        ``allowed(state, action)``: whether an action may be taken; ``step`` never sees the others.
     terminal
         ``terminal(state, draw)``: the value of ending in a state.
     until
-        ``until(state)``: whether it is all over in a state. It is asked of the next state as
-        ``step`` returns it, before that is put on a grid; what is over is in the state ``ended``.
+        ``until(state)``: whether the process ends in a state. It is called with the next state as
+        ``step`` returns it, before that is put on a grid; what ends goes to the state ``ended``.
     times
         A number, a range or labels, if a function has a parameter ``time``.
     fields
@@ -201,7 +201,7 @@ class Steps:
 
     # ------------------------------------------------------------ what the functions say
     def over(self) -> Mask:
-        """(S,) in which states it is all over."""
+        """(S,) the states in which the process is over."""
         values = self.states.at(np.arange(self.states.size))
         return self.ended(values, self.states.size)
 
@@ -230,7 +230,7 @@ class Steps:
         if none.any():
             raise InputError(
                 f"no action is allowed in {self.states.label(int(np.argmax(none)))}; allow one, or "
-                "say with until= that it is all over there"
+                "say with until= that the process ends there"
             )
         return found[0]
 
@@ -451,7 +451,7 @@ class Steps:
         return ids, shares
 
     def places(self, answer: Answer, ended: Mask, where: Callable[[int], str]) -> Answer:
-        """Next values as places on their axes; refuses those off it, unless it is all over."""
+        """Next values as places on their axes; refuses those off it, unless the process is over."""
         found = {}
         for name, axis in self.states.items():
             values = answer[name]
@@ -479,8 +479,8 @@ class Steps:
         if given is None or callable(given):
             states, p = self.states.at(np.arange(self.states.size)), (~self.over()).astype(float)
             if given is not None:
-                told = Function("initial", given, ("state",))(state=states)
-                p = _spread(told, len(p), "initial").astype(float)
+                weights = Function("initial", given, ("state",))(state=states)
+                p = _spread(weights, len(p), "initial").astype(float)
             if not (p >= 0).all() or not 0 < p.sum() < np.inf:
                 raise InputError("initial(state) must give weights of 0 or more, some above 0")
             return states, p / p.sum()
@@ -519,8 +519,8 @@ class Steps:
         found, S = np.zeros((self.n_models, self.n_states)), self.states.size
         values, over = self.states.at(np.arange(S)), self.over()
         for m in range(self.n_models):
-            told = _spread(self.terminal(state=values, **self.given(m, 0)), S, "terminal")
-            found[m, :S] = np.where(over, 0.0, told)
+            at_end = _spread(self.terminal(state=values, **self.given(m, 0)), S, "terminal")
+            found[m, :S] = np.where(over, 0.0, at_end)
         return found
 
 
@@ -542,7 +542,7 @@ def _times(times: Any) -> tuple[Any, ...] | None:
     except TypeError:
         raise InputError(f"times must be a number, a range or labels, not {times!r}") from None
     if not found:
-        raise InputError("times has none; give at least one")
+        raise InputError("times is empty; give at least one")
     return found
 
 

@@ -15,7 +15,7 @@ p            probability      probability
 r            reward           reward
 ===========  ===============  ==============================================
 
-Ids and times count from 0. Files read beside a table ``NAME.csv`` or ``NAME.parquet``, each as
+Ids and times count from 0. Files read along with a table ``NAME.csv`` or ``NAME.parquet``, each as
 ``NAME_x.csv`` if that exists, else as ``x.csv``, with columns ``state`` and ``model``, by label
 or id, or as named here:
 
@@ -41,7 +41,7 @@ Files of other tools:
   before anything is seen: a start that is spread over several observations becomes one state,
   ``start``.
 - ``.transitions`` (multiple-environment MDPs): lines ``s a s' p``, a blank line between
-  environments, with ``.rewards`` of the same name beside it: ``s a s' r``, ``s a r`` or ``s r``.
+  environments, with ``.rewards`` of the same name next to it: ``s a s' r``, ``s a r`` or ``s r``.
 
 Whatever is not an MMDP (a hidden part that changes with the action or the state, a state observed
 with errors) is refused.

@@ -1,7 +1,7 @@
 """The block format of multiple-environment MDPs.
 
 ``NAME.transitions`` has a line ``s a s' p`` per transition and a blank line between
-environments. ``NAME.rewards`` beside it has lines ``s a s' r``, ``s a r`` or ``s r``, in one block
+environments. ``NAME.rewards`` next to it has lines ``s a s' r``, ``s a r`` or ``s r``, in one block
 for all environments or in one for each; what it leaves out earns 0.
 """
 

@@ -26,7 +26,7 @@ def as_document(given: Any) -> dict[str, Any] | None:
     """The certificate of a solution in JSON's types; None if there is none."""
     if not isinstance(given, Solution) or given.certificate is None or not given.certificate.model:
         return None
-    if given.objective.kind == Custom.kind:  # a function is in no file
+    if given.objective.kind == Custom.kind:  # a function cannot be kept in a file
         return None
     proven, source = given.certificate, given.provenance
     return {

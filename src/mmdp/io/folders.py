@@ -1,4 +1,4 @@
-"""The paper's CSV folder: the table of transitions and the small files beside it."""
+"""The paper's CSV folder: the table of transitions and the small files that go with it."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def read_parameters(file: Path, rules: Rules) -> tuple[dict[str, Any], dict[str,
     names = table["parameter"].str.strip()
     known = names.isin(PARAMETERS).to_numpy()
     if not known.all() and rules.extra_columns == "error":
-        told = ", ".join(suggested(x, PARAMETERS) for x in names[~known])
+        unknown = ", ".join(suggested(x, PARAMETERS) for x in names[~known])
         row = int(np.argmin(known))
         source.fail(
-            f"unknown parameter {told}", row, ["remove it", Remedy("extra_columns", "ignore")]
+            f"unknown parameter {unknown}", row, ["remove it", Remedy("extra_columns", "ignore")]
         )
     _refuse_repeats(names, "this parameter", source)
     values = {
@@ -70,7 +70,7 @@ def _parameter(name: str, text: str, row: int, source: Source) -> float:
 
 
 def read_sides(file: Path, ids: Ids, rules: Rules) -> dict[str, Any]:
-    """The fields that the files beside a table give, except parameters.csv."""
+    """The fields that the small files of a table give, except parameters.csv."""
     fields: dict[str, Any] = _read_labels(file, ids, rules)
     fields["initial"] = _read_vector(file, "initial", ("idstate", "probability"), ids, rules)
     fields["weights"] = _read_vector(file, "weights", ("idoutcome", "weight"), ids, rules)
@@ -198,9 +198,9 @@ def _beside(
         )
     unknown = [x for x in names if x not in expected]
     if missing or (unknown and rules is not None and rules.extra_columns == "error"):
-        told = [f"unknown column {suggested(x, expected)}" for x in unknown]
-        told += [f"no column {x!r}" for x in missing]
-        source.fail(f"{'; '.join(told)}; expected {','.join(expected)}")
+        problems = [f"unknown column {suggested(x, expected)}" for x in unknown]
+        problems += [f"no column {x!r}" for x in missing]
+        source.fail(f"{'; '.join(problems)}; expected {','.join(expected)}")
     table = read_small(path, names)
     return (table, source) if len(table) else None
 
@@ -225,7 +225,7 @@ def is_read_with(file: Path, data: Path) -> bool:
 
 
 def save_csv(model: MMDP, file: Path) -> None:
-    """The table and, beside it, what it does not say."""
+    """The table, and the small files for what it does not say."""
     if model.drifts:
         raise InputError(
             f"{file}: tables have no place for models that change; save as .npz or .parquet"
@@ -302,7 +302,7 @@ def replace_folder(
 def _side_frames(
     model: MMDP, table: Mapping[str, npt.NDArray[Any]]
 ) -> dict[str, pd.DataFrame]:  # fmt: skip
-    """Every file that may stand beside a table; without rows if there is nothing to say."""
+    """Every small file that a table may have; without rows if there is nothing to say."""
     uniform = np.array_equal(model.weights, np.full(model.n_models, 1.0 / model.n_models))
     parameters: dict[str, Any] = {"discount": model.discount}
     if len(np.unique(table["action"])) < model.n_actions:
@@ -327,9 +327,9 @@ def _id_of_draws(parameters: Mapping[str, Array]) -> str:
     names = [name.strip() for name in parameters]  # as they are read
     free = [x for x in ("idoutcome", "model") if x not in names]
     if not free or len(set(names)) < len(names):
-        told = "idoutcome and model" if not free else "the same but for blanks"
+        called = "idoutcome and model" if not free else "the same but for blanks"
         raise InputError(
-            f"two parameters are called {told}, which draws.csv cannot tell apart",
+            f"two parameters are called {called}, which draws.csv cannot tell apart",
             ["rename one", "save as .npz or .parquet"],
         )
     return free[0]

@@ -43,7 +43,7 @@ class Ids:
         return self.sizes.get("time")
 
     def lookup(self, kind: str, values: pd.Series, source: Source) -> Ints:
-        """The ids meant by a column of a file that stands beside the transitions."""
+        """The ids meant by a column of a file that goes with the transitions."""
         names = Names(kind, self.sizes[kind], self.labels.get(kind))
         found = names.find(values)
         bad = np.flatnonzero(found < 0)

@@ -60,7 +60,7 @@ def load(
         A folder means its ``training.csv`` (else ``training.parquet``, else ``model.npz``, else
         its parts ``part-*.npz`` or ``part-*.parquet``, see :func:`mmdp.io.save_parts`); a
         file is read by its suffix: ``.csv``, ``.parquet``, ``.npz``, ``.pomdpx``, ``.pomdp`` or
-        ``.transitions``. :mod:`mmdp.io` says which files are read beside it.
+        ``.transitions``. :mod:`mmdp.io` says which files are read along with it.
     split
         ``"test"`` reads ``test.csv`` (or ``test.parquet``) of a folder, ``"true"`` its
         ``true.csv``. Only for folders: with a file it is an error.
@@ -76,7 +76,7 @@ def load(
         probabilities ``"sum"`` (the reward is their mean weighted by probability).
     normalize
         Divide every row of positive sum by its sum, and so the weights and the initial
-        distribution that lie beside a table.
+        distribution in the small files of a table.
     missing_actions
         ``"zero"``: an action that some models lack ends the episode there with nothing.
     dead_ends
@@ -88,7 +88,7 @@ def load(
     storage
         ``"auto"`` (by density), ``"dense"`` or ``"sparse"``.
     sides
-        False: leave the files beside a table unread.
+        False: do not read the small files next to a table.
     discount, initial, weights, name
         Replace what the files say; ``initial`` and ``weights`` may map labels to numbers.
 
@@ -176,7 +176,7 @@ def _find_files(path: Path, split: str) -> list[Path]:
         raise InputError(f"{path}: no such file or folder; check the path")
     if split != "train":
         raise InputError(
-            f"{path}: is a file, and {split!r} is one of the files of a folder",
+            f"{path}: is a file, but {split!r} names one of the files of a folder",
             ["give its folder", Remedy("split", do="leave out")],
         )
     if path.suffix.lower() == ".rewards":

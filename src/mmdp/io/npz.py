@@ -103,7 +103,7 @@ def check_sizes(path: Path) -> None:
     held = path.stat().st_size
     if total > max(UNFOLDED, 64 * held):
         raise MemoryLimitError(
-            f"{path}: its arrays would take {readable_bytes(total)}, and the file has "
+            f"{path}: its arrays would take {readable_bytes(total)}, but the file has "
             f"{readable_bytes(held)}; save the model with mmdp.save"
         )
 

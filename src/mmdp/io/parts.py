@@ -45,7 +45,7 @@ def part_files(folder: Path) -> list[Path]:
 
 
 def save_parts(model: MMDP, folder: PathLike, parts: int, *, suffix: str = ".npz") -> None:
-    """Write the models as a folder of so many parts, which :func:`mmdp.load` reads.
+    """Write the models as a folder of ``parts`` files, which :func:`mmdp.load` reads.
 
     ``suffix`` is ``".npz"``, the fastest to read, or ``".parquet"``. All files are written or
     none; parts that the folder held before are replaced.

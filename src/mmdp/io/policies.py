@@ -43,7 +43,7 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
     :meth:`MarkovPolicy.to_frame` or :meth:`MemoryPolicy.to_frame`) or ``.json``.
 
     A solution is accepted in place of its policy; its certificate is kept too (see
-    :func:`load_certificate`): inside a ``.parquet`` or ``.json`` file, and beside ``policy.csv``
+    :func:`load_certificate`): inside a ``.parquet`` or ``.json`` file, and next to ``policy.csv``
     as ``policy.certificate.json``. JSON keeps everything; a table keeps what its rows say
     (labels of actions that are never taken need the model when loading; a tree is loaded as the
     policy of its table). The table of a stationary policy has no column ``time``.
@@ -127,7 +127,7 @@ def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
 
 
 def _beside(table: Path) -> Any:
-    """The contents of the file beside a CSV; None if there is none."""
+    """The contents of the file next to a CSV; None if there is none."""
     place = certificate_beside(table)
     if not place.is_file():
         return None
@@ -317,12 +317,12 @@ def _check_end(file: Path, rows: int) -> None:
 def _check_columns(names: list[str], source: Source) -> None:
     nodes = "node" in names
     known, needed = (NODE_COLUMNS, 6) if nodes else (COLUMNS, 3)
-    told = [f"unknown column {suggested(x, known)}" for x in names if x not in known][:1]
-    told += [f"no column {x!r}" for x in known[:needed] if x not in names][:1]
-    if told:
+    problems = [f"unknown column {suggested(x, known)}" for x in names if x not in known][:1]
+    problems += [f"no column {x!r}" for x in known[:needed] if x not in names][:1]
+    if problems:
         plain = "[time,]state,action[,probability]"
         has = "time,state,node,action,moves,start" if nodes else plain
-        source.fail(f"{'; '.join(told)}; a policy has {has}")
+        source.fail(f"{'; '.join(problems)}; a policy has {has}")
 
 
 def _ids_of(
@@ -353,11 +353,11 @@ def _ids_of(
     if model is not None:
         limit = getattr(model, f"n_{kind}s")
         if ids.max() >= limit:
-            row, told = int(np.argmax(ids >= limit)), counted(limit, kind)
-            source.fail(f"{kind} {ids[row]} does not exist; the model has {told}", row)
+            row, there = int(np.argmax(ids >= limit)), counted(limit, kind)
+            source.fail(f"{kind} {ids[row]} does not exist; the model has {there}", row)
         return ids, None
     names = stored.get(f"{kind}s")
-    # the labels stand beside their ids; one huge id must not make a huge list
+    # the labels stand next to their ids; one huge id must not make a huge list
     if names is None and (text != ids.astype(str)).any() and ids.max() < 2 * len(ids):
         known = dict(zip(ids.tolist(), text, strict=True))
         names = [known.get(i, str(i)) for i in range(int(ids.max()) + 1)]
@@ -390,8 +390,8 @@ def _check_pairs(text: pd.Series, ids: Ints, kind: str, source: Source) -> None:
     if wrong.any():
         row = int(np.argmax(wrong))
         source.fail(
-            f"id{kind} is {ids[row]} beside {kind} {text.iloc[row]!r}, otherwise than in an "
-            "earlier line; correct one of them",
+            f"id{kind} is {ids[row]} for {kind} {text.iloc[row]!r}, unlike in an earlier line; "
+            "correct one of them",
             row,
         )
 

@@ -64,9 +64,9 @@ def load_pomdp(path: Path, rules: Rules) -> Mixed:
     statements = list(_statements(path))
     file = _File.read(path, statements)
     p = file.table("T", statements, rules)
-    told = file.table("O", statements, rules)
+    chances = file.table("O", statements, rules)
     with Source(path).named():
-        seen = _observed(told, file)
+        seen = _observed(chances, file)
     r = np.zeros(p.shape)
     for statement in statements:
         if statement.key == "R":
@@ -200,7 +200,7 @@ class _File:
 
 
 def _rest(given: int, x: int, z: int) -> tuple[int, ...]:
-    """The shape of what is listed after so many places of R."""
+    """The shape of what is listed after the ``given`` places of R."""
     return {2: (x, z), 3: (z,), 4: ()}[given]
 
 
@@ -292,10 +292,10 @@ class _Hidden:
     belief: Array
 
 
-def _observed(told: Array, file: _File) -> Ints:
+def _observed(chances: Array, file: _File) -> Ints:
     """(X,) the one observation of every hidden state."""
-    seen = told[0].argmax(axis=1)
-    sure = np.take_along_axis(told, np.broadcast_to(seen, told.shape[:2])[..., None], axis=2)
+    seen = chances[0].argmax(axis=1)
+    sure = np.take_along_axis(chances, np.broadcast_to(seen, chances.shape[:2])[..., None], axis=2)
     noisy = np.argwhere(sure[..., 0] < 1 - EXACT)
     if len(noisy):
         a, x = noisy[0]
@@ -339,7 +339,7 @@ def _mixed(hidden: _Hidden, file: _File) -> Mixed:
 
 
 def _drawn_and_changing(
-    hidden: _Hidden, first: int, members: Ints, known: tuple[Array, Array, Array], told: str,
+    hidden: _Hidden, first: int, members: Ints, known: tuple[Array, Array, Array], why: str,
     file: _File,
 ) -> Mixed:  # fmt: skip
     """One more model, the last, holds in the first state alone, and then one of the others."""
@@ -347,7 +347,7 @@ def _drawn_and_changing(
     joint, earned = _from_fork(hidden.p[:, first], members), _from_fork(hidden.r[:, first], members)
     drawn, leads = joint[:, 0].sum(axis=1), joint.sum(axis=0)  # (M,), (A, S')
     if not np.allclose(joint, drawn[:, None, None] * leads, rtol=0, atol=EXACT):
-        refuse_change(told)
+        refuse_change(why)
     M = len(p)
     earned = np.einsum("m,man->an", drawn, earned)
     p, r = np.concatenate([p, p[:1]]), np.concatenate([r, r[:1]])
@@ -359,14 +359,14 @@ def _drawn_and_changing(
     return Mixed(p, r, np.eye(M + 1)[M], np.eye(p.shape[1])[-1], file.discount, labels, drift)
 
 
-def _changing(hidden: _Hidden, members: Ints, told: str) -> tuple[Array, Array, Array]:
+def _changing(hidden: _Hidden, members: Ints, why: str) -> tuple[Array, Array, Array]:
     """p, r (M, S, A, S') and the chain (M, M') whose product the process is."""
     joint = hidden.p[:, members[:, :, None, None], members].transpose(1, 2, 0, 3, 4)
     earned = hidden.r[:, members[:, :, None, None], members].transpose(1, 2, 0, 3, 4)
     p, chain = joint.sum(axis=3), joint.sum(axis=4).mean(axis=(1, 2))
     both = p[:, :, :, None] * chain[:, None, None, :, None]
     if not np.allclose(joint, both, rtol=0, atol=EXACT):
-        refuse_change(told)
+        refuse_change(why)
     return p, np.einsum("mn,msanz->msaz", chain, earned), chain
 
 
@@ -421,11 +421,11 @@ def _members(
         twice = next((z for z in seen if (seen == z).sum() > 1), None)
         if twice is not None and reached[k]:
             x, y = own[seen == twice][:2]
-            told = (
+            why = (
                 f"states {file.states[x]!r} and {file.states[y]!r} are both seen as "
                 f"{file.observations[twice]!r} and belong together, so something hidden changes"
             )
-            return _in_order(hidden, first, told), told
+            return _in_order(hidden, first, why), why
         fits = next((model for model in models if (model[seen] < 0).all()), None)
         if fits is None and reached[k]:
             models.append(fits := np.full(len(file.observations), -1))
@@ -437,13 +437,13 @@ def _members(
     return found, None
 
 
-def _in_order(hidden: _Hidden, first: int | None, told: str) -> Ints:
+def _in_order(hidden: _Hidden, first: int | None, why: str) -> Ints:
     """(M, Z) the m-th of the hidden states that are seen as z, as many for every z."""
     seen = hidden.seen if first is None else np.where(np.arange(len(hidden.seen)) == first, -1,
                                                       hidden.seen)  # fmt: skip
     counts = np.bincount(seen[seen >= 0])
     if len({*counts.tolist()} - {0}) > 1:
-        refuse_change(told)
+        refuse_change(why)
     members = np.full((counts.max(), len(counts)), -1)
     for z in np.flatnonzero(counts):
         members[:, z] = np.flatnonzero(seen == z)

@@ -158,8 +158,8 @@ class _File:
         found = [x for x in node if x.tag == tag]
         if len(found) != 1:
             like = suggested(tag, {x.tag for x in node}) if not found else repr(tag)
-            told = f"no element {like}" if not found else f"{len(found)} elements {like}"
-            self.fail(node, f"<{node.tag}> has {told}; it needs one")
+            what = f"no element {like}" if not found else f"{len(found)} elements {like}"
+            self.fail(node, f"<{node.tag}> has {what}; it needs one")
         return found[0]
 
     def of_kind(self, kind: str) -> list[Variable]:
@@ -216,8 +216,8 @@ class _File:
             values = _text(self.child(node, "ValueEnum")).split()
             twice = [x for x, count in Counter(values).items() if count > 1]
             if twice or not values:
-                told = f"value {twice[0]!r} is given twice" if twice else "<ValueEnum> is empty"
-                self.fail(node, told)
+                problem = f"value {twice[0]!r} is given twice" if twice else "<ValueEnum> is empty"
+                self.fail(node, problem)
             if {"*", "-"} & set(values):
                 self.fail(node, "'*' and '-' stand for all values and cannot be one")
             return tuple(values)
@@ -296,10 +296,10 @@ class _File:
         """What a function of a section may depend on."""
         states = self.of_kind("state")
         before, after = {x.name: x for x in states}, {x.after: x for x in states}
-        act, told = ({x.name: x for x in self.of_kind(k)} for k in ("action", "observation"))
+        act, observed = ({x.name: x for x in self.of_kind(k)} for k in ("action", "observation"))
         return {
             "InitialStateBelief": before, "StateTransitionFunction": act | before | after,
-            "ObsFunction": act | after, "RewardFunction": act | before | after | told,
+            "ObsFunction": act | after, "RewardFunction": act | before | after | observed,
         }[section]  # fmt: skip
 
     def _put(
@@ -374,8 +374,8 @@ def _mixed(
         _check_unheard(x, x in changing, tells)
     if not seen:
         raise InputError("no state is seen; an MMDP has a state that is observed at every step")
-    told = [x for x in variables if x.kind == "observation"]
-    axes = _Axes.of(hidden, seen, actions, told, changing)
+    observed = [x for x in variables if x.kind == "observation"]
+    axes = _Axes.of(hidden, seen, actions, observed, changing)
     models, before, act, after = (
         [axes.index[x.name] for x in hidden], [axes.index[x.name] for x in seen],
         [axes.index[x.name] for x in actions], [axes.index[x.after] for x in seen],
@@ -470,9 +470,12 @@ class _Axes:
     @classmethod
     def of(
         cls, hidden: Sequence[Variable], seen: Sequence[Variable], actions: Sequence[Variable],
-        told: Sequence[Variable], changing: Sequence[Variable],
+        observed: Sequence[Variable], changing: Sequence[Variable],
     ) -> _Axes:  # fmt: skip
-        before, after = [*hidden, *seen, *actions, *told], [*seen, *(hidden if changing else [])]
+        before, after = (
+            [*hidden, *seen, *actions, *observed],
+            [*seen, *(hidden if changing else [])],
+        )
         index = {x.name: i for i, x in enumerate(before)}
         place = {x: len(before) + i for i, x in enumerate(after)}
         index |= {x.after: place[x] for x in (*seen, *changing)}

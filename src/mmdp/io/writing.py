@@ -1,6 +1,6 @@
 """Writing files whole or not at all, several of them all or none.
 
-Every file is first written under a hidden name beside its own, which includes the process that
+Every file is first written under a hidden name next to its own, which includes the process that
 writes it. If several files belong together, a hidden list of the renames is written next and then
 followed; the next reader or writer of the same user that finds such a list follows it to the end.
 So the files are the old ones or the new ones even if the process is killed, and the next process
@@ -106,8 +106,8 @@ def replacing(folder: Path, names: Collection[str]) -> Iterator[Path]:
         if made:
             folder.rmdir()
         if isinstance(error, InputError):
-            told = error.problem.replace(str(place), str(folder))
-            raise type(error)(told, error.remedies) from None
+            problem = error.problem.replace(str(place), str(folder))
+            raise type(error)(problem, error.remedies) from None
         raise
     _follow(listed)
     place.rmdir()
@@ -209,7 +209,7 @@ def _plain(name: str) -> bool:
 
 # ---------------------------------------------------------------------- hidden files
 def hidden(path: Path) -> Path:
-    """A name beside ``path`` that no reader looks at and that says which process it is from.
+    """A name next to ``path`` that no reader looks at and that says which process it is from.
 
     If that process dies, the next one that writes to the folder removes it.
     """
@@ -237,7 +237,7 @@ def _dead(process: int, host: str, entry: os.DirEntry[str]) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return True
-    except OSError:  # its process lives, and it is not ours
+    except OSError:  # its process is alive but not ours
         return False
     return False
 

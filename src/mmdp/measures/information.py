@@ -11,8 +11,9 @@ theta, here a Markov policy in a model:
 The expectation is over the models with their weights. The last maximum is found by a method
 of :func:`mmdp.solve`; CADP finds a local one, so both figures may be too large by its gap.
 
-If decisions are restricted to a kind of policy (tied, monotone, fixed), so are all of them: someone
-who knows the model takes its best policy of that kind, which CADP finds, too, but for local maxima.
+If decisions are restricted to a kind of policy (tied, monotone, fixed), every maximum is over that
+kind: someone who knows the model takes its best policy of that kind, which CADP finds up to local
+maxima.
 """
 
 from __future__ import annotations

@@ -90,9 +90,9 @@ def mixture(
     backend: str | Kernel = "auto",
     seed: int | None = 0,
 ) -> Mixture:
-    """The best lottery found for a concave objective, beside the best single policy found.
+    """The best lottery found for a concave objective, and the best single policy found.
 
-    To draw one of several policies, once, can be better for the worst models than every single
+    Drawing one of several policies, once, can be better for the worst models than every single
     policy. For the mean it never is. The ``bound`` of what is found says how much better another
     lottery could be. ``time_limit``: seconds for the search, and as many again for the bound; 10
     by default.

@@ -23,7 +23,7 @@ from mmdp.words import number, percent
 
 NOTHING = 1e-4  # a gain below this share of the value is called nothing
 EPISODES = 2000  # simulated in all, to see whether memory would pay
-PER_SECOND = 300_000  # T S A M, up to which that takes little beside a second of a proof
+PER_SECOND = 300_000  # T S A M, up to which that is short compared with a second of a proof
 
 
 def value_of_memory(
@@ -93,7 +93,7 @@ def value_and_policy(
     clear = gain > 2 * belief.evaluation.stderr
     here = frame.index < len(counts) + 1
     frame["recovered"] = np.where(here & clear, (frame["value"] - by_nodes[0]) / gain, np.nan)
-    frame.attrs["text"] = _told(frame, by_nodes[0])
+    frame.attrs["text"] = _sentence(frame, by_nodes[0])
     return frame, grown.policy.merged(model)
 
 
@@ -103,8 +103,8 @@ def memory_gain(solution: Solution, model: MMDP, *, seconds: float | None = None
     A short simulation compares a Markov policy with one that learns which models are plausible.
     If the gain is clear, ``solution.memory_text`` says it, and ``details`` has ``memory_gain`` and
     ``memory_gain_stderr``. Policies of other kinds, or for another objective than the mean, are
-    given back as they are. With ``seconds`` so are those whose simulation would not be short
-    beside that time, by the size of the problem.
+    returned as they are. With ``seconds`` so are those whose simulation would not be short
+    compared with that time, by the size of the problem.
 
     >>> import mmdp
     >>> away, home = [[0, 1, 0]] * 2, [[1, 0, 0]] * 2  # each model has a place of its own
@@ -131,20 +131,20 @@ def memory_gain(solution: Solution, model: MMDP, *, seconds: float | None = None
     return dataclasses.replace(solution, details={**solution.details, **found})
 
 
-def _told(frame: pd.DataFrame, markov: float) -> str:
+def _sentence(frame: pd.DataFrame, markov: float) -> str:
     """What the table says, in a sentence."""
     with_nodes = frame[frame["nodes"] > 1]
     belief = frame[frame["policy"] == "belief rollout"].iloc[0]
     best = max([markov, belief["value"] - 2 * belief["stderr"], *with_nodes["value"]])
     if best - markov <= NOTHING * abs(markov):
         return "memory gains nothing here: what is seen does not change what to do"
-    told = (
+    text = (
         f"memory gains at least {number(best - markov)} ({percent((best - markov) / abs(markov))})"
     )
     if len(with_nodes) and with_nodes["recovered"].notna().any():
         name, share = with_nodes["policy"].iloc[-1], float(with_nodes["recovered"].iloc[-1])
         if share >= 1:
-            told += f"; {name} gain no less than the belief rollout"
+            text += f"; {name} gain no less than the belief rollout"
         else:
-            told += f"; {name} recover {percent(share)} of what the belief rollout gains"
-    return told
+            text += f"; {name} recover {percent(share)} of what the belief rollout gains"
+    return text

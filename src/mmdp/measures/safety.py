@@ -52,7 +52,7 @@ class Frontier:
         """One row per objective: value, bound, gap, mean, tail, worst, what is given up.
 
         ``gives_up`` is what the mean loses against the policy that is best on average, ``gains``
-        what the tail wins for it. ``best``: no other policy of the table is as good both on
+        what the tail gains in return. ``best``: no other policy of the table is as good both on
         average and in the tail, and better in one.
         """
         means, tails = self.means, self.tails

@@ -1,4 +1,4 @@
-"""Simpler policies beside one of time and state: a rule in a few phases, and what it gives up."""
+"""Simpler policies than one of time and state: a rule in a few phases, and what it gives up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 MOST_PHASES = 3
-ENOUGH = 0.99  # share of the decisions that a short rule should tell
+ENOUGH = 0.99  # share of the decisions that a short rule should get right
 MOST_CUTS = 64  # times at which a phase may end
 MOST_STATES = 200  # by which the phases are chosen
 STEPS = 5  # of the search for one rule for all steps
@@ -54,11 +54,11 @@ def short_rule(
     policy: MarkovPolicy, model: MMDP, visited: Array, phases: int = MOST_PHASES,
     kind: PolicyKind = Markov(),  # noqa: B008
 ) -> Rule:  # fmt: skip
-    """The rule of at most ``phases`` phases that tells most of the decisions of a policy.
+    """The rule of at most ``phases`` phases that gets most decisions of a policy right.
 
     ``visited`` (T, S) are probabilities of being in a state at a time. Within a phase a state has
-    one action. The fewest phases that tell 99% of the decisions are taken. The rule is of the
-    ``kind`` that the policy is of.
+    one action. The rule has the fewest phases that get 99% of the decisions right, and is of the
+    same ``kind`` as the policy.
 
     >>> import mmdp
     >>> model, _ = mmdp.domains.two_models()
@@ -137,7 +137,7 @@ def one_action(
 
 
 def _cuts(actions: Ints, visited: Array, most: int) -> list[int]:
-    """Times at which phases begin, and the horizon: the fewest that tell enough."""
+    """Times at which phases begin, and the horizon: the fewest that get enough right."""
     states = np.argsort(-visited.sum(axis=0), kind="stable")[:MOST_STATES]
     actions, visited = actions[:, states], visited[:, states]
     changed = ((actions[1:] != actions[:-1]) * visited[1:]).sum(axis=1)
@@ -146,13 +146,13 @@ def _cuts(actions: Ints, visited: Array, most: int) -> list[int]:
     chosen = actions[:, :, None] == np.unique(actions)
     by_block = np.add.reduceat(visited[:, :, None] * chosen, times[:-1], axis=0)
     so_far = np.concatenate([np.zeros((1, *by_block.shape[1:])), np.cumsum(by_block, axis=0)])
-    told = np.full((len(times), len(times)), -np.inf)  # decisions told by a phase from i to j
+    covered = np.full((len(times), len(times)), -np.inf)  # right in a phase from i to j
     for i in range(len(times) - 1):
-        told[i, i + 1 :] = (so_far[i + 1 :] - so_far[i]).max(axis=2).sum(axis=1)
-    best, paths = told[0], [[0, j] for j in range(len(times))]
+        covered[i, i + 1 :] = (so_far[i + 1 :] - so_far[i]).max(axis=2).sum(axis=1)
+    best, paths = covered[0], [[0, j] for j in range(len(times))]
     ends = [(best[-1], paths[-1])]  # by number of phases
     for _ in range(most - 1):
-        longer = best[:, None] + told
+        longer = best[:, None] + covered
         before = longer.argmax(axis=0)
         best, paths = longer.max(axis=0), [[*paths[i], j] for j, i in enumerate(before)]
         ends.append((best[-1], paths[-1]))

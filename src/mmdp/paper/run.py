@@ -98,7 +98,7 @@ class Results:
     reused: int
 
     def frame(self) -> pd.DataFrame:
-        """One row per (domain, horizon, method) beside the paper's figures."""
+        """One row per (domain, horizon, method), with the paper's figures."""
         import pandas as pd
 
         rows = [

@@ -213,7 +213,7 @@ def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options:
     """:func:`fit`, written as a folder that :func:`mmdp.load` reads; takes its options.
 
     ``out`` gets ``training.csv``, ``test.csv`` if test models are asked for, the files that
-    :func:`mmdp.save` writes beside them, and ``counts.csv``, ``unseen.csv`` and ``fit.json``
+    :func:`mmdp.save` writes with them, and ``counts.csv``, ``unseen.csv`` and ``fit.json``
     (warnings and sizes). A folder that holds models already is refused, unless ``overwrite``
     is set: then the files of an earlier fit are replaced, all at once, and no other is touched.
 
@@ -339,14 +339,14 @@ def _choose_vertex(
 
 # ---------------------------------------------------------------------- warnings
 def _warnings(data: Counts, rows: Rows, log: Log, unseen: Unseen) -> list[str]:
-    told: list[str] = []
+    found: list[str] = []
     if len(rows.unseen):
         done = {
-            "prior": "drawn from the prior alone", "absorb": "made to stay for nothing",
+            "prior": "drawn from the prior alone", "absorb": "made to stay and earn 0",
             "forbid": "forbidden",
         }[unseen]  # fmt: skip
         count, was = len(rows.unseen), by_count(len(rows.unseen), "was", "were")
-        told.append(
+        found.append(
             f"{count} of {len(rows.allowed)} state-action pairs {was} never seen and "
             f"{by_count(count, 'is', 'are')} {done}"
         )
@@ -359,16 +359,16 @@ def _warnings(data: Counts, rows: Rows, log: Log, unseen: Unseen) -> list[str]:
             " ..." if len(ends) > 5 else ""
         )
         they, them = (by_count(len(ends), *x) for x in (("it ends", "they end"), ("it", "them")))
-        told.append(f"never left in the log: {some}; if {they} an episode, name {them} absorbing")
+        found.append(f"never left in the log: {some}; if {they} an episode, name {them} absorbing")
     absent = int((~entered & ~left).sum())
     if absent:
         occurs = by_count(absent, "occurs", "occur")
-        told.append(f"{counted(absent, 'state')} never {occurs} in the log")
+        found.append(f"{counted(absent, 'state')} never {occurs} in the log")
     seen = (data.visits > 0) & ~rows.still
     heavy = int((rows.prior_mass[seen] > data.visits[seen]).sum())
     if seen.any() and heavy > 0.5 * seen.sum():
-        told.append(
+        found.append(
             f"the prior outweighs the data in {heavy} of {int(seen.sum())} pairs seen; lower "
             "concentration or restrict support"
         )
-    return told
+    return found

@@ -289,8 +289,8 @@ def _one(table: Draws, i: int, build: Build) -> dict[str, Any]:
     except InputError as error:
         raise error.at(_draw_place(table, i)) from None
     except Exception as error:
-        told = f"build raised {type(error).__name__}: {error}"
-        raise InputError(f"{_draw_place(table, i)}: {told}") from error
+        problem = f"build raised {type(error).__name__}: {error}"
+        raise InputError(f"{_draw_place(table, i)}: {problem}") from error
 
 
 def _one_by_one(table: Draws, count: int, build: Build) -> dict[str, Any]:

@@ -147,10 +147,10 @@ def _roles(
     misspelt = [name for name in others if "did you mean" in suggested(name, absent)]
     lacking = [role for role in absent if role in REQUIRED]
     if misspelt or lacking:
-        told = [f"unknown column {suggested(name, absent)}" for name in misspelt]
-        told += [f"no column {role!r}" for role in lacking]
+        problems = [f"unknown column {suggested(name, absent)}" for name in misspelt]
+        problems += [f"no column {role!r}" for role in lacking]
         source.fail(
-            f"{'; '.join(told)}; a log has state,action,next_state and may have "
+            f"{'; '.join(problems)}; a log has state,action,next_state and may have "
             "reward,episode,time (or step)",
             remedies=[Remedy("columns", {"ROLE": "NAME"}, do="name others with")],
         )

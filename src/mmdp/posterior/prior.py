@@ -24,7 +24,7 @@ UNSEEN = ("prior", "error", "absorb", "forbid")
 
 
 class Rows(NamedTuple):
-    """alpha + n on the sorted keys; ``still`` (S A,) rows that stay for nothing."""
+    """alpha + n on the sorted keys; ``still`` (S A,) rows that stay and earn 0."""
 
     keys: Ints
     alpha: Array
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What :func:`fit` believes of the transitions before it has seen the log.
+    """What :func:`fit` assumes about transitions before it sees the log.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class Prior:
         return Rows(keys[order], alpha[order], allowed, still, never, mass)
 
     def _kinds(self, data: Counts, log: Log) -> tuple[Bools, Bools, Ints]:
-        """Rows (S A,) that stay for nothing, rows that are allowed, ids of those never seen."""
+        """Rows (S A,) that stay and earn 0, rows that are allowed, ids of those never seen."""
         n_actions = data.n_actions
         ends = np.zeros(data.n_states, dtype=bool)
         ends[[log.states.place(x) for x in self.absorbing]] = True

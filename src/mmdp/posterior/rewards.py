@@ -108,14 +108,14 @@ class Rewards:
                 remedies=["add it", Remedy("rewards", "FILE", do="give a table by")],
             )
         pairs = log.state * shape[1] + log.action
-        told = []
+        notes = []
         if self.prior is None:
-            told = _guessed(log.reward, rows.keys // shape[0], visits, still)
+            notes = _guessed(log.reward, rows.keys // shape[0], visits, still)
         if self.source == "average":
             mean = _average(pairs, log.reward, visits, still)
-            return RewardLaw(shape, mean=mean, warnings=told)
+            return RewardLaw(shape, mean=mean, warnings=notes)
         found = _posterior(*_moments(pairs, log.reward, visits), log.reward, self.prior)
-        return RewardLaw(shape, posterior=found, still=still, warnings=told)
+        return RewardLaw(shape, posterior=found, still=still, warnings=notes)
 
 
 # ---------------------------------------------------------------------- from the log
@@ -257,11 +257,11 @@ def _by_transition(flat: Ints, values: Array, log: Log, keys: Ints, still: Bools
     free = ~still[keys // log.states.size]
     lacking = int((~found & free).sum())
     earns = by_count(lacking, "it earns", "they earn")
-    told = f"the rewards table lacks {counted(lacking, 'possible transition')}; {earns} 0"
+    note = f"the rewards table lacks {counted(lacking, 'possible transition')}; {earns} 0"
     return RewardLaw(
         (log.states.size, log.actions.size),
         on_keys=np.where(found & free, values[order][at], 0.0),
-        warnings=[told] if lacking else [],
+        warnings=[note] if lacking else [],
     )
 
 
@@ -283,8 +283,8 @@ def _table_columns(frame: pd.DataFrame, source: Source) -> list[str]:
     lacking = [x for x in ("state", "reward") if x not in columns]
     lacking += ["action"] if "next_state" in columns and "action" not in columns else []
     if unknown or lacking:
-        told = [f"unknown column {x}" for x in unknown] + [f"no column {x!r}" for x in lacking]
-        source.fail(f"{'; '.join(told)}; expected state,action,next_state,reward")
+        problems = [f"unknown column {x}" for x in unknown] + [f"no column {x!r}" for x in lacking]
+        source.fail(f"{'; '.join(problems)}; expected state,action,next_state,reward")
     return [x for x in known if x in columns]
 
 

@@ -6,9 +6,9 @@
   const UNREACHED = 0x8000;
   const place = raw.place.map((text) => unpack(text, Uint16Array));
   const returns = raw.returns.map((text) => unpack(text, Float32Array));
-  const safety = at("safety"), oneOf = at("one"), otherOf = at("other"), told = at("told");
+  const safety = at("safety"), oneOf = at("one"), otherOf = at("other"), summary = at("summary");
   const rank = new Map(rows.map((s, k) => [s, k]));
-  let [other, one] = start; // one is shown beside the other
+  let [other, one] = start; // one is compared with the other
   let glimpse = null; // a policy that is only pointed at
 
   // ---------------------------------------------------------------- words
@@ -129,7 +129,7 @@
         else add(svg, "path", { d: `M${x - r - 1} ${v - r}h${2 * r + 2}l${-r - 1} ${2 * r + 1}z`, class: "less" });
       });
       add(svg, "text", { x: (this.left + wide) / 2, y: high - 6, class: "name", "text-anchor": "middle" },
-        "models, the worst of the policy beside first");
+        "models, sorted by the policy to compare with");
     },
   };
   each.svg.addEventListener("pointermove", (event) => {
@@ -183,7 +183,7 @@
     [one, other, glimpse] = [i, j, null];
     oneOf.value = one;
     otherOf.value = other;
-    told.textContent = sentence(one, other);
+    summary.textContent = sentence(one, other);
     if (safety && one < along) {
       safety.value = one;
       safety.setAttribute("aria-valuetext", sentence(one, other));

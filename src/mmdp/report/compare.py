@@ -18,7 +18,7 @@ from mmdp.report.heatmap import HeatMap, packed
 TAIL = 0.1
 AVERAGE = "best on average"
 MOST_MODELS = 1000  # in the picture of the returns
-UNREACHED = 0x8000  # a bit beside the place of the action
+UNREACHED = 0x8000  # a bit above those of the place of the action
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,7 +62,7 @@ class PageOptions(Options, total=False):
 
 
 class Outcomes(NamedTuple):
-    """Effects and costs apart, for a sweep of the willingness to pay."""
+    """Effects and costs kept separate, for a sweep of the willingness to pay."""
 
     effects: npt.ArrayLike
     costs: npt.ArrayLike
@@ -299,13 +299,13 @@ def _table_of(found: Any, horizon: int | None = None) -> MarkovPolicy:
     policy = getattr(found, "policy", found)
     if isinstance(policy, MemoryPolicy):
         raise InputError(
-            f"a report shows a policy of time and state, and this one {policy.memory}",
+            f"a report shows a policy of time and state, but this one {policy.memory}",
             [Remedy("memory", max(policy.n_nodes, 2), do="leave the policy out and pass"),
              "draw it with report.draw('chart', ...)"],
         )  # fmt: skip
     if horizon is None and getattr(policy, "horizon", 0) == np.inf:
         raise InputError(
-            "a report shows a number of decisions, and this policy is stationary",
+            "a report shows a number of decisions, but this policy is stationary",
             ["pass horizon=50 to follow it over 50 decisions"],
         )
     return markov_policy(found, "a report shows", horizon, argument="methods")

@@ -34,10 +34,10 @@ def read_effects(file: PathLike, model: MMDP) -> tuple[Array, Array]:
     """
     source, names = Source(Path(file)), header(Path(file))
     known = (*NEEDED, "model")
-    told = [f"unknown column {suggested(x, known)}" for x in names if x not in known]
-    told += [f"no column {x!r}" for x in NEEDED if x not in names]
-    if told:
-        source.fail(f"{'; '.join(told)} in line 1; expected {','.join(NEEDED)}, maybe model")
+    problems = [f"unknown column {suggested(x, known)}" for x in names if x not in known]
+    problems += [f"no column {x!r}" for x in NEEDED if x not in names]
+    if problems:
+        source.fail(f"{'; '.join(problems)} in line 1; expected {','.join(NEEDED)}, maybe model")
     table = read_csv(Path(file), names)
     if not len(table):
         source.fail("a header but no rows; expected one row per state and action")
@@ -66,8 +66,8 @@ def _ids(column: pd.Series, kind: str, model: MMDP, source: Source) -> Ints:
     ids = given.ids(labels)
     if ids.min() < 0:
         row = int(np.argmax(ids < 0))
-        told = suggested(given.text(row), labels)
-        source.fail(f"unknown {kind} {told}; use those of the model", row)
+        name = suggested(given.text(row), labels)
+        source.fail(f"unknown {kind} {name}; use those of the model", row)
     return ids
 
 

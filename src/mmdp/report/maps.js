@@ -1,7 +1,7 @@
 "use strict";
 // What the maps of a page share: words, colours, and a map of times (across) by states (down).
 // Drawn on a canvas, so that hundreds of states stay quick; every cell of a map that can be focused
-// is reached by mouse and by keyboard, and is told in words.
+// is reached by mouse and by keyboard, and is described in words.
 const at = (id) => document.getElementById(id);
 const data = JSON.parse(at("policy-data").textContent);
 const { horizon: T, states, actions, used, marks, colours, inks } = data;

@@ -1,7 +1,7 @@
 """The table of sections: headings, flags, what is left out and the budget all read it.
 
-Down the table goes the page, and the budget is spent in the same order: what readers want most
-comes first. A section without a heading belongs to the one above it.
+The page follows the table from top to bottom, and the budget is spent in the same order: what
+readers want most comes first. A section without a heading belongs to the one above it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pack the published models: python src/mmdp/domains/data/make.py FOLDER
 
 FOLDER holds the published folders ``riverswim`` and ``hiv``, as CSV files. Writes
-``riverswim.npz`` and ``hiv.npz`` beside this script; :func:`mmdp.domains.published` reads them.
+``riverswim.npz`` and ``hiv.npz`` next to this script; :func:`mmdp.domains.published` reads them.
 """
 
 from __future__ import annotations
