@@ -93,7 +93,7 @@ def test_a_place_that_cannot_be_written_is_found_before_the_work(
 
     for module in (mmdp, sys.modules["mmdp.study"]):
         monkeypatch.setattr(module, "solve", work)
-    monkeypatch.setattr("mmdp.report.Facts", work)
+    monkeypatch.setattr("mmdp.report.Desk", work)
     monkeypatch.setattr("mmdp.posterior.dirichlet.fit", work)
     monkeypatch.setattr("mmdp.cli.domain._draw", work)
     told = refused(*(str(x).format(folder=folder) for x in arguments))
@@ -112,10 +112,10 @@ def test_a_billion_decisions_are_refused_with_their_size(
 
 
 def test_the_size_is_that_of_the_method(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmdp.support.memory_here", lambda: 4000)
-    told = refused("solve", folder, "-T", 100)  # 5 models, 3 states: 12,000 bytes of weights
-    assert "100 decisions would take 12 kB on top of the 1.28 kB of the models" in told
-    assert "this machine has 4 kB" in told
+    monkeypatch.setattr("mmdp.support.memory_here", lambda: 3500)
+    told = refused("solve", folder, "-T", 100)  # 5 models, 3 states: weights of 22 times
+    assert "100 decisions would take 2.64 kB on top of the 1.28 kB of the models" in told
+    assert "this machine has 3.5 kB" in told
     assert run("solve", folder, "-T", 100, "-m", "wsu").code == 0  # 1,200 bytes
 
 

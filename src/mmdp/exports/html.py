@@ -35,11 +35,11 @@ def _card(rule: Rule) -> Iterator[tuple[str, str, str]]:
             name = state if rule.ways is None else f"{state}, node {n}"
             for choice, run in itertools.groupby(enumerate(rule.table[:, s, n]), itemgetter(1)):
                 times = [t for t, _ in run]
-                told = f"{times[0]}–{times[-1]}" if len(times) > 1 else f"{times[0]}"
-                yield name, told, _told(rule, choice)
+                span = f"{times[0]}–{times[-1]}" if len(times) > 1 else f"{times[0]}"
+                yield name, span, _said(rule, choice)
 
 
-def _told(rule: Rule, choice: int) -> str:
+def _said(rule: Rule, choice: int) -> str:
     shares = rule.choices[choice]
     if len(shares) == 1:
         return rule.actions[shares[0][0]]

@@ -158,18 +158,20 @@ def _about(
     ends = policy.horizon < math.inf
     size = f"{counted(policy.n_states, 'state')} and {counted(policy.n_actions, 'action')}"
     steps = f"; times count from 0 to {policy.horizon - 1:.0f}" if ends else ", at all times"
-    told = [f"What to do, by {policy.kind.title}: {size}{steps}."]
+    lines = [f"What to do, by {policy.kind.title}: {size}{steps}."]
     goal, value = Mean() if bound is None else bound.objective, None
     if isinstance(given, Solution):
-        told.append(f"Computed by {given.method} for {counted(len(given.returns), 'model')}.")
+        lines.append(f"Computed by {given.method} for {counted(len(given.returns), 'model')}.")
         goal, value, bound = given.objective, given.value, given.certificate or bound
     elif model is not None:
-        told.append(f"For {counted(model.n_models, 'model')}.")
+        lines.append(f"For {counted(model.n_models, 'model')}.")
         value = evaluate(policy, model).value(goal)
     if value is not None:
-        told.append(f"Its value on these models ({goal}) is {number(value, 8)}.")
+        lines.append(f"Its value on these models ({goal}) is {number(value, 8)}.")
     if bound is not None:
-        told.append(f"Proven: no {POLICIES[bound.bounds]} has more than {at_most(bound.value, 8)}.")
+        lines.append(
+            f"Proven: no {POLICIES[bound.bounds]} has more than {at_most(bound.value, 8)}."
+        )
     if model is not None:
-        told.append(f"Fingerprint of the models: {model.fingerprint()}.")
-    return [shortened(line, 400) for line in (*told, f"Written by mmdp {__version__}.")]
+        lines.append(f"Fingerprint of the models: {model.fingerprint()}.")
+    return [shortened(line, 400) for line in (*lines, f"Written by mmdp {__version__}.")]
