@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -279,9 +280,15 @@ class Policy:
         return self.name
 
 
+def named_values(label: str) -> dict[str, str]:
+    """The values by name of a label like ``stock=3, mode=on``; none if it is not one."""
+    first, *parts = re.split(r"(?:^|, )([^\W\d]\w*)=", label)
+    return {} if first else dict(zip(parts[::2], parts[1::2], strict=True))
+
+
 def named_label(named: Mapping[str, object], labels: Sequence[str]) -> str:
     """The label ``stock=3, ordered=5`` of values by name, in the order of the labels."""
-    names = [part.partition("=")[0] for part in labels[0].split(", ") if "=" in part]
+    names = named_values(labels[0])
     if set(names) != set(named):
         has = f"are named by {either(names, ' and ')}" if names else "have no names of values"
         raise InputError(f"states {has}, not by {either(named, ' and ')}")
