@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Collection, Iterable, Sequence
 
 LONGEST = 48  # characters of a label that is not cut
+_NAME = re.compile(r"(?:^|(?<=, ))[^\W\d]\w*(?==)")  # stock and ordered in stock=3, ordered=5
 NOISE = 1e-9  # relative size of rounding errors, which do not count when rounding up
 
 
@@ -78,12 +80,16 @@ def some(names: Iterable[str], most: int = 8, between: str = ", ") -> str:
 
 
 def shortened(text: object, longest: int = LONGEST) -> str:
-    """A label on one line, cut if it is long.
+    """A label on one line, cut if it is long; names of values are cut first.
 
-    >>> shortened("two\\nlines"), shortened("x" * 9, 4)
-    ('two lines', 'xxx…')
+    >>> shortened("two\\nlines"), shortened("x" * 9, 4), shortened("stock=3, ordered=15", 15)
+    ('two lines', 'xxx…', 'stoc=3, orde=15')
     """
     line = " ".join(str(text).split())
+    for letters in range(longest, 0, -1):
+        if len(line) <= longest or "=" not in line:
+            break
+        line = _NAME.sub(lambda name, most=letters: name[0][:most], line)
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
 
 
