@@ -51,8 +51,9 @@ def suggested(name: str, known: Iterable[str]) -> str:
     >>> suggested("probabilty", ["probability", "reward"])
     "'probabilty' (did you mean 'probability'?)"
     """
-    close = difflib.get_close_matches(name.strip().lower(), list(known), n=1)
-    return f"{name!r} (did you mean {close[0]!r}?)" if close else repr(name)
+    small = {x.lower(): x for x in known}
+    close = difflib.get_close_matches(name.strip().lower(), small, n=1)
+    return f"{name!r} (did you mean {small[close[0]]!r}?)" if close else repr(name)
 
 
 def listed(labels: Sequence[str], own: bool, most: int = 8) -> str:
