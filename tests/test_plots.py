@@ -50,7 +50,8 @@ def test_heatmap_of_a_solution_is_that_of_its_policy(model: mmdp.MMDP) -> None:
     letters = [
         [x.get_text() for x in plots.policy_heatmap(y).texts] for y in (solution, solution.policy)
     ]
-    assert letters[0] == letters[1] and len(letters[0]) == 12
+    assert letters[0] == letters[1]
+    assert len(letters[0]) == 12
 
 
 def test_heatmap_of_many_states_labels_some_of_them() -> None:

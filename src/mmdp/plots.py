@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mmdp.draw.axes import new_axes, new_axis, png, svg
 from mmdp.draw.curves import (
@@ -54,7 +54,7 @@ def policy_heatmap(
     >>> [text.get_text() for text in axis.texts]
     ['A', 'B', 'B', 'B']
     """
-    shown: Policy = getattr(policy, "policy", policy)
+    shown: Any = getattr(policy, "policy", policy)
     table, rows = shown.drawn()
     return PolicyMap(table, states or rows, actions or shown.action_names).plot(axis)
 

@@ -61,10 +61,14 @@ def listed(labels: Sequence[str], own: bool, most: int = 8) -> str:
 
     >>> listed(["well", "ill"], own=True), listed(["0", "1"], own=True)
     ('2: well, ill', '2')
+    >>> listed([f"stock={x}, mode={y}" for x in range(9) for y in ("on", "off")], own=True)
+    '18: stock 0 to 8, mode on or off'
     """
     count = len(labels)
     if not own or all(label == str(i) for i, label in enumerate(labels)):
         return f"{count:,}"
+    if count > most and (told := by_axis(labels)):
+        return f"{count:,}: {told}"
     names = [repr(x) if "," in x else x for x in labels[:most]]
     return f"{count:,}: {', '.join(names + ['...'] * (count > most))}"
 
@@ -80,6 +84,38 @@ def some(names: Iterable[str], most: int = 8, between: str = ", ") -> str:
     return between.join(every[:most]) + more
 
 
+def named_values(label: str) -> dict[str, str]:
+    """The values by name of a label like ``stock=3, mode=on``; none if it is not one."""
+    first, *parts = re.split(r"(?:^|, )([^\W\d]\w*)=", label)
+    return {} if first else dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def by_axis(labels: Sequence[str]) -> str:
+    """``stock 0 to 8, mode on or off``; empty if labels are not values by the same names.
+
+    >>> by_axis(["stock=0", "stock=1", "ended"]), by_axis(["well", "ill"])
+    ('stock 0 or 1; ended', '')
+    """
+    rows = [named_values(label) for label in labels]
+    axes: dict[str, dict[str, None]] = {name: {} for name in next(iter(rows), {})}
+    others = [label for label, row in zip(labels, rows, strict=True) if not row]
+    for row in filter(None, rows):
+        if row.keys() != axes.keys():
+            return ""
+        for name, value in row.items():
+            axes[name][value] = None
+    told = ", ".join(f"{name} {_range([*values])}" for name, values in axes.items())
+    return "; ".join([told, *others]) if axes and len(others) < 2 else ""
+
+
+def _range(values: list[str]) -> str:
+    if len(values) < 4:
+        return either(shortened(x, 24) for x in values)
+    if all(re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", x) for x in values):
+        return f"{values[0]} to {values[-1]}"
+    return f"{shortened(values[0], 24)} or {len(values) - 1} others"
+
+
 def shortened(text: object, longest: int = LONGEST) -> str:
     """A label on one line, cut if it is long; names of values are cut first.
 
@@ -87,10 +123,10 @@ def shortened(text: object, longest: int = LONGEST) -> str:
     ('two lines', 'xxx…', 'stoc=3, orde=15')
     """
     line = " ".join(str(text).split())
-    for letters in range(longest, 0, -1):
-        if len(line) <= longest or "=" not in line:
-            break
-        line = _NAME.sub(lambda name, most=letters: name[0][:most], line)
+    letters = longest
+    while len(line) > longest and letters and "=" in line:
+        line = _NAME.sub(lambda name: name[0][:letters], line)
+        letters -= 1
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
 
 

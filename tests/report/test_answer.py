@@ -215,6 +215,15 @@ def test_a_tree_is_told_by_its_questions(swim: mmdp.MMDP, tmp_path: Path) -> Non
     assert f"costs {number(solution.value - always, 3)}" in simple
 
 
+def test_named_axes_are_told_as_axes(tmp_path: Path) -> None:
+    model = mmdp.from_step(
+        lambda state, action: (dict(state), state["stock"] * action["sell"]),
+        states={"stock": range(5), "mode": ["on", "<b>"]}, actions={"sell": [0, 1]},
+    )  # fmt: skip
+    page = written(tmp_path, model, horizon=2, methods=("mvp",))
+    assert "10: stock 0 to 4, mode on or <b>" in page.text
+
+
 def test_the_frontier_on_the_command_line(tmp_path: Path) -> None:
     model = mmdp.domains.two_models().train
     mmdp.save(model, tmp_path / "models")

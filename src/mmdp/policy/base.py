@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +16,7 @@ from mmdp.kernels.endless import check_endless
 from mmdp.kernels.planner import PlannerTables
 from mmdp.policy.kinds import PolicyKind
 from mmdp.validate import ids_of
-from mmdp.words import counted, either
+from mmdp.words import counted, either, named_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -278,12 +277,6 @@ class Policy:
     def _trait(self) -> str:
         """What else tells it apart, for ``repr``."""
         return self.name
-
-
-def named_values(label: str) -> dict[str, str]:
-    """The values by name of a label like ``stock=3, mode=on``; none if it is not one."""
-    first, *parts = re.split(r"(?:^|, )([^\W\d]\w*)=", label)
-    return {} if first else dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def named_label(named: Mapping[str, object], labels: Sequence[str]) -> str:

@@ -19,13 +19,13 @@ import numpy.typing as npt
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel
 from mmdp.kernels.planner import PlannerTables
-from mmdp.policy.base import Policy, named_values
+from mmdp.policy.base import Policy
 from mmdp.policy.markov import MarkovPolicy
 from mmdp.policy.restricted import Restricted
 from mmdp.policy.stationary import StationaryPolicy
 from mmdp.support import refuse_masked
 from mmdp.validate import check_whole, ids_of, is_named
-from mmdp.words import counted, either, some
+from mmdp.words import counted, either, named_values, some
 
 if TYPE_CHECKING:
     import pandas as pd
