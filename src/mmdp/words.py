@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 
 LONGEST = 48  # characters of a label that is not cut
-_NAME = re.compile(r"(?:^|(?<=, ))[^\W\d]\w*(?==)")  # stock and ordered in stock=3, ordered=5
 NOISE = 1e-9  # relative size of rounding errors, which do not count when rounding up
 
 
@@ -123,10 +122,10 @@ def shortened(text: object, longest: int = LONGEST) -> str:
     ('two lines', 'xxx…', 'stoc=3, orde=15')
     """
     line = " ".join(str(text).split())
-    letters = longest
-    while len(line) > longest and letters and "=" in line:
-        line = _NAME.sub(lambda name: name[0][:letters], line)
-        letters -= 1
+    more = longest  # letters of a name after the first: of stock and ordered in stock=3, ordered=5
+    while len(line) > longest and more and "=" in line:
+        more -= 1
+        line = re.sub(rf"((?:^|(?<=, ))[^\W\d]\w{{0,{more}}})\w*(?==)", r"\1", line)
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
 
 
