@@ -45,6 +45,15 @@ def test_heatmap_shows_the_action_of_every_cell() -> None:
     assert legend == ["A  0", "C  2", "F  5"]
 
 
+def test_heatmap_of_a_solution_is_that_of_its_policy(model: mmdp.MMDP) -> None:
+    solution = mmdp.solve(model, 4)
+    letters = [
+        [x.get_text() for x in plots.policy_heatmap(y).texts] for y in (solution, solution.policy)
+    ]
+    assert letters[0] == letters[1]
+    assert len(letters[0]) == 12
+
+
 def test_heatmap_of_many_states_labels_some_of_them() -> None:
     policy = mmdp.MarkovPolicy(np.random.default_rng(0).integers(0, 9, size=(50, 500)))
     axis = plots.policy_heatmap(policy)

@@ -141,7 +141,7 @@ def test_horizon_of_a_time_varying_model():
 
 
 def test_unknown_methods_and_starts():
-    with pytest.raises(mmdp.InputError, match="no method is called 'capd'; choose one of cadp"):
+    with pytest.raises(mmdp.InputError, match="'capd' .did you mean 'cadp'..; choose one of cadp"):
         mmdp.solve(MODEL, 5, "capd")
     with pytest.raises(mmdp.InputError, match="no start is called 'wus'"):
         mmdp.solve(MODEL, 5, mmdp.CADP(init="wus"))

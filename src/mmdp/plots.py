@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mmdp.draw.axes import new_axes, new_axis, png, svg
 from mmdp.draw.curves import (
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from mmdp.policy import Policy
+    from mmdp.solution import Solution
 
 __all__ = [
     "acceptability_curves", "errors_by", "expected_loss", "frontier", "methods_comparison",
@@ -36,7 +37,7 @@ __all__ = [
 
 
 def policy_heatmap(
-    policy: Policy,
+    policy: Policy | Solution,
     axis: Axes | None = None,
     *,
     states: Sequence[str] | None = None,
@@ -53,8 +54,9 @@ def policy_heatmap(
     >>> [text.get_text() for text in axis.texts]
     ['A', 'B', 'B', 'B']
     """
-    table, rows = policy.drawn()
-    return PolicyMap(table, states or rows, actions or policy.action_names).plot(axis)
+    shown: Any = getattr(policy, "policy", policy)
+    table, rows = shown.drawn()
+    return PolicyMap(table, states or rows, actions or shown.action_names).plot(axis)
 
 
 def save(axis: Axes, path: str | Path) -> Path:

@@ -34,6 +34,7 @@ from mmdp.search.unreached import filled
 from mmdp.simulate import simulate
 from mmdp.solution import Bound, Evaluation, Optimum, Provenance, Solution, Status
 from mmdp.validate import check_extent, check_seed, check_time_limit, check_whole_model
+from mmdp.words import suggested
 
 Array = npt.NDArray[np.float64]
 
@@ -109,10 +110,7 @@ def solve(
     >>> solution.policy.actions[:, 1].tolist()
     [1, 1, 1, 1, 1, 1, 1, 1, 1, 0]
     """
-    if not isinstance(model, MMDP):
-        raise InputError(
-            f"solve() needs an MMDP, not {type(model).__name__}; use mmdp.load(path) for files"
-        )
+    _check_model(model, "solve")
     chosen = read_method(method)
     question = asked(chosen, model, horizon, as_objective(objective), policy)
     kind, steps = question.kind, question.steps
@@ -153,6 +151,7 @@ def evaluate(
     >>> mmdp.evaluate(mmdp.MarkovPolicy([[0], [1]]), one).mean
     3.5
     """
+    _check_model(model, "evaluate")
     if isinstance(policy, Solution):
         policy = policy.policy
     if not isinstance(policy, Planner):
@@ -213,10 +212,20 @@ def _plan(backend: str | Kernel, model: MMDP, policy: MarkovPolicy) -> Plan:
     return kernel.plan(model.problem, policy.horizon)
 
 
+def _check_model(model: Any, caller: str) -> None:
+    if not isinstance(model, MMDP):
+        raise InputError(
+            f"{caller}() needs an MMDP, not {type(model).__name__}; use mmdp.load(path) for files"
+        )
+
+
 def read_method(method: str | Method) -> Method:
     if isinstance(method, str):
         if method not in METHODS:
-            raise InputError(f"no method is called {method!r}; choose one of {', '.join(METHODS)}")
+            raise InputError(
+                f"no method is called {suggested(method, METHODS)}; choose one of "
+                f"{', '.join(METHODS)}"
+            )
         return METHODS[method]()
     chosen = method() if isinstance(method, type) else method
     if not isinstance(chosen, Method):

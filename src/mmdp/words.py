@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Collection, Iterable, Sequence
 
 LONGEST = 48  # characters of a label that is not cut
@@ -49,8 +50,9 @@ def suggested(name: str, known: Iterable[str]) -> str:
     >>> suggested("probabilty", ["probability", "reward"])
     "'probabilty' (did you mean 'probability'?)"
     """
-    close = difflib.get_close_matches(name.strip().lower(), list(known), n=1)
-    return f"{name!r} (did you mean {close[0]!r}?)" if close else repr(name)
+    small = {x.lower(): x for x in known}
+    close = difflib.get_close_matches(name.strip().lower(), small, n=1)
+    return f"{name!r} (did you mean {small[close[0]]!r}?)" if close else repr(name)
 
 
 def listed(labels: Sequence[str], own: bool, most: int = 8) -> str:
@@ -58,10 +60,14 @@ def listed(labels: Sequence[str], own: bool, most: int = 8) -> str:
 
     >>> listed(["well", "ill"], own=True), listed(["0", "1"], own=True)
     ('2: well, ill', '2')
+    >>> listed([f"stock={x}, mode={y}" for x in range(9) for y in ("on", "off")], own=True)
+    '18: stock 0 to 8, mode on or off'
     """
     count = len(labels)
     if not own or all(label == str(i) for i, label in enumerate(labels)):
         return f"{count:,}"
+    if count > most and (told := by_axis(labels)):
+        return f"{count:,}: {told}"
     names = [repr(x) if "," in x else x for x in labels[:most]]
     return f"{count:,}: {', '.join(names + ['...'] * (count > most))}"
 
@@ -77,13 +83,49 @@ def some(names: Iterable[str], most: int = 8, between: str = ", ") -> str:
     return between.join(every[:most]) + more
 
 
-def shortened(text: object, longest: int = LONGEST) -> str:
-    """A label on one line, cut if it is long.
+def named_values(label: str) -> dict[str, str]:
+    """The values by name of a label like ``stock=3, mode=on``; none if it is not one."""
+    first, *parts = re.split(r"(?:^|, )([^\W\d]\w*)=", label)
+    return {} if first else dict(zip(parts[::2], parts[1::2], strict=True))
 
-    >>> shortened("two\\nlines"), shortened("x" * 9, 4)
-    ('two lines', 'xxx…')
+
+def by_axis(labels: Sequence[str]) -> str:
+    """``stock 0 to 8, mode on or off``; empty if labels are not values by the same names.
+
+    >>> by_axis(["stock=0", "stock=1", "ended"]), by_axis(["well", "ill"])
+    ('stock 0 or 1; ended', '')
+    """
+    rows = [named_values(label) for label in labels]
+    axes: dict[str, dict[str, None]] = {name: {} for name in next(iter(rows), {})}
+    others = [label for label, row in zip(labels, rows, strict=True) if not row]
+    for row in filter(None, rows):
+        if row.keys() != axes.keys():
+            return ""
+        for name, value in row.items():
+            axes[name][value] = None
+    told = ", ".join(f"{name} {_range([*values])}" for name, values in axes.items())
+    return "; ".join([told, *others]) if axes and len(others) < 2 else ""
+
+
+def _range(values: list[str]) -> str:
+    if len(values) < 4:
+        return either(shortened(x, 24) for x in values)
+    if all(re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", x) for x in values):
+        return f"{values[0]} to {values[-1]}"
+    return f"{shortened(values[0], 24)} or {len(values) - 1} others"
+
+
+def shortened(text: object, longest: int = LONGEST) -> str:
+    """A label on one line, cut if it is long; names of values are cut first.
+
+    >>> shortened("two\\nlines"), shortened("x" * 9, 4), shortened("stock=3, ordered=15", 15)
+    ('two lines', 'xxx…', 'stoc=3, orde=15')
     """
     line = " ".join(str(text).split())
+    more = longest  # letters of a name after the first: of stock and ordered in stock=3, ordered=5
+    while len(line) > longest and more and "=" in line:
+        more -= 1
+        line = re.sub(rf"((?:^|(?<=, ))[^\W\d]\w{{0,{more}}})\w*(?==)", r"\1", line)
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
 
 

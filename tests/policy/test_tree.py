@@ -44,12 +44,41 @@ def test_features_come_from_the_labels() -> None:
     assert numbered([f"stock {k}" for k in (3, 1, 0, 2)]) == {"stock": [3, 1, 0, 2]}
 
 
-def test_features_come_from_named_axes(monkeypatch: pytest.MonkeyPatch) -> None:
-    axes = {"stock": (0, 10), "weather": ("dry", "wet")}
-    monkeypatch.setattr(mmdp.MMDP, "axes", axes, raising=False)
-    assert columns(mmdp.Tree(time=False)) == {
-        "stock": [0, 0, 10, 10], "weather": ["dry", "wet", "dry", "wet"],
-    }  # fmt: skip
+def stepped(**more: Any) -> mmdp.MMDP:
+    """Stock that falls by one in the dry and by two in the wet, unless it is filled up."""
+
+    def step(state: Any, action: Any) -> Any:
+        falls = np.where(state["weather"] == "dry", 1, 2)
+        stock = np.where(action["fill"], 3, state["stock"] - falls)
+        stock = stock if more else np.maximum(stock, 0)
+        return {"stock": stock, "weather": state["weather"]}, state["stock"] - 2.0 * action["fill"]
+
+    states = {"stock": range(4), "weather": ["dry", "wet, cold"]}
+    return mmdp.from_step(step, states=states, actions={"fill": [0, 1]}, discount=0.9, **more)
+
+
+def test_features_come_from_named_axes(tmp_path: Path) -> None:
+    told = {"stock": [s for s in range(4) for _ in range(2)], "weather": ["dry", "wet, cold"] * 4}
+    model = stepped()
+    assert columns(mmdp.Tree(time=False), model) == told
+    mmdp.save(model, tmp_path / "stock.csv")
+    assert columns(mmdp.Tree(time=False), mmdp.load(tmp_path / "stock.csv")) == told
+    assert columns(mmdp.Tree(time=False), mmdp.MMDP(P, R, states=[f"k={s}" for s in "1357"])) == {
+        "k": [1, 3, 5, 7]
+    }
+    solution = mmdp.solve(model, 6, policy=mmdp.Tree(4))
+    assert "stock is at most" in solution.policy.text()
+    assert solution.policy.action(stock=0, weather="wet, cold") == "fill=1"
+
+
+def test_a_state_without_decisions_needs_no_value() -> None:
+    model = stepped(until=lambda state: state["stock"] < 0)
+    assert model.state_labels[-1] == "ended"
+    assert columns(mmdp.Tree(time=False), model)["stock"][-3:] == [3, 3, 0]
+    free, rule = (mmdp.solve(model, 5, policy=x) for x in ("markov", mmdp.Tree(8, time=True)))
+    assert rule.value == pytest.approx(free.value)
+    with pytest.raises(mmdp.InputError, match="such as 'dead'"):  # here an action matters
+        mmdp.solve(mmdp.MMDP(P, R, states=["0", "1", "2", "dead"]), 3, policy=mmdp.Tree(2))
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,33 @@ def test_labelled_states_and_phases(tmp_path: Path) -> None:
     )
 
 
+def test_a_tree_is_told_by_its_questions(swim: mmdp.MMDP, tmp_path: Path) -> None:
+    solution = mmdp.solve(swim, 12, policy=mmdp.Tree(3))
+    told = f'<pre id="rule">{solution.policy.text()}</pre>'
+    mmdp.save(swim, tmp_path / "models")
+    mmdp.save_policy(solution, tmp_path / "rule.json")
+    out = tmp_path / "report.html"
+    arguments = ["report", str(tmp_path / "models"), "--policy", str(tmp_path / "rule.json")]
+    found = CliRunner().invoke(app, [*arguments, "-o", str(out), "--seconds", "1"])
+    assert found.exit_code == 0, found.output
+    assert told in out.read_text(encoding="utf-8")
+    page = written(tmp_path, swim, policy=solution)
+    assert told in out.read_text(encoding="utf-8")
+    simple = page.text.split("Would something simpler do? ")[1].split("Would memory")[0]
+    always = max(mmdp.evaluate(mmdp.MarkovPolicy(np.full((12, 20), a)), swim).mean for a in (0, 1))
+    assert simple.startswith("Always swim ")  # one rule for all steps is a table, not simpler
+    assert f"costs {number(solution.value - always, 3)}" in simple
+
+
+def test_named_axes_are_told_as_axes(tmp_path: Path) -> None:
+    model = mmdp.from_step(
+        lambda state, action: (dict(state), state["stock"] * action["sell"]),
+        states={"stock": range(5), "mode": ["on", "<b>"]}, actions={"sell": [0, 1]},
+    )  # fmt: skip
+    page = written(tmp_path, model, horizon=2, methods=("mvp",))
+    assert "10: stock 0 to 4, mode on or <b>" in page.text
+
+
 def test_the_frontier_on_the_command_line(tmp_path: Path) -> None:
     model = mmdp.domains.two_models().train
     mmdp.save(model, tmp_path / "models")

@@ -128,8 +128,7 @@ def report(
             instead = ["give --memory N in place of --policy", "draw it with mmdp plot chart"]
             file = given_policy(policy, model, horizon, "a report shows", instead)
             table = markov_policy(file, "a report shows")
-            # a stationary one is shown as such
-            shown = given_policy(policy, model, math.inf, "a report shows", instead)
+            shown = mmdp.load_policy(policy, model)  # stationary ones and trees as such
             horizon = table.horizon if horizon is None else horizon
             proof, notes = page.known_proof(policy, model, shown.horizon == math.inf)
             for note in notes:

@@ -73,6 +73,10 @@ def numbers_or_labels(column: pd.Series, source: Source) -> Any:
 
 def _roles(names: Sequence[str], source: Source, rules: Rules) -> dict[str, str]:
     """Column name to role; unknown, missing and duplicate columns are errors."""
+    if {"state", "action"} <= {*names} <= {"time", "state", "action", "idstate", "idaction"}:
+        source.fail(
+            "this is a policy; give the models, or read it with load_policy() or mmdp evaluate"
+        )
     roles = {name: KNOWN.get(name, name) for name in names}
     played = [roles[name] for name in names]
     twice = next((role for role in played if played.count(role) > 1), None)

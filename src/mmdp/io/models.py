@@ -208,7 +208,10 @@ def save(model: MMDP, path: PathLike, *, split: str = "train") -> None:
     0,0,0,0,1.0,2.0
     """
     if not isinstance(model, MMDP):
-        raise InputError(f"save() writes an MMDP, not {type(model).__name__}")
+        raise InputError(
+            f"save() writes an MMDP, not {type(model).__name__}; for policies and solutions there "
+            "is save_policy()"
+        )
     if split not in ("train", "test"):
         raise InputError(f"split must be 'train' or 'test', not {split!r}")
     check_whole_model(model.problem, "a file")

@@ -16,7 +16,7 @@ from mmdp.kernels.endless import check_endless
 from mmdp.kernels.planner import PlannerTables
 from mmdp.policy.kinds import PolicyKind
 from mmdp.validate import ids_of
-from mmdp.words import counted, either
+from mmdp.words import counted, either, named_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -281,7 +281,7 @@ class Policy:
 
 def named_label(named: Mapping[str, object], labels: Sequence[str]) -> str:
     """The label ``stock=3, ordered=5`` of values by name, in the order of the labels."""
-    names = [part.partition("=")[0] for part in labels[0].split(", ") if "=" in part]
+    names = named_values(labels[0])
     if set(names) != set(named):
         has = f"are named by {either(names, ' and ')}" if names else "have no names of values"
         raise InputError(f"states {has}, not by {either(named, ' and ')}")

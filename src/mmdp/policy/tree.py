@@ -25,7 +25,7 @@ from mmdp.policy.restricted import Restricted
 from mmdp.policy.stationary import StationaryPolicy
 from mmdp.support import refuse_masked
 from mmdp.validate import check_whole, ids_of, is_named
-from mmdp.words import counted, either, some
+from mmdp.words import counted, either, named_values, some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -232,23 +232,28 @@ class Tree(Restricted):
 
 
 def _own_columns(model: MMDP) -> dict[str, list[Any]]:
-    """The named axes of the model, or the number of the state."""
-    axes: Mapping[str, Sequence[Any]] = getattr(model, "axes", None) or {}
-    if axes and math.prod(map(len, axes.values())) == model.n_states:
-        places = np.indices([len(labels) for labels in axes.values()]).reshape(len(axes), -1)
-        return {
-            name: [labels[i] for i in place]
-            for (name, labels), place in zip(axes.items(), places, strict=True)
-        }
-    numbered = [_NUMBERED.fullmatch(label) for label in model.state_labels]
-    names = {x and x[1] for x in numbered}
-    if len(names) > 1 or None in names:
+    """What the labels say: values by name, or a number.
+
+    A state that says nothing and in which actions change nothing, such as ``ended``, goes with
+    another.
+    """
+    rows = [named_values(label) or _numbered(label) for label in model.state_labels]
+    usual = next(filter(None, rows), {})
+    if not all(rows):
+        rows = [x or ({} if d else usual) for x, d in zip(rows, model.deciding, strict=True)]
+    odd = next((s for s, x in enumerate(rows) if not x or x.keys() != usual.keys()), None)
+    if odd is not None:
         raise InputError(
             f"there is nothing to split on: the states have names, such as "
-            f"{model.state_labels[0]!r}, whose order need not mean anything",
+            f"{model.state_labels[odd]!r}, whose order need not mean anything",
             [Remedy("features", "features.csv", do="pass a table by state:")],
         )
-    return {names.pop() or "state": [float(x[2]) for x in numbered if x]}
+    return {name: [x[name] for x in rows] for name in usual}
+
+
+def _numbered(label: str) -> dict[str, str]:
+    found = _NUMBERED.fullmatch(label)
+    return {found[1] or "state": found[2]} if found else {}
 
 
 def _column(name: str, given: Any, model: MMDP) -> list[Any]:

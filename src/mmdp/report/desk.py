@@ -22,7 +22,15 @@ from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED, can, title_of
 from mmdp.model import MMDP
 from mmdp.objective import Mean, Objective, as_objective
-from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, Policy, PolicyKind, markov_policy
+from mmdp.policy import (
+    Markov,
+    MarkovPolicy,
+    MemoryPolicy,
+    Policy,
+    PolicyKind,
+    TreePolicy,
+    markov_policy,
+)
 from mmdp.solution import Evaluation, Solution
 from mmdp.solve import evaluate, model_weights, read_method, solve
 from mmdp.validate import check_horizon, check_whole
@@ -77,6 +85,7 @@ class Desk:
     ``given``: someone gave the policy, rather than a method of the page. ``solution``: how it was
     found; None if that is not known or was for other models. ``asked`` has what was asked for by
     name. ``kind`` is the kind of policy that was asked for, and ``objective`` what counts.
+    ``words``: the policy as it was given in words, a tree; else empty.
     """
 
     def __init__(
@@ -95,6 +104,8 @@ class Desk:
         self.objective = _objective_of(options.get("objective"), policy, options.get("bound"))
         self.aimed = not self.objective.linear
         self.given, self.kind = policy is not None, _kind_of(policy)
+        own = getattr(policy, "policy", policy)
+        self.words = own.text() if isinstance(own, TreePolicy) else ""
         if policy is not None:
             self.policy = _table_of(policy, horizon if self.kind.endless else None)
             horizon = self.policy.horizon if horizon is None else horizon

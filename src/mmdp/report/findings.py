@@ -104,14 +104,14 @@ def _closed(desk: Desk) -> bool:
 
 
 def simpler(desk: Desk) -> tuple[Rival, ...]:
-    """Policies simpler than the short rule: one rule for all steps, one action everywhere."""
-    given, rule = (desk.policy, desk.model, desk.visited(), desk.kind), desk.rule().policy
-    found = {
-        "one rule for all steps": one_rule(*given),
-        "one action everywhere": one_action(*given),
-    }
-    if found["one rule for all steps"] == rule:
-        del found["one rule for all steps"]
+    """Policies simpler than the short rule: one rule for all steps, one action everywhere.
+
+    The first is a table of all states, which is no simpler than a tree.
+    """
+    given = desk.policy, desk.model, desk.visited(), desk.kind
+    found = {"one action everywhere": one_action(*given)}
+    if not desk.words and (rule := one_rule(*given)) != desk.rule().policy:
+        found = {"one rule for all steps": rule, **found}
     return tuple(rival(desk, name, x) for name, x in found.items() if x is not None)
 
 

@@ -11,8 +11,12 @@ const maps = []; // all of them, to be drawn again when the window or the colour
 let light = false; // paper is white whatever the screen is
 
 // ------------------------------------------------------------------ words and the tip
-const short = (text, longest) =>
-  text.length > longest ? text.slice(0, longest - 1).trimEnd() + "…" : text;
+const NAME = /(?<=^|, )[\p{L}_][\p{L}\p{N}_]*(?==)/gu; // stock and ordered in stock=3, ordered=5
+function short(text, longest) { // names of values are cut first
+  for (let letters = longest; letters > 0 && text.length > longest; letters--)
+    text = text.replace(NAME, (name) => name.slice(0, letters));
+  return text.length > longest ? text.slice(0, longest - 1).trimEnd() + "…" : text;
+}
 const number = (x) => x.toLocaleString("en",
   Math.abs(x) >= 1000 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 4 }).replace("-", "−");
 const tip = at("tip");

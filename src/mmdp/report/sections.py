@@ -76,8 +76,9 @@ def _weights_fit(desk: Desk) -> bool:
 
 
 def _few_own(desk: Desk) -> bool:
+    """Whether the best policy of the kind is soon found in each model; a tree's is not."""
     count = desk.model.n_models * desk.horizon
-    return _several(desk) and desk.kind.restricted and count <= QUICK_OWN
+    return _several(desk) and desk.kind.restricted and not desk.words and count <= QUICK_OWN
 
 
 SECTIONS = (
