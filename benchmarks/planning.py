@@ -7,7 +7,7 @@ is (model, s), the observation is s, and leaves are valued by random rollouts do
 horizon. Its problem is written twice: as its manual writes problems (models of transitions,
 observations and rewards, objects compared by value), and with the least Python per step we
 could find ("kind"). The kind one was
-written first and the floor of 100 was missed against it; the floor now stands next to the other, and
+written first and the floor of 100 was missed against it; the floor now stands by the other, and
 both ratios are printed. A step is one sampled transition. Our query from time t simulates T - t
 steps, in the tree and in the rollout together, so one episode of decisions takes
 queries * T (T + 1) / 2; the peers' steps are counted. Simulated episodes (with a belief update

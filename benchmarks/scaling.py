@@ -139,7 +139,7 @@ RATE = {"within": 300e9, "between": 25e9}  # bytes per second and device
 
 
 def projected(sizes: Sizes, one: Mapping[str, Any], devices: int) -> dict[str, Any]:
-    """That many times the models on ``devices`` devices: the measured sweep and the exchange, added."""
+    """More models on more devices: the measured sweep and the exchange, added."""
     S, A, T = sizes.states, sizes.actions, sizes.horizon
     link = "within" if devices <= NODE else "between"
     exchanged = 8 * (T * S * (A + 1) + 1) if devices > 1 else 0

@@ -190,7 +190,7 @@ class Events(Computed):
             raise MemoryLimitError(
                 f"the tables of these shared events would take {readable_bytes(size)}",
                 [
-                    "do without them: cadp, wsu, mvp, oracle and evaluate() can",
+                    "do without them: cadp, wsu, mvp and evaluate() can",
                     "take fewer models with subset()",
                     "make the axes coarser",
                 ],
