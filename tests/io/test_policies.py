@@ -60,7 +60,7 @@ def test_an_id_that_contradicts_its_label_names_its_line(tmp_path: Path, given: 
     edited = LABELLED.replace("1,ill,treat,1,12", "1,ill,wait,1,12")
     refused(edited, tmp_path, problem, "line 5: idaction is 12 for action 'wait', unlike")
     edited = LABELLED.replace("1,well,wait,0", "1,well,wait,1")
-    refused(edited, tmp_path, problem, "line 4: idstate is 1 beside state 'well', otherwise")
+    refused(edited, tmp_path, problem, "line 4: idstate is 1 for state 'well', unlike")
 
 
 def test_ids_of_another_model_give_way_to_labels(tmp_path: Path) -> None:
