@@ -66,8 +66,8 @@ def listed(labels: Sequence[str], own: bool, most: int = 8) -> str:
     count = len(labels)
     if not own or all(label == str(i) for i, label in enumerate(labels)):
         return f"{count:,}"
-    if count > most and (told := by_axis(labels)):
-        return f"{count:,}: {told}"
+    if count > most and (text := by_axis(labels)):
+        return f"{count:,}: {text}"
     names = [repr(x) if "," in x else x for x in labels[:most]]
     return f"{count:,}: {', '.join(names + ['...'] * (count > most))}"
 
@@ -103,8 +103,8 @@ def by_axis(labels: Sequence[str]) -> str:
             return ""
         for name, value in row.items():
             axes[name][value] = None
-    told = ", ".join(f"{name} {_range([*values])}" for name, values in axes.items())
-    return "; ".join([told, *others]) if axes and len(others) < 2 else ""
+    text = ", ".join(f"{name} {_range([*values])}" for name, values in axes.items())
+    return "; ".join([text, *others]) if axes and len(others) < 2 else ""
 
 
 def _range(values: list[str]) -> str:
