@@ -3,7 +3,7 @@
 Every ratio is peer seconds / our seconds on the same instance. In the rows with a floor both
 make WSU's pass and then the same number of the paper's sweeps (forward and backward). Ours is
 mmdp.solve with all it does besides (evaluations of the policy, the Solution). The row "by
-default" beside it is mmdp.solve as it comes, with two-way sweeps to its own local maximum.
+default" next to it is mmdp.solve as it comes, with two-way sweeps to its own local maximum.
 Building a model and laying out arrays is not timed, for anybody. The loops take minutes at
 POP size: there one sweep over some of the time steps is timed and multiplied ("scaled"), since
 every step costs the same.

@@ -25,7 +25,7 @@ STATES, ACTIONS, STEPS = 50, 4, 20
 
 
 def make_log(rows: int, labels: bool):  # type: ignore[no-untyped-def]
-    """A random walk of so many rows as a DataFrame: ids, or labels in text."""
+    """A random walk of ``rows`` rows as a DataFrame: ids, or labels in text."""
     import numpy as np
     import pandas as pd
 

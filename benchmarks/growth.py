@@ -2,7 +2,7 @@
 
 What is timed is mmdp.solve with one of the paper's sweeps, on two threads: one thread alone reads
 from the memory at a third of the speed that it reads the caches with, so its times grow faster
-than the work whatever it does. Beside it stands the slope of plain reading of the same transitions.
+than the work whatever it does. Next to it stands the slope of plainly reading the same transitions.
 """
 
 from __future__ import annotations

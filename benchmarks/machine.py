@@ -159,7 +159,7 @@ def _reach(solve: Callable[..., mmdp.Solution], target: float) -> float:
 # ------------------------------------------------------------------ busy neighbours
 @contextmanager
 def busy(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """So many processes that only count, for as long as the block lasts."""
+    """Processes that only count, for as long as the block lasts."""
     running: list[subprocess.Popen[bytes]] = []
     try:
         while len(running) < count:

@@ -3,7 +3,7 @@
     python -m benchmarks.objectives [tails|sweeps|tiny|lotteries] [--seconds 15]
 
 ``tails``: CVaR on the published models, for the mean's policy and for one of its own, with its
-proof (``--seconds`` each) and its value on the test models, beside the reference figures.
+proof (``--seconds`` each) and its value on the test models, next to the reference figures.
 ``sweeps``: a sweep of CVaR over a sweep of the mean at POP size, on one thread.
 ``tiny``: how often the ascent is optimal on tiny random instances, by enumeration.
 ``lotteries``: how often a mixture is the best of all lotteries there, by a linear program.

@@ -1,4 +1,4 @@
-"""One picture of a run: how cost grows, and every figure beside its floor (not for a trial)."""
+"""One picture of a run: how cost grows, and every figure next to its floor (not for a trial)."""
 
 from __future__ import annotations
 

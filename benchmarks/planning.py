@@ -7,7 +7,7 @@ is (model, s), the observation is s, and leaves are valued by random rollouts do
 horizon. Its problem is written twice: as its manual writes problems (models of transitions,
 observations and rewards, objects compared by value), and with the least Python per step we
 could find ("kind"). The kind one was
-written first and the floor of 100 was missed against it; the floor now stands beside the other, and
+written first and the floor of 100 was missed against it; the floor now stands by the other, and
 both ratios are printed. A step is one sampled transition. Our query from time t simulates T - t
 steps, in the tree and in the rollout together, so one episode of decisions takes
 queries * T (T + 1) / 2; the peers' steps are counted. Simulated episodes (with a belief update
@@ -93,7 +93,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Check:
-    """Steps per second, and how many times the peer's, beside the floor and the aim."""
+    """Steps per second, and how many times the peer's, next to the floor and the aim."""
 
     check: str
     threads: int
@@ -135,7 +135,7 @@ def solved(instance: Instance, queries: int | None) -> dict[str, Any]:
 
 
 def world_of(instance: Instance, models: int) -> mmdp.MMDP:
-    """The first so many models of an instance, to simulate in."""
+    """The first models of an instance, to simulate in."""
     return mmdp.MMDP(
         instance.transitions[:models], instance.rewards[:models], initial=instance.initial,
         discount=instance.discount,

@@ -111,7 +111,7 @@ def weak(sizes: Sizes, most: int) -> None:
 
 
 def measured(sizes: Sizes, models: int, copy_rate: float) -> dict[str, Any] | None:
-    """The sweep with so many models; None if they do not fit."""
+    """The sweep with this many models; None if they do not fit."""
     S, A, T = sizes.states, sizes.actions, sizes.horizon
     p = 8.0 * S * A * S * models
     row = {"row": "weak", "models": models, "horizon": T, "p_gb": p / 1e9}
@@ -139,7 +139,7 @@ RATE = {"within": 300e9, "between": 25e9}  # bytes per second and device
 
 
 def projected(sizes: Sizes, one: Mapping[str, Any], devices: int) -> dict[str, Any]:
-    """As many times the models on so many devices: the measured sweep and the exchange, added."""
+    """More models on more devices: the measured sweep and the exchange, added."""
     S, A, T = sizes.states, sizes.actions, sizes.horizon
     link = "within" if devices <= NODE else "between"
     exchanged = 8 * (T * S * (A + 1) + 1) if devices > 1 else 0

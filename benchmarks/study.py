@@ -10,7 +10,7 @@ compiled code. A solve of this size takes one thread, so one process uses one co
 turns, and the fastest rounds are compared. The cluster is running before, as clusters do, but
 its workers have not loaded mmdp in the first round.
 
-The cells' own seconds are added up beside: if they take longer two at a time than one by one, the
+The cells' own seconds are added up too: if they take longer two at a time than one by one, the
 cores share something, and no way to hand them out makes up for that.
 """
 
@@ -146,8 +146,8 @@ def travel(quick: bool, client: Any) -> None:
         before = loopback()
         assert ask(executor=client.get_executor())["error"].isna().all()
         moved.append(loopback() - before)
-    told = ", ".join(f"{count / 1e6:.0f}" for count in moved)
-    report(f"Dask, least of three ({told} MB)", min(moved), model)
+    counts = ", ".join(f"{count / 1e6:.0f}" for count in moved)
+    report(f"Dask, least of three ({counts} MB)", min(moved), model)
 
 
 def report(name: str, count: int, model: mmdp.MMDP) -> None:

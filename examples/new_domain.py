@@ -1,4 +1,4 @@
-"""A domain of one's own: a machine that wears, with an uncertain rate of wear.
+"""A domain of your own: a machine that wears, with an uncertain rate of wear.
 
 python examples/new_domain.py
 """

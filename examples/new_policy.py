@@ -1,4 +1,4 @@
-"""A kind of policy of one's own: the rule changes only at the beginning of a season.
+"""A kind of policy of your own: the rule changes only at the beginning of a season.
 
 python examples/new_policy.py
 """

@@ -1,4 +1,4 @@
-"""A storage of one's own: models as low-rank products, p_m(s'|s,a) = sum_k L[s,a,k] R_m[k,s'].
+"""A storage of your own: models as low-rank products, p_m(s'|s,a) = sum_k L[s,a,k] R_m[k,s'].
 
 python examples/new_storage.py
 """

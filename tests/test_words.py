@@ -1,7 +1,9 @@
-"""Number formats: what was proven is never printed smaller than it is."""
+"""Words: no bound is printed smaller than it was proven; phrases that must not come back."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -58,3 +60,38 @@ def test_what_is_proven_is_never_printed_below_what_is_not(size: float) -> None:
     random = Random(0)
     for value in (random.random() * size for _ in range(200)):
         assert read(at_most(value, 3)) >= read(number(value, 3)), value
+
+
+# ---------------------------------------------------------------------- English
+ROOT = Path(__file__).parents[1]
+PROSE = [
+    *(path for end in ("py", "j2", "js", "css") for path in ROOT.glob(f"src/**/*.{end}")),
+    *ROOT.glob("docs/*.md"),
+    ROOT / "README.md",
+]
+PHRASES = re.compile(r"(?<![a-z])(told|so many|beside it)(?![a-z])|, and it is\b", re.IGNORECASE)
+# a break in a sentence: between two strings, between two lines of a comment, or any other
+BREAKS = re.compile(r"""["']\s*\n\s*f?["']|\s*\n\s*#\s*|\s+""")
+
+
+def dialect(text: str) -> list[str]:
+    """The phrases of the list in a text, names of variables included, with what is around them."""
+    line = BREAKS.sub(lambda found: "" if found[0][0] in "\"'" else " ", text)
+    return [line[max(0, x.start() - 30) : x.end() + 30] for x in PHRASES.finditer(line)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "price_told", "it is Told", '"so "\n    f"many"', "# so\n    # many", "x beside\n  it",
+        "a discount below 1, and it is 1",
+    ],
+)  # fmt: skip
+def test_the_list_of_phrases_is_found(text: str) -> None:
+    assert len(dialect(text)) == 1
+    assert not dialect("an untold story; not so, many do; besides it; and it is")
+
+
+@pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_english_is_plain(path: Path) -> None:
+    assert not dialect(path.read_text(encoding="utf-8"))

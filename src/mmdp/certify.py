@@ -22,7 +22,7 @@ from mmdp.objective import KINDS, Objective
 from mmdp.solution import Bound, Solution, Status
 from mmdp.validate import check_whole_model
 
-TREE = 0.8  # of the time of a proof for the tree of exact, if the horizon is infinite
+TREE = 0.8  # share of a proof's time for the tree of exact if the horizon is infinite
 PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
 
 
@@ -99,13 +99,13 @@ def _check_above(bound: Bound, solution: Solution) -> None:
     if F.kind == "custom" and solution.value - bound.value > PROVEN * scale:
         raise InputError(
             f"{F} is {solution.value:.6g}, above its bound {bound.value:.6g}, so it is not "
-            "monotone: a value falls when a return rises; ask for no certificate"
+            "monotone: its value falls when a return rises; solve without certify"
         )
 
 
 @dataclasses.dataclass
 class Proof:
-    """The searches for a bound on what a solution could have more."""
+    """The searches for a bound on how much better a solution could be."""
 
     solution: Solution
     context: Context
@@ -127,7 +127,7 @@ class Proof:
             return self._by_search(self.seconds)
         if "interrupted" in tree.details:
             return tree
-        # what every policy can reach at most is worth some time in any case
+        # a bound on every policy is worth some time in any case
         done = tree.gap(self.solution.value) <= PROVEN
         left = max((1 - TREE) * self.seconds, 0.0 if done else self.seconds - tree.seconds)
         found = self._by_search(left, tree)
@@ -150,7 +150,7 @@ class Proof:
         )  # fmt: skip
 
     def _by_tree(self) -> Bound | None:
-        """What ``exact`` proves of deterministic stationary policies; None if it cannot."""
+        """What ``exact`` proves about deterministic stationary policies; None if it cannot."""
         inner, solution = self.context.free(), self.solution
         inner.time = Stopwatch(TREE * self.seconds)
         inner.callback = None if self.callback is None else self._relay()
@@ -180,7 +180,7 @@ class Proof:
         return max(near, 3 * context.rounding(solution.returns)) if self.has_tree else near
 
     def _relay(self, known: Bound | None = None) -> Callback:
-        """A callback for a search, or for exact, that passes its progress on to the one of solve()."""
+        """A callback for a search, or for exact, that calls the one of solve()."""
         solution, callback = self.solution, self.callback
         assert callback is not None
         value, count = solution.value, solution.iterations

@@ -20,7 +20,7 @@ from mmdp.methods import METHODS, Callback, Context, Method, Outcome, Progress
 from mmdp.solution import Status
 
 EVERY = 10.0  # seconds between two writes
-SHARE = 20.0  # and at least so many times the seconds that a write takes
+SHARE = 20.0  # and at least this many times as long as a write takes
 
 
 class Checkpoint:
@@ -52,7 +52,7 @@ class Checkpoint:
         self._failed = False
 
     def resume(self) -> None:
-        """Put the policy that is kept, if there is one, on record: searches start from it."""
+        """Record the policy in the file, if there is one: searches start from it."""
         if not self.path.exists():
             return
         policy, known = self._read(), self.context
@@ -60,7 +60,7 @@ class Checkpoint:
         known.best_value = self._value = self._worth(policy)
 
     def at_least(self, outcome: Outcome) -> Outcome:
-        """The outcome, on record; or the best policy so far if what was kept is better.
+        """The outcome, recorded; or the best policy so far if the one in the file is better.
 
         A search may go down from where it starts, or end before it comes back to it.
         """

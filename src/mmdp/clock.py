@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
 # ---------------------------------------------------------------------- what work costs
-# by the compiled kernels on a few threads; numpy takes up to five times as long
+# for the compiled kernels on a few threads; numpy takes up to five times as long
 RATE, STEP = 4e9, 1e-5  # multiply-adds per second, and the overhead of a time step in seconds
 
 
@@ -40,7 +40,7 @@ class Stop(Exception):
     """The time is up: raised where the clock is looked at."""
 
 
-EARLY = (Stop, KeyboardInterrupt)  # what ends a search before its end
+EARLY = (Stop, KeyboardInterrupt)  # what cuts a search short
 
 _spent = 0.0
 _lock = threading.RLock()
@@ -77,7 +77,7 @@ class Stopwatch:
         return self.left < 0
 
     def at_least(self, seconds: float) -> Stopwatch:
-        """The same with these seconds left, if it has less."""
+        """A copy with at least these seconds left."""
         other = copy.copy(self)
         other.deadline = max(self.deadline, clock() + seconds)
         return other
@@ -152,7 +152,7 @@ class Progress(NamedTuple):
     """
 
     method: str
-    iteration: int  # counted on from one start to the next
+    iteration: int  # counted over all starts
     value: float
     best: float
     seconds: float
@@ -177,7 +177,7 @@ _unanswered = 0  # blocks inside which every Ctrl-C raises
 def answer(stop: BaseException | None = None) -> None:
     """Return if ``stop``, or a Ctrl-C noticed otherwise, may be answered with the best so far.
 
-    Else raise it.
+    Otherwise raise it.
     """
     global _answered
     stop = KeyboardInterrupt() if stop is None else stop
@@ -186,7 +186,7 @@ def answer(stop: BaseException | None = None) -> None:
     again = _answered or _unanswered or getattr(stop, "again", False)
     _answered = not again
     if again:
-        stop.again = True  # type: ignore[attr-defined]  # whoever else catches it passes it on
+        stop.again = True  # type: ignore[attr-defined]  # others that catch it pass it on
         raise stop
 
 
@@ -197,7 +197,7 @@ class Ending:
 
     @property
     def interrupted(self) -> bool:
-        """Whether by Ctrl-C."""
+        """Whether Ctrl-C cut it short."""
         return isinstance(self.stop, KeyboardInterrupt)
 
 
@@ -226,10 +226,10 @@ def ending(
 
 
 def to_the_end(work: Callable[[], Any], cancel: Callable[[], object] | None = None) -> Any:
-    """Run in another thread, which Ctrl-C cannot break; it is raised when the work is done.
+    """Run in another thread, which Ctrl-C cannot interrupt; it is raised when the work is done.
 
-    With ``cancel`` the first Ctrl-C only calls that, and the next one raises at once. Other
-    threads than the main one never receive Ctrl-C: there the work is run as it is.
+    With ``cancel`` the first Ctrl-C only calls that, and the next one raises at once. Only the
+    main thread receives Ctrl-C: in any other one the work runs as it is.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -311,7 +311,7 @@ class CtrlC:
 
 
 class Held(CtrlC):
-    """The first Ctrl-C is only noted: who asks ``pressed`` ends the work at a point that suits."""
+    """The first Ctrl-C is only noted: work that checks ``pressed`` ends at a convenient point."""
 
     def _note(self, number: int, frame: Any) -> None:
         if self.pressed:

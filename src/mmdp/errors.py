@@ -59,7 +59,7 @@ class NotWritten(UserWarning):
 
 
 class LostProcess(RuntimeError):
-    """Another process of a solve over many has ended, so this one cannot go on."""
+    """Another process of a distributed solve has ended, so this one cannot go on."""
 
 
 class MemoryLimitError(InputError):

@@ -28,7 +28,7 @@ LAUNCHERS = {
     "mpirun of Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     "mpirun of MPICH": ("PMI_RANK", "PMI_SIZE"),
 }
-PORT = 41732  # of process 0, if no address is given
+PORT = 41732  # that process 0 listens on, if no address is given
 
 _joined = (0, 1)  # this process among those that are connected
 
@@ -46,16 +46,16 @@ def connected(
     Parameters
     ----------
     address
-        ``host:port`` of process 0. Found by itself under ``srun`` and on a single machine.
+        ``host:port`` of process 0. Found automatically under ``srun`` and on a single machine.
     process, processes
-        The number of this process, from 0, and how many there are. Found by themselves under
+        The number of this process, from 0, and how many there are. Found automatically under
         ``srun`` and ``mpirun``.
     patience
         Seconds without a sign of life after which a process counts as dead.
 
     An error inside ends this process at once, and with it the others: each prints what went wrong
-    and exits with status 1 (2 for bad input, 130 after Ctrl-C). Nobody waits for one that is gone.
-    A single process is left as it is.
+    and exits with status 1 (2 for bad input, 130 after Ctrl-C). No process waits for one that is
+    gone. A single process is left as it is.
 
     >>> with connected():
     ...     print(part())
@@ -102,7 +102,7 @@ def _numbered(process: int | None, processes: int | None) -> tuple[int, int]:
 
 
 def _address(processes: int) -> str | None:
-    """Of process 0; None if jax finds it by itself."""
+    """The address of process 0; None if jax finds it by itself."""
     if "SLURM_JOB_NODELIST" in os.environ or "SLURM_STEP_NODELIST" in os.environ:
         return None
     if int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", processes)) == processes:

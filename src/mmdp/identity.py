@@ -1,4 +1,4 @@
-"""What tells an object from others, as a digest that is the same in every process and Python.
+"""What distinguishes an object from others, as a digest that is the same everywhere.
 
 :func:`facts` describes models, values, functions and classes in JSON's types: a model by its
 numbers, a function by its source text with the values that it uses (its defaults, the variables
@@ -35,7 +35,7 @@ WRAPPED = ("__func__", "fget", "func")  # the function in a static method, a pro
 
 
 def facts(given: Any, inside: tuple[Any, ...] = ()) -> Any:
-    """What tells an object from others, in JSON's types: the same in every process.
+    """What distinguishes an object from others, in JSON's types: the same in every process.
 
     ``inside`` are the functions and classes that are being described.
 
@@ -81,13 +81,13 @@ def facts(given: Any, inside: tuple[Any, ...] = ()) -> Any:
         return _function(given, (*inside, given))
     if isinstance(given, type):
         return _class(given, (*inside, given))
-    if hasattr(given, "__wrapped__"):  # as functools.cache and numba make
+    if hasattr(given, "__wrapped__"):  # made by functools.cache or numba, for example
         return [inner(type(given)), inner(given.__wrapped__)]
     return [inner(type(given)), _state(given, inside)]
 
 
 def _library_name(given: Any) -> str | None:
-    """The name of a function or class of mmdp or an installed package; None if it is another's.
+    """The name of a function or class of mmdp or an installed package; None for others.
 
     Private parts are left out, as pathlib.Path is pathlib._local.Path in some versions.
     """
@@ -168,7 +168,7 @@ def _spans(node: Any, line: int, end_line: int, column: int, end_column: int) ->
 def _globals(given: types.FunctionType, node: ast.AST) -> dict[str, Any]:
     """The global values that a function reads; of a module that it names, what it reads there."""
     found, names = {}, {name for code in _codes(given.__code__) for name in code.co_names}
-    read = names & given.__globals__.keys()  # and no variables of its own
+    read = names & given.__globals__.keys()  # not its own variables
     for name, *path in sorted({x for x in map(_dotted, ast.walk(node)) if x and x[0] in read}):
         value = given.__globals__[name]
         while path and isinstance(value, types.ModuleType):
@@ -207,16 +207,16 @@ def _class(given: type, inside: tuple[Any, ...]) -> Any:
 
 
 class _Plain:
-    """What every class has, which tells nothing."""
+    """What every class has, which distinguishes nothing."""
 
 
 @dataclass(frozen=True, order=True)
 class _Record:
-    """What every dataclass has, which tells nothing."""
+    """What every dataclass has, which distinguishes nothing."""
 
 
 def _state(given: Any, inside: tuple[Any, ...]) -> Any:
-    """What an object holds; refused if it does not say."""
+    """What an object holds; refused if that cannot be known."""
     try:
         state = given.__getstate__()
     except Exception:

@@ -16,8 +16,8 @@ v_{T+1, m}(s)           ``terminal``               (S,) or (M, S)
 ======================  =========================  ==================================
 
 Storage. All models share one support: the union of their non-zero transitions, held as a
-CSR pattern over the S*A rows, with the values of all models beside each other (models
-last): ``p[t, k, m]``. The dense storage is the same layout with the full pattern. Kernels
+CSR pattern over the S*A rows, with the values of all models side by side (models last):
+``p[t, k, m]``. The dense storage is the same layout with the full pattern. Kernels
 read these arrays (:class:`mmdp.kernels.Problem`); users see the axes t, m, s, a, s_next.
 """
 
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 
 class Checked(NamedTuple):
-    """What a model consists of, checked: derived copies and pickles need no more."""
+    """The checked parts of a model; derived copies and pickles need nothing else."""
 
     storage: Laid
     r: Array  # (T or 1, S, A, M)
@@ -91,12 +91,12 @@ class MMDP:
         ``(M, S, A, S')`` array, ``(T, M, S, A, S')`` if they vary with time, or
         ``(S, A, S')`` for one model; or, for sparse models, a sequence over models of
         sequences over actions of ``(S, S')`` scipy sparse matrices, or one over times of such
-        sequences; or a storage of one's own (:class:`mmdp.kernels.storage.Computed`).
+        sequences; or a storage of your own (:class:`mmdp.kernels.storage.Computed`).
     rewards
         ``(S, A)``, ``(M, S, A)`` or ``(T, M, S, A)``; rewards per next state
         ``(M, S, A, S')`` are recognised if no other reading fits.
     next_rewards
-        Rewards per next state, shaped like ``transitions``; give this or ``rewards``. What has
+        Rewards per next state, shaped like ``transitions``; give this or ``rewards``. Entries of
         probability 0 may be NaN.
     initial
         ``(S,)`` initial distribution mu; uniform by default. Like every field, it may be a
@@ -121,8 +121,8 @@ class MMDP:
     storage
         ``"auto"`` (by density), ``"dense"`` or ``"sparse"``.
     allow_missing
-        Accept an action that is missing (an all-zero row) in some models: such a model
-        ends there with nothing. Off by default because it is usually a mistake in the data.
+        Accept an action that is missing (an all-zero row) in some models: in these the episode ends
+        there, without a reward. Off by default because it is usually a mistake in the data.
     parameters
         Optional mapping of parameter name to ``(M,)`` array: the uncertain parameters
         each model was built from.
@@ -239,7 +239,7 @@ class MMDP:
         ``rewards`` is (T or 1, S, A, M), or ``next_rewards`` (T or 1, nnz, M) on the pattern;
         with both, ``rewards`` are taken as the expectation of ``next_rewards``. ``fields``
         are the other arguments of :class:`MMDP`. Nothing is copied that need not be. In place
-        of the pattern there may be a storage of one's own.
+        of the pattern there may be a storage of your own.
 
         >>> import mmdp, numpy as np
         >>> from mmdp.support import support_from_dense
@@ -528,7 +528,7 @@ class MMDP:
 
     # ---------------------------------------------------------------- changed copies
     def with_function(self, function: Any) -> MMDP:
-        """The same model, which knows what it was built from (see :func:`mmdp.from_step`)."""
+        """The same model, with what it was built from (see :func:`mmdp.from_step`)."""
         return MMDP._of(self._state._replace(function=function))
 
     def replace(self, **changes: Any) -> MMDP:
@@ -555,7 +555,7 @@ class MMDP:
         fields = x.fields._replace(**changes).read(support.shape, part, only=changes)
         if not rewards and {"allowed", "allow_missing"}.isdisjoint(changes):
             _check_drift(fields, part)
-            other = {"terminal", "model_transitions"} & set(changes)  # no more what was built
+            other = {"terminal", "model_transitions"} & set(changes)  # no longer what was built
             function = None if other else x.function
             return MMDP._of(x._replace(fields=fields, part=part, function=function))
         expected: Array | None = x.r
@@ -688,7 +688,7 @@ class MMDP:
         )  # fmt: skip
 
     def _support(self, storage: Laid) -> tuple[Support, Computed | None]:
-        """What is built on: tables, or a storage of one's own."""
+        """What is built on: tables, or a storage of your own."""
         if isinstance(storage, Computed):
             return _support_of(storage, self.horizon), storage
         table = storage.table()
@@ -707,7 +707,7 @@ class MMDP:
         return self._state.fields._asdict()
 
     def fingerprint(self) -> str:
-        """A digest of the numbers that returns depend on, to tell whether two problems are one.
+        """A digest of the numbers that returns depend on: the same for the same problem.
 
         Labels and names do not count, nor whether tables are dense or sparse, nor how often the
         same time step is stored. Shared events have digests of their own.
@@ -812,7 +812,7 @@ def _checked(
     support: Support, expected: Array | None, per_next: Array | None, fields: Fields,
     part: Part | None = None, computed: Computed | None = None,
 ) -> Checked:  # fmt: skip
-    """Transitions and rewards in the kernels' layout, checked; ``fields`` are so already."""
+    """Transitions and rewards in the kernels' layout, checked; ``fields`` already are."""
     models = Labels("model", len(fields.weights), fields.models)
     shown = fields._replace(models=models.here(part).labels)  # for messages
     known = computed is not None and computed.checked  # then there is no pattern here
@@ -832,7 +832,7 @@ def _checked(
         per_next = per_next_worth_keeping(per_next, support)
     if not mask.all():
         expected = np.where(mask[:, :, None], expected, 0.0)
-    if fields.allow_missing and not known:  # a model without this action ends there with nothing
+    if fields.allow_missing and not known:  # where it is missing, the episode ends without a reward
         sums = support.row_sums(support.values)
         missing = (sums == 0).reshape(len(sums), *mask.shape, support.shape[0])
         expected = np.where(missing, 0.0, expected)
@@ -857,7 +857,7 @@ def _check_drift(fields: Fields, part: Part | None) -> None:
 
 
 def _support_of(computed: Computed, horizon: int | None) -> Support:
-    """The tables of another storage, to be checked like all others; without them if it was."""
+    """The tables of another storage, to be checked like all others; none if it already is."""
     M, S, A = computed.shape
     steps = computed.steps if computed.steps > 1 else horizon
     if not computed.checked:

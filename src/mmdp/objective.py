@@ -1,7 +1,7 @@
 """Objectives: what counts over the models.
 
-A policy has a return rho_m in every model m. An objective F makes one number of the returns rho
-(M,) and the weights lambda (M,) of the models, and :func:`mmdp.solve` maximises it. Rewards are
+A policy has a return rho_m in every model m. An objective F turns the returns rho (M,) and the
+weights lambda (M,) of the models into one number, which :func:`mmdp.solve` maximises. Rewards are
 good, so the bad tail is the *lower* one. alpha is the weight of that tail: ``CVaR(0.1)`` is the
 mean over the worst tenth of the models.
 
@@ -38,10 +38,10 @@ from mmdp.words import suggested
 Array = npt.NDArray[np.float64]
 Function = Callable[[Array, Array], npt.ArrayLike]
 
-RUNGS = (8.0, 4.0, 2.0)  # times alpha: wider tails that a search goes through first
+RUNGS = (8.0, 4.0, 2.0)  # multiples of alpha: wider tails that a search goes through first
 SAME = 1e-12  # weights that differ by less are the same
 COLDEST, STEPS = 1e-6, 40  # least temperature of EVaR, a share of the least step; steps to find it
-SMALLEST = 1e-100  # share of the spread that such a step is at least
+SMALLEST = 1e-100  # lower limit of such a step, as a share of the spread
 EXACT, INSIDE = 1e-10, 1e-9  # relative error of its KL, and the share of equal weights against it
 
 
@@ -93,7 +93,7 @@ class Objective:
 
     @property
     def name(self) -> str:
-        """As people write it: ``CVaR 10%``."""
+        """The usual way to write it: ``CVaR 10%``."""
         return self._filled(self.called) or str(self)
 
     @property
@@ -154,7 +154,7 @@ class CVaR(Objective):
     def value(self, returns: Array, weights: Array) -> Array:
         if not np.ptp(weights) <= SAME * weights[0]:
             return super().value(returns, weights)
-        n = min(self.alpha * len(weights), float(len(weights)))  # as many models
+        n = min(self.alpha * len(weights), float(len(weights)))  # models in the tail
         whole = min(int(n), len(weights) - 1)
         least = np.partition(returns, whole, axis=-1)
         total: Array = least[..., :whole].sum(axis=-1) + (n - whole) * least[..., whole]
@@ -377,10 +377,10 @@ class MeanCVaR(Objective):
 
 @dataclass(frozen=True)
 class Custom(Objective):
-    """A function of your own, which makes values (...) of returns (..., M) and weights (M,).
+    """A function of your own: values (...) from returns (..., M) and weights (M,).
 
     Bounds hold only if the value never falls when a return rises. If so, say ``monotone=True``.
-    None is "not known"; then, and if it is False, asking for a bound is refused.
+    None means "not known"; then, and if it is False, bounds are refused.
 
     >>> middle = Custom(lambda returns, weights: np.median(returns, axis=-1))
     >>> middle.value(np.array([[1.0, 2.0, 9.0]]), np.full(3, 1 / 3))
@@ -479,7 +479,7 @@ EXAMPLES = "mean, cvar:0.1, var:0.1, evar:0.1, entropic:0.01, worst, mean-cvar:0
 
 
 def as_objective(given: str | Objective | Function) -> Objective:
-    """The objective that was given, or that a text names: ``cvar:0.1``, ``regret:worst``.
+    """An objective, or the one that a text names: ``cvar:0.1``, ``regret:worst``.
 
     >>> as_objective("mean-cvar:0.1:0.5"), as_objective("regret:cvar:0.2").name
     (MeanCVaR(alpha=0.1, share=0.5), 'CVaR 20% of regret')

@@ -30,12 +30,12 @@ from mmdp.validate import check_seed, check_whole, check_whole_model
 Array = npt.NDArray[np.float64]
 
 SEARCHES_IN_ALL = 2_000_000  # tree queries that a simulation makes by default, over all episodes
-MIN_EPISODES = 4  # per model, however many queries they take
+MIN_EPISODES = 4  # least number per model, however many queries they take
 LEFT_OUT = 1e-6  # weight of the decisions of an infinite horizon that are not simulated
 QUICK = 0.2  # seconds that a part of the episodes should take
-CONTROLLED = 500  # episodes in all from which on a control is used: few may not differ from it
-CHAINS = 2  # of episodes that carry a belief on
-FASTER = 16  # a part has at most so many times the episodes of the one before
+CONTROLLED = 500  # episodes in all before a control is used: a few may not differ from it
+CHAINS = 2  # runs of episodes that carry a belief on
+FASTER = 16  # a part has at most this many times the episodes of the one before
 
 
 def simulate(
@@ -59,7 +59,7 @@ def simulate(
     episodes. ``backend``: as for
     :func:`mmdp.solve`; ``threads`` (all by default) are numba's.
 
-    Of an infinite horizon as many decisions are simulated as have all weight but a millionth.
+    Over an infinite horizon, decisions are simulated until the rest weighs at most a millionth.
     ``details`` then has their number, ``horizon``, and ``left_out``, the most that the others can
     add to a return or take from it.
 
@@ -142,7 +142,7 @@ def _followed(policy: Any, model: MMDP) -> tuple[PlannerTables | None, int, dict
 
 
 def _long_enough(discount: float) -> int:
-    """So many decisions that those after them weigh no more than ``LEFT_OUT``.
+    """The number of decisions after which the rest weighs at most ``LEFT_OUT``.
 
     >>> _long_enough(0.9), _long_enough(0.0)
     (132, 1)
@@ -151,7 +151,7 @@ def _long_enough(discount: float) -> int:
 
 
 def _evaluation(returns: Array, model: MMDP, details: dict[str, Any]) -> Evaluation:
-    """Of independent returns (M, n)."""
+    """Means and errors of independent returns (M, n)."""
     return Evaluation(
         returns=returns.mean(axis=1),
         weights=model.weights,
@@ -180,7 +180,7 @@ def _off_grid(
     policy: Planner, model: MMDP, horizon: int, episodes: int | None, seed: int | None,
     cut: dict[str, Any],
 ) -> Evaluation:  # fmt: skip
-    """By the function that the model was built from."""
+    """Episodes of the function that the model was built from."""
     if model.function is None or model.drifts:
         raise InputError(
             "off_grid plays a function, and this model has none (files do not keep it)"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
-CLOSED = 1e-6  # a relative gap of a proven optimum that is rounding
+CLOSED = 1e-6  # relative gap of a proven optimum that counts as rounding
 
 
 class Status(enum.Enum):
@@ -50,7 +50,7 @@ POLICIES: dict[Optimum, str] = {
 
 
 def widened(freedom: float) -> float:
-    """The factor by which an error grows so that two of it make a 95% interval (Student's t).
+    """The factor by which two standard errors become a 95% interval (Student's t).
 
     >>> round(widened(3.0), 2), round(widened(30.0), 2), widened(1000.0)
     (1.59, 1.02, 1.0)
@@ -186,8 +186,8 @@ class Evaluation:
     def lead(self, other: Evaluation) -> tuple[float, float]:
         """(d, e): the mean return is d above that of another policy on the same models, ± e.
 
-        The differences are taken model by model; e is their standard error if the models are
-        draws from what is plausible, with that of simulated returns. It is larger for few models,
+        The differences are taken model by model; e is their standard error if the models are draws
+        from what is plausible, and includes that of simulated returns. It is larger for few models,
         so that d ± 2e is a 95% interval.
 
         >>> import numpy as np
@@ -197,7 +197,7 @@ class Evaluation:
         (3.0, 6.353)
         """
         if self.weights.shape != other.weights.shape or (self.weights != other.weights).any():
-            raise InputError("the two policies were evaluated on other models")
+            raise InputError("the two policies were evaluated on different models")
         w, d = self.weights, self.returns - other.returns
         mean, count = float(w @ d), int((w > 0).sum())
         variance = float(w**2 @ (d - mean) ** 2) * count / max(count - 1, 1)

@@ -98,8 +98,8 @@ def solve(
     best under the weights of the models given the rest, as WSU does. It changes no return.
     ``details["unreached"]``, (T, S) or (S,), says where that is; it is left out if that is nowhere.
 
-    Ctrl-C returns the best policy so far, if there is one, with status INTERRUPTED: a loop over
-    solves asks for it. The next Ctrl-C raises KeyboardInterrupt.
+    Ctrl-C returns the best policy so far, if there is one, with status INTERRUPTED, which a
+    loop over solves should check. The next Ctrl-C raises KeyboardInterrupt.
 
     >>> import mmdp
     >>> P = [[[[0.9, 0.1], [1.0, 0.0]], [[0.0, 1.0], [0.8, 0.2]]],

@@ -42,7 +42,7 @@ from mmdp.workers import Lost, kept, spread
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT = 1  # of the files in out/cells: another number makes the old ones stale
+FORMAT = 1  # version of the files in out/cells: a new number makes the old ones stale
 AXES = ("model", "horizon", "method", "objective", "policy", "seed")
 FIGURES = (
     "value", "mean", "sd", "stderr", "worst", "test_value", "test_mean", "test_sd", "test_stderr",
@@ -58,9 +58,9 @@ class StudyProgress(NamedTuple):
 
     done: int
     total: int
-    reused: int  # of those done: found in ``out``
+    reused: int  # how many of them were found in ``out``
     seconds: float
-    left: float  # seconds, as a guess
+    left: float  # seconds, estimated
     row: Row
 
 
@@ -119,10 +119,10 @@ def study(
     have status INTERRUPTED. Test models whose labels are in another order are put in that of the
     training models.
 
-    A result is known by what determines it: the numbers in the models, or the function that makes
-    them with its arguments (its source text and the values that it uses, but not the files that it
-    reads), and all that :func:`mmdp.solve` is asked for, and the version of mmdp. Names do not
-    count, except those by which test models are put in order.
+    A result is identified by what determines it: the numbers in the models, or the function that
+    makes them with its arguments (its source text and the values that it uses, but not the files
+    that it reads), and all that :func:`mmdp.solve` is asked for, and the version of mmdp. Names do
+    not count, except those by which test models are put in order.
 
     >>> import mmdp
     >>> table = mmdp.study(mmdp.domains.two_models(), horizons=[2, 4], methods=["cadp", "mvp"])
@@ -144,7 +144,7 @@ def study(
 # ---------------------------------------------------------------------- the grid
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Models or how to make them, with the digest by which they are known.
+    """Models or how to make them, with the digest that identifies them.
 
     Only the digest travels with a cell: the models are sent once, by themselves.
     """
@@ -174,7 +174,7 @@ class Source:
 
     @property
     def labels(self) -> Any:
-        """Of states and actions, by which test models are put in the order of the others."""
+        """Labels of states and actions, by which test models are put in the order of the others."""
         x = self.first
         return facts([] if x is None else [x.fields()[kind] for kind in ("states", "actions")])
 
@@ -210,11 +210,11 @@ class Cell:
         return {**known, "models": self.source.key, "test": test, **plain}
 
     def _settings(self) -> Any:
-        """What a kind of policy means on the models; None if they are not at hand, or it is bad."""
+        """What a kind of policy means on the models; None if not known."""
         train, kind = self.source.first, self.policy
         if train is None or not isinstance(kind, PolicyKind):
             return None
-        with suppress(InputError):  # which the cell will meet too
+        with suppress(InputError):  # the cell will raise it
             found = kind.settings(train, kind.steps(train, self.horizon))
             return None if found is None else [kind.name, found]
         return None
@@ -273,7 +273,7 @@ class Found(NamedTuple):
 
     solution: Solution
     test: Evaluation | Exception | None
-    seconds: float  # that the test took
+    seconds: float  # spent on the test
 
     @property
     def evaluation(self) -> Evaluation | None:
@@ -338,12 +338,12 @@ def cells_of(
     _check(settings, axes[2], axes[4])
     return [
         Cell(
-            dict(zip(AXES, (name, horizon, called, aim, kind or _first(method), seed), strict=True)),
+            dict(zip(AXES, (name, horizon, how, aim, kind or _first(method), seed), strict=True)),
             sources[name], tested.get(id(tests.get(name))), horizon, method, objective, policy,
             seed, **settings,
         )
         for name in named
-        for (_, horizon), (called, method), (aim, objective), (kind, policy), (_, seed)
+        for (_, horizon), (how, method), (aim, objective), (kind, policy), (_, seed)
         in itertools.product(*(axis.items() for axis in axes))
     ]  # fmt: skip
 
@@ -375,7 +375,7 @@ def _check_sources(sources: Sequence[Source]) -> None:
     """Refuse two functions with the same key: one would stand for both."""
     known: dict[str, Any] = {}
     for source in sources:
-        made_by = getattr(source.given, "func", source.given)  # of a partial
+        made_by = getattr(source.given, "func", source.given)  # inside a partial
         other = known.setdefault(source.key, made_by)
         if callable(made_by) and other is not made_by:
             raise InputError(
@@ -531,7 +531,7 @@ class Run:
 
         table = pd.DataFrame(self.rows).reindex(columns=[*AXES, *FIGURES])
         if (horizons := [row["horizon"] for row in self.rows]).count(math.inf):
-            table["horizon"] = pd.Series(horizons, dtype=object)  # 3 beside inf, not 3.0
+            table["horizon"] = pd.Series(horizons, dtype=object)  # 3 next to inf, not 3.0
         return table.astype({"bound": float, "gap": float, "iterations": "Int64", "error": object})
 
     def _compute(self, missing: Sequence[Cell]) -> None:
@@ -598,7 +598,7 @@ def _long_ones_first(cells: Sequence[Cell]) -> list[Cell]:
     order = {key: i for i, key in enumerate(dict.fromkeys(cell.source.key for cell in cells))}
 
     def place(cell: Cell) -> tuple[int, float]:
-        known = isinstance(cell.horizon, (int, float))  # what is not fails as a cell of its own
+        known = isinstance(cell.horizon, (int, float))  # other horizons fail in their cells
         return order[cell.source.key], -(cell.horizon if known and cell.horizon else math.inf)
 
     return sorted(cells, key=place)

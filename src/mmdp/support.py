@@ -1,4 +1,4 @@
-"""The shared support: one CSR pattern for all models, their values beside each other.
+"""The shared support: one CSR pattern for all models, their values side by side.
 
 Row ``s * A + a`` of the pattern owns ``indptr[row]:indptr[row + 1]``; ``indices`` are next
 states and ``values[t, k, m]`` the probabilities, with length 1 on the time axis if they
@@ -45,7 +45,7 @@ def refuse_masked(values: Any, what: str, depth: int = 8) -> None:
 
 def float_array(values: Any, what: str) -> Array:
     refuse_masked(values, what)
-    if getattr(getattr(values, "dtype", None), "kind", "") == "c":  # numpy would cut them
+    if getattr(getattr(values, "dtype", None), "kind", "") == "c":  # numpy drops the imaginary part
         raise InputError(f"{what} must be real numbers, not complex ones")
     try:
         array = np.asarray(values, dtype=np.float64)
@@ -60,12 +60,12 @@ def float_array(values: Any, what: str) -> Array:
 def check_memory(
     size: int, what: str, remedies: Iterable[str | Remedy] = (), models: int = 0
 ) -> None:
-    """Refuse arrays that cannot fit, beside models of so many bytes, before memory is taken."""
+    """Refuse arrays that do not fit on top of ``models`` bytes, before memory is taken."""
     here = memory_here()
     if size + models > here:
-        beside = f" beside the {readable_bytes(models)} of the models" if models else ""
+        more = f" on top of the {readable_bytes(models)} of the models" if models else ""
         raise MemoryLimitError(
-            f"{what} would take {readable_bytes(size)}{beside}; this machine has "
+            f"{what} would take {readable_bytes(size)}{more}; this machine has "
             f"{readable_bytes(here)}", remedies,
         )  # fmt: skip
 
@@ -311,7 +311,7 @@ def _union(entries: Entries, cells: int) -> Ints:
 
 
 def _finder(keys: Ints | None, cells: int, size: int) -> Callable[[Ints], Ints]:
-    """The place of a key among the sorted ones; by a table if that is small beside the values."""
+    """The place of a key among the sorted ones; by a table if that takes little memory."""
     if keys is None:
         return lambda key: key
     if cells > 2 * size:

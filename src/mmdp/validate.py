@@ -26,11 +26,11 @@ from mmdp.words import counted, some, suggested
 ROW_SUM_TOLERANCE = 1e-8
 ROUNDING = 1e-14  # relative difference of rewards that is rounding
 DEEPEST = 8  # lists within lists that are searched
-LARGEST = 1e150  # value: variances are squares, and doubles end at 1.8e308
+LARGEST = 1e150  # largest value: variances are squares, and doubles end at 1.8e308
 KINDS = ("state", "action", "model")
 _WHOLE = re.compile(r"(0|[1-9][0-9]{0,15})(\.0*)?")
 
-# may an action be missing in some models; "partial": rows are a mean over such models
+# whether an action may be missing in some models; "partial": rows are a mean over such models
 Missing = bool | Literal["partial"]
 
 
@@ -271,7 +271,7 @@ def read_rewards(
     rewards = by_label(rewards, "rewards", states, actions)
     next_rewards = by_label(next_rewards, "next_rewards", actions, states)
     if (rewards is None) == (next_rewards is None):
-        raise InputError("give either rewards (per state and action) or next_rewards, one of them")
+        raise InputError("give exactly one of rewards (per state and action) and next_rewards")
     if next_rewards is not None:
         return None, _next_rewards_on_pattern(float_array(next_rewards, "next_rewards"), support)
     array = float_array(rewards, "rewards")
@@ -452,7 +452,7 @@ def check_rows(
 
 
 def _rows_fine(support: Support, mask: npt.NDArray[np.bool_], allow_missing: Missing) -> bool:
-    """Whether every row is as it must be; in blocks, for all sums can be as large as the model."""
+    """Whether all rows are valid; in blocks, as all sums together can be as large as the model."""
     for rows, at in support.blocks():
         p = support.values[:, at]
         if support.dense:  # twice as fast
@@ -557,7 +557,7 @@ def check_seed(seed: Any) -> None:
 
 
 def check_whole(value: Any, what: str, least: int = 1) -> None:
-    """A whole number of at least ``least``, or one line that says otherwise."""
+    """A whole number of at least ``least``; anything else is an InputError."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or value < least:
         raise InputError(f"{what} must be a whole number of at least {least}, not {value!r}")

@@ -88,7 +88,7 @@ def shortened(text: object, longest: int = LONGEST) -> str:
 
 
 def clipped(text: str, longest: int = 600) -> str:
-    """A message that is not endless: its beginning and its end.
+    """A message of bounded length: its beginning and its end.
 
     >>> clipped("a.csv, line 2: label " + "x" * 9999 + " is unknown", 40)
     'a.csv, line 2: label xxxx … x is unknown'
@@ -224,7 +224,7 @@ def _size(value: float) -> int:
 
 
 def _up(value: float, decimals: int) -> float:
-    """The next number of so many decimals (below 0: of so many zeros) that is not less."""
+    """Rounded up to ``decimals`` decimals; if that is negative, to a multiple of a power of ten."""
     if not math.isfinite(value):
         return value
     unit = 10.0 ** min(decimals, 300)

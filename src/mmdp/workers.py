@@ -6,10 +6,10 @@ once. For any other executor a thing is a file that workers map into memory: on 
 all read the same copy.
 
 Local processes are a pool of our own, :class:`Processes`. In those of ``concurrent.futures`` and
-loky the death of one process fails every call that waits; pebble loses one call, as we do, but
-its processes go on with theirs if the program is killed, and the others' stay for ever. All three
-share locks between processes, which somebody has to remove after a kill. What is left to write
-without them is a pipe for each process.
+loky the death of one process fails every call that waits; pebble loses one call, as we do, but if
+the program is killed, its processes finish their calls, and those of the others stay for ever. All
+three share locks between processes, which somebody has to remove after a kill. What is left to
+write without them is a pipe for each process.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def spread(
 ) -> Generator[tuple[Any, Any]]:  # fmt: skip
     """(task, answer) of every call, as they finish.
 
-    Without an executor the calls run here, or in so many processes (``jobs``). Files are written
+    Without an executor the calls run here, or in ``jobs`` processes. Files are written
     to a hidden folder inside ``folder``, which all workers must see, and removed at the end.
 
     A call that is lost with its worker is made again, and if it is lost again, once more at the
@@ -313,9 +313,9 @@ class Scattered(NamedTuple):
     def open(self) -> Any:
         from distributed import Future, get_client, get_worker
 
-        with suppress(KeyError):  # it may go while we look
+        with suppress(KeyError):  # it may vanish while we look
             return get_worker().data[self.key]  # type: ignore[no-untyped-call]
-        memory: Any = "memory"  # as Dask's own Variable makes a future of what is there
+        memory: Any = "memory"  # the way Dask's Variable makes a future of what is there
         held: Any = Future(self.key, get_client(), memory)  # type: ignore[no-untyped-call]
         return held.result(timeout=FETCH)
 
@@ -325,7 +325,7 @@ class _Cluster:
 
     def __init__(self, client: Any) -> None:
         self._client, self._room, self._looked = client, 64, -math.inf
-        self._held: dict[str, Any] = {}  # Dask holds what a future is held of
+        self._held: dict[str, Any] = {}  # Dask keeps a value while we hold its future
 
     @property
     def room(self) -> int:
@@ -433,7 +433,7 @@ def _serve(line: connection.Connection) -> None:
 
 
 def _end_with_the_study() -> None:
-    """Even in the middle of a call."""
+    """End with the study, even in the middle of a call."""
     study = multiprocessing.parent_process()
     assert study is not None
     study.join()
@@ -441,11 +441,11 @@ def _end_with_the_study() -> None:
 
 
 def _answered(message: bytes) -> bytes:
-    """The pickled answer to a pickled call, beside None; or None, beside the error."""
+    """A pickled call's answer and None, or None and its error, pickled."""
     try:
         function, args, kwargs = pickle.loads(message)
         return pickle.dumps((function(*args, **kwargs), None))
-    except BaseException as error:  # raised by whoever asked
+    except BaseException as error:  # raised by the caller
         with suppress(Exception):
             answer = pickle.dumps((None, error))
             pickle.loads(answer)  # some errors cannot be made again from what they pickle

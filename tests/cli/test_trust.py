@@ -107,14 +107,14 @@ def test_a_billion_decisions_are_refused_with_their_size(
     out = ("--out", tmp_path / "report.html") if command == "report" else ()
     told = refused(command, folder, "-T", 10**12, *out)
     assert "a policy over 1,000,000,000,000 decisions would take" in told
-    assert " TB beside the 1.28 kB of the models; this machine has" in told
+    assert " TB on top of the 1.28 kB of the models; this machine has" in told
     assert "shorten --horizon" in told
 
 
 def test_the_size_is_that_of_the_method(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmdp.support.memory_here", lambda: 4000)
     told = refused("solve", folder, "-T", 100)  # 5 models, 3 states: 12,000 bytes of weights
-    assert "100 decisions would take 12 kB beside the 1.28 kB of the models" in told
+    assert "100 decisions would take 12 kB on top of the 1.28 kB of the models" in told
     assert "this machine has 4 kB" in told
     assert run("solve", folder, "-T", 100, "-m", "wsu").code == 0  # 1,200 bytes
 

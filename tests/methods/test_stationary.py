@@ -113,7 +113,7 @@ def near_one(seed: int, left: float, scale: float) -> mmdp.MMDP:
 
 @pytest.mark.parametrize("left", [1e-5, 1e-6])
 def test_bounds_and_evpi_near_discount_1(left: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmdp.search.price.BESIDE", 0)
+    monkeypatch.setattr("mmdp.search.price.COMPARING", 0)
     for seed in range(6):
         model = near_one(seed, left, 10.0 ** (3 * seed - 9))
         solution = mmdp.solve(model, INF, mmdp.CADP(starts=4), backend="numpy")
@@ -213,9 +213,9 @@ def test_the_price_of_stationarity_is_that_of_a_policy_one_can_follow() -> None:
 def test_the_price_is_known_if_a_long_while_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     model = instance(0).replace(discount=0.99)
     whole = mmdp.solve(model, INF, backend="numpy")
-    monkeypatch.setattr("mmdp.search.price.BESIDE", 1e-4)
+    monkeypatch.setattr("mmdp.search.price.COMPARING", 1e-4)
     short = mmdp.solve(model, INF, backend="numpy")
-    assert 1 <= short.details["beside_steps"] < whole.details["beside_steps"]
+    assert 1 <= short.details["compared_steps"] < whole.details["compared_steps"]
     assert short.price is not None
     assert whole.price is not None
     assert 0 <= short.price <= whole.price + 1e-9
@@ -429,7 +429,7 @@ VARYING = mmdp.MMDP(np.full((4, 2, 3, 2, 3), 1 / 3), np.ones((4, 2, 3, 2)), disc
     [
         (VARYING, INF, "varies over 4 time steps, so it has no infinite horizon; pass horizon=4"),
         (VARYING.replace(discount=1.0), INF, "varies over 4"),
-        (instance(0, discount=1.0), INF, "needs a discount below 1, and it is 1; set a discount"),
+        (instance(0, discount=1.0), INF, "needs a discount below 1, not 1; set a discount"),
         (instance(0), 10, "is for an infinite horizon, not for 10 decisions; pass horizon=inf"),
     ],
 )

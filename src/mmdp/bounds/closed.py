@@ -9,7 +9,7 @@ import numpy as np
 from mmdp.kernels import Plan, Problem
 from mmdp.kernels.problem import Array
 
-STAKES = 1000  # times Oracle less the value, of which a gap may be a share
+STAKES = 1000  # a gap is relative to at most this many times (Oracle - value)
 
 
 def own_optimum(plan: Plan) -> tuple[Array, Array]:

@@ -22,7 +22,7 @@ from mmdp.kernels.problem import Array, Pairs
 KEEP = 0.7  # share of the last direction in the next one
 LEVEL, PATIENCE = 0.5, 12  # first level, a share of the gap; steps without gain before it falls
 PAIR_LEVEL, PAIR_PATIENCE = 0.15, 6  # the same for pairs of models, whose steps cost more
-FALL = 0.6  # by which factor
+FALL = 0.6  # the factor by which a level falls
 SMALLEST = 1e-4  # level, as a share of the gap, at which the search has converged
 
 IN_CACHE = 2**15  # numbers that are moved at a time

@@ -22,8 +22,8 @@ from mmdp.validate import check_extent, check_horizon, check_time_limit, check_w
 if TYPE_CHECKING:
     from mmdp.model import MMDP
 
-SECONDS = 10.0  # for a search without a time limit
-PASSES = 4000  # that a search takes, by which its kernel is chosen
+SECONDS = 10.0  # of a search without a time limit
+PASSES = 4000  # of a search: its kernel is chosen by them
 
 
 def bound(

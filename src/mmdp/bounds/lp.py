@@ -25,7 +25,7 @@ from mmdp.clock import to_the_end
 from mmdp.kernels import Plan, Problem
 from mmdp.kernels.problem import Array, Reach
 
-TOLERANCE = 1e-9  # of HiGHS, on rows whose largest entry and columns whose range is 1
+TOLERANCE = 1e-9  # of HiGHS, for rows whose largest entry is 1 and columns whose range is 1
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from mmdp.kernels.problem import Array, Pairs
 
 Ints = npt.NDArray[np.int64]
 COARSE = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), 8, 0.5)
-FINER = 2.0  # a pair on the fine grid, of three times the points, takes so many times as long
-FIRST, AT_ONCE = 16, 0.1  # pairs evaluated at first; seconds up to which there are twice as many
-MANY = 1_000  # models, above which pairs are taken greedily
+FINER = 2.0  # times as long for a pair on the fine grid, which has three times the points
+FIRST, AT_ONCE = 16, 0.1  # pairs at first; seconds below which the next round has twice as many
+MANY = 1_000  # models above which pairs are taken greedily
 
 
 def rounds(n: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
@@ -37,7 +37,7 @@ def rounds(n: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
     """
     rng = np.random.default_rng(seed)
     players = rng.permutation(n)
-    size = n + n % 2  # with an odd number one sits out
+    size = n + n % 2  # if the number is odd, one sits out
     for k in rng.permutation(size - 1):
         others = (np.arange(size - 1) + k) % (size - 1)
         first = np.concatenate([[size - 1], others[1 : size // 2]])
@@ -50,13 +50,13 @@ class Matching(NamedTuple):
     """Disjoint pairs of models, and what was learnt while they were chosen."""
 
     pairs: Pairs
-    gain: Array  # of each: how much lower its value is than the own optima of its models
+    gain: Array  # how much lower the value of each is than the own optima of its models
     tried: int  # pairs that were evaluated
-    seconds: float  # that one of them took
+    seconds: float  # per pair
 
     @property
     def refining(self) -> float:
-        """About the seconds that the values of all these pairs on the fine grid take."""
+        """About how many seconds the values of all these pairs on the fine grid take."""
         return FINER * self.seconds * len(self.gain)
 
 
@@ -167,7 +167,7 @@ def _assigned(i: Ints, j: Ints, gain: Array, n: int) -> Ints:
     gains[i, j] = gains[j, i] = gain
     np.fill_diagonal(gains, 0.0)
     _, partner = linear_sum_assignment(gains, maximize=True)
-    pair = np.full(n, -1)  # that a model has chosen with its partner
+    pair = np.full(n, -1)  # the pair of a model and its partner
     for one, other in ((i, j), (j, i)):
         chosen = np.flatnonzero(partner[one] == other)
         pair[one[chosen]] = chosen

@@ -22,15 +22,15 @@ from mmdp.objective import Objective
 from mmdp.solution import Bound, Optimum
 
 LP_LIMIT, LP_QUICK = 200_000, 5_000  # variables of the linear program; those it takes in seconds
-REACH_SHARE = 0.25  # of the time for reach bounds; a search needs several times as long
+REACH_SHARE = 0.25  # of the time, at most, for reach bounds; a search needs several times as long
 TIGHT = 1e-9  # relative gap at which a bound meets the incumbent
 FEW = 100  # steps with pairs of models; if fewer fit the time, models begin one by one
 BEGINNING = 6  # values of all pairs that a search with pairs takes before it moves
-WORTH = 25  # such values; in a shorter time more matching gains more on average
+WORTH = 25  # such values: if there is time for fewer, more matching gains more on average
 CLOSED = ("oracle", "qmdp")
 TELL = 0.5  # seconds between two looks at what pairs give
 PAIR_STEP = 1.5  # values of all pairs on the fine grid that a step with them takes
-SLOW = 0.01  # of the gap: if single models gain less in a step's time, pairs take over
+SLOW = 0.01  # share of the gap: if models alone gain less in a step's time, pairs take over
 
 
 def check_holds(method: str, objective: Objective, problem: Problem) -> None:
@@ -98,7 +98,7 @@ class Portfolio:
         """The closed forms, and the value of the incumbent."""
         self.began, method = clock(), self.ask.method
         self.q, self.own = closed.own_optimum(self.plan)
-        self.pass_seconds = clock() - self.began  # that one pass over all models takes
+        self.pass_seconds = clock() - self.began  # of one pass over all models
         self.slack = closed.rounding(self.problem, self.horizon)
         if method != "qmdp":
             self.note("oracle", closed.oracle_bound(self.own) + self.slack, "history")
@@ -161,7 +161,7 @@ class Portfolio:
 
     # ------------------------------------------------------------ the methods
     def closed_forms(self) -> None:
-        """Done at the start."""
+        """They are computed at the start."""
 
     def pairs(self) -> None:
         """Match models, then value the pairs on a finer grid."""
@@ -186,8 +186,8 @@ class Portfolio:
             self._solve_program(x, 1.0)
 
     def best(self) -> None:
-        """The closed forms if they are exact; else pairs, then the dual that fits the time."""
-        if not self.problem.apart:  # no search holds
+        """The closed forms if they are exact; otherwise pairs, then the dual that fits the time."""
+        if not self.problem.apart:  # no search is valid
             return
         alone = int((self.problem.weights > 0).sum()) == 1
         if alone or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
@@ -223,7 +223,7 @@ class Portfolio:
             self.pairs()
 
     def _prices_of_single_models(self, x: Relaxation, found: Matching) -> bool:
-        """Portfolio prices for single models as long as that is faster, then go on with pairs.
+        """Search prices for single models as long as that is faster, then go on with pairs.
 
         False if it looks as if they would not come as low as the pairs without prices.
         """

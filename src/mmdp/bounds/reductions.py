@@ -33,10 +33,10 @@ from mmdp.kernels.problem import Array, Table
 from mmdp.objective import Objective
 from mmdp.solution import Bound
 
-LEAST = 0.1  # seconds for a search at least
-FEW_PASSES = 20  # of the closed forms and one ascent
-ROUNDS = 300  # of the play at most
-SHARE = 0.25  # of the time that it may take
+LEAST = 0.1  # least seconds for a search
+FEW_PASSES = 20  # for the closed forms and one ascent
+ROUNDS = 300  # most rounds of the play
+SHARE = 0.25  # of the time for the play
 CLOSE = 1e-9  # relative distance between both players at which it ends
 
 
@@ -81,7 +81,7 @@ def check_bounded(objective: Objective, method: str = "best") -> None:
         )
     if not objective.monotone:
         raise InputError(
-            f"no bound is known for {objective}, which is not monotone; ask for no certificate"
+            f"no bound is known for {objective}, which is not monotone; solve without certify"
         )
     if not objective.concave and method not in ("best", "oracle"):
         raise InputError(
@@ -117,7 +117,7 @@ class Tilted:
         return replace(found, details={**details, "bounds": bounds}, objective=self.objective)
 
     def lifted(self, progress: Progress) -> Progress:
-        """What a search tells about the mean as progress on the objective."""
+        """Progress of a search on the mean, as progress on the objective."""
         best = self.details.get("incumbent", progress.best)
         most = min(self.most, progress.bound + self.offset)
         return progress._replace(value=best, best=best, bound=most)
@@ -186,7 +186,7 @@ class Play:
                 most, self.xi = tilted, average
             rho = rho + (answer - rho) / k
             least = max(least, float(F.value(rho, lam)))
-            # by the tilted weights: a model that does not count may have returns of another scale
+            # with the tilted weights: a model that does not count may have returns of another scale
             if most - least <= CLOSE * float((lam * self.xi) @ np.abs(rho)) or clock() > until:
                 return
             average = average + (F.tilt(rho, lam) - average) / k

@@ -59,7 +59,7 @@ class Tail:
         self.low, high = (float(quantile(x, weights, self.alpha or 0.0)) for x in (least, most))
         self.width = high - self.low if high > self.low else 1.0
         self.some = np.flatnonzero((weights > 0) & (least <= high))
-        # a model that is below eta anyway is so by this much at least
+        # a model that is below eta anyway is so by at least this much
         floor = np.maximum(self.low - most[self.some], 0.0)
         self.floor = np.zeros_like(floor) if self.binary else floor
         below = high - least[self.some] - self.floor
@@ -88,7 +88,7 @@ class Tail:
         return np.concatenate([first, [False], np.full(self.n_z, self.binary)])
 
     def rows(self) -> tuple[Array, Any, Array, Array, Array]:
-        """As :meth:`mmdp.bounds.lp.Program.rows`, with the objective's columns and rows."""
+        """Like :meth:`mmdp.bounds.lp.Program.rows`, with the objective's columns and rows."""
         from scipy.sparse import block_array, csr_array
 
         if self.share == 1:  # the mean, or its regret
@@ -130,7 +130,7 @@ class Tail:
         assert self.alpha is not None
         lam = self.weights[self.some]
         scale, cap = lam / lam.min(), (self.alpha - SAME) / float(lam.min())
-        if np.ptp(scale) <= SAME:  # then as many models as that
+        if np.ptp(scale) <= SAME:  # then it is a number of models
             cap = math.ceil(cap) - 1.0
         return scale, cap
 

@@ -104,7 +104,7 @@ def from_gymnasium(
         Number of models and the seed of the draws.
     concentration
         p(. | s, a) ~ Dirichlet(concentration times the table's row): its mean is the table,
-        and it is as uncertain as after that many observations. ``inf``: the table itself.
+        as uncertain as after that many observations. ``inf``: the table itself.
     noise
         Share of each row that is spread evenly over the next states of all actions of the
         state, so that a deterministic table (Taxi, CliffWalking) becomes uncertain too.

@@ -14,7 +14,7 @@ __all__ = ["BACKENDS", "Backward", "Kernel", "Plan", "Problem", "get"]
 
 BACKENDS = ("numpy", "numba", "jax")
 
-PASSES = 20  # that a solve takes, unless its method says otherwise
+PASSES = 20  # of a solve, unless its method says otherwise
 
 # By the estimate of mmdp.clock.seconds; numpy takes up to five times as long. The numba kernel
 # takes about five seconds to compile, once, and half a second to load: so small work is numpy's.

@@ -1,6 +1,6 @@
 """Discounted models without a last decision: exact values by linear algebra, models first.
 
-Symbols beside those of :mod:`mmdp.kernels.problem`, for a policy pi that is the same at all times:
+Symbols besides those of :mod:`mmdp.kernels.problem`, for a policy pi that is constant over time:
 
 =========  ======================================================  ==================
 P          p_m(s' | s, a)                                          (M, S, A, S')
@@ -32,7 +32,7 @@ ACCURATE = 1e-14  # last change of iterated values, relative to the rewards
 EPS = float(np.finfo(float).eps)
 REST = 1e-4  # weight of what lies beyond the horizon at which planning by time ends
 LONGEST = 1000  # decisions of that horizon at most
-MOST_BYTES = 2**29  # that values by time, state and model may take there
+MOST_BYTES = 2**29  # bytes that values by time, state and model may take there
 LOOK = 64  # iterations between two looks at the clock
 
 
@@ -50,13 +50,13 @@ def check_endless(problem: Problem, varies_over: int | None) -> None:
         )
     if problem.discount == 1:
         raise InputError(
-            "an infinite horizon needs a discount below 1, and it is 1",
+            "an infinite horizon needs a discount below 1, not 1",
             ["set a discount such as 0.99", Remedy("horizon", 50, do="give a number, for example")],
         )
 
 
 def planning_horizon(problem: Problem) -> int:
-    """So many decisions that little depends on what comes after them, and they fit into memory."""
+    """The decisions after which little is left, as far as they fit into memory."""
     x = problem
     wanted = 1 if x.discount == 0 else math.ceil(math.log(REST) / math.log(x.discount))
     fitting = MOST_BYTES // (8 * x.n_states * x.n_models)
@@ -66,7 +66,7 @@ def planning_horizon(problem: Problem) -> int:
 class Own(NamedTuple):
     """Each model's own optimum: actions (M, S) and values (M, S).
 
-    ``above`` (M,): proven is that no policy has values higher than these by more.
+    ``above`` (M,): it is proven that no policy has values higher than these by more than that.
     """
 
     actions: IntArray
@@ -117,7 +117,7 @@ class Endless:
         """Each model's own optimum over the allowed actions (S, A), by policy iteration.
 
         For any v at all the optimum is at most v + max(T v - v) / (1 - gamma), T v = max_a q. If
-        the time is up, that is proven of the last v, and of a bound on v if there is none.
+        the time is up, that is proven for the last v, or for a bound on v if there is none.
         """
         open_ = self.problem.allowed[0] if allowed is None else allowed
         m, s = np.indices(self.r.shape[:2])
@@ -135,7 +135,7 @@ class Endless:
                 late = True
             q = np.where(open_, self.q(v), -np.inf)
             best, tie = q.max(axis=2), self._error() * np.abs(v).max(axis=1)
-            # rounding could turn in a circle, if ties and values that do not rise were followed
+            # with rounding, following ties or values that do not rise could go in circles
             rises = v.sum(axis=1) > total
             better = (best > q[m, s, actions] + tie[:, None]) & rises[:, None]
             if late or not better.any():
@@ -162,7 +162,7 @@ class Endless:
 
 
 class Factorised(Endless):
-    """By the matrices themselves."""
+    """Values by matrices that are factorised."""
 
     def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
         super().__init__(problem, check_time)
@@ -195,7 +195,7 @@ class Factorised(Endless):
 
 
 class Iterated(Endless):
-    """By iteration on the entries, all models as one system, for models with many states."""
+    """Values by iteration on the entries, all models as one system, for many states."""
 
     def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
         super().__init__(problem, check_time)
@@ -242,7 +242,7 @@ class Iterated(Endless):
 
 
 class Stepped(Iterated):
-    """The same on a plan, without entries; a transposed step takes a policy of all models."""
+    """Values by iteration on a plan, without entries; transposed steps need one policy for all."""
 
     def _plan(self) -> Plan:
         from mmdp.kernels import get

@@ -1,4 +1,4 @@
-"""Shared events: what an event does is the same in all models, how likely it is, is not.
+"""Shared events: what an event does is the same in all models, but not how likely it is.
 
 p_m(s'|s, a) = sum_{w, c} coefficient(s, a, w, c) chance_m(kind(s, a), w) [after(s, a, w, c) = s'],
 so that everything of the size S A W is stored once for all models, and p is never stored.
@@ -21,7 +21,7 @@ from mmdp.kernels.problem import Array, IntArray, Problem, Stored, Table, at, fr
 from mmdp.kernels.storage import Computed
 from mmdp.words import readable_bytes
 
-LARGEST = 2 * 1024**3  # bytes of tables that are made of events
+LARGEST = 2 * 1024**3  # bytes that tables made from events may take
 OFF = 1e-8  # sums of probabilities may differ from 1 by this
 
 
@@ -190,7 +190,7 @@ class Events(Computed):
             raise MemoryLimitError(
                 f"the tables of these shared events would take {readable_bytes(size)}",
                 [
-                    "do without them: cadp, wsu, mvp, oracle and evaluate() can",
+                    "do without them: cadp, wsu, mvp and evaluate() can",
                     "take fewer models with subset()",
                     "make the axes coarser",
                 ],
@@ -211,7 +211,7 @@ def _read(values: npt.ArrayLike, name: str, kinds: str, ndim: int) -> npt.NDArra
 
 def _check_shares(name: str, array: Array, axis: int) -> None:
     """Refuse what is no distribution along this axis."""
-    if not array.min(initial=0.0) >= 0:  # NaN is not either
+    if not array.min(initial=0.0) >= 0:  # false for NaN too
         raise InputError(f"events: {name} must not be negative or NaN")
     sums = array.sum(axis=axis)
     wrong = ~(np.abs(sums - 1.0) <= OFF)

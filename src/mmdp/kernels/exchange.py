@@ -1,4 +1,4 @@
-"""What processes tell each other beside the sums of a pass: a few numbers, now and then."""
+"""What processes exchange besides the sums of a pass: a few numbers, now and then."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BROKEN = ("gloo", "nccl", "unavailable", "connection", "socket", "deadline")  # 
 def exchange(values: Any) -> npt.NDArray[Any]:
     """(n, ...) these values of every process, which all must call this at the same point."""
     array = np.ascontiguousarray(values)
-    with together():  # as bytes, because jax would make 32-bit numbers of 64-bit ones
+    with together():  # as bytes, because jax would turn 64-bit numbers into 32-bit ones
         raw = multihost_utils.process_allgather(np.frombuffer(array.tobytes(), np.uint8))
     found: npt.NDArray[Any] = np.asarray(raw).reshape(-1).view(array.dtype)
     return found.reshape(jax.process_count(), *array.shape)

@@ -1,6 +1,6 @@
-"""Plans: a problem laid out once on a machine, for all that is asked of it.
+"""Plans: a problem laid out once on a machine, for everything that is computed from it.
 
-A :class:`Plan` owns what is made of a problem's arrays: matrices, arrays on a device, threads.
+A :class:`Plan` owns what is made from a problem's arrays: matrices, arrays on a device, threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mmdp.kernels.problem import Array, Problem, Table
 
 
 class Plan(Controllers, Bounds, Episodes):
-    """All that can be asked of a problem, on ``expect`` and ``push``.
+    """Everything that is computed from a problem, by ``expect`` and ``push``.
 
     The operator is in :mod:`mmdp.kernels.operator`, the passes over time in
     :mod:`mmdp.kernels.numpy.passes`, the rest in the other files of that folder. Controllers,
@@ -78,7 +78,7 @@ class Machine:
         return None
 
     def plan(self, problem: Problem, horizon: int) -> Plan:
-        """The problem over ``horizon`` decisions, laid out once for all that is asked of it."""
+        """The problem over ``horizon`` decisions, laid out once for everything that follows."""
         still = problem._replace(drift=None)
         made = self.lay_out(still, horizon) or still.storage.plan(still, horizon)
         return made if problem.drift is None else Drifting(made, problem)

@@ -69,7 +69,7 @@ def memory_here() -> int:
     """Bytes of memory that this process may use: of the machine, or of its container."""
     try:
         sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    except (AttributeError, ValueError, OSError):  # not on this system
+    except (AttributeError, ValueError, OSError):  # this system does not say
         sizes = [2**40]
     with suppress(OSError, ValueError):
         sizes.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
@@ -136,11 +136,11 @@ class Storage(Protocol):
         ...
 
     def mapped(self, change: Callable[[Array], Array]) -> Storage:
-        """Those of other models: ``change`` of the numbers (..., M) that p is linear in."""
+        """The storage of other models: ``change`` of the numbers (..., M) that p is linear in."""
         ...
 
     def arrays(self) -> list[npt.NDArray[Any]]:
-        """All that is held of them."""
+        """All arrays that hold them."""
         ...
 
     def plan(self, problem: Problem, horizon: int) -> Plan:
@@ -221,12 +221,12 @@ class Problem(NamedTuple):
 
     @property
     def n_models(self) -> int:
-        """Of all parts."""
+        """The number of models in all parts."""
         return len(self.weights)
 
     @property
     def apart(self) -> bool:
-        """Whether what happens in a model is that model's alone: none becomes another."""
+        """Whether models are independent of each other: none becomes another."""
         return self.drift is None
 
     @property

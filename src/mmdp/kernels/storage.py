@@ -1,4 +1,4 @@
-"""A storage of one's own: transitions that a plan computes instead of reading them from tables."""
+"""A storage of your own: transitions that a plan computes instead of reading them from tables."""
 
 from __future__ import annotations
 

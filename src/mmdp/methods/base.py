@@ -32,11 +32,11 @@ class Method:
 
     name: ClassVar[str]
     title: ClassVar[str] = ""  # what it does, in one phrase
-    finds: ClassVar[PolicyKind | None] = Markov()  # unless asked for another; None: one per model
+    finds: ClassVar[PolicyKind | None] = Markov()  # the default; None: one per model
     proves: ClassVar[Status | None] = None  # the most that it can prove about its policy
     resumes: ClassVar[bool] = False  # whether it can go on from a policy that it found before
-    complete: ClassVar[bool] = False  # whether it decides also where no model goes
-    least_passes: ClassVar[float] = PASSES  # over the problem; infinite: too many for plain numpy
+    complete: ClassVar[bool] = False  # whether it also decides where no model goes
+    least_passes: ClassVar[float] = PASSES  # infinite: too many for plain numpy
 
     def lacks(self, question: Question) -> str | None:
         """Why it cannot answer the question, as a sentence about "it"; None if it can.

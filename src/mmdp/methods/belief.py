@@ -3,7 +3,7 @@
 The state is seen, the model is latent. The belief beta_m is proportional to lambda_m times
 the likelihood of what was seen; with M models it is exact and costs O(M) per step, without
 particles. A transition that no model explains leaves the belief unchanged and is counted.
-If models change, the belief is that over the model that holds now: it moves on by K.
+If models change, the belief is about the model that holds now: it moves on by K.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mmdp.words import counted
 
 Array = npt.NDArray[np.float64]
 
-EPISODES = 20_000  # simulated over all models, unless a number per model is given
+EPISODES = 20_000  # simulated in all, unless a number per model is given
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class Planning(Method):
 
 
 def passes_of(problem: Problem, episodes: int | None, *, carry: bool = False) -> float:
-    """The cost, in passes, of planning and of simulating so many episodes per model.
+    """The cost of planning and simulating, in passes.
 
     Every episode holds a belief over all models; episodes that carry it on run one by one.
     """

@@ -44,13 +44,13 @@ class CADP(Method):
         the rounded end of a short ``"mirror"`` or ``"gradient"`` ascent from the uniform policy,
         or a :class:`mmdp.MarkovPolicy`.
     starts
-        Number of starts; the best result is returned. In this order: ``init``, WSU, MVP,
-        mirror, gradient (as above), then in turn a single model's optimum (models drawn by
-        weight, each once) and a random policy. ``"auto"`` takes up to 16, as many as take
-        about a second together, but two unless one ascent takes over ten seconds. It goes by the
-        size of the problem, not by the clock. With another ``init`` or the paper's sweeps it
-        takes one. With several, ``details`` has ``start_values``, ``starts`` (their names),
-        ``best_start`` and ``spread`` (min, mean, max).
+        Number of starts; the best result is returned. In this order: ``init``, WSU, MVP, mirror,
+        gradient (as above), then in turn a single model's optimum (models drawn by weight, each
+        once) and a random policy. ``"auto"`` takes up to 16, as many as fit into about a second,
+        and at least two unless one ascent takes over ten seconds. It goes by the size of the
+        problem, not by the clock. With another ``init`` or the paper's sweeps it takes one. With
+        several, ``details`` has ``start_values``, ``starts`` (their names), ``best_start`` and
+        ``spread`` (min, mean, max).
     tol
         Stop when an iteration gains no more than this share of what is at stake, the range of
         the rewards times sum_t gamma^t; 0 continues to a local maximum.

@@ -32,7 +32,7 @@ from mmdp.solution import Status
 from mmdp.validate import check_whole
 
 ROOT_STEPS, NODE_STEPS = 400, 60
-KEEP_BYTES = 512 * 1024**2  # that the multipliers of open nodes may take
+KEEP_BYTES = 512 * 1024**2  # most memory for the multipliers of open nodes
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class _Ascent(Method):
     round: bool = True
 
     resumes: ClassVar[bool] = True
-    least_passes: ClassVar[float] = 600  # about three for each step of its line search
+    least_passes: ClassVar[float] = 600  # about three per step of the line search
 
     def __post_init__(self) -> None:
         check_whole(self.max_iterations, "max_iterations")

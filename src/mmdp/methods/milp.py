@@ -17,10 +17,10 @@ from mmdp.methods.cadp import CADP
 from mmdp.search.context import early
 from mmdp.solution import Status
 
-LIMIT = 400_000  # variables
-SURE = 1e-4  # of what is at stake: a solver that cannot tell less proves no optimum
-ENDS = {"stopped": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}  # of HiGHS
-MARGIN = 1e-3  # of what is at stake, by which the program has policies worse than CADP's
+LIMIT = 400_000  # most variables
+SURE = 1e-4  # share of the stakes: a solver that is less accurate proves no optimum
+ENDS = {"stopped": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}  # how HiGHS ended
+MARGIN = 1e-3  # share of the stakes by which policies may be worse than CADP's
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class MILP(Method):
         return Outcome(context.best_policy, status, answer.nodes, details=details)
 
     def _near(self, context: Context, outer: float, slack: float) -> float:
-        """How close the bound must come: as elsewhere, or to what HiGHS can tell of the stakes."""
+        """How close the bound must come: as elsewhere, or as close as HiGHS is accurate."""
         x, stakes = context.problem, outer - context.best_value
         returns = context.returns(context.best_policy)
         near = closed.closing(
@@ -124,7 +124,7 @@ class MILP(Method):
         x, F = context.problem, context.objective
         losing = context.plan.but(rewards=-x.r, terminal=-x.terminal)
         least = -losing.returns(losing.backward("own").first)
-        most = context.plan.returns(context.plan.backward("own").first)  # of the open actions
+        most = context.plan.returns(context.plan.backward("own").first)  # over the open actions
         least, most = (F.counted(rho, context.own) for rho in (least, most))
         value = context.best_value - MARGIN * (outer - context.best_value)
         cap = tails.caps(F, x.weights, most, least, value)

@@ -64,7 +64,7 @@ class Question:
         return "it plans backwards from a last decision" if self.endless else None
 
     def not_still(self, why: str) -> str | None:
-        """For methods that hold only if models never change: ``why``."""
+        """For methods that need models that never change; ``why`` they do."""
         return f"{why}, and these models change" if self.changes else None
 
     def not_whole(self, what: str = "it") -> str | None:

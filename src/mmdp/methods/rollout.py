@@ -15,8 +15,8 @@ class Rollout(Planning):
     """argmax_a sum_m beta_m q^pi_{t,m}(s, a) with pi from CADP.
 
     A policy improvement step on the belief MDP: on its own models it is never worse than CADP.
-    ``episodes`` and ``baseline``: as in :class:`mmdp.QMDP`. If ``baseline`` is another policy
-    than CADP's, that one is improved.
+    ``episodes`` and ``baseline``: as in :class:`mmdp.QMDP`. If ``baseline`` is not
+    CADP's policy, it is improved instead.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]])

@@ -70,12 +70,12 @@ class StationaryTree(Tree):
         self.improve(agreed.astype(np.int32))
         s = int(np.where(mask.sum(axis=1) > 1, cost, -1.0).argmax())
         self.context.tell(self.bound, self.nodes)
-        if mask[s].sum() > 1:  # else one policy is left, and its value is known
+        if mask[s].sum() > 1:  # otherwise one policy is left, whose value is known
             for child in children(mask, (s,)):
                 self.hold(child, self.x.own(child, held))
 
     def losses(self, mask: Mask, own: Own) -> Array:
-        """(S, A) what models lose that take a where their own optimum visits s; inf if closed."""
+        """(S, A) what models lose by taking a where their own optimum visits s; inf if closed."""
         visits = self.context.problem.weights[:, None] * self.x.visits(own.actions)
         worse = own.values[:, :, None] - self.x.q(own.values)
         return np.where(mask, np.einsum("ms,msa->sa", visits, worse), np.inf)

@@ -1,7 +1,7 @@
 """The table of methods: which there are, and what each can do.
 
-What a method can do is asked of it (:meth:`mmdp.methods.base.Method.lacks`). Help, errors, pages
-and this table ask.
+A method is asked what it can do (:meth:`mmdp.methods.base.Method.lacks`): by help, errors, pages
+and this table.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ METHODS: dict[str, type[Method]] = {
         CADP, WSU, MVP, Gradient, Mirror, Oracle, QMDP, MixTS, POMCP, Rollout, Exact, MILP,
     )
 }  # fmt: skip
-COMPARED = (CADP.name, WSU.name, MVP.name)  # side by side in a report, unless others are asked for
+COMPARED = (CADP.name, WSU.name, MVP.name)  # side by side in a report by default
 
 
 class Capabilities(NamedTuple):

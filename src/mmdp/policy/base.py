@@ -29,11 +29,11 @@ IntArray = npt.NDArray[np.int32]
 
 
 class Policy:
-    """What to do, by all that is known; frozen, and compared by what it does.
+    """What to do, given all that is known; frozen, and compared by what it does.
 
     A new policy derives from this class. It has a ``kind`` and a ``horizon`` (the number of
     decisions, infinite if there is no last one), ``parts`` and ``act``; with memory ``start`` and
-    ``update`` too. What it cannot do, such as to be written as a table, it refuses with a reason.
+    ``update`` too. What it cannot do, such as being written as a table, it refuses with a reason.
 
     It follows the :class:`mmdp.Planner` protocol. Nothing in it changes by use: all that a
     deployment remembers is in the memory that ``start`` makes and ``update`` returns.
@@ -82,7 +82,7 @@ class Policy:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """What it does, as arrays and numbers by name: equal policies have equal parts."""
+        """What it does, as named arrays and numbers: equal policies have equal parts."""
         raise NotImplementedError
 
     @property
@@ -134,7 +134,7 @@ class Policy:
         self._check_actions(model)
 
     def check_horizon(self, horizon: float | None) -> None:
-        """Refuse another horizon than its own."""
+        """Refuse a horizon other than its own."""
         if horizon is None or self.horizon == horizon:
             return
         if self.horizon == math.inf:
@@ -264,7 +264,7 @@ class Policy:
     __hash__ = None  # type: ignore[assignment]
 
     def _repr_html_(self) -> str:
-        """For notebooks: a map of the actions, of a randomised policy the most probable ones."""
+        """For notebooks: a map of the actions; if randomised, of the most probable ones."""
         actions, rows = self.drawn()
         return PolicyMap(actions, rows, self.action_names).html()
 
@@ -275,7 +275,7 @@ class Policy:
 
     @property
     def _trait(self) -> str:
-        """What else tells it apart, for ``repr``."""
+        """What else distinguishes it, for ``repr``."""
         return self.name
 
 

@@ -1,8 +1,8 @@
 """What a flow chart of a policy with nodes says; :mod:`mmdp.draw.flowchart` draws it.
 
 A box for every node, an arrow for every way between them.
-The chart is about how the policy is followed in given models: how often a node is visited, what
-it does there, which models are plausible by then, and which steps lead on.
+The chart shows how the policy plays out in given models: how often a node is visited, what
+it does there, which models are plausible by then, and which steps lead to other nodes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAMED = 4  # models or steps that are named
 OFTEN = 0.2  # share of a state's visits from which an action other than the usual one is named
 
 
-# ---------------------------------------------------------------------- what it tells
+# ---------------------------------------------------------------------- what it says
 def chart_of(model: MMDP, controller: Controller, b: Array) -> FlowChart:
     """The chart of a controller whose weights are b (T, S, N, M)."""
     reader = _Reader(model, controller, b)
@@ -78,7 +78,7 @@ class _Reader:
         return Box(head, lines, more)
 
     def _actions(self, n: int) -> list[str]:
-        """The usual action in the states that are visited, states with the same together."""
+        """The usual action in the states that are visited, grouped by action."""
         model, used = self.model, self.decisions[:, :, n]
         counts = np.zeros((model.n_states, model.n_actions))
         t, s = np.nonzero(used)
@@ -116,7 +116,7 @@ class _Reader:
         return found / found.sum()
 
     def _belief(self, n: int) -> str:
-        """The parameter that the node says most about; else the models."""
+        """The parameter that the node says most about; otherwise the models."""
         posterior, prior = self._posterior(n), self.model.weights
         best, text = 0.25, ""  # in standard deviations
         for name, values in self.model.parameters.items():

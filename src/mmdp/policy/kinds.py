@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Mask = npt.NDArray[np.bool_]
 
-ENDLESS_PASSES = 30  # besides linear algebra: one start, and a policy of time and state
+ENDLESS_PASSES = 30  # one start and a policy of time and state, besides linear algebra
 
 
 class PolicyKind:
@@ -33,7 +33,7 @@ class PolicyKind:
 
     name: ClassVar[str]
     title: str  # what a decision depends on, as the end of a sentence
-    change: str = "change of the action"  # what a local maximum has no better one of
+    change: str = "change of the action"  # in "no change of the action improves it"
     single_change: str = ""  # the same for objectives other than the mean, if it differs
     endless: bool = False  # whether there is no last decision
     ends: ClassVar[str] = ""  # why there must be one, as a clause
@@ -41,15 +41,15 @@ class PolicyKind:
     restricted: ClassVar[bool] = False  # whether some policies of time and state are left out
     starts: ClassVar[bool] = True  # whether a search can begin with a policy of this kind
     learns: ClassVar[bool] = False  # whether its policies keep a belief over the models
-    proven: ClassVar[str] = ""  # which policies the bound of a solve is for, if not for all
+    proven: ClassVar[str] = ""  # which policies the bound of a solve covers, if not all
 
     @property
     def being(self) -> str:
-        """What its policies are, after the verb."""
+        """What its policies are, as in "being tied costs 3"."""
         return self.name
 
     def passes(self, of_tables: float) -> float:
-        """About how many a solve takes that takes ``of_tables`` for policies of time and state."""
+        """About how many passes a solve takes; ``of_tables``: for policies of time and state."""
         return min(of_tables, ENDLESS_PASSES) if self.endless else of_tables
 
     @classmethod
@@ -78,7 +78,7 @@ class PolicyKind:
     def steps(self, model: MMDP, horizon: float | None) -> int:
         """The number of decisions to plan for.
 
-        If there is no last one, those for which a policy of time and state is put beside it.
+        If there is no last one, that of the policy of time and state to compare with.
         """
         if self.endless:
             check_endless(model.problem, model.horizon)
@@ -93,7 +93,7 @@ class PolicyKind:
         return model.problem
 
     def settings(self, model: MMDP, horizon: int) -> Any:
-        """What tells apart two kinds of this name on ``model``, as JSON holds it."""
+        """What distinguishes two kinds of this name on ``model``, in JSON's types."""
         return None
 
     def text(self, model: MMDP, horizon: int) -> str:
@@ -101,7 +101,7 @@ class PolicyKind:
         return ""
 
     def decided(self, model: MMDP, there: Mask) -> Mask:
-        """(..., S) where the action is given by those of the places ``there``."""
+        """(..., S) where the actions at the places ``there`` determine the action."""
         return there
 
     def policy_of(self, model: MMDP, table: Any) -> Policy:

@@ -177,7 +177,7 @@ class TablePolicy(Policy):
         return pd.DataFrame(labelled(columns, state=self.state_labels, action=self.action_labels))
 
     def stored(self) -> dict[str, Any]:
-        """With an axis of time, of length 1 if it does not matter."""
+        """The table with an axis of time, of length 1 if time does not matter."""
         rows = self.table if len(self.axes) == 2 else self.table[None]
         return {"policy" if self.deterministic else "probabilities": rows.tolist()}
 
@@ -245,7 +245,7 @@ class MarkovPolicy(TablePolicy):
         return len(self.table)
 
     def over(self, horizon: int) -> MarkovPolicy:
-        """The policy itself; another horizon than its own is refused."""
+        """The policy itself; a horizon other than its own is refused."""
         self.check_horizon(horizon)
         return self
 
@@ -268,7 +268,8 @@ def markov_policy(
     """The policy of time and state that was given, or that a solution has.
 
     A stationary one is followed over ``horizon`` decisions. ``purpose`` begins the sentence of a
-    refusal, ``needed`` says what is, and ``argument`` is the caller's own argument for methods.
+    refusal, ``needed`` says what is needed, and ``argument`` is the caller's own argument for
+    methods.
 
     >>> markov_policy(3, "a map shows")
     Traceback (most recent call last):
@@ -296,7 +297,7 @@ def _other(argument: str) -> Remedy:
 
 
 def labelled(columns: dict[str, Any], **labels: Sequence[str] | None) -> dict[str, Any]:
-    """The columns with labels in place of ids, if there are any, and then the ids at the end.
+    """The columns with labels in place of ids, if there are any, followed by the ids.
 
     >>> labelled({"state": [1, 0]}, state=["up", "down"])
     {'state': array(['down', 'up'], dtype=object), 'idstate': [1, 0]}
@@ -355,7 +356,7 @@ def _read_probabilities(probabilities: Any, axes: tuple[str, ...]) -> Array:
 
 
 def _shape(axes: Sequence[str]) -> str:
-    """As in a message.
+    """The axes as a message names them.
 
     >>> _shape(("time", "state"))
     '(time steps, states)'

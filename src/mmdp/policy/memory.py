@@ -36,7 +36,7 @@ Nodes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
-STAYS = "stay"  # in a table: every step leads back to the node itself
+STAYS = "stay"  # every step leads back to the node itself, in a table
 
 
 @dataclass(frozen=True)
@@ -419,7 +419,7 @@ def _without_twins(
         return None
     number = np.zeros(N, np.uint8)  # nodes that are never entered stand for the first
     number[alive] = np.searchsorted(kept, name[alive])
-    # of each group the member that is used there
+    # the member of each group that is used there
     member = np.stack([(used & (name == n)).argmax(axis=2) for n in kept], axis=2)
     member = np.where(np.take_along_axis(used, member, 2), member, kept)
     t, s = (x[..., None] for x in np.ogrid[: len(used), : used.shape[1]])

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class Planner(Protocol):
-    """What a simulation, an evaluation or an agent can follow; what it does may depend on all seen.
+    """What simulations, evaluations and agents can follow; it may depend on all that was seen.
 
     Every :class:`mmdp.policy.Policy` is one. The planner itself is never changed by use, so
     several deployments can share one; all that a deployment remembers is in the memory that

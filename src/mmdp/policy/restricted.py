@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 _WHOLE = re.compile(r"^(-?\d+)\.0+$")  # 1.0 and 1 are one group
-FREE = -1  # in a table of fixed actions: any action
+FREE = -1  # any action, in a table of fixed ones
 
 
 class Restricted(Markov):

@@ -1,6 +1,6 @@
 """Policies as one small tree: a few questions about the state and the time, an action at each end.
 
-A tree splits on features of the state (named axes, columns of the user's, or the state's number)
+A tree splits on features of the state (named axes, columns that users give, or the state's number)
 and on the time. pi_t(s) is the action of the leaf where (t, s) ends.
 """
 

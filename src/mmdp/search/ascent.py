@@ -20,10 +20,10 @@ from mmdp.search.context import Context, Outcome
 from mmdp.search.landscape import Landscape, Point
 from mmdp.search.starts import Count, Start, affordable, best_of, in_order
 
-Risen = dict[tuple[int, bytes], Ascent]  # by rung of the ladder and pickled point
+Risen = dict[tuple[int, bytes], Ascent]  # keys: rung of the ladder and pickled point
 
 TILTS = 8  # rounds of tilted weights at most
-ASCENTS = 4  # from one start for an objective, in the time of as many starts for the mean
+ASCENTS = 4  # ascents from one start for an objective, each in the time of a start for the mean
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Search:
     def ends(self, start: Point, risen: Risen | None = None) -> Iterator[Ascent]:
         """Local optima of the objective: from the start, from the ladder's end, from tilts.
 
-        ``risen``: the ends of earlier starts, with which one that meets them goes on.
+        ``risen``: the ends of earlier starts; a start that meets one goes on from its end.
         """
         risen = {} if risen is None else risen
         objective, lam = self.context.objective, self.context.problem.weights

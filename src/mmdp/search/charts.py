@@ -29,7 +29,7 @@ from mmdp.search.starts import ENDS
 
 FEWEST, MOST = 4, 24  # candidates for a node
 BUDGET = 2.0  # seconds that the candidates for a node may take together, estimated by size
-SWEEPS = 15  # that one ascent takes
+SWEEPS = 15  # of one ascent
 CLOSE = 1e-6  # relative gain of a sweep at which the ascent of a candidate ends
 
 

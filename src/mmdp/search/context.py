@@ -41,8 +41,8 @@ class Outcome:
     policies: npt.NDArray[np.int32] | None = None
     returns: Array | None = None
     errors: Array | None = None
-    trace: list[float] | None = None  # if not everything that was recorded
-    episodes: int | None = None  # per model, to simulate a planner
+    trace: list[float] | None = None  # None: everything that was recorded
+    episodes: int | None = None  # per model, in the simulation of a planner
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property

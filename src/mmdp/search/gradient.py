@@ -19,15 +19,15 @@ from mmdp.kernels.problem import Array, Table
 from mmdp.policy import MarkovPolicy
 from mmdp.search.context import Context
 
-STEPS, TOL = 40, 1e-6  # of a short ascent that a search starts from
-PASSES = 3 * STEPS  # that it takes, line search included
+STEPS, TOL = 40, 1e-6  # of a short ascent from which a search starts
+PASSES = 3 * STEPS  # of that ascent, line search included
 
 
 def climb(context: Context, point: Iterate, direction: Direction, tol: float) -> Iterator[Iterate]:
     """The point and what follows, until stationary or stuck; ``tol``: a share of the stakes."""
     discounts, size, enough = discounts_of(context), None, tol * context.stakes
     found: Iterate | None = point
-    while found is not None:  # else no step improves: this is as far as rounding allows
+    while found is not None:  # otherwise no step improves: this is as far as rounding allows
         yield (point := found)
         if point.stationarity(discounts) <= enough:
             return

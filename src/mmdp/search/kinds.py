@@ -11,7 +11,7 @@ from mmdp.search.tables import MonotoneTables, Tables, TiedTables
 from mmdp.search.trees import Trees
 
 # Those whose decisions bind each other; the actions that a kind leaves open are the plan's. A kind
-# of one's own is added here.
+# of your own is added here.
 LANDSCAPES: dict[type[PolicyKind], type[Landscape]] = {
     Monotone: MonotoneTables, Tied: TiedTables, Tree: Trees,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a kind of policy must say so that it can be searched.
+"""What a kind of policy must define so that it can be searched.
 
 A *point* is a policy as its landscape holds it: a table of actions, a row, a controller.
 
@@ -93,7 +93,7 @@ class Landscape:
         raise NotImplementedError
 
     def sizes(self, point: Point, rho: Array) -> Array:
-        """(M,) the sizes of what is summed up in rho, whose rounding no change is taken for."""
+        """(M,) the sizes of what is summed up in rho: a change must exceed their rounding."""
         return np.abs(rho)
 
     def step(self, point: Point, returns: Array, objective: Objective) -> tuple[Point, Array]:

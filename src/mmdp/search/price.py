@@ -12,7 +12,7 @@ from mmdp.kernels.problem import Table
 from mmdp.search.context import Context, Outcome
 from mmdp.search.tables import PASSES, Tables, affordable_sweeps
 
-BESIDE = 5.0  # seconds for a policy of time and state to compare with, estimated
+COMPARING = 5.0  # seconds, estimated, for a policy of time and state to compare with
 
 
 def priced(
@@ -21,7 +21,7 @@ def priced(
     """The outcome with the value of a policy that is free of the restriction.
 
     That is the better of what ``free`` finds and of an ascent from the restricted policy, so the
-    restriction never seems to pay. If the time is up, what is known by then must do.
+    restriction never seems to gain. If the time is up, what is known by then must suffice.
     """
     known = []
     try:
@@ -30,7 +30,7 @@ def priced(
         if not context.kind.endless:
             known.append(_onward(context, outcome.policy))
         elif context.objective.linear:
-            known.append(beside(context, outcome.policy))
+            known.append(_by_time(context, outcome.policy))
     except Stop:  # the policy that was asked for is complete
         pass
     details = {**context.details, **outcome.details}
@@ -49,18 +49,18 @@ def _onward(context: Context, policy: Table) -> float:
     return landscape.rise(policy, context.objective, watch=watch).value
 
 
-def beside(context: Context, row: Table) -> float:
-    """The value of a policy that depends on time for a long while, and then follows the rule.
+def _by_time(context: Context, row: Table) -> float:
+    """The value of a policy that depends on time for many steps and then follows the rule.
 
     Its ascent starts from the rule, and both values are exact, so it is never below the rule,
-    however short the while is.
+    however few the steps are.
     """
     x = Endless.of(context.problem, context.check_time)
-    affordable = int(BESIDE / context.problem.seconds(1, 2 * PASSES))
+    affordable = int(COMPARING / context.problem.seconds(1, 2 * PASSES))
     T = max(1, min(context.horizon, affordable))
     after = np.ascontiguousarray(x.values(row).T)
     plan = context.plan.but(terminal=after, horizon=T)
-    context.details["beside_steps"] = T
+    context.details["compared_steps"] = T
     ends = plan.ascend(
         [np.repeat(row[None], T, axis=0), None], sweeps=affordable_sweeps(context),
         watch=lambda *_: context.check_time(),

@@ -25,7 +25,7 @@ from mmdp.search.landscape import Changes, Landscape, Slope
 
 Mask = npt.NDArray[np.bool_]
 
-ROUNDS = 33  # of one ascent, in multiply-adds of a pass: linear algebra is slower
+ROUNDS = 33  # rounds of one ascent, counted in plain multiply-adds: linear algebra is slower
 AT_ONCE = 16  # decisions between two looks at the clock
 SINGLES = 20  # single changes that are tried before a search by gradient ends
 

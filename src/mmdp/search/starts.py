@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FIRST = 2  # starts by name that every objective takes
 MOST = 16  # starts that ``"auto"`` takes at most
 BUDGET = 1.0  # seconds that they may take together, estimated by size
-PATIENCE = 10.0  # seconds of one ascent from which one start must do
+PATIENCE = 10.0  # seconds of one ascent above which one start must suffice
 
 ENDS: dict[str, Status] = {
     "maximum": Status.LOCAL_OPTIMUM,

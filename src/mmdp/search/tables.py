@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 KEEP_BYTES = 2**31  # the most that q may take; beyond that a solve uses the paper's sweeps
-PASSES = 12  # that one ascent takes
+PASSES = 12  # of one ascent
 
 
 class Tables(Landscape):
@@ -58,7 +58,7 @@ class Tables(Landscape):
 
     @staticmethod
     def passes(name: str) -> int:
-        """About how many an ascent from this start takes."""
+        """About how many passes an ascent from this start takes."""
         return PASSES + (gradient.PASSES if name in gradient.STARTS else 0)
 
     def seconds(self, name: str) -> float:
@@ -104,7 +104,7 @@ class Tables(Landscape):
             for seen in plan.glances(t, v, d, slope.weights(), actions):
                 self.context.check_time()  # a round takes much longer than a pass
                 t, allowed = seen.t, at(x.allowed, seen.t)
-                if slope.hopes(_gains(seen.G, actions[t])[allowed]).any():  # else no q is needed
+                if slope.hopes(_gains(seen.G, actions[t])[allowed]).any():  # or no q is needed
                     q = seen.q()
                     s, a = np.nonzero(~allowed)
                     q[s, a] = q[s, actions[t, s]]  # an action that is not allowed changes nothing

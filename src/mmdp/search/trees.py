@@ -27,10 +27,10 @@ Mask = npt.NDArray[np.bool_]
 Path = tuple[bool, ...]  # the answers that lead to a node
 
 TRIED = 24  # changes that are evaluated at a time
-EACH = 2  # of them for one node, feature and side
-STEPS = (-3, -1, 1, 3)  # of a cut
+EACH = 2  # of these changes for one node, feature and side
+STEPS = (-3, -1, 1, 3)  # by which a cut is moved
 REGROWN = 6  # places that are tried for a leaf that was taken out
-PASSES = 1000  # that take a second at most where an objective climbs from every start
+PASSES = 1000  # if they take a second at most, an objective climbs from every start
 
 
 class Place(NamedTuple):
@@ -111,7 +111,7 @@ class Trees(Landscape):
     def returns(self, point: Planted) -> Array:
         key = point.table.tobytes()
         if key not in self.known:
-            if self.known:  # else there is no tree yet to fall back on
+            if self.known:  # otherwise there is no tree yet to fall back on
                 self.context.check_time()
             exact = self.context.returns if self.endless is None else self.endless.returns
             self.known[key] = exact(point.table)

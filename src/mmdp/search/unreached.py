@@ -21,11 +21,11 @@ from mmdp.search.context import Context, Outcome
 from mmdp.search.tables import pick_of
 
 Mask = npt.NDArray[np.bool_]
-ROUNDS = 10  # of a stationary policy at most: its actions depend on each other
+ROUNDS = 10  # at most, of a stationary policy: its actions depend on each other
 
 
 def filled(context: Context, outcome: Outcome) -> Outcome:
-    """The outcome with such actions, and ``details["unreached"]``: where they are."""
+    """The outcome with such actions filled in, and ``details["unreached"]``: where they are."""
     table, kind = outcome.policy, context.kind
     if not (isinstance(table, np.ndarray) and table.dtype.kind == "i"):
         return outcome

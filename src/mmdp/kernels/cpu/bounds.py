@@ -1,4 +1,4 @@
-"""Bounds on a CPU: the loops over prices that numpy would make several passes over memory of.
+"""Bounds on a CPU: loops over prices, for which numpy would go through memory several times.
 
 Reach bounds and optima of single models are backward passes, as in
 :mod:`mmdp.kernels.numpy.bounds`, where the symbols are explained too.

@@ -28,7 +28,7 @@ from mmdp.kernels.cpu.passes import (
 )  # fmt: skip
 from mmdp.kernels.problem import Array, IntArray, Table, aligned, memory_here, windows
 
-SHARE = 0.25  # of the memory, for b of all times; with more, it is kept in windows
+SHARE = 0.25  # of memory for b of all times; if it takes more, it is kept in windows
 
 
 class Climb:

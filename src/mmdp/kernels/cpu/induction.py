@@ -4,8 +4,8 @@ With q of an action kept from an earlier step u > t, q_t is known up to what v h
 since: q_t(s, a) <= q_u(s, a) + gamma * (the largest rises of v, one step after the other,
 added up). An action that cannot win by this bound is not computed, which is most of them
 after a few steps (MacQueen's elimination of actions, for a finite horizon). Values and
-actions are those that would be found if all were computed. It is left alone if rows are too
-short to be worth it, or change with time.
+actions are those that would be found if all were computed. Nothing is eliminated if rows
+are too short to be worth it, or change with time.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _induct(marks, rank, edges, dense, eliminate, x, c):  # type: ignore[no-unty
         v, after = c.v[(t + 1) % 3], c.v[(t + 2) % 3]
         p, r = x.p[t if len(x.p) > 1 else 0], x.r[t if len(x.r) > 1 else 0]
         choosy = eliminate.pays and step > 0
-        if choosy:  # whoever works on this step finds the same
+        if choosy:  # every thread on this step finds the same
             most = -np.inf
             for s in range(len(v)):
                 most = max(most, v[s] - after[s])

@@ -210,7 +210,7 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
         climb = Climb(self, two_way=job.two_way)
         return [ascend(climb, start, *job.limits) for start in starts]
 
-    # ------------------------------------------------------------ models that do not meet
+    # ------------------------------------------------------------ independent models
     def _blockwise(
         self, choice: Choice, blocks: list[tuple[slice, CpuPlan]], weights: Array | None,
         policy: Table | None, keep: Collection[str],

@@ -19,7 +19,7 @@ class CpuLayout(StoredPlan):
         super().__init__(problem, horizon)
         self.threads, self.pays_from = threads, pays_from
         self.ground = self._laid_out()
-        self.parts: list[tuple[slice, Array]] = []  # of the models, if they do not meet
+        self.parts: list[tuple[slice, Array]] = []  # parts of the models, if they are independent
 
     def _laid_out(self) -> Ground:
         return Ground.of(self.problem)
@@ -30,9 +30,9 @@ class CpuLayout(StoredPlan):
 
     @property
     def tables(self) -> Ground:
-        """For work that goes entry by entry."""
+        """The tables, for work that goes entry by entry."""
         return self.ground
 
     def team(self, work: int) -> Team:
-        """The threads for so many multiply-adds per step."""
+        """The threads for ``work`` multiply-adds per step."""
         return Team.of(self.threads if work >= self.pays_from else 1)

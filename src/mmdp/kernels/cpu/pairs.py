@@ -23,7 +23,7 @@ from mmdp.kernels.cpu.layout import CpuLayout
 from mmdp.kernels.cpu.steps import edges
 from mmdp.kernels.problem import Array, IntArray, Pairs, Problem
 
-PIECES = 4  # per thread: pairs of very different models cost more than others
+PIECES = 4  # pieces per thread: pairs of very different models cost more than others
 
 # Indices are unsigned: numba then drops its test for negative ones, and loops become SIMD.
 _U = np.uint64

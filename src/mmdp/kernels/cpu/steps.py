@@ -1,7 +1,7 @@
 """Threads that walk through the steps of a pass together, inside compiled code.
 
 A pass has steps, and a step has pieces; a step may begin when the one before is done. ``take``
-hands out pieces in order to whoever asks, and waits if a piece belongs to a step that may not
+hands out pieces in order, and waits if a piece belongs to a step that may not
 begin yet; ``done`` counts a finished piece. Nobody waits for a thread, only for pieces that a
 running thread has taken: a helper that comes late or never costs nothing, and one thread alone
 can do all of it.
@@ -37,7 +37,7 @@ Call = Callable[[Marks, int], None]
 POSSIBLE = sys.platform != "win32"  # whether several threads may walk together
 _TAKEN, _FINISHED, _HELD_UP, _WHERE, _LEFT, _PATIENCE = 0, 16, 32, 33, 34, 35  # slots, by line
 OFTEN = 3, 8  # crowded: more than 3 steps, and more than one in 8 so far, were held up
-PIECES = 2  # per thread and step
+PIECES = 2  # pieces per thread and step
 SPINS = 256  # tries between two looks at the clock
 NAP = 50  # microseconds that a waiting thread sleeps
 SHORTEST = 300_000  # nanoseconds that any wait may last
@@ -166,7 +166,7 @@ def _wait_for(marks, count):  # type: ignore[no-untyped-def]
     while _read(marks, _FINISHED) < count:
         tries += 1
         if held_up or (tries % SPINS == 0 and _clock() - started > marks[_PATIENCE]):
-            if not held_up and marks[_WHERE] != count:  # the first who notes it for this step
+            if not held_up and marks[_WHERE] != count:  # noted once for each step
                 marks[_WHERE] = count
                 _add_one(marks, _HELD_UP)
             held_up = True
@@ -191,5 +191,5 @@ def take(marks, rank, pieces, steps):  # type: ignore[no-untyped-def]
 
 @jit(helper=True)
 def done(marks):  # type: ignore[no-untyped-def]
-    """One piece is finished: what it wrote is seen by whoever takes from the next step."""
+    """One piece is finished: threads that take from the next step see what it wrote."""
     _add_one(marks, _FINISHED)

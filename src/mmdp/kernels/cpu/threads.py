@@ -20,7 +20,7 @@ _share: ContextVar[int] = ContextVar("share", default=0)
 
 @contextmanager
 def sharing(threads: int) -> Iterator[None]:
-    """Kernels made inside this block take that many threads, as others use the cores too.
+    """Kernels made inside this block use that many threads, because others use the cores too.
 
     >>> with sharing(1):
     ...     default_threads()
@@ -91,7 +91,7 @@ class Team:
 
 
 class _Call:
-    """One ``each``: pieces taken in turn by whoever is free."""
+    """One ``each``: pieces taken in turn by threads that are free."""
 
     def __init__(self, function: Callable[[Any], None], pieces: Iterator[Any]) -> None:
         self.function, self.pieces = function, pieces

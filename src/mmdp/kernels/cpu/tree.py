@@ -120,7 +120,7 @@ def _rollout(plan, t, s, m, key, counter):  # type: ignore[no-untyped-def]
             left = _U(np.int64(hashed(key, counter) * count))
             counter += _U(1)
             a = left
-            if count < n_actions:  # the action with so many allowed ones before it
+            if count < n_actions:  # the action with ``left`` allowed ones before it
                 open_s, a = plan.allowed[t if len(plan.allowed) > 1 else _U(0), s], _U(0)
                 while left > _U(0) or not open_s[a]:
                     left -= _U(open_s[a])

@@ -63,7 +63,7 @@ jax.monitoring.register_event_duration_secs_listener(_hear)
 
 
 def _padded_to(array: Any, axis: int, size: int) -> Any:
-    """With zeros at the end of ``axis``."""
+    """The array padded with zeros at the end of ``axis``."""
     width = [(0, 0)] * array.ndim
     width[axis] = (0, size - array.shape[axis])
     return np.pad(array, width) if width[axis][1] else array
@@ -97,14 +97,14 @@ class Place(NamedTuple):
             return None
         return jax.sharding.Mesh(np.array(self.devices), (MODELS,))
 
-    def check_room(self, problem: Problem, beside: int = 0) -> None:
-        """Refuse models that a device cannot hold, with ``beside`` numbers for each of them."""
+    def check_room(self, problem: Problem, more: int = 0) -> None:
+        """Refuse models that a device cannot hold, each with ``more`` numbers."""
         models, e = -(-problem.n_models // len(self.devices or [1])), problem.storage
         if isinstance(e, Events):
             numbers, shared = problem.r[..., 0].size, sum(array.nbytes for array in e.arrays())
         else:
             numbers, shared = problem.p[..., 0].size, 0
-        size, room = 8 * models * (numbers + beside) + shared, room_on(self.here)
+        size, room = 8 * models * (numbers + more) + shared, room_on(self.here)
         if size > room:
             raise MemoryLimitError(
                 f"{counted(models, 'model')} would take {readable_bytes(size)} on a device, which "
@@ -158,7 +158,7 @@ class Held:
         self.others: dict[tuple[str, bool], tuple[Any, Any]] = {}  # on the host, on the device
 
     def but(self) -> Held:
-        """For a plan with other numbers; the transitions are shared."""
+        """A copy for a plan with other numbers; the transitions are shared."""
         other = copy.copy(self)
         other.others = dict(self.others)
         return other
@@ -176,7 +176,7 @@ class Held:
         x, put, kept = problem, self.place.put, partial(self.kept, wide=wide)
 
         def placed(array: Any, axis: int) -> Any:
-            """With models last, or (wide) at ``axis`` and an axis for the policies last."""
+            """The array with models last, or (wide) at ``axis`` and an axis for policies last."""
             if wide:
                 return put(np.moveaxis(array, -1, axis)[..., None], axis)
             return put(array, array.ndim - 1)

@@ -41,7 +41,7 @@ class State(NamedTuple):
     value: Traced
     sweeps: Traced
     end: Traced
-    q: Traced | None  # of the policy, if forward passes improve too
+    q: Traced | None  # q of the policy, if forward passes improve too
 
     @staticmethod
     def by_model(wide: bool) -> State:

@@ -21,7 +21,7 @@ from mmdp.kernels.jax.rows import Tuning, at, narrow
 from mmdp.kernels.problem import Array, IntArray, Problem, Table, windows
 
 LARGE = 2**33  # bytes of b over which the sweeps of an ascent are made here
-SHARE = 0.4  # of the device's memory, for b
+SHARE = 0.4  # of the device's memory for b
 
 
 def large(problem: Problem, horizon: int) -> bool:
@@ -77,7 +77,7 @@ class Windows:
 
 
 def _short(array: Any) -> Any:
-    """In 32 bits."""
+    """The array in 32 bits."""
     return array.astype(np.float32) if array.dtype == np.float64 else array
 
 

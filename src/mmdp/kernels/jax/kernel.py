@@ -36,9 +36,9 @@ from mmdp.kernels.problem import (
 
 
 class JaxKernel(Machine):
-    """jax on a CPU, GPU or TPU, in 64-bit arithmetic but for the sweeps of :class:`JaxEvents`.
+    """jax on a CPU, GPU or TPU, in 64-bit arithmetic except for the sweeps of :class:`JaxEvents`.
 
-    Passes, single steps and ascents run there; bounds and episodes are the CPU's.
+    Passes, single steps and ascents run there; bounds and episodes run on the CPU.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class JaxKernel(Machine):
         plan, place = known.get(type(problem.storage)), self.place
         if plan is None:
             return None
-        if problem.part is not None:  # on the devices of all processes
+        if problem.part is not None:  # spread over the devices of all processes
             place = Place(tuple(jax.devices()), problem.part.longest)
         return plan(problem, horizon, place, self.tuning._replace(mesh=place.mesh))
 
@@ -176,7 +176,7 @@ class JaxPlan(CpuPlan):
         """
         problem, place, ends = self.problem, self.place, {}
         per_model = self.horizon * problem.n_states * (1 + job.two_way * problem.n_actions)
-        place.check_room(problem, beside=per_model)  # b, and q if it is kept
+        place.check_room(problem, more=per_model)  # b, and q if it is kept
         for group in self._groups(starts, job):
             tables, wide = list(group.values()), len(group) > 1
             with double():
@@ -206,7 +206,7 @@ class JaxPlan(CpuPlan):
                 continue
             group[k] = start
             if job.watch is not None and k == 1 == len(group) - 1:
-                # the next ones may take long: whoever watches may be content with the first
+                # the next ones may take long, and the first may be good enough for the watcher
                 group[0] = (opened := self._opened(group[0]))[0]
                 job.watch(*opened)
             if len(group) == most:

@@ -30,7 +30,7 @@ class Tuning(NamedTuple):
 
     @staticmethod
     def suited(place: Place) -> Tuning:
-        """For these devices. A CPU gains nothing from starts that run together."""
+        """The tuning for these devices. A CPU gains nothing from starts that run together."""
         cuda = "cuda" in str(place.here).lower()
         return Tuning(2 if cuda else 1, place.here.platform != "cpu")
 
@@ -263,7 +263,7 @@ class Shared(Narrow):
         return self._over_events(add, jnp.zeros((size, v.shape[-1]), v.dtype))
 
     def _event(self, t: Traced, e: Traced, rows: Traced | None, dtype: Any) -> Any:
-        """Of the e-th corner of all events: its probability (R or 1, M) and next state (R,)."""
+        """Probability (R or 1, M) and next state (R,) of the e-th corner of all events."""
         x = self.x
         after, (kind, shares) = (
             at(self.after, t),

@@ -32,7 +32,7 @@ Keys = npt.NDArray[np.uint64]
 
 STREAM = 1 << 32
 CHANGES = 1 << 31
-AT_ONCE = 2**18  # numbers that the beliefs of episodes run side by side may take
+AT_ONCE = 2**18  # most numbers in the beliefs of episodes that run side by side
 GOLDEN = (5**0.5 - 1) / 2
 _WORD = (1 << 64) - 1
 
@@ -268,7 +268,7 @@ class _Setting:
             r = _by_row(at(plan.problem.r, t))[rows]
             distance = np.where(new > 0.0, ((rewards[:, None] - r) / plan.reward_sd) ** 2, np.inf)
             closest = distance.min(axis=1, keepdims=True)
-            with np.errstate(invalid="ignore"):  # no model is left
+            with np.errstate(invalid="ignore"):  # no model explains the step
                 new = np.where(new > 0.0, new * np.exp(0.5 * (closest - distance)), 0.0)
         mass = new.sum(axis=1)
         explained = mass > 0.0

@@ -44,7 +44,7 @@ class Passes(Operator):
         to the lowest action; a state of zero weight keeps its incumbent. ``"own"`` takes each
         model's own maximum. ``"given"`` follows ``policy``, (T, S) actions or (T, S, A)
         probabilities; with ``weights`` the gradient G can be kept. ``keep``: which of actions,
-        values, gradient and q to return beside the values at the first step. ``pick``: how
+        values, gradient and q to return besides the values at the first step. ``pick``: how
         ``"weighted"`` chooses the actions of a time, :func:`choose` by default.
         """
         if pick is None:
@@ -134,7 +134,7 @@ class Passes(Operator):
     def _ascend(
         self, starts: Iterable[Table | None], job: Job, pick: Pick | None = None
     ) -> list[Ascent]:
-        """A machine overrides this, as the pass."""
+        """A machine overrides this, like the pass."""
         sweeper = Sweeper(self, job.two_way, pick)
         return [ascend(sweeper, start, *job.limits) for start in starts]
 
