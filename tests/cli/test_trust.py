@@ -93,7 +93,7 @@ def test_a_place_that_cannot_be_written_is_found_before_the_work(
 
     for module in (mmdp, sys.modules["mmdp.study"]):
         monkeypatch.setattr(module, "solve", work)
-    monkeypatch.setattr("mmdp.report.Facts", work)
+    monkeypatch.setattr("mmdp.report.Desk", work)
     monkeypatch.setattr("mmdp.posterior.dirichlet.fit", work)
     monkeypatch.setattr("mmdp.cli.domain._draw", work)
     told = refused(*(str(x).format(folder=folder) for x in arguments))
