@@ -54,7 +54,7 @@ def test_the_net_benefit_becomes_the_reward(tmp_path: Path) -> None:
         np.testing.assert_allclose(priced.rewards[t, 2], 20 * effects - costs / 1.25**t)
     assert "give the horizon" in refused(*given, *rates[:4], "--out", tmp_path / "x.npz")
     assert "belong together" in refused(*given[:4], "--out", tmp_path / "x.npz")
-    assert "give a --horizon" in refused(*given, "-T", "inf", "--out", tmp_path / "x.npz")
+    assert "give --horizon" in refused(*given, "-T", "inf", "--out", tmp_path / "x.npz")
     assert "--value must be" in refused(*given[:-1], -5, "--out", tmp_path / "x.npz")
     assert "give --effects too" in refused(*given[:2], "-T", 3, "--out", tmp_path / "x.npz")
     page = ("report", tmp_path / "models", "-T", 3, "--effects", file, "--thresholds", "20")

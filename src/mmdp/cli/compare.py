@@ -65,12 +65,7 @@ from mmdp.words import clock, counted, figures, leading, two_errors
     "--test/--no-test", default=None,
     help="Evaluate on the test models of the folder; by default if there are any.",
 )  # fmt: skip
-@option(
-    "--test-data",
-    type=PATH,
-    metavar="DATA",
-    help="Test models to use instead of those of the folder.",
-)
+@option("--test-data", type=PATH, metavar="DATA", help="Test models to use instead.")
 @option("--out", "-o", type=OutFile(".csv"), metavar="FILE", help="Write the table: .csv.")
 @options.objective
 @options.episodes
