@@ -127,19 +127,17 @@ class Steps:
         def function(name: str, given: Any, *known: str) -> Function | None:
             return None if given is None else Function(name, given, known)
 
-        axes = [
-            Axes.read(given, what)
-            for given, what in ((states, "states"), (actions, "actions"), (events or {}, "events"))
-        ]
-        if (chance is None) == bool(axes[2]):
-            missing, there = ("chance", "events") if axes[2] else ("events", "chance")
+        axes = Axes.read(states, "states"), Axes.read(actions, "actions")
+        found = Axes.read(events or {}, "events")
+        if (chance is None) == bool(found):
+            missing, there = ("chance", "events") if found else ("events", "chance")
             raise InputError(f"{there} is given without {missing}; give both, or neither")
-        names = [name for each in axes for name in each]
+        names = [name for each in (*axes, found) for name in each]
         twice = next((x for x in names if names.count(x) > 1), None)
         if twice is not None:
             raise InputError(f"two axes are called {twice!r}; give each a name of its own")
         made = cls(
-            *axes, Function("step", step, ("state", "action", "event", "draw", "time")),
+            *axes, found, Function("step", step, ("state", "action", "event", "draw", "time")),
             function("chance", chance, "draw", "state", "action", "time"),
             function("allowed", allowed, "state", "action", "time"),
             function("terminal", terminal, "state", "draw"),

@@ -263,7 +263,7 @@ def _column(name: str, given: Any, model: MMDP) -> list[Any]:
     """(S,) the values of a feature in the order of the states."""
     what = f"feature {name!r}"
     refuse_masked(given, what)
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if isinstance(given, str) or not hasattr(given, "__len__"):
         raise InputError(f"{what} is one value, {given!r}; give a column with one per state")
     values = list(given)
     if is_named(given):
