@@ -27,6 +27,7 @@ import numpy.typing as npt
 import pytest
 
 import mmdp
+from mmdp.kernels.events import Events
 from tests.instances import at_least
 
 Real = np.longdouble
@@ -64,7 +65,7 @@ class Instance:
     kind: str
     objective: str
     model: mmdp.MMDP
-    settings: Any = None  # of the kind: groups, order of actions, or open actions (T, S, A)
+    settings: Any = None  # of the kind: see settings_of
 
     @property
     def T(self) -> int:
@@ -81,6 +82,7 @@ class Instance:
             "markov": lambda: None, "stationary": mmdp.Stationary, "memory": lambda: mmdp.Memory(2),
             "tied": lambda: mmdp.Tied(self.settings), "fixed": lambda: mmdp.Fixed(self.settings),
             "monotone": lambda: mmdp.Monotone(actions=self.settings),
+            "tree": lambda: mmdp.Tree(*self.settings),
         }[self.kind]()  # fmt: skip
         return {"objective": self.objective, "policy": policy}
 
@@ -102,7 +104,31 @@ class Instance:
 
     def tables(self, free: bool = False) -> Array:
         """(N, T, S) every deterministic policy of the kind, or without its restriction."""
+        if self.kind == "tree" and not free:
+            return self.trees(self.settings[0])
         return np.array(list(itertools.product(*(self.rows(t, free) for t in range(self.T)))))
+
+    def trees(self, leaves: int) -> Array:
+        """(N, T, S) the tables of all trees with at most that many leaves."""
+        features, time = self.settings[1:]
+        questions = [
+            np.array([[x == y if isinstance(y, str) else x <= y for x in column]] * self.T)
+            for column in features.values()
+            for y in column
+        ]
+        if time:
+            times = np.arange(self.T)[:, None] + np.zeros(len(self.mu), int)
+            questions += [times <= t for t in range(self.T)]
+        first = self.allowed.argmax(axis=1)
+        rows = [np.where(self.allowed[:, a], a, first) for a in range(self.allowed.shape[1])]
+        found = [np.array([[row] * self.T for row in rows])]
+        for most in range(2, leaves + 1):
+            more = [found[-1]]
+            for i, q in itertools.product(range(most - 1), questions):
+                one, other = found[i][:, None], found[most - 2 - i][None]
+                more.append(np.where(q, one, other).reshape(-1, *q.shape))
+            found.append(np.unique(np.concatenate(more), axis=0))
+        return found[-1]
 
     def soft(self, tables: Array) -> Array:
         """(N, T, S, A) the policies as probabilities."""
@@ -320,13 +346,13 @@ def instance(seed: int) -> Instance:
         return bool(rng.random() < share)
 
     kinds = ["markov"] * 8 + ["stationary"] * 4 + ["tied", "monotone", "fixed"] * 2 + ["memory"]
-    kind = str(rng.choice(kinds))
-    endless = kind == "stationary"
+    kind = str(rng.choice([*kinds, *["tree"] * 3]))
+    endless = kind == "stationary" or (kind == "tree" and has(0.3))
     M = int(rng.choice([1, 2, 3, 3, 4, 5]))
     while True:
         S, A, T = (int(rng.choice(sizes)) for sizes in ([1, 2, 3, 3], [1, 2, 3, 3], [1, 2, 2, 3]))
         allowed = np.ones((S, A), bool)
-        if kind in ("markov", "fixed", "stationary", "memory") and has(0.3):
+        if kind in ("markov", "fixed", "stationary", "memory", "tree") and has(0.3):
             allowed = rng.random((S, A)) < 0.7
             allowed[np.arange(S), rng.integers(0, A, S)] = True
         if float(allowed.sum(axis=1).prod()) ** (1 if endless else T) <= MOST:
@@ -343,7 +369,10 @@ def instance(seed: int) -> Instance:
             + np.eye(S)[rng.integers(0, S, (n, 1, S, A))]
         )
     P = P / P.sum(axis=-1, keepdims=True)
-    after = has(0.2)
+    storage: Any = P if varies else P[0]
+    if has(0.25):
+        storage, P = by_events(rng, n, M, S, A)
+    after = has(0.2) and not isinstance(storage, Events)
     shape = P.shape if after else P.shape[:-1]
     r = rng.integers(-2, 3, shape).astype(float) if tied else rng.normal(size=shape)
     h = rng.normal(size=(M, S)) if has(0.4) else np.zeros((M, S))
@@ -372,7 +401,7 @@ def instance(seed: int) -> Instance:
         spread = float(np.ptp(expected[:, lam > 0])) or 1.0
         objective = f"entropic:{float(rng.choice([0.3, 3.0])) / spread!r}"
     model = mmdp.MMDP(
-        P if varies else P[0], **{"next_rewards" if after else "rewards": r if varies else r[0]},
+        storage, **{"next_rewards" if after else "rewards": r if varies else r[0]},
         initial=mu, weights=lam, discount=gamma, terminal=h, allowed=allowed, model_transitions=K,
         parameters={"x": rng.integers(0, 2, M)},
     )  # fmt: skip
@@ -383,12 +412,37 @@ def instance(seed: int) -> Instance:
     )  # fmt: skip
 
 
+def by_events(rng: Any, n: int, M: int, S: int, A: int) -> tuple[Events, Array]:
+    """Shared events, and the same as tables (n, M, S, A, S')."""
+    W, C, K = (int(rng.integers(1, most)) for most in (5, 3, 4))
+    t = [n if rng.random() < 0.7 else 1 for _ in range(4)]
+    after = rng.integers(0, S, (t[0], S, A, W, C))
+    chance = rng.gamma(0.5, size=(t[1], K, W, M)) + 1e-9
+    chance /= chance.sum(axis=2, keepdims=True)
+    kind = rng.integers(0, K, (t[2], S, A))
+    share = rng.random((t[3], S, A, W, C)) * (rng.random((t[3], S, A, W, C)) < 0.7) + 1e-9
+    share /= share.sum(axis=4, keepdims=True)
+    P = np.zeros((n, M, S, A, S))
+    for time, s, a, w, c in np.ndindex(n, S, A, W, C):
+        i = [time if len(x) > 1 else 0 for x in (after, chance, kind, share)]
+        to = after[i[0], s, a, w, c]
+        P[time, :, s, a, to] += share[i[3], s, a, w, c] * chance[i[1], kind[i[2], s, a], w]
+    return Events(after, chance, kind, share), P
+
+
 def settings_of(kind: str, rng: Any, T: int, S: int, A: int, allowed: Array) -> Any:
-    """The groups of a tied policy, the order of a monotone one, the open actions of a fixed one."""
+    """The groups of a tied policy, the order of a monotone one, the open actions of a fixed one;
+    leaves, features and time of a tree.
+    """
     if kind == "tied":
         return rng.integers(0, 2, S).tolist()
     if kind == "monotone":
         return rng.permutation(A).tolist()
+    if kind == "tree":
+        numbers, words = rng.permutation(S).tolist(), [f"c{x}" for x in rng.integers(0, 3, S)]
+        words[0] = "c3"  # no feature is the same everywhere
+        features = {"x": numbers if rng.random() < 0.6 else words}
+        return int(rng.integers(1, 5)), features, bool(rng.random() < 0.7)
     open_ = (rng.random((T, S, A)) < 0.6) & allowed
     return np.where(open_.any(axis=2, keepdims=True), open_, allowed)
 
@@ -452,7 +506,7 @@ class Audit:
             self.holds("trace rises", np.diff(found.trace) >= -slack, told, found.trace)
             end = abs(found.trace[-1] - found.value) <= slack
             self.holds("trace ends at the value", end or found.method != "cadp", told, found.trace)
-        if found.status is mmdp.Status.LOCAL_OPTIMUM and x.kind != "memory":
+        if found.status is mmdp.Status.LOCAL_OPTIMUM and x.kind not in ("memory", "tree"):
             self.local(x, found.policy.actions.reshape(x.T, -1), rho, told)
         if found.certificate is not None:
             self.bound(x, found.certificate, rng, rho[None])
@@ -498,6 +552,10 @@ class Audit:
         if costs:
             least, most = (float(y.strip("%,").replace(",", "")) for y in costs.groups())
             self.holds("price is at most", least <= most, told, found.price_text)
+        if (costs := re.search(r"at most ([-\d.,e+]+)", found.price_text)) and not x.endless:
+            most = float(costs[1].strip(",").replace(",", ""))
+            true = x.least(x.every, x.here).max() - found.value
+            self.holds("price is at most what it is", true <= most, told, true, found.price_text)
 
     # ------------------------------------------------------------ information, evaluation
     def evpi(self, x: Instance, evpi: float, rho: Array, told: str) -> None:
@@ -553,16 +611,20 @@ def returns_of(x: Instance, policy: Any) -> Array:
     """(M,) returns of a policy that the program found."""
     if isinstance(policy, mmdp.MemoryPolicy):
         return x.with_memory(policy)
+    policy = getattr(policy, "rows", policy)  # a tree's own table
     table = np.asarray(policy.probabilities, dtype=Real)
     return x.returns(table.reshape(1, x.T, *table.shape[-2:]))[0]
 
 
 def of_kind(x: Instance, policy: Any) -> bool:
     """Whether a deterministic policy is of the kind, and any takes only what is allowed."""
+    policy = getattr(policy, "rows", policy)
     taken = policy.probabilities.reshape(x.T, *x.allowed.shape) > 0
     if not policy.deterministic:
         return not (taken & ~x.allowed).any()
     actions = policy.actions.reshape(x.T, -1)
+    if x.kind == "tree":
+        return bool((x.tables() == actions).all(axis=(1, 2)).any())
     return all(tuple(actions[t].tolist()) in x.rows(t) for t in range(x.T))
 
 

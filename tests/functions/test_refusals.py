@@ -197,7 +197,7 @@ def test_a_step_that_returns_or_asks_for_something_else_is_refused(step: Any, to
         (lambda draw: [0.5, 0.7, -0.2], "chance: a probability is -0.2; give none below 0"),
         (lambda draw: [0.5, np.nan, 0.5], "chance: a probability is not a number; check"),
         (lambda draw: [0.5, 0.5], "chance returned shape (2,); give (3,), one prob"),
-        (lambda draw: "even", "chance returned something that is not an array of numbers"),
+        (lambda draw: "even", "chance has something that is not a number"),
         (lambda draw: {"demnd": [1, 0, 0]}, "chance returned demnd; give demand"),
         (lambda draw, state: np.repeat(0.3 + 0.01 * state["stock"], 3, axis=1),
          "chance at stock=0: the probabilities of demand sum to 0.9"),
@@ -249,3 +249,34 @@ def test_arguments_that_cannot_be_used_are_refused(more: dict[str, Any], told: s
 def test_a_grid_that_is_none_is_refused(given: tuple[Any, ...]) -> None:
     with refused("a Grid"):
         mmdp.Grid(*given)
+
+
+def test_all_over_everywhere() -> None:
+    for chance in (lambda draw: [0.2, 0.3, 0.5], lambda state: np.full((1, 3), 1 / 3)):
+        with refused("until holds in every state"):
+            shop(chance=chance, until=lambda state: state["stock"] >= 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"terminal": lambda state: "a"}, "terminal has something that is not a number"),
+        ({"initial": lambda state: "a"}, "initial has something that is not a number"),
+        ({"initial": {"stock": {0: "a"}}}, "initial has something that is not a number"),
+        ({"initial": {"stock": [0, 1]}}, "initial must name a value for each of stock"),
+        ({"draws": {"mean": []}}, "the same number of draws, at least one"),
+    ],
+)
+def test_what_is_no_number(given: dict[str, Any], told: str) -> None:
+    with refused(told):
+        shop(**given)
+
+
+def test_chances_by_lot() -> None:
+    lot = np.random.default_rng(0)
+    with refused("chance returns other numbers when it is called again"):
+        shop(chance=lambda draw: lot.dirichlet(np.ones(3)))
+
+
+def test_axes_are_read_once() -> None:
+    assert shop(states={"stock": (x for x in range(6))}).n_states == 6

@@ -141,3 +141,11 @@ def test_a_tree_over_models_that_change() -> None:
     )
     found = mmdp.solve(changing, 4, policy=mmdp.Tree(3), backend="numpy")
     assert found.value == pytest.approx(mmdp.evaluate(found.policy.over(4), changing).mean)
+
+
+@pytest.mark.parametrize("horizon", [3, math.inf])
+def test_a_tree_of_one_action(horizon: float) -> None:
+    model = random_model(2, n_models=3, n_states=4, n_actions=1, horizon=0, discount=0.9)
+    found = mmdp.solve(model, horizon, policy=mmdp.Tree(3), backend="numpy")
+    assert found.policy.n_leaves == 1
+    assert not found.policy.actions.any()

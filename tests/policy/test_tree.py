@@ -89,6 +89,12 @@ def test_a_state_without_decisions_needs_no_value() -> None:
         ({"age": [1, 2, None, 4]}, "feature 'age' is empty in state 'clinic'"),
         ({"age": [1, 1, 1, 1]}, "the same in all states"),
         ({"time": [1, 2, 3, 4]}, "a feature is called 'time'"),
+        ({"age": [1, 2, pd.NA, 4]}, "feature 'age' is empty in state 'clinic'"),
+        ({"age": ["1", "2", "NA", "4"]}, "feature 'age' is empty in state 'clinic'"),
+        ({"age": np.zeros((4, 2))}, "feature 'age' has several values per state"),
+        ({"age": "abcd"}, "feature 'age' is one value, 'abcd'"),
+        (FRAME["age"], "feature 'home' is one value, 1"),
+        ({1: [1, 2, 3, 4], "1": [4, 3, 2, 1]}, "two features are called '1'"),
         (FRAME.iloc[:3], "feature 'age' has no value for state 'dead'"),
         (FRAME.rename(index={"ward": "wardd"}), "no label 'wardd'"),
         ([1, 2, 3, 4], "features must be a table by state"),
@@ -132,6 +138,20 @@ def test_it_reads_as_a_rule() -> None:
     ]
     assert repr(policy).endswith("4 leaves on site, time, age)")
     assert TreePolicy(policy.rows, Leaf(1), []).text().startswith("always: treat; in ")
+
+
+def test_cuts_are_told_apart() -> None:
+    near = Feature.of("size", [0.1, 1.0, 1.0 + 1e-15, 1e13, 1e13 + 1])
+    told = [near.asked(cut).removeprefix("size is at most ") for cut in range(4)]
+    assert told == ["0.1", "1.0", "1", "10000000000000.0"]
+
+
+def test_it_goes_where_tables_go() -> None:
+    """A start of a search, a policy to bound, a rule whose table a measure reads."""
+    tree = mmdp.solve(MODEL, 3, policy=mmdp.Tree(2, FRAME), backend="numpy").policy
+    free = mmdp.solve(MODEL, 3, mmdp.CADP(init=tree, starts=1), backend="numpy")
+    assert free.value >= mmdp.evaluate(tree, MODEL).mean - 1e-12
+    np.testing.assert_array_equal(tree.table_for(MODEL), tree.over(3).table_for(MODEL))
 
 
 def test_states_that_do_not_allow_the_action() -> None:

@@ -213,12 +213,12 @@ def _axis(given: Any, name: str) -> Axis:
     if isinstance(given, Grid):
         return given
     try:
-        values = np.array(given if isinstance(given, (range, np.ndarray)) else list(given))
+        given = given if isinstance(given, (range, np.ndarray)) else list(given)
     except TypeError:
         raise InputError(
             f"axis {name}: {given!r} is neither a range, a list of values nor an mmdp.Grid"
         ) from None
-    kinds = {isinstance(x, str) for x in given}
+    values, kinds = np.array(given), {isinstance(x, str) for x in given}
     if values.ndim != 1 or values.dtype.kind not in "biufU" or len(kinds) > 1:
         raise InputError(f"axis {name}: give values that are all numbers or all text")
     if not len(values):

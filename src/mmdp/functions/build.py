@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.errors import InputError
 from mmdp.functions.axes import Array
 from mmdp.kernels.events import Events
 from mmdp.model import MMDP
@@ -62,6 +63,8 @@ def build(x: Steps, **fields: Any) -> MMDP:
     """The model: shared events if all draws lead to the same states, else tables."""
     S, A = x.n_states, x.actions.size
     over, mask = x.over(), x.mask()
+    if over.all():
+        raise InputError("until holds in every state, so there is nothing to decide; check it")
     chances = x.chances(mask & ~over[:, None])
     found, r = _stepped(x, mask & ~over[:, None], over, chances)
     open_ = np.ones((S, A), bool)

@@ -127,17 +127,17 @@ class Steps:
         def function(name: str, given: Any, *known: str) -> Function | None:
             return None if given is None else Function(name, given, known)
 
+        axes = Axes.read(states, "states"), Axes.read(actions, "actions")
         found = Axes.read(events or {}, "events")
         if (chance is None) == bool(found):
             missing, there = ("chance", "events") if found else ("events", "chance")
             raise InputError(f"{there} is given without {missing}; give both, or neither")
-        names = [*Axes.read(states, "states"), *Axes.read(actions, "actions"), *found]
+        names = [name for each in (*axes, found) for name in each]
         twice = next((x for x in names if names.count(x) > 1), None)
         if twice is not None:
             raise InputError(f"two axes are called {twice!r}; give each a name of its own")
         made = cls(
-            Axes.read(states, "states"), Axes.read(actions, "actions"), found,
-            Function("step", step, ("state", "action", "event", "draw", "time")),
+            *axes, found, Function("step", step, ("state", "action", "event", "draw", "time")),
             function("chance", chance, "draw", "state", "action", "time"),
             function("allowed", allowed, "state", "action", "time"),
             function("terminal", terminal, "state", "draw"),
@@ -306,7 +306,7 @@ class Steps:
 
         found = ask(np.arange(n))
         p = found["the chance"]
-        if pairs is not None and m == 0:
+        if m == 0:
             check_elementwise(f.name, ask, n, found, where)
         sums = p.sum(axis=1)
         bad = ~(np.abs(sums - 1) <= ROW_SUM_TOLERANCE) | ~(p >= 0).all(axis=1)
@@ -480,19 +480,22 @@ class Steps:
             states, p = self.states.at(np.arange(self.states.size)), (~self.over()).astype(float)
             if given is not None:
                 weights = Function("initial", given, ("state",))(state=states)
-                p = _spread(weights, len(p), "initial").astype(float)
+                p = _spread(_numbers(weights, "initial"), len(p), "initial")
             if not (p >= 0).all() or not 0 < p.sum() < np.inf:
                 raise InputError("initial(state) must give weights of 0 or more, some above 0")
             return states, p / p.sum()
-        if not isinstance(given, Mapping) or set(given) != set(self.states):
+        named = isinstance(given, Mapping) and set(given) == set(self.states)
+        if not named or any(map(np.ndim, given.values())):
             raise InputError(
                 f"initial must name a value for each of {', '.join(self.states)}, like "
-                f"{{'{next(iter(self.states))}': ...}}, or be a function of the state"
+                f"{{'{next(iter(self.states))}': ...}}, or values with their probabilities, or be "
+                "a function of the state"
             )
         some = {k: v if isinstance(v := given[k], Mapping) else {v: 1.0} for k in self.states}
         points = np.indices([len(x) for x in some.values()]).reshape(len(some), -1)
         shares = [
-            np.array(list(x.values()), float)[i] for x, i in zip(some.values(), points, strict=True)
+            _numbers(list(x.values()), "initial")[i]
+            for x, i in zip(some.values(), points, strict=True)
         ]
         values = {k: np.array(list(x))[i] for (k, x), i in zip(some.items(), points, strict=True)}
         return values, np.prod(shares, axis=0)
@@ -519,8 +522,8 @@ class Steps:
         found, S = np.zeros((self.n_models, self.n_states)), self.states.size
         values, over = self.states.at(np.arange(S)), self.over()
         for m in range(self.n_models):
-            at_end = _spread(self.terminal(state=values, **self.given(m, 0)), S, "terminal")
-            found[m, :S] = np.where(over, 0.0, at_end)
+            at_end = _numbers(self.terminal(state=values, **self.given(m, 0)), "terminal")
+            found[m, :S] = np.where(over, 0.0, _spread(at_end, S, "terminal"))
         return found
 
 
@@ -550,7 +553,7 @@ def _numbers(values: Any, what: str) -> Array:
     try:
         return np.asarray(values, dtype=float)
     except (TypeError, ValueError):
-        raise InputError(f"{what} returned something that is not an array of numbers") from None
+        raise InputError(f"{what} has something that is not a number; give numbers") from None
 
 
 def _spread(values: Any, n: int, what: str) -> npt.NDArray[Any]:

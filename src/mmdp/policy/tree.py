@@ -38,6 +38,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 TIME = "time"
+MISSING = ("", "NA", "NaN", "nan", "NaT", "<NA>")  # how a missing value is written
 _NUMBERED = re.compile(r"(.*?)\s*(-?\d+(?:\.\d+)?)")  # "stock 12": a name and a number
 
 
@@ -128,7 +129,10 @@ class Feature:
     def asked(self, cut: int) -> str:
         """The question in words, without a question mark."""
         level = self.levels[cut]
-        return f"{self.name} is {level if isinstance(level, str) else f'at most {level:.12g}'}"
+        if isinstance(level, str):
+            return f"{self.name} is {level}"
+        short, above = (f"{x:.12g}" for x in self.levels[cut : cut + 2])
+        return f"{self.name} is at most {short if short != above else repr(level)}"
 
 
 # ---------------------------------------------------------------------- the kind
@@ -209,6 +213,10 @@ class Tree(Restricted):
         frame = self.features
         if "state" in getattr(frame, "columns", ()):
             frame = frame.set_index("state")
+        names = [*map(str, frame.keys())]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"two features are called {twice!r}; give each a name of its own")
         columns = {str(name): _column(str(name), x, model) for name, x in frame.items()}
         if all(len(set(map(str, x))) < 2 for x in columns.values()) and model.n_states > 1:
             raise InputError("the features are the same in all states; give one that differs")
@@ -260,6 +268,8 @@ def _column(name: str, given: Any, model: MMDP) -> list[Any]:
     """(S,) the values of a feature in the order of the states."""
     what = f"feature {name!r}"
     refuse_masked(given, what)
+    if isinstance(given, str) or not hasattr(given, "__len__"):
+        raise InputError(f"{what} is one value, {given!r}; give a column with one per state")
     values = list(given)
     if is_named(given):
         pairs = list(given.items())
@@ -277,7 +287,9 @@ def _column(name: str, given: Any, model: MMDP) -> list[Any]:
             "give one per state"
         )
     for s, x in enumerate(values):
-        if x is None or x != x or not str(x).strip():
+        if np.ndim(x):
+            raise InputError(f"{what} has several values per state; make each a feature")
+        if x is None or str(x).strip() in MISSING:
             raise InputError(f"{what} is empty in state {model.state_labels[s]!r}; fill it in")
     return values
 
@@ -351,6 +363,9 @@ class TreePolicy(Policy):
 
     def over(self, horizon: int) -> MarkovPolicy:
         return self.rows.over(horizon)
+
+    def table_for(self, model: MMDP) -> npt.NDArray[Any]:
+        return self.rows.table_for(model)
 
     def _check_actions(self, model: MMDP) -> None:
         self.rows._check_actions(model)

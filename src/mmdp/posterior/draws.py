@@ -168,7 +168,7 @@ def _numeric(name: object, values: Any) -> Array:
     array = float_array(values, f"parameter {str(name)!r}")
     if array.ndim == 0:
         raise InputError(f"parameter {str(name)!r} is one number; give an array with its draws")
-    bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
+    bad = ~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
     if bad.any():
         raise InputError(
             f"draw {int(np.argmax(bad))}: parameter {str(name)!r} is missing or not finite "

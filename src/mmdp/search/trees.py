@@ -240,7 +240,7 @@ class Trees(Landscape):
         """
         G = self.gradient(table, weights)
         ordered = np.sort(G, axis=2)
-        stakes = ordered[:, :, -1:] - ordered[:, :, -2:-1]
+        stakes = ordered[:, :, -1:] - ordered[:, :, -2:][:, :, :1]  # 0 if there is one action
         taken = np.atleast_2d(table)[: self.rows, :, None] == np.arange(G.shape[2])
         yield self._grown(G, lambda sums: sums.max(axis=-1), most)
         yield self._grown(stakes * taken, _purity, most)
