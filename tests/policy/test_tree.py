@@ -44,12 +44,27 @@ def test_features_come_from_the_labels() -> None:
     assert numbered([f"stock {k}" for k in (3, 1, 0, 2)]) == {"stock": [3, 1, 0, 2]}
 
 
-def test_features_come_from_named_axes(monkeypatch: pytest.MonkeyPatch) -> None:
-    axes = {"stock": (0, 10), "weather": ("dry", "wet")}
-    monkeypatch.setattr(mmdp.MMDP, "axes", axes, raising=False)
-    assert columns(mmdp.Tree(time=False)) == {
-        "stock": [0, 0, 10, 10], "weather": ["dry", "wet", "dry", "wet"],
+def test_features_come_from_named_axes() -> None:
+    """On, order is worth its price from a stock of 2; off, below."""
+
+    def step(state: Any, action: Any) -> Any:
+        pays = (state["stock"] >= 2) == (state["mode"] == "on")
+        return dict(state), action["order"] * np.where(pays, 1.0, -1.0)
+
+    given: dict[str, Any] = {
+        "states": {"stock": [0.5, 2, 7], "mode": ["on", "off"]}, "actions": {"order": [0, 1]},
     }  # fmt: skip
+    wanted = {
+        "stock": ["0.5", "0.5", "2", "2", "7", "7"], "mode": ["on", "off"] * 3,
+    }  # fmt: skip
+    for until in (None, lambda state: state["stock"] > 9):
+        model = mmdp.from_step(step, **given, until=until)
+        own = mmdp.Tree(4)._columns(model)
+        assert {name: column[:6] for name, column in own.items()} == wanted
+        found = mmdp.solve(model, 2, policy=mmdp.Tree(4), backend="numpy")
+        assert found.policy.action(stock=2, mode="on") == "order=1"
+        assert found.price == pytest.approx(0.0)
+        assert "stock is at most 0.5" in found.policy.text()
 
 
 @pytest.mark.parametrize(

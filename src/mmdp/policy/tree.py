@@ -38,6 +38,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 TIME = "time"
+ENDED = "ended"  # the state in which it is all over
 MISSING = ("", "NA", "NaN", "nan", "NaT", "<NA>")  # how a missing value is written
 _NUMBERED = re.compile(r"(.*?)\s*(-?\d+(?:\.\d+)?)")  # "stock 12": a name and a number
 
@@ -240,14 +241,13 @@ class Tree(Restricted):
 
 
 def _own_columns(model: MMDP) -> dict[str, list[Any]]:
-    """The named axes of the model, or the number of the state."""
-    axes: Mapping[str, Sequence[Any]] = getattr(model, "axes", None) or {}
-    if axes and math.prod(map(len, axes.values())) == model.n_states:
-        places = np.indices([len(labels) for labels in axes.values()]).reshape(len(axes), -1)
-        return {
-            name: [labels[i] for i in place]
-            for (name, labels), place in zip(axes.items(), places, strict=True)
-        }
+    """The named values in the labels, as in "stock=3, mode=on", or the number of the state."""
+    parts = [[x.partition("=") for x in label.split(", ")] for label in model.state_labels]
+    if model.state_labels[-1] == ENDED:  # where nothing is decided: like any other state
+        parts[-1] = parts[0]
+    axes = [tuple(name for name, sign, _ in x if sign) for x in parts]
+    if len({*axes}) == 1 and len({*axes[0]}) == len(parts[0]):
+        return {name: [x[i][2] for x in parts] for i, name in enumerate(axes[0])}
     numbered = [_NUMBERED.fullmatch(label) for label in model.state_labels]
     names = {x and x[1] for x in numbered}
     if len(names) > 1 or None in names:
