@@ -81,6 +81,24 @@ def test_a_state_without_decisions_needs_no_value() -> None:
         mmdp.solve(mmdp.MMDP(P, R, states=["0", "1", "2", "dead"]), 3, policy=mmdp.Tree(2))
 
 
+def test_a_rule_of_two_axes_is_found() -> None:
+    """On, order is worth its price from a stock of 2; off, below."""
+
+    def step(state: Any, action: Any) -> Any:
+        pays = (state["stock"] >= 2) == (state["mode"] == "on")
+        return dict(state), action["order"] * np.where(pays, 1.0, -1.0)
+
+    given: dict[str, Any] = {
+        "states": {"stock": [0.5, 2, 7], "mode": ["on", "off"]}, "actions": {"order": [0, 1]},
+    }  # fmt: skip
+    for until in (None, lambda state: state["stock"] > 9):
+        model = mmdp.from_step(step, **given, until=until)
+        found = mmdp.solve(model, 2, policy=mmdp.Tree(4), backend="numpy")
+        assert found.policy.action(stock=2, mode="on") == "order=1"
+        assert found.price == pytest.approx(0.0)
+        assert "stock is at most 0.5" in found.policy.text()
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

@@ -15,6 +15,7 @@ from mmdp.functions.build import Chances, Ids, Leads, Mask, build
 from mmdp.functions.calls import Answer, Function, check_elementwise
 from mmdp.functions.play import Played
 from mmdp.model import MMDP
+from mmdp.policy.tree import ENDED
 from mmdp.posterior.draws import Draws, read_draws
 from mmdp.validate import ROW_SUM_TOLERANCE
 from mmdp.words import counted
@@ -22,7 +23,6 @@ from mmdp.words import counted
 ROWS = 2**19  # rows that a function is called with at a time
 CHANCES = 2**23  # chances that are compared at a time
 REWARD = "the reward"
-ENDED = "ended"
 
 
 def from_step(

@@ -38,6 +38,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 TIME = "time"
+ENDED = "ended"  # the state in which it is all over
 MISSING = ("", "NA", "NaN", "nan", "NaT", "<NA>")  # how a missing value is written
 _NUMBERED = re.compile(r"(.*?)\s*(-?\d+(?:\.\d+)?)")  # "stock 12": a name and a number
 
