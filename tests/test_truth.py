@@ -554,7 +554,7 @@ class Audit:
             self.holds("price is at most", least <= most, told, found.price_text)
         if (costs := re.search(r"at most ([-\d.,e+]+)", found.price_text)) and not x.endless:
             most = float(costs[1].strip(",").replace(",", ""))
-            true = x.least(x.every, x.here).max() - found.value
+            true = x.least(x.every, x.rounding).max() - found.value
             self.holds("price is at most what it is", true <= most, told, true, found.price_text)
 
     # ------------------------------------------------------------ information, evaluation

@@ -509,3 +509,13 @@ def test_a_model_of_another_scale_proves_nothing(large: float) -> None:
     assert found.value == 0
     assert found.status is not mmdp.Status.OPTIMAL
     assert even <= found.bound <= even * (1 + 1e-6)
+
+
+def test_what_rounding_does_not_hide_is_not_proven() -> None:
+    """Two models that want other actions, by 6e-5 of rewards of 1e9: a coin serves both better."""
+    r = -8.6e8 + 6e-5 * np.eye(2)[:, None, :]
+    model = mmdp.MMDP(np.ones((2, 1, 2, 1)), r)
+    found = mmdp.solve(model, 1, objective="regret:cvar:0.5", certify=1)
+    coin = mmdp.evaluate(mmdp.MarkovPolicy.uniform(model, 1), model)
+    assert coin.value(found.objective) > found.value + 2e-5
+    assert found.status is not mmdp.Status.OPTIMAL

@@ -44,7 +44,7 @@ def closing(
     felt = horizon if problem.discount == 1 else min(horizon, 4 / (1 - problem.discount))
     error = problem.roundings(felt)
     moved = 2 * problem.weights @ error if worth is None else worth(error) - worth(-error)
-    return max(gap * scale, 4 * float(moved))
+    return max(gap * scale, 2 * float(moved))
 
 
 def rounding(problem: Problem, horizon: float) -> float:
