@@ -386,11 +386,19 @@ class Problem(NamedTuple):
         return total
 
     def some(self, models: Models) -> Problem:
-        """These models alone, in arrays of their own, which do not change; weights as they are."""
+        """These models alone, in arrays of their own, which do not change; weights as they are.
+
+        They are whole in every process.
+        """
+        ids = np.arange(self.n_models)[models]
+
+        def own(y: Array) -> Array:
+            return picked(y, models) if self.part is None else self.chosen(y, ids)
+
         return self._replace(
-            storage=self.storage.mapped(lambda p: picked(p, models)), r=picked(self.r, models),
-            terminal=picked(self.terminal, models), weights=self.weights[models], drift=None,
-            initial=self.initial if self.same_start else picked(self.initial, models),
+            storage=self.storage.mapped(own), r=own(self.r), terminal=own(self.terminal),
+            initial=self.initial if self.same_start else own(self.initial),
+            weights=self.weights[models], drift=None, part=None,
         )  # fmt: skip
 
     def restricted(self, allowed: npt.NDArray[np.bool_]) -> Problem:
