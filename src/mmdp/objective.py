@@ -59,6 +59,7 @@ class Objective:
     concave: bool = True
     regret: bool = False
     linear: ClassVar[bool] = False  # the mean itself
+    compiles: bool = False  # value and tilt take arrays of any module, so a machine may compile them
     called: ClassVar[str] = ""  # its name, and a sentence about it, with its numbers in braces
     says: ClassVar[str] = ""
 
@@ -147,12 +148,13 @@ class CVaR(Objective):
     kind: ClassVar[str] = "cvar"
     called: ClassVar[str] = "CVaR {alpha}"
     says: ClassVar[str] = "The mean over the worst {alpha} of the models, by weight."
+    compiles = True
 
     def __post_init__(self) -> None:
         _check_alpha(self)
 
     def value(self, returns: Array, weights: Array) -> Array:
-        if not np.ptp(weights) <= SAME * weights[0]:
+        if _module(weights) is not np or not np.ptp(weights) <= SAME * weights[0]:
             return super().value(returns, weights)
         n = min(self.alpha * len(weights), float(len(weights)))  # models in the tail
         whole = min(int(n), len(weights) - 1)
@@ -161,14 +163,13 @@ class CVaR(Objective):
         return total / n
 
     def tilt(self, returns: Array, weights: Array) -> Array:
-        order = np.argsort(returns, axis=-1, kind="stable")
+        order, xp = _order(returns), _module(returns)
         sorted_weights = weights[order]
-        before = np.cumsum(sorted_weights, axis=-1) - sorted_weights
-        taken = np.clip(self.alpha - before, 0.0, sorted_weights)
-        taken /= taken.sum(axis=-1, keepdims=True)
-        share = np.divide(taken, sorted_weights, out=np.zeros_like(taken), where=sorted_weights > 0)
-        xi = np.empty_like(share)
-        np.put_along_axis(xi, order, share, axis=-1)
+        before = xp.cumsum(sorted_weights, axis=-1) - sorted_weights
+        taken = xp.clip(self.alpha - before, 0.0, sorted_weights)
+        taken = taken / taken.sum(axis=-1, keepdims=True)
+        share = taken / xp.where(sorted_weights > 0, sorted_weights, 1.0)
+        xi: Array = xp.take_along_axis(share, _order(order), axis=-1)
         return xi
 
     def ladder(self, weights: Array) -> list[Objective]:
@@ -291,6 +292,7 @@ class Entropic(Objective):
     kind: ClassVar[str] = "entropic"
     called: ClassVar[str] = "entropic {0.beta:g}"
     says: ClassVar[str] = "The certainty equivalent of exponential utility with beta = {0.beta:g}."
+    compiles = True
 
     def __post_init__(self) -> None:
         if not (_is_number(self.beta) and 0 < self.beta < math.inf):
@@ -325,14 +327,15 @@ class WorstCase(Objective):
     kind: ClassVar[str] = "worst"
     called: ClassVar[str] = "worst case"
     says: ClassVar[str] = "The worst of the models."
+    compiles = True
 
     def value(self, returns: Array, weights: Array) -> Array:
         return _least(returns, weights)[..., 0]
 
     def tilt(self, returns: Array, weights: Array) -> Array:
-        worst = np.where(weights > 0, returns, np.inf).argmin(axis=-1)
-        xi = np.zeros_like(returns)
-        np.put_along_axis(xi, worst[..., None], 1.0 / weights[worst][..., None], axis=-1)
+        xp = _module(returns)
+        worst = xp.where(weights > 0, returns, np.inf).argmin(axis=-1)[..., None]
+        xi: Array = xp.where(xp.arange(len(weights)) == worst, 1.0 / weights[worst], 0.0)
         return xi
 
     def ladder(self, weights: Array) -> list[Objective]:
@@ -357,6 +360,7 @@ class MeanCVaR(Objective):
     says: ClassVar[str] = (
         "{share} of the mean plus {rest} of the mean over the worst {alpha} of the models."
     )
+    compiles = True
 
     def __post_init__(self) -> None:
         _check_alpha(self)
@@ -445,7 +449,7 @@ class Regret(Objective):
     def __post_init__(self) -> None:
         if self.inner.regret:
             raise InputError(f"{self.inner} is a regret already")
-        for flag in ("kind", "monotone", "concave"):
+        for flag in ("kind", "monotone", "concave", "compiles"):
             object.__setattr__(self, flag, getattr(self.inner, flag))
 
     def value(self, returns: Array, weights: Array) -> Array:
@@ -516,7 +520,7 @@ def _grammar() -> str:
 
 def quantile(returns: Array, weights: Array, level: float) -> Array:
     """The smallest return x such that P(return <= x) >= level: returns (..., M) to (...)."""
-    order = np.argsort(returns, axis=-1, kind="stable")
+    order = _order(returns)
     mass = np.cumsum(weights[order], axis=-1)
     enough = (mass >= level - SAME) & (weights[order] > 0)
     last = len(weights) - 1 - (weights[order] > 0)[..., ::-1].argmax(axis=-1)
@@ -526,19 +530,33 @@ def quantile(returns: Array, weights: Array, level: float) -> Array:
 
 
 # ---------------------------------------------------------------------- parts
+def _module(x: Any) -> Any:
+    """numpy, or the module of the same functions that an array of a machine belongs to."""
+    return np if isinstance(x, np.ndarray) else x.__array_namespace__()
+
+
+def _order(x: Array) -> npt.NDArray[np.intp]:
+    """(..., M) the places of the least, the next and so on; equal ones as they come."""
+    found: npt.NDArray[np.intp] = (
+        np.argsort(x, axis=-1, kind="stable") if _module(x) is np else x.argsort(axis=-1)
+    )
+    return found
+
+
 def _least(returns: Array, weights: Array) -> Array:
     """(..., 1) the lowest return over the models of positive weight."""
-    found: Array = np.where(weights > 0, returns, np.inf).min(axis=-1, keepdims=True)
+    found: Array = _module(returns).where(weights > 0, returns, np.inf).min(axis=-1, keepdims=True)
     return found
 
 
 def _gibbs(energy: Array, weights: Array) -> tuple[Array, Array]:
     """(..., M) weights proportional to exp(-energy), energy >= 0, and the log of their mean."""
-    energy = np.where(weights > 0, energy, 0.0)
-    raw, less = np.exp(-energy) * (weights > 0), np.expm1(-energy) @ weights
+    xp = _module(energy)
+    energy = xp.where(weights > 0, energy, 0.0)
+    raw, less = xp.exp(-energy) * (weights > 0), xp.expm1(-energy) @ weights
     total = raw @ weights
     # log1p keeps the digits of small energies, log those of a small mean
-    log = np.where(less > -0.5, np.log1p(np.maximum(less, -0.5)), np.log(total))
+    log = xp.where(less > -0.5, xp.log1p(xp.maximum(less, -0.5)), xp.log(total))
     return raw / total[..., None], log
 
 
