@@ -59,7 +59,6 @@ class Objective:
     concave: bool = True
     regret: bool = False
     linear: ClassVar[bool] = False  # the mean itself
-    compiles: bool = False  # value and tilt take arrays of any module, so a machine may compile them
     called: ClassVar[str] = ""  # its name, and a sentence about it, with its numbers in braces
     says: ClassVar[str] = ""
 
@@ -91,6 +90,11 @@ class Objective:
     def counted(self, returns: Array, own: Callable[[], Array]) -> Array:
         """rho: the returns (..., M), or for a regret the returns less the models' own optima."""
         return returns - own() if self.regret else returns
+
+    @property
+    def formula(self) -> Objective | None:
+        """What a machine compiles for rho: value and tilt take its arrays; None if they do not."""
+        return self if type(self) in COMPILED else None
 
     @property
     def name(self) -> str:
@@ -148,29 +152,15 @@ class CVaR(Objective):
     kind: ClassVar[str] = "cvar"
     called: ClassVar[str] = "CVaR {alpha}"
     says: ClassVar[str] = "The mean over the worst {alpha} of the models, by weight."
-    compiles = True
 
     def __post_init__(self) -> None:
         _check_alpha(self)
 
     def value(self, returns: Array, weights: Array) -> Array:
-        if _module(weights) is not np or not np.ptp(weights) <= SAME * weights[0]:
-            return super().value(returns, weights)
-        n = min(self.alpha * len(weights), float(len(weights)))  # models in the tail
-        whole = min(int(n), len(weights) - 1)
-        least = np.partition(returns, whole, axis=-1)
-        total: Array = least[..., :whole].sum(axis=-1) + (n - whole) * least[..., whole]
-        return total / n
+        return _tail_mean(self.alpha, returns, weights)
 
     def tilt(self, returns: Array, weights: Array) -> Array:
-        order, xp = _order(returns), _module(returns)
-        sorted_weights = weights[order]
-        before = xp.cumsum(sorted_weights, axis=-1) - sorted_weights
-        taken = xp.clip(self.alpha - before, 0.0, sorted_weights)
-        taken = taken / taken.sum(axis=-1, keepdims=True)
-        share = taken / xp.where(sorted_weights > 0, sorted_weights, 1.0)
-        xi: Array = xp.take_along_axis(share, _order(order), axis=-1)
-        return xi
+        return _tail(self.alpha, returns, weights)
 
     def ladder(self, weights: Array) -> list[Objective]:
         return [CVaR(k * self.alpha) for k in RUNGS if k * self.alpha < 1]
@@ -292,7 +282,6 @@ class Entropic(Objective):
     kind: ClassVar[str] = "entropic"
     called: ClassVar[str] = "entropic {0.beta:g}"
     says: ClassVar[str] = "The certainty equivalent of exponential utility with beta = {0.beta:g}."
-    compiles = True
 
     def __post_init__(self) -> None:
         if not (_is_number(self.beta) and 0 < self.beta < math.inf):
@@ -327,7 +316,6 @@ class WorstCase(Objective):
     kind: ClassVar[str] = "worst"
     called: ClassVar[str] = "worst case"
     says: ClassVar[str] = "The worst of the models."
-    compiles = True
 
     def value(self, returns: Array, weights: Array) -> Array:
         return _least(returns, weights)[..., 0]
@@ -360,7 +348,6 @@ class MeanCVaR(Objective):
     says: ClassVar[str] = (
         "{share} of the mean plus {rest} of the mean over the worst {alpha} of the models."
     )
-    compiles = True
 
     def __post_init__(self) -> None:
         _check_alpha(self)
@@ -368,12 +355,12 @@ class MeanCVaR(Objective):
             raise InputError(f"share, the weight of the mean, is from 0 to 1, not {self.share!r}")
 
     def value(self, returns: Array, weights: Array) -> Array:
-        tail = CVaR(self.alpha).value(returns, weights)
+        tail = _tail_mean(self.alpha, returns, weights)
         found: Array = self.share * (returns @ weights) + (1 - self.share) * tail
         return found
 
     def tilt(self, returns: Array, weights: Array) -> Array:
-        return self.share + (1 - self.share) * CVaR(self.alpha).tilt(returns, weights)
+        return self.share + (1 - self.share) * _tail(self.alpha, returns, weights)
 
     def ladder(self, weights: Array) -> list[Objective]:
         return [MeanCVaR(k * self.alpha, self.share) for k in RUNGS if k * self.alpha < 1]
@@ -449,7 +436,7 @@ class Regret(Objective):
     def __post_init__(self) -> None:
         if self.inner.regret:
             raise InputError(f"{self.inner} is a regret already")
-        for flag in ("kind", "monotone", "concave", "compiles"):
+        for flag in ("kind", "monotone", "concave"):
             object.__setattr__(self, flag, getattr(self.inner, flag))
 
     def value(self, returns: Array, weights: Array) -> Array:
@@ -463,6 +450,10 @@ class Regret(Objective):
 
     def ladder(self, weights: Array) -> list[Objective]:
         return [Regret(each) for each in self.inner.ladder(weights)]
+
+    @property
+    def formula(self) -> Objective | None:
+        return self.inner.formula
 
     @property
     def name(self) -> str:
@@ -479,6 +470,7 @@ class Regret(Objective):
 KINDS: dict[str, type[Objective]] = {
     x.kind: x for x in (Mean, CVaR, VaR, EVaR, Entropic, WorstCase, MeanCVaR)
 }
+COMPILED = (CVaR, Entropic, MeanCVaR, WorstCase)  # see Objective.formula
 EXAMPLES = "mean, cvar:0.1, var:0.1, evar:0.1, entropic:0.01, worst, mean-cvar:0.1:0.5"
 
 
@@ -541,6 +533,31 @@ def _order(x: Array) -> npt.NDArray[np.intp]:
         np.argsort(x, axis=-1, kind="stable") if _module(x) is np else x.argsort(axis=-1)
     )
     return found
+
+
+def _tail(alpha: float, returns: Array, weights: Array) -> Array:
+    """(..., M) xi of CVaR_alpha: 1 / alpha for the worst models, whose weights add up to alpha."""
+    order, xp = _order(returns), _module(returns)
+    sorted_weights = weights[order]
+    before = xp.cumsum(sorted_weights, axis=-1) - sorted_weights
+    taken = xp.clip(alpha - before, 0.0, sorted_weights)
+    taken = taken / taken.sum(axis=-1, keepdims=True)
+    share = taken / xp.where(sorted_weights > 0, sorted_weights, 1.0)
+    xi: Array = xp.take_along_axis(share, _order(order), axis=-1)
+    return xi
+
+
+def _tail_mean(alpha: float, returns: Array, weights: Array) -> Array:
+    """(...) CVaR_alpha."""
+    total: Array
+    if _module(weights) is not np or not np.ptp(weights) <= SAME * weights[0]:
+        total = (_tail(alpha, returns, weights) * returns) @ weights
+        return total
+    n = min(alpha * len(weights), float(len(weights)))  # models in the tail
+    whole = min(int(n), len(weights) - 1)
+    least = np.partition(returns, whole, axis=-1)
+    total = least[..., :whole].sum(axis=-1) + (n - whole) * least[..., whole]
+    return total / n
 
 
 def _least(returns: Array, weights: Array) -> Array:

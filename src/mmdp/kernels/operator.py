@@ -58,12 +58,12 @@ class Operator:
         return q
 
     def changed(
-        self, table: IntArray, rho: Array, objective: Any, tie: float
+        self, table: Table, rho: Array, formula: Any, tie: float
     ) -> tuple[IntArray, Array] | None:
-        """A table (T, S) after every single change that improves an objective by more than
-        ``tie``, in turn, and its returns (M,); None if that is not compiled here.
+        """A table (T, S) after every single change that improves F by more than ``tie``, in turn,
+        and its returns (M,); None if that is not compiled here.
 
-        rho (M,): what counts at the table. The objective can be compiled.
+        rho (M,): what counts at the table. formula: the dataclass of F, with value and tilt.
         """
         return None
 

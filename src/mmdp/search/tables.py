@@ -96,11 +96,11 @@ class Tables(Landscape):
         )
 
     def step(self, point: Table, returns: Array, objective: Objective) -> tuple[Table, Array]:
-        """In one call of the plan, if it has one and no Python function picks rows or values."""
-        if self.pick is None and objective.compiles:
+        """In one call on machines that compile it, unless Python functions pick rows or judge."""
+        if self.pick is None and objective.formula is not None:
             rho = objective.counted(returns, self.context.own)
             tie = rounding(objective, self.plan.problem.weights, rho, self.sizes(point, rho))
-            found = self.plan.changed(point, rho, objective, tie)
+            found = self.plan.changed(point, rho, objective.formula, tie)
             if found is not None:
                 return found
         return super().step(point, returns, objective)

@@ -7,6 +7,7 @@ The same as :func:`mmdp.search.landscape.climbed` over the tables of
 from __future__ import annotations
 
 import functools
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import jax
@@ -26,11 +27,17 @@ class Stand(NamedTuple):
     xi: Traced
 
 
-@functools.partial(jax.jit, static_argnames=("objective", "tuning"))
+@functools.partial(jax.jit, static_argnames=("kind", "tuning"))
 def run_changes(
-    x: Arrays, policy: Traced, rho: Traced, tie: Traced, *, objective: Any, tuning: Tuning
-) -> tuple[Traced, Traced]:
-    """The policy (T, S) after every single change that improves F, in turn; its returns (M,)."""
+    x: Arrays, policy: Traced, rho: Traced, tie: Traced, *numbers: Traced, kind: type,
+    tuning: Tuning,
+) -> tuple[Traced, Traced]:  # fmt: skip
+    """The policy (T, S) after every single change that improves F, in turn; its returns (M,).
+
+    kind, numbers: the dataclass of F and what is in it, so that all F of a kind are compiled once.
+    """
+    F: Any = object.__new__(kind)  # the numbers were checked before
+    vars(F).update(zip((field.name for field in fields(kind)), numbers, strict=True))
     on, last = narrow(x, tuning), len(policy) - 1
     ones = x._replace(weights=jnp.ones_like(x.weights))
     d = forward(narrow(ones, tuning), policy)[1]
@@ -40,20 +47,20 @@ def run_changes(
         q = on.q(t, v)
         # an action that is not allowed changes nothing
         q = jnp.where(at(x.allowed, t)[..., None], q, on.average(policy[t], q)[:, None])
-        row, stand = _row(x, q, x.discount**t * d[t], policy[t], stand, tie, objective)
+        row, stand = _row(x, q, x.discount**t * d[t], policy[t], stand, tie, F)
         return on.average(row, q), policy.at[t].set(row), stand
 
-    here = Stand(rho, *_judged(objective, rho, x.weights))
+    here = Stand(rho, *_judged(F, rho, x.weights))
     v, policy, _ = lax.fori_loop(0, last + 1, back, (on.terminal(), policy, here))
     return policy, on.returns(v)
 
 
-def _judged(objective: Any, rho: Traced, weights: Traced) -> tuple[Traced, Traced]:
-    return objective.value(rho, weights), objective.tilt(rho, weights)
+def _judged(F: Any, rho: Traced, weights: Traced) -> tuple[Traced, Traced]:
+    return F.value(rho, weights), F.tilt(rho, weights)
 
 
 def _row(
-    x: Arrays, q: Traced, b: Traced, row: Traced, stand: Stand, tie: Traced, objective: Any
+    x: Arrays, q: Traced, b: Traced, row: Traced, stand: Stand, tie: Traced, F: Any
 ) -> tuple[Traced, Stand]:
     """The changes of one time, from q (S, A, M) and b (S, M) of weights 1; heavy states first."""
     states = jnp.arange(len(q))
@@ -69,7 +76,7 @@ def _row(
         place, row, stand = found
         s = order[place]
         candidates = stand.rho + b[s] * (q[s] - q[s, row[s]])
-        values, xi = _judged(objective, candidates, x.weights)
+        values, xi = _judged(F, candidates, x.weights)
         a = values.argmax()
         better = values[a] > stand.value + tie
         new = Stand(candidates[a], values[a], xi[a])

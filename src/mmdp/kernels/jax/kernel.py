@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import astuple
 from functools import partial
 from typing import Any
 
@@ -142,14 +143,14 @@ class JaxPlan(CpuPlan):
 
     # ------------------------------------------------------------ ascents
     def changed(
-        self, table: IntArray, rho: Array, objective: Any, tie: float
+        self, table: Table, rho: Array, formula: Any, tie: float
     ) -> tuple[IntArray, Array] | None:
         if self.tuning.mesh is not None:  # the order of the returns is that of all models
             return None
         with double():
             x, given = self.held.arrays(self.problem), map(self.place.put, (_table(table), rho))
-            run = partial(run_changes, objective=objective, tuning=self.tuning)
-            found, returns = run(x, *given, np.float64(tie))
+            numbers, kind = (np.float64(tie), *astuple(formula)), type(formula)
+            found, returns = run_changes(x, *given, *numbers, kind=kind, tuning=self.tuning)
             return np.array(found), np.array(returns)
 
     def _ascend(self, starts: Iterable[Table | None], job: Job) -> list[Ascent]:  # type: ignore[override]
