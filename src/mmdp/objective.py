@@ -93,7 +93,7 @@ class Objective:
 
     @property
     def formula(self) -> Objective | None:
-        """What a machine compiles for rho: value and tilt take its arrays; None if they do not."""
+        """What machines compile: F of rho, if value and tilt take their arrays too; else None."""
         return self if type(self) in COMPILED else None
 
     @property
@@ -527,7 +527,7 @@ def _module(x: Any) -> Any:
     return np if isinstance(x, np.ndarray) else x.__array_namespace__()
 
 
-def _order(x: Array) -> npt.NDArray[np.intp]:
+def _order(x: Any) -> npt.NDArray[np.intp]:
     """(..., M) the places of the least, the next and so on; equal ones as they come."""
     found: npt.NDArray[np.intp] = (
         np.argsort(x, axis=-1, kind="stable") if _module(x) is np else x.argsort(axis=-1)

@@ -39,7 +39,8 @@ from mmdp.kernels.problem import (
 class JaxKernel(Machine):
     """jax on a CPU, GPU or TPU, in 64-bit arithmetic except for the sweeps of :class:`JaxEvents`.
 
-    Passes, single steps and ascents run there; bounds and episodes run on the CPU.
+    Passes, single steps, ascents and rounds of single changes for an objective run there; bounds
+    and episodes run on the CPU.
 
     Parameters
     ----------
