@@ -174,7 +174,7 @@ class Proof:
         rho = F.counted(solution.returns, lambda: solution.evaluation.oracle)
         weights = context.model.weights
         near = closed.closing(
-            PROVEN, solution.value, oracle, context.model.problem, solution.provenance.horizon,
+            PROVEN, solution.value, oracle, context.model.problem, context.decisions,
             lambda error: float(F.value(rho + error, weights)),
         )  # fmt: skip
         return max(near, 3 * context.rounding(solution.returns)) if self.has_tree else near
