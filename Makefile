@@ -6,6 +6,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q -q
 # every kernel compiled and checked once, so that no first solve waits for it
 COMPILE := $(BIN)/python -c 'from mmdp import kernels, testing; testing.check_kernel(kernels.get("numba"), seeds=range(6))'
 
+# some machines set it, and then every process of the tests compiles the package again
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: paper test test-all lint browser bench docs clean
 
 paper: $(VENV)/.core  ## the paper's tables and figure, into out/
