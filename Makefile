@@ -25,8 +25,8 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-browser: $(VENV)/.dev  ## installs Chromium (by apt, as root) for the tests of the report, else skipped
-	$(BIN)/python -m tests.chromium
+browser:  ## installs Chromium (by apt, as root) for the tests that open pages, else skipped
+	$(PYTHON) -m tests.chromium
 
 bench: $(VENV)/.dev  ## speed against peers; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.suite $(ARGS)
