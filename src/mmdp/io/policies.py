@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import InputError
+from mmdp.errors import InputError, NotWritten, Remedy
 from mmdp.io import certificates
 from mmdp.io.ids import whole
 from mmdp.io.labels import Ints, Labels, Names
@@ -21,6 +22,7 @@ from mmdp.io.parquet import read_parquet, write_parquet
 from mmdp.io.reading import Source, header, is_number, numbers, read_csv
 from mmdp.io.writing import PathLike, Writer, reason, write_all
 from mmdp.model import MMDP
+from mmdp.objective import Custom, Objective, as_objective
 from mmdp.policy import (
     MarkovPolicy,
     MemoryPolicy,
@@ -45,8 +47,8 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
     A solution is accepted in place of its policy; its certificate is kept too (see
     :func:`load_certificate`): inside a ``.parquet`` or ``.json`` file, and next to ``policy.csv``
     as ``policy.certificate.json``. JSON keeps everything; a table keeps what its rows say
-    (labels of actions that are never taken need the model when loading; a tree is loaded as the
-    policy of its table). The table of a stationary policy has no column ``time``.
+    (labels of actions that are never taken need the model when loading; the questions of a tree
+    are lost, and a warning says so). The table of a stationary policy has no column ``time``.
 
     >>> import tempfile, pathlib, mmdp
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
@@ -78,6 +80,9 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
             f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
         )
     write_all(files, stale)
+    if isinstance(found, TreePolicy) and target.suffix.lower() != ".json":
+        what = "a table holds the actions of a tree without its questions; .json keeps them"
+        warnings.warn(f"{target}: {what}", NotWritten, stacklevel=2)
 
 
 def policy_document(policy: Policy, **facts: Any) -> dict[str, Any]:
@@ -116,27 +121,44 @@ def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
     7.0
     """
     file, policy = Path(path), load_policy(path, model)
-    if file.suffix.lower() == ".parquet":
-        stored = (read_parquet(file)[1] or {}).get("certificate")
-    elif file.suffix.lower() == ".json":
-        stored = json.loads(file.read_text(encoding="utf-8")).get("certificate")
-    else:
-        stored = _beside(file)
+    stored = _kept(file).get("certificate")
     with Source(file).named():
         return None if stored is None else certificates.from_document(stored, policy, model)
 
 
-def _beside(table: Path) -> Any:
-    """The contents of the file next to a CSV; None if there is none."""
-    place = certificate_beside(table)
-    if not place.is_file():
-        return None
+def load_objective(path: PathLike) -> Objective | None:
+    """What a saved policy was solved for; None if its file does not say.
+
+    JSON and Parquet files of a solution do, unless that was a function of yours.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.json"
+    >>> mmdp.save_policy(mmdp.solve(two, 2, objective="cvar:0.1"), file)
+    >>> mmdp.io.load_objective(file)
+    CVaR(alpha=0.1)
+    """
+    text = (
+        "" if Path(path).suffix.lower() == ".csv" else str(_kept(Path(path)).get("objective") or "")
+    )
+    return as_objective(text) if text and Custom.kind not in text.split(":") else None
+
+
+def _kept(file: Path) -> dict[str, Any]:
+    """What a policy file, or the one next to a CSV, says besides the policy."""
+    if file.suffix.lower() == ".parquet":
+        return read_parquet(file)[1] or {}
+    if file.suffix.lower() == ".json":
+        return _document(file)
+    place = certificate_beside(file)
+    return {"certificate": _document(place, [certificates.AGAIN])} if place.is_file() else {}
+
+
+def _document(file: Path, remedies: Iterable[Remedy] = ()) -> Any:
     try:
-        return json.loads(place.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
-        raise InputError(
-            f"{place}: not a JSON file ({reason(error)})", [certificates.AGAIN]
-        ) from None
+        raise InputError(f"{file}: not a JSON file ({reason(error)})", remedies) from None
 
 
 def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
@@ -187,10 +209,7 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
 
 
 def _from_json(path: Path) -> Policy:
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
-        raise InputError(f"{path}: not a JSON file ({reason(error)})") from None
+    stored = _document(path)
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
         raise InputError(f"{path}: not a policy saved by mmdp (no format {FORMAT!r})")
     if not all(_even(stored.get(name)) for name in ("policy", "probabilities", "nodes", "moves")):
