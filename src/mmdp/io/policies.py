@@ -33,7 +33,7 @@ from mmdp.policy import (
 )
 from mmdp.policy.memory import moves_from_words
 from mmdp.solution import Bound, Solution
-from mmdp.words import counted, suggested
+from mmdp.words import counted
 
 FORMAT = "mmdp-policy-1"
 COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
@@ -260,9 +260,8 @@ def _from_table(
         source.fail("a header but no rows; expected one row per time and state")
     frame = frame.reset_index(drop=True)
     named = [x for x in ("state", "action") if f"id{x}" in frame or "" in _labels_in(model, x)]
-    empty = (frame.drop(columns=named).astype(str) == "").any(axis=1).to_numpy()
-    if empty.any():
-        source.fail("an empty cell; is the line cut?", int(np.argmax(empty)))
+    empty = (frame.drop(columns=named).astype(str) == "").any(axis=1)
+    source.refuse(empty, "an empty cell; is the line cut?")
     time = whole(numbers(frame["time"], "time", source), "time", source)
     s, states = _ids_of(frame, "state", source, model, stored)
     a, actions = _ids_of(frame, "action", source, model, stored)
@@ -297,10 +296,10 @@ def _with_nodes(
     T, S, n_actions = shape
     N = int(node.max()) + 1
     flat = (time * S + s) * N + node
-    twice = pd.Series(flat).duplicated().to_numpy()
-    if twice.any():
-        row = int(twice.argmax())
-        source.fail(f"time {time[row]}, state {s[row]}, node {node[row]} is given twice", row)
+    source.refuse(
+        pd.Series(flat).duplicated(),
+        lambda i: f"time {time[i]}, state {s[i]}, node {node[i]} is given twice",
+    )
     if len(flat) != T * S * N:
         source.fail(f"{len(flat)} rows for {T} times, {S} states and {N} nodes; give every one")
     order = np.argsort(flat)
@@ -336,12 +335,8 @@ def _check_end(file: Path, rows: int) -> None:
 def _check_columns(names: list[str], source: Source) -> None:
     nodes = "node" in names
     known, needed = (NODE_COLUMNS, 6) if nodes else (COLUMNS, 3)
-    problems = [f"unknown column {suggested(x, known)}" for x in names if x not in known][:1]
-    problems += [f"no column {x!r}" for x in known[:needed] if x not in names][:1]
-    if problems:
-        plain = "[time,]state,action[,probability]"
-        has = "time,state,node,action,moves,start" if nodes else plain
-        source.fail(f"{'; '.join(problems)}; a policy has {has}")
+    has = "time,state,node,action,moves,start" if nodes else "[time,]state,action[,probability]"
+    source.check_columns(names, known, known[:needed], f"a policy has {has}")
 
 
 def _ids_of(
@@ -371,9 +366,8 @@ def _ids_of(
     ids = whole(numbers(column, id_column, source), kind, source)
     if model is not None:
         limit = getattr(model, f"n_{kind}s")
-        if ids.max() >= limit:
-            row, there = int(np.argmax(ids >= limit)), counted(limit, kind)
-            source.fail(f"{kind} {ids[row]} does not exist; the model has {there}", row)
+        there = f"does not exist; the model has {counted(limit, kind)}"
+        source.refuse(ids >= limit, lambda i: f"{kind} {ids[i]} {there}")
         return ids, None
     names = stored.get(f"{kind}s")
     # the labels stand next to their ids; one huge id must not make a huge list
@@ -395,8 +389,7 @@ def _ids_by_label(
     ids = Names(kind, len(labels), labels).find(text)
     by_number = ids if ids.min() >= 0 else Names(kind, len(labels)).find(text)
     if by_number.min() < 0:
-        row = int(np.argmax(ids < 0))
-        source.fail(f"the model has no {kind} {text.iloc[row]!r}", row)
+        source.refuse(ids < 0, lambda i: f"the model has no {kind} {text.iloc[i]!r}")
     return by_number, labels
 
 
@@ -405,14 +398,13 @@ def _check_pairs(text: pd.Series, ids: Ints, kind: str, source: Source) -> None:
     table = pd.DataFrame({"text": text, "id": ids})
     other_id = table.groupby("text")["id"].transform("first") != table["id"]
     other_text = table.groupby("id")["text"].transform("first") != table["text"]
-    wrong = (other_id | other_text).to_numpy()
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        source.fail(
-            f"id{kind} is {ids[row]} for {kind} {text.iloc[row]!r}, unlike in an earlier line; "
-            "correct one of them",
-            row,
-        )
+    source.refuse(
+        other_id | other_text,
+        lambda i: (
+            f"id{kind} is {ids[i]} for {kind} {text.iloc[i]!r}, unlike in an earlier line; "
+            "correct one of them"
+        ),
+    )
 
 
 def _check_places(
@@ -425,11 +417,10 @@ def _check_places(
         t0, s0 = next((t, i) for t in range(horizon) for i in range(n_states) if (t, i) not in seen)
         name = model.state_labels[s0] if model is not None else s0
         source.fail(f"no action for time {t0}, state {name!r}; give every state at every time")
-    repeated = pd.Series((time * n_states + s) * n_actions + a).duplicated().to_numpy()
-    if repeated.any():
-        row = int(np.argmax(repeated))
-        source.fail(
-            f"time {time[row]}, state {s[row]} is given twice; keep one row "
-            "(or add a probability column for a randomised policy)",
-            row,
-        )
+    source.refuse(
+        pd.Series((time * n_states + s) * n_actions + a).duplicated(),
+        lambda i: (
+            f"time {time[i]}, state {s[i]} is given twice; keep one row "
+            "(or add a probability column for a randomised policy)"
+        ),
+    )
