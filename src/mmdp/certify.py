@@ -19,11 +19,10 @@ from mmdp.methods.exact import Exact
 from mmdp.methods.table import need_table
 from mmdp.model import MMDP
 from mmdp.objective import KINDS, Objective
-from mmdp.solution import Bound, Solution, Status
+from mmdp.solution import PROVEN, Bound, Solution, Status
 from mmdp.validate import check_whole_model
 
 TREE = 0.8  # share of a proof's time for the tree of exact if the horizon is infinite
-PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
 
 
 def check_certify(
