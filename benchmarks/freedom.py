@@ -27,7 +27,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     for case in options.cases:
         make, steps, _ = CASES[case]
-        horizon, train = (math.inf if options.endless else steps), make()[0]
+        train, _ = make()
+        horizon = math.inf if options.endless else steps
         solution = mmdp.solve(train, horizon, objective=options.objective)
         for tolerance in (0.001, 0.01):
             begun = time.perf_counter()
