@@ -96,6 +96,33 @@ def test_a_rule_for_ever(seed: int) -> None:
     assert list(found.to_frame()) == ["state", "action", "loss", "alone", "mixed"]
 
 
+@pytest.mark.parametrize("goal", ["mean", "cvar:0.5"])
+def test_a_flow_chart(goal: str) -> None:
+    sizes = {"n_models": 3, "n_states": 2, "n_actions": 2, "horizon": 0}
+    model, rng = random_model(4, **sizes, masks=False, discount=0.9), np.random.default_rng(1)
+    shape = (2, 2, 2)  # times, states, nodes
+    policy = mmdp.MemoryPolicy(
+        rng.integers(2, size=shape), rng.integers(2, size=(*shape, 2)), [0, 1], n_actions=2
+    )
+    found = mmdp.freedom(policy, model, 0.1, objective=goal)
+    assert found.loss.shape == (*policy.actions.shape, 2)
+    free = 0
+    for flat in product(range(2), repeat=policy.actions.size):
+        actions = np.array(flat).reshape(policy.actions.shape)
+        value = worth(
+            mmdp.MemoryPolicy(actions, policy.moves, policy.first, n_actions=2), model, goal
+        )
+        if np.take_along_axis(found.mixed, actions[..., None], axis=3).all():
+            free += 1
+            assert value >= found.floor - 1e-12 >= found.value - 0.1 * abs(found.value) - 2e-12
+        differs = np.argwhere(actions != policy.actions)
+        if len(differs) == 1:
+            place = (*differs[0], actions[tuple(differs[0])])
+            assert found.loss[place] == pytest.approx(found.value - value, abs=1e-12)
+    assert free == np.prod(found.mixed.sum(axis=3)) > 1
+    assert list(found.to_frame())[:4] == ["time", "state", "node", "action"]
+
+
 def small() -> mmdp.MMDP:
     """Two years of work: the tools differ by 1/32 at most, resting earns nothing."""
     rewards = [[[4.0, 3.96875, 0.0]], [[4.0, 4.0, 0.0]]]

@@ -52,7 +52,8 @@ class Freedom:
     may be mixed freely, the policy's own among them. Whatever is picked from these, the value is at
     least ``floor``. ``visited`` (T, S) is the probability of meeting a decision, 0 if no action
     changes anything there. A stationary policy has T = 1 and shares of the discounted visits; its
-    loss is that of taking the action in this state at all times.
+    loss is that of taking the action in this state at all times. A policy with memory has its
+    nodes after the states, as in (T, S, N, A), and moves between them as it would.
     """
 
     policy: Policy
@@ -83,7 +84,7 @@ class Freedom:
 
     def _share(self, open_: Mask) -> float:
         total = self.visited.sum()
-        return float(self.visited[open_.sum(axis=2) > 1].sum() / total) if total else 0.0
+        return float(self.visited[open_.sum(axis=-1) > 1].sum() / total) if total else 0.0
 
     @property
     def text(self) -> str:
@@ -98,22 +99,21 @@ class Freedom:
     def words(self) -> npt.NDArray[np.object_]:
         """(T, S) the labels of the actions that may be mixed: ``wait or treat``."""
         labels = np.array(self.model.action_labels, dtype=object)
-        found = np.empty(self.mixed.shape[:2], dtype=object)
+        found = np.empty(self.visited.shape, dtype=object)
         for place in np.ndindex(*found.shape):
             found[place] = " or ".join(labels[self.mixed[place]])
         return found
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per time, state and allowed action: ``loss``, ``alone`` and ``mixed``."""
-        t, s, a = np.nonzero(~np.isnan(self.loss))
-        place = (t, s, a)
-        time = {} if self.policy.horizon == math.inf else {"time": t}
-        return pd.DataFrame({
-            **time,
-            "state": np.array(self.model.state_labels, dtype=object)[s],
-            "action": np.array(self.model.action_labels, dtype=object)[a],
-            "loss": self.loss[place], "alone": self.alone[place], "mixed": self.mixed[place],
-        })  # fmt: skip
+        """One row per time, state (and node) and allowed action: ``loss, alone, mixed``."""
+        place = np.nonzero(~np.isnan(self.loss))
+        columns: dict[str, Any] = {} if self.policy.horizon == math.inf else {"time": place[0]}
+        columns["state"] = np.array(self.model.state_labels, dtype=object)[place[1]]
+        if self.loss.ndim == 4:
+            columns["node"] = place[2]
+        columns["action"] = np.array(self.model.action_labels, dtype=object)[place[-1]]
+        found = {"loss": self.loss, "alone": self.alone, "mixed": self.mixed}
+        return pd.DataFrame(columns | {name: x[place] for name, x in found.items()})
 
     def __repr__(self) -> str:
         return f"Freedom({self.text})"
@@ -128,8 +128,8 @@ def freedom(
     Parameters
     ----------
     policy
-        A policy that takes one action in each state, of time and state or stationary; or a
-        solution.
+        A policy that takes one action in each state (and node): of time and state, stationary
+        or with nodes of memory; or a solution.
     model
         The models it is followed in.
     tolerance
@@ -159,12 +159,14 @@ def freedom(
     value = found.value(chosen)
     cells = [(value - worth(found.returns + gain), *rest) for gain, *rest in ground.cells()]
     loss, cost, visited = (np.array(x) for x in zip(*cells, strict=True))
-    allowed = np.broadcast_to(model.problem.allowed, loss.shape)
+    nodes = loss.ndim - 3
+    spread = lambda x, axis: np.expand_dims(x, (axis,) * nodes)
+    allowed = np.broadcast_to(spread(model.problem.allowed, 2), loss.shape)
     cost = np.where(allowed, cost, np.inf)
     mixed, floor = _widest(ground, cost, worth, value - tolerance * abs(value))
     return Freedom(
         ground.policy, model, chosen, tolerance, value, floor,
-        np.where(allowed, loss, np.nan), mixed, visited * model.deciding,
+        np.where(allowed, loss, np.nan), mixed, visited * spread(model.deciding, 1),
     )  # fmt: skip
 
 
@@ -204,13 +206,14 @@ class _Ground(Protocol):
 
 def _ground(given: Policy | Solution, model: MMDP) -> _Ground:
     policy: Any = getattr(given, "policy", given)
-    endless = isinstance(policy, Policy) and policy.horizon == math.inf
-    if not endless:
-        policy = markov_policy(given, "freedom is about")
+    if not getattr(policy, "exact", False):  # refuse what has no table, with the reason
+        markov_policy(given, "freedom is about")
     policy.check(model)
+    if policy.memory:
+        return _Noded(policy, model)
     if not policy.deterministic:
         raise InputError("freedom is about a policy that takes one action, and this one draws it")
-    return (_Endless if endless else _Finite)(policy, model)
+    return (_Endless if policy.horizon == math.inf else _Finite)(policy, model)
 
 
 class _Finite:
@@ -234,6 +237,36 @@ class _Finite:
         plan, x = self.plan, self.plan.problem
         other = plan.but(rewards=-x.r, terminal=-x.terminal, allowed=sets)
         return -other.returns(other.backward("own").first)
+
+
+class _Noded(_Finite):
+    """The same with nodes: q (S, N, A, M) if the nodes move as they would."""
+
+    def cells(self) -> Iterator[tuple[Array, Array, Array]]:
+        plan, x, chart = self.plan, self.plan.problem, self.policy.controller
+        b = plan.node_weights(chart)[1]
+        d = plan.by_start(lambda each: each.node_weights(chart)[1])
+        v, found = self._last(), []
+        for t in reversed(range(plan.horizon)):
+            q = plan.node_step(t, v, chart)
+            v = np.take_along_axis(q, chart.actions[t][:, :, None, None], axis=2)
+            gain = x.discount**t * np.where(at(x.allowed, t)[:, None, :, None], q - v, 0.0)
+            v = v[:, :, 0]
+            gains = plan.felt(d[t][:, :, None], gain)
+            found.append((gains, _cost(gain, b[t], x.weights), b[t].sum(axis=2)))
+        yield from reversed(found)
+
+    def worst(self, sets: Mask) -> Array:
+        plan, v, chart = self.plan, self._last(), self.policy.controller
+        for t in reversed(range(plan.horizon)):
+            q = plan.node_step(t, v, chart)
+            v = np.where(sets[t][..., None], q, np.inf).min(axis=2)
+        return plan.returns(v[np.arange(len(v)), chart.first])
+
+    def _last(self) -> Array:
+        """(S, N, M) values after the last decision."""
+        terminal = self.plan.problem.terminal
+        return np.repeat(terminal[:, None], self.policy.n_nodes, axis=1)
 
 
 class _Endless:
@@ -265,8 +298,8 @@ class _Endless:
 
 
 def _cost(gain: Array, b: Array, weights: Array) -> Array:
-    """(S, A) sum_m b (-gain)^+ / sum_m b; with the weights as given in states without b (S, M)."""
+    """(..., A) sum_m b (-gain)^+ / sum_m b; with the weights as given if b (..., M) is 0."""
     b = b + UNSEEN * weights
-    lost = np.matmul(np.maximum(-gain, 0.0), b[:, :, None])[:, :, 0]
-    cost: Array = lost / b.sum(axis=1)[:, None]
+    lost = np.matmul(np.maximum(-gain, 0.0), b[..., None])[..., 0]
+    cost: Array = lost / b.sum(axis=-1)[..., None]
     return cost
