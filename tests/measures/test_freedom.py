@@ -139,7 +139,7 @@ def test_small_losses_add_up() -> None:
     frame = mmdp.freedom(solution, model, 0.004).to_frame()
     assert frame["action"].tolist() == ["saw", "axe", "rest"] * 2
     assert frame["mixed"].tolist() == [True, True, False] * 2
-    assert found.text.startswith("0% of decisions are free: whatever people pick")
+    assert found.text.startswith("0% of decisions are free: choosing among their actions")
 
 
 def test_the_table_of_a_policy_says_what_is_free() -> None:

@@ -75,7 +75,7 @@ def _stakes(rule: Rule) -> dict[str, Any] | None:
         "cost": rule.nested(np.vectorize(lambda x: float(f"{x:.3g}"), otypes=[float])(cost)),
         "sets": [np.flatnonzero(row).tolist() for row in sets],
         "free": rule.nested(place.reshape(rule.table.shape)),
-        "value": abs(found.value), "most": percent(FREE), "text": found.text,
+        "value": abs(found.value), "most": f"{100 * FREE:g}%", "text": found.text,
     }  # fmt: skip
 
 

@@ -88,12 +88,11 @@ class Freedom:
 
     @property
     def text(self) -> str:
-        """The shares in a sentence."""
-        lost = f"{percent(self.tolerance)} ({number(self.tolerance * abs(self.value), 3)})"
+        """The share and what it costs, in a sentence."""
+        lost = f"{100 * self.tolerance:g}% ({number(self.tolerance * abs(self.value), 3)})"
         return (
-            f"{percent(self.share)} of decisions are free: whatever people pick among their "
-            f"actions, at most {lost} is lost in all; {percent(self.share_alone)} have another "
-            "action that costs no more than that if it is taken there alone"
+            f"{percent(self.share)} of decisions are free: choosing among their actions at will "
+            f"costs at most {lost} in all"
         )
 
     def words(self) -> npt.NDArray[np.object_]:
