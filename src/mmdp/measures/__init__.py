@@ -4,7 +4,7 @@ The distribution of returns over models (quantiles, CVaR, regret) is in
 :class:`mmdp.Evaluation`; the measures here need the model or more than one solve.
 """
 
-from mmdp.measures.freedom import Freedom, freedom
+from mmdp.measures.choices import Freedom, freedom
 from mmdp.measures.information import Estimate, evpi, evppi, information_table
 from mmdp.measures.lottery import Mixture, mixture
 from mmdp.measures.memory import memory_gain, value_of_memory

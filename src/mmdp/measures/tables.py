@@ -10,7 +10,7 @@ import pandas as pd
 
 from mmdp import kernels
 from mmdp.kernels import Plan
-from mmdp.measures.freedom import freedom
+from mmdp.measures.choices import freedom
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, markov_policy
 from mmdp.solution import Solution

@@ -154,18 +154,20 @@ def freedom(
             ["say mmdp.Custom(function, monotone=True) if it does not"],
         )
     found = evaluate(ground.policy, model)
-    worth = lambda rho: chosen.value(chosen.counted(rho, lambda: found.oracle), model.weights)
-    value = found.value(chosen)
+
+    def worth(rho: Array) -> Array:
+        return chosen.value(chosen.counted(rho, lambda: found.oracle), model.weights)
+
+    value, allowed, deciding = found.value(chosen), model.problem.allowed, model.deciding
     cells = [(value - worth(found.returns + gain), *rest) for gain, *rest in ground.cells()]
     loss, cost, visited = (np.array(x) for x in zip(*cells, strict=True))
-    nodes = loss.ndim - 3
-    spread = lambda x, axis: np.expand_dims(x, (axis,) * nodes)
-    allowed = np.broadcast_to(spread(model.problem.allowed, 2), loss.shape)
+    if loss.ndim == 4:  # nodes
+        allowed, deciding = allowed[:, :, None], deciding[:, None]
     cost = np.where(allowed, cost, np.inf)
     mixed, floor = _widest(ground, cost, worth, value - tolerance * abs(value))
     return Freedom(
         ground.policy, model, chosen, tolerance, value, floor,
-        np.where(allowed, loss, np.nan), mixed, visited * spread(model.deciding, 1),
+        np.where(allowed, loss, np.nan), mixed, visited * deciding,
     )  # fmt: skip
 
 
