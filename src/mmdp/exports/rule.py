@@ -108,7 +108,7 @@ def rule_of(
         "choices": [((a, 1.0),) for a in range(len(actions))],
     }  # fmt: skip
     if model is not None:
-        parts["begins"] = int(model.initial.argmax())
+        parts["begins"] = int(model.problem.start().sum(axis=1).argmax())
         parts["freedom"] = lambda: _freedom(policy, model, _goal(given, bound))
     if isinstance(policy, MemoryPolicy):
         ways, moves = np.unique(

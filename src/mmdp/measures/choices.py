@@ -295,7 +295,7 @@ class _Endless:
     def worst(self, sets: Mask) -> Array:
         x = self.x.problem
         found = Endless.of(x._replace(r=-x.r)).own(sets[0])
-        return -(found.values @ x.initial + found.above)
+        return -(x.returns(found.values.T) + found.above)
 
 
 def _cost(gain: Array, b: Array, weights: Array) -> Array:
