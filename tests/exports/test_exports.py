@@ -20,6 +20,7 @@ import pytest
 import mmdp
 from mmdp import InputError
 from mmdp.exports import TARGETS, excel
+from mmdp.exports import html as html_of
 from mmdp.policy.tree import Feature, Leaf, Split
 from tests import chromium
 from tests.exports.formulas import Workbook
@@ -490,7 +491,7 @@ def shop() -> mmdp.MMDP:
     P[:, :2, :, 2], P[:, 2:, :, 2] = 1.0, 1.0
     r = np.array([[[4, 3], [0, 0], [2.0, 1.0], [5, 5]], [[4, 1], [0, 0], [2.0, 2.0], [5, 5]]])
     names = [f"stock={x}, mode={y}" for x in (0, 1) for y in ("on", "off, cold")]
-    return mmdp.MMDP(P, r, initial=[0.75, 0.25, 0, 0], states=names, actions=["a", "</b>"])
+    return mmdp.MMDP(P, r, initial=[0.75, 0.25, 0, 0], states=names, actions=["a", "\u202e</b>"])
 
 
 def test_the_card_says_what_the_next_best_action_costs(tmp_path: Path) -> None:
@@ -508,6 +509,17 @@ type("state-0", "0"); matters(); type("state-1", "?"); matters()
     assert cold == first == "In these models the rule never leads here."
     assert rest.startswith("</b> is as good here.\nFree to choose: a or </b>.")
     assert nobody == ""
+
+
+def test_no_label_turns_what_follows_it(tmp_path: Path) -> None:
+    """Marks of direction are in the data alone, as escapes."""
+    model, file = shop(), tmp_path / "card.html"
+    labels = model.replace(states=["\u202ea", "\u2067b", "c\u2069", "d"])
+    for kind in (None, mmdp.Memory(2), mmdp.Tree(2, {"x\u202e": ["\u202e", "b", "c", "d"]})):
+        mmdp.export(mmdp.solve(labels, 2, policy=kind), file, model=labels)
+        text = file.read_text(encoding="utf-8")
+        assert "\\u202e" in text
+        assert not {*text} & {*html_of.TURNS}
 
 
 def test_a_card_of_a_flow_chart_says_it_too(tmp_path: Path) -> None:

@@ -32,15 +32,16 @@
   }
 
   function matters(place) {  // what the next best action costs, and what may be mixed
+    const said = a => [...ACTIONS[a]].filter(x => !TURNS.includes(x)).join("");
     const of = table => place.reduce((row, x) => row[x], table);
     const next = of(STAKES.next), cost = of(STAKES.cost), free = STAKES.sets[of(STAKES.free)];
     if (next < 0) return next < -1 ? "There is nothing to decide here." : "In these models the rule never leads here.";
     const size = Math.abs(cost), share = 100 * size / STAKES.value;
     const amount = digits(size, 3) + (share <= 100 ? " (" + digits(share, 2) + "% of the value)" : "");
     const here = ARGUMENTS.includes("time") ? "Here it" : "Taken here every time, it";
-    const said = cost === 0 ? ACTIONS[next] + " is as good here."
-      : "Next best: " + ACTIONS[next] + ". " + here + (cost > 0 ? " costs " : " gains ") + amount + ".";
-    return free.length < 2 ? said : said + "\nFree to choose: " + free.map(a => ACTIONS[a]).join(" or ")
+    const text = cost === 0 ? said(next) + " is as good here."
+      : "Next best: " + said(next) + ". " + here + (cost > 0 ? " costs " : " gains ") + amount + ".";
+    return free.length < 2 ? text : text + "\nFree to choose: " + free.map(said).join(" or ")
       + ". Choosing wherever the card says so loses at most " + STAKES.most + " in all.";
   }
 

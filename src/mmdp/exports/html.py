@@ -18,21 +18,37 @@ from mmdp.words import named_values, percent
 
 LIMIT = 1_000_000  # cells that a phone can load
 PRINTED = 600  # the most lines of a card
+TURNS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 LISTED = 2_000  # the most labels that a field offers to choose from
 
 
 def written(rule: Rule) -> str:
     """The page."""
     axes, stakes = _axes(rule.states), _stakes(rule)
-    facts = {"ARGUMENTS": rule.arguments, "AXES": [*axes], "BEGINS": rule.begins, "STAKES": stakes}
+    facts = {
+        "TURNS": TURNS,
+        "ARGUMENTS": rule.arguments,
+        "AXES": [*axes],
+        "BEGINS": rule.begins,
+        "STAKES": stakes,
+    }
     more = "\n".join(f"const {name} = {as_json(x)};" for name, x in facts.items())
     return render(
         "exports/card.html.j2", title="What to do", rule=rule, axes=axes, listed=LISTED,
         begins=named_values(rule.states[rule.begins]),
-        stakes=stakes, card=_card(rule) if rule.tree is None else [],
-        picture=Markup("" if rule.drawn is None else rule.drawn()),
+        stakes=stakes, card=_card(rule) if rule.tree is None else [], words=straight(rule.words),
+        picture=Markup("" if rule.drawn is None else straight(rule.drawn())),
         functions=Markup(f'"use strict";\n{functions(rule)}\n{more}\n'),
     )  # fmt: skip
+
+
+def straight(text: str) -> str:
+    """Text without the marks by which a label could turn the direction of what follows it.
+
+    >>> straight("\u202etxt.exe is harmless")
+    'txt.exe is harmless'
+    """
+    return text.translate(dict.fromkeys(map(ord, TURNS)))
 
 
 def _axes(states: list[str]) -> dict[str, list[str]]:
@@ -88,7 +104,7 @@ def _card(rule: Rule) -> list[list[str]]:
     lines = [[*shown], *itertools.islice(_lines(rule), PRINTED + 1)]
     if len(lines) > PRINTED + 1:
         return []
-    return [list(itertools.compress(line, shown.values())) for line in lines]
+    return [[straight(x) for x in itertools.compress(line, shown.values())] for line in lines]
 
 
 def _lines(rule: Rule) -> Iterator[list[str]]:
