@@ -506,7 +506,7 @@ type("state-0", "0"); matters(); type("state-1", "?"); matters()
     _, year, cold, first, rest, nobody = said_in_node(file, has, steps)
     # a returns 4 and then 2: 5 of 5 with 3/4 in stock=0, mode=on
     assert year == "Next best: </b>. Here it costs 0.5 (10% of the value)."
-    assert cold == first == "In these models the rule never leads here."
+    assert cold == first == "In these models the rule does not lead here, or hardly ever."
     assert rest.startswith("</b> is as good here.\nFree to choose: a or </b>.")
     assert nobody == ""
 

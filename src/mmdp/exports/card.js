@@ -35,7 +35,7 @@
     const said = a => [...ACTIONS[a]].filter(x => !TURNS.includes(x)).join("");
     const of = table => place.reduce((row, x) => row[x], table);
     const next = of(STAKES.next), cost = of(STAKES.cost), free = STAKES.sets[of(STAKES.free)];
-    if (next < 0) return next < -1 ? "There is nothing to decide here." : "In these models the rule never leads here.";
+    if (next < 0) return next < -1 ? "There is nothing to decide here." : "In these models the rule does not lead here, or hardly ever.";
     const size = Math.abs(cost), share = 100 * size / STAKES.value;
     const amount = digits(size, 3) + (share <= 100 ? " (" + digits(share, 2) + "% of the value)" : "");
     const here = ARGUMENTS.includes("time") ? "Here it" : "Taken here every time, it";

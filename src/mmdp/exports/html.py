@@ -18,6 +18,7 @@ from mmdp.words import named_values, percent
 
 LIMIT = 1_000_000  # cells that a phone can load
 PRINTED = 600  # the most lines of a card
+SELDOM = 1e-9  # less likely visits are too rare for figures
 TURNS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 LISTED = 2_000  # the most labels that a field offers to choose from
 
@@ -26,12 +27,9 @@ def written(rule: Rule) -> str:
     """The page."""
     axes, stakes = _axes(rule.states), _stakes(rule)
     facts = {
+        "ARGUMENTS": rule.arguments, "AXES": [*axes], "BEGINS": rule.begins, "STAKES": stakes,
         "TURNS": TURNS,
-        "ARGUMENTS": rule.arguments,
-        "AXES": [*axes],
-        "BEGINS": rule.begins,
-        "STAKES": stakes,
-    }
+    }  # fmt: skip
     more = "\n".join(f"const {name} = {as_json(x)};" for name, x in facts.items())
     return render(
         "exports/card.html.j2", title="What to do", rule=rule, axes=axes, listed=LISTED,
@@ -67,10 +65,10 @@ def _axes(states: list[str]) -> dict[str, list[str]]:
 def _stakes(rule: Rule) -> dict[str, Any] | None:
     """What the next best action costs at each place, and which actions may be mixed there.
 
-    The place of that action is -1 if no model goes there and -2 if there is nothing to decide. Its
+    The place of that action is -1 if nobody gets there and -2 if there is nothing to decide. Its
     cost is that of one visit, or of all visits if the rule is the same at all times.
     """
-    if rule.freedom is None or rule.randomised:
+    if rule.freedom is None or rule.randomised or rule.table.size > LIMIT:
         return None
     found = rule.freedom()
     shape = *rule.table.shape, len(rule.actions)  # a model may have actions that are not used
@@ -78,9 +76,9 @@ def _stakes(rule: Rule) -> dict[str, Any] | None:
     others = np.where(np.isnan(loss), np.inf, loss)
     np.put_along_axis(others, rule.table[..., None], np.inf, axis=3)
     visited = found.visited.reshape(rule.table.shape)
-    least, decides = others.min(axis=3), found.model.deciding[:, None]
-    decides = decides & np.isfinite(least)
-    known = decides & (visited > 0)
+    least = others.min(axis=3)
+    decides = found.model.deciding[:, None] & np.isfinite(least)
+    known = decides & (visited > SELDOM)
     cost = np.where(known, least, 0.0)
     if rule.timed:
         cost /= np.where(known, visited, 1.0)

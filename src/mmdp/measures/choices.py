@@ -158,8 +158,13 @@ def freedom(
     def worth(rho: Array) -> Array:
         return chosen.value(chosen.counted(rho, lambda: found.oracle), model.weights)
 
+    def lost(gain: Array) -> Array:
+        if chosen.linear:  # without rounding to the size of the value
+            return -(gain @ model.weights)
+        return value - worth(found.returns + gain)
+
     value, allowed, deciding = found.value(chosen), model.problem.allowed, model.deciding
-    cells = [(value - worth(found.returns + gain), *rest) for gain, *rest in ground.cells()]
+    cells = [(lost(gain), *rest) for gain, *rest in ground.cells()]
     loss, cost, visited = (np.array(x) for x in zip(*cells, strict=True))
     if loss.ndim == 4:  # nodes
         allowed, deciding = allowed[:, :, None], deciding[:, None]
