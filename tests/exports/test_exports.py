@@ -42,7 +42,8 @@ def policies() -> dict[str, Any]:
     shares = rng.dirichlet(np.ones(A), size=(T, S)) * (rng.random((T, S, A)) < 0.5)
     shares[..., 0] += 1 - shares.sum(axis=2)
     actions = rng.integers(A, size=(T, S))
-    nodes = rng.integers(A, size=(T, S, N)), rng.integers(N, size=(T, S, N, S))
+    ways = rng.integers(N, size=(8, S))
+    nodes = rng.integers(A, size=(T, S, N)), ways[rng.integers(8, size=(T, S, N))]
     return {
         "markov": mmdp.MarkovPolicy(actions, **LABELS),
         "randomised": mmdp.MarkovPolicy(probabilities=shares, **LABELS),
@@ -554,7 +555,7 @@ def test_labels_in_a_workbook_are_text(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     for kind in ("markov", "tree", "memory"):
         mmdp.export(policies()[kind], tmp_path / "rule.xlsx")
-        for sheet in openpyxl.load_workbook(tmp_path / "rule.xlsx"):
+        for sheet in openpyxl.load_workbook(tmp_path / "rule.xlsx", read_only=True):
             cells = [cell for row in sheet.iter_rows() for cell in row]
             formulas = [cell for cell in cells if cell.data_type == "f"]
             assert all(sheet.title == "Decide" and cell.column > 1 for cell in formulas)
