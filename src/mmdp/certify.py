@@ -173,10 +173,10 @@ class Proof:
         oracle, F = found.details.get("bounds", {}).get("oracle", least.value), context.objective
         rho = F.counted(solution.returns, lambda: solution.evaluation.oracle)
         weights = context.model.weights
-        near = closed.closing(
-            PROVEN, solution.value, oracle, context.model.problem, solution.provenance.horizon,
-            lambda error: float(F.value(rho + error, weights)),
-        )  # fmt: skip
+        closing = closed.Closing(context.model.problem, solution.provenance.horizon)
+        near = closing(
+            PROVEN, solution.value, oracle, lambda error: float(F.value(rho + error, weights))
+        )
         return max(near, 3 * context.rounding(solution.returns)) if self.has_tree else near
 
     def _relay(self, known: Bound | None = None) -> Callback:

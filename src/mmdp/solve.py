@@ -22,11 +22,10 @@ from mmdp.methods.table import asked
 from mmdp.model import MMDP
 from mmdp.objective import Function, Objective, as_objective
 from mmdp.policy import (
-    Belief,
     MarkovPolicy,
     Planner,
-    Policy,
     PolicyKind,
+    followed,
     markov_policy,
 )
 from mmdp.search.context import early
@@ -154,22 +153,19 @@ def evaluate(
     _check_model(model, "evaluate")
     if isinstance(policy, Solution):
         policy = policy.policy
-    if not isinstance(policy, Planner):
-        raise InputError(
-            f"evaluate() needs a policy, not {type(policy).__name__}; Oracle has one policy per "
-            "model and is evaluated by solving the models at hand"
-        )
-    kind: PolicyKind = getattr(policy, "kind", Belief())
-    steps = kind.steps(model, math.inf) if kind.endless else int(policy.horizon)
+    oracle = "Oracle has one policy per model and is evaluated by solving the models at hand"
+    known = followed(policy, "evaluate() needs a policy", oracle)
+    kind = known.kind
+    steps = kind.steps(model, math.inf) if kind.endless else int(known.horizon)
     check_extent(model.problem, steps)
     kernel = kernels.get(backend, model.problem, steps, passes=2)
     context = Context(model, steps, kernel, method="evaluate", kind=kind, seed=seed)
-    if isinstance(policy, Policy) and policy.exact and episodes is None:
-        policy.check(model)
-        returns = policy.returns(model, kernel)
+    if known.exact and episodes is None:
+        known.check(model)
+        returns = known.returns(model, kernel)
         return _evaluation(context, returns, _provenance(context, {}))
-    report = simulate(policy, model, episodes=episodes, seed=seed, backend=backend)
-    outcome = Outcome(policy, Status.COMPLETED, 1, errors=report.errors, details=report.details)
+    report = simulate(known, model, episodes=episodes, seed=seed, backend=backend)
+    outcome = Outcome(known, Status.COMPLETED, 1, errors=report.errors, details=report.details)
     return _evaluation(context, report.returns, _provenance(context, {}), outcome)
 
 

@@ -111,7 +111,7 @@ def searched(
 
 def check_ask(problem: Problem, steps: int, method: str, objective: Objective) -> None:
     """Refuse what no bound holds for, or what does not fit."""
-    check_holds(method, objective, problem)
+    check_holds(method, problem)
     check_bounded(objective, method)
     if method != "oracle":
         check_whole_model(problem, f"bound {method}", [Remedy("method", "oracle", do="use")])

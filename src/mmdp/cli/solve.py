@@ -44,7 +44,7 @@ from mmdp.methods.table import (
     sample,
 )
 from mmdp.objective import Objective
-from mmdp.policy import KINDS, Memory, Tied, Tree, TreePolicy
+from mmdp.policy import KINDS, Memory, Tied, Tree
 from mmdp.solution import POLICIES
 from mmdp.words import at_most_percent, clock, counted, either, figures, two_errors
 
@@ -306,10 +306,8 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
     elif solution.evaluation.errors is not None:
         episodes = counted(solution.evaluation.details["episodes"], "episode")
         print(f"simulated, {episodes} per model; a policy with memory has no table of actions")
-    elif solution.policy.memory:
-        print(f"\n{solution.policy.flow_chart().words}")
-    elif isinstance(solution.policy, TreePolicy):
-        print(f"\n{solution.policy.text()}")
+    elif words := solution.policy.text():
+        print(f"\n{words}")
     else:
         show_policy(solution.policy, model)
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mmdp.bounds import closed
-from mmdp.bounds.descent import Descent, Watch
+from mmdp.bounds.descent import Descent
 from mmdp.bounds.matching import match
 from mmdp.bounds.relaxation import Mask, Relaxation
 from mmdp.clock import clock
@@ -108,8 +109,9 @@ class TimeTree(Tree):
     over: ClassVar[str] = "markov"
 
     def __init__(self, context: Context, options: Exact) -> None:
-        super().__init__(context, options, closed.rounding(context.problem, context.horizon))
-        self.horizon, self.closed = context.horizon, 0
+        slack = closed.rounding(context.problem, context.horizon)
+        super().__init__(context, options, slack, context.horizon)
+        self.closed = 0
         self.pairs: Pairs | None = None
         self.own: Array | None = None
 
@@ -157,10 +159,9 @@ class TimeTree(Tree):
             before = search.bound if search.steps else bound
             search.run(
                 max_steps=steps, enough=self.value, deadline=self.context.time.deadline,
-                watch=self._watch(bound, search),
+                watch=partial(self.report, bound, search),
             )  # fmt: skip
-            self.working = min(bound, search.bound)
-            self.report()
+            self.report(bound, search)
             if self.working - self.value <= self.tolerance:
                 self.dropped = max(self.dropped, self.working)
                 return
@@ -197,15 +198,8 @@ class TimeTree(Tree):
         ).astype(np.int32)  # fmt: skip
         ascend_inside(self.context, mask, actions)
 
-    def _watch(self, bound: float, search: Descent) -> Watch:
-        def watch(best: float) -> None:
-            if search.steps % 20 == 0:
-                self.working = min(bound, search.bound)
-                self.report()
-
-        return watch
-
-    def report(self) -> None:
+    def report(self, bound: float, search: Descent) -> None:
+        self.working = min(bound, search.bound)
         self.context.tell(self.bound, self.nodes)
 
     def _share(self, share: float) -> float:

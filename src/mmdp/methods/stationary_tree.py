@@ -30,7 +30,6 @@ class StationaryTree(Tree):
     """Deterministic stationary policies: a node is held with the models' own optima."""
 
     over: ClassVar[str] = "deterministic stationary"
-    horizon = math.inf
 
     def __init__(self, context: Context, options: Exact) -> None:
         self.rules = Rules(context)
@@ -42,7 +41,7 @@ class StationaryTree(Tree):
                 "solve with cadp"
             )
         self.x = x
-        super().__init__(context, options, float(context.problem.weights @ x.roundings()))
+        super().__init__(context, options, context.mean(x.roundings()), math.inf)
 
     def first_bound(self) -> None:
         """Every model by itself."""

@@ -26,10 +26,10 @@ class Tree:
     """
 
     over: ClassVar[str]  # which policies it bounds
-    horizon: float  # what is at stake depends on it
 
-    def __init__(self, context: Context, options: Exact, slack: float) -> None:
+    def __init__(self, context: Context, options: Exact, slack: float, horizon: float) -> None:
         self.context, self.options, self.slack = context, options, slack
+        self.closing = closed.Closing(context.problem, horizon)
         self.nodes = 0
         self.heap: list[tuple[float, int, Mask, Any]] = []
         self.count = itertools.count()
@@ -49,8 +49,7 @@ class Tree:
 
     @property
     def tolerance(self) -> float:
-        gap, x = self.options.gap, self.context.problem
-        return max(closed.closing(gap, self.value, self.oracle, x, self.horizon), 2 * self.slack)
+        return max(self.closing(self.options.gap, self.value, self.oracle), 2 * self.slack)
 
     @property
     def proven(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.clock import Callback, CtrlC, Ending, Held, Progress, Stop, Stopwatch, ending
+from mmdp.clock import Callback, CtrlC, Ending, Held, Progress, Stop, Stopwatch, ending, pass_on
 from mmdp.kernels import Kernel, Plan, Problem
 from mmdp.kernels.controller import Controller
 from mmdp.kernels.endless import Endless
@@ -137,12 +137,8 @@ class Context:
 
     def check_time(self) -> None:
         """Raise Stop if the time is up; of many processes, if it is up in one of them."""
-        late = self.time.late
-        if self.problem.part is not None:
-            asked = self.problem.everywhere([late, self.keys.pressed])
-            late = bool(asked[:, 0].any())
-            if asked[:, 1].any():
-                raise KeyboardInterrupt
+        late, pressed = self.problem.anywhere(self.time.late, self.keys.pressed)
+        pass_on(pressed)
         if late:
             raise Stop
 
@@ -152,7 +148,7 @@ class Context:
 
     def holding(self) -> AbstractContextManager[CtrlC]:
         """Inside, Ctrl-C waits until all processes agree, if each has a part of the models."""
-        if self.problem.part is None:
+        if self.problem.n_parts == 1:
             return nullcontext(self.keys)
         self.keys = Held()
         return self.keys

@@ -188,7 +188,7 @@ class Held:
             r=kept("r", x.r, lambda: placed(x.r, 1)),
             allowed=kept("allowed", x.allowed, lambda: put(x.allowed)),
             initial=kept("initial", x.initial, lambda: put(x.initial)),
-            weights=kept("weights", x.weights, lambda: put(x.weights[x.models_here], 0)),
+            weights=kept("weights", x.weights, lambda: put(x.weights_here, 0)),
             discount=np.float64(x.discount),
             terminal=kept("terminal", x.terminal, lambda: placed(x.terminal, 0)),
         )

@@ -16,7 +16,7 @@ H          sum_m (B y+ - L y-), what the common policy is paid        (T, S, A)
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,9 @@ from mmdp.kernels.problem import Array, IntArray, Pairs, Problem, Reach, at
 
 
 class Bounds(Passes):
-    """The bounds part of a plan."""
+    """The bounds part of a plan; ``apart``: whether a model, or a pair, can be bounded alone."""
+
+    apart: ClassVar[bool] = True
 
     def reach(self, states: npt.NDArray[np.int64] | None = None) -> Reach:
         """The least and largest probability of every model, state and time, not rounded.
