@@ -145,8 +145,9 @@ class Proof:
         if solution.policy.memory:
             method = for_every_policy(context.model.problem, F)
         return searched(
-            context.model, solution.provenance.horizon, method, F, seconds, solution, self.backend,
-            callback=None if self.callback is None else self._relay(tree), solve=context,
+            context.model, None if context.kind.endless else context.horizon, method, F, seconds,
+            solution, self.backend, solve=context,
+            callback=None if self.callback is None else self._relay(tree),
         )  # fmt: skip
 
     def _by_tree(self) -> Bound | None:

@@ -384,8 +384,6 @@ def check_controllers(
         _same(mine.node_weights(controller)[1], b, rtol, f"{where}: weights")
         expected = truth.node_values(controller, keep=True)
         found = mine.node_values(controller, keep=True)
-        assert found.values is not None
-        assert expected.values is not None
         _same(found.returns, expected.returns, rtol, f"{where}: returns")
         _same(found.values, expected.values, rtol, f"{where}: values")
         if sweep == 1:
@@ -428,8 +426,6 @@ def _same_backward(
         assert found.actions.shape == expected.actions.shape, f"{choice}: shape ({where})"
         if choice == "own":  # ties may be broken otherwise: the actions must attain the values
             q = truth.backward(choice, keep=("values", "q"))
-            assert q.q is not None
-            assert q.values is not None
             taken = np.take_along_axis(q.q, found.actions[:, :, None].astype(np.int64), 2)[:, :, 0]
             _same(taken, q.values[:-1], rtol, f"own: values of the actions ({where})")
         else:
@@ -559,9 +555,6 @@ def _planners(truth: Plan, seed: int) -> dict[str, PlannerTables]:
     sharp, soft = _random_policies(x, horizon, seed)
     own = truth.backward("own", keep=("q", "actions"))
     values = truth.backward("given", policy=sharp, keep=("values",)).values
-    assert own.q is not None
-    assert own.actions is not None
-    assert values is not None
     sampled = PlannerTables(SAMPLED, x, own=own.actions)
     spread = max(1.0, float(np.abs(x.r).max()))
     tree = PlannerTables(TREE, x, queries=6, exploration=np.full(horizon, spread))

@@ -15,7 +15,6 @@ STAKES = 1000  # a gap is relative to at most this many times (Oracle - value)
 def own_optimum(plan: Plan) -> tuple[Array, Array]:
     """(S, A, M) q* at the first step, -inf if not allowed, and (M,) lambda_m v*_{1,m}(mu)."""
     x, values = plan.problem, plan.backward("own", keep=("values",)).values
-    assert values is not None
     q = np.where(x.allowed[0, :, :, None], plan.step(0, values[1]), -np.inf)
     return q, x.weights * plan.returns(values[0])
 

@@ -85,8 +85,6 @@ def build(plan: Plan, reach: Reach, cap: Array | None = None) -> Program:
     column[t, s, a] = n_u + np.arange(len(t))
     flow, flow_to = _flow(problem, used)
     own = plan.backward("own", keep=("q", "values"))
-    assert own.q is not None
-    assert own.values is not None
     loss = np.maximum(own.values[t, s] - own.q[t, s, a], 0.0)
     loss *= (problem.discount ** t.astype(float))[:, None]
     upper = hi[t, s]

@@ -359,8 +359,6 @@ class Portfolio:
     def _advantage(self) -> Array:
         """(T, S, A, M) q - v of the incumbent policy."""
         found = self.plan.backward("given", policy=self.policy, keep=("q", "values"))
-        assert found.q is not None
-        assert found.values is not None
         return np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
 
 

@@ -412,6 +412,11 @@ class Problem(NamedTuple):
         total: Array = self.everywhere(values @ self.weights_here).sum(axis=0)
         return total
 
+    def average(self, p: Array) -> Array:
+        """(..., 1) the mean of probabilities p (..., M), which sum to 1 again."""
+        mean: Array = self.mean(p)[..., None] / self.weights.sum()
+        return mean
+
     def chosen(self, values: Array, models: npt.NDArray[np.integer[Any]]) -> Array:
         """values[..., models] in every part, wherever these models are."""
         if self.part is None:
@@ -499,6 +504,9 @@ class Job(NamedTuple):
         return self.tol, self.max_sweeps, self.watch
 
 
+Kept = Any  # an array if it was asked for, else None
+
+
 class Backward(NamedTuple):
     """What a backward pass found; parts that ``keep`` does not name are None.
 
@@ -510,10 +518,10 @@ class Backward(NamedTuple):
     """
 
     first: Array
-    actions: IntArray | None
-    values: Array | None
-    gradient: Array | None
-    q: Array | None
+    actions: Kept
+    values: Kept
+    gradient: Kept
+    q: Kept
 
 
 class Ascent(NamedTuple):

@@ -191,7 +191,6 @@ class TimeTree(Tree):
     def incumbent_inside(self, mask: Mask) -> None:
         """CADP restricted to the node, from the incumbent moved into it."""
         best = self.context.best_policy
-        assert best is not None
         actions = np.where(
             np.take_along_axis(mask, best[:, :, None].astype(np.int64), 2)[:, :, 0],
             best, mask.argmax(axis=2),

@@ -129,7 +129,6 @@ class MILP(Method):
 
     def _solve(self, context: Context, outer: float) -> tuple[tails.Tail, lp.Answer]:
         x, best = context.problem, context.best_policy
-        assert best is not None
         if self.tight:
             reach = reach_bounds(context.plan)
         else:

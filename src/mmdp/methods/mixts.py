@@ -66,7 +66,6 @@ class MixTS(Planning):
     def run(self, context: Context) -> Outcome:
         problem = context.problem
         own = context.plan.backward("own", keep=("actions",)).actions
-        assert own is not None
         reward_sd = 0.0
         if self.likelihood != "transition":
             spread = float(np.sqrt(problem.r.var(axis=-1)[:, problem.allowed[0]].mean()))

@@ -66,7 +66,6 @@ class POMCP(Planning):
             )
         actions = self.baseline_actions(context)
         found = context.plan.backward("given", policy=actions, keep=("values", "q"))
-        assert found.q is not None
         parts: dict[str, Any] = {
             "exploration": self.exploration * _spread(found.q),
             "queries": self.queries,

@@ -209,7 +209,6 @@ class Context:
     def weighted(self, weights: Array, incumbent: Table | None = None) -> tuple[Table, Array]:
         """The policy that maximises G with these weights, and its returns (M,)."""
         found = self.plan.backward("weighted", weights=weights, policy=incumbent)
-        assert found.actions is not None
         return found.actions, self.plan.returns(found.first)
 
     def wsu(self) -> tuple[Table, Array]:

@@ -56,7 +56,6 @@ class Bounds(Passes):
         plan = self if y is None else self.but(rewards=self.problem.r - y)
         found = plan.backward("own", keep=("actions",) if u is not None else ())
         if u is not None:
-            assert found.actions is not None
             self.occupancy(found.actions, u)
         return self.problem.weights * self.returns(found.first)
 
@@ -116,7 +115,6 @@ def _chances(plan: Bounds) -> Array:
     x, T = plan.problem, plan.horizon
     if x.storage.steps == len(x.allowed) == 1:  # a long horizon includes every shorter one
         values = plan.backward("own", keep=("values",)).values
-        assert values is not None
         found: Array = np.tensordot(values[:0:-1], x.initial, (1, 0))
         return found
     first = [x.terminal, *(plan.but(horizon=t).backward("own").first for t in range(1, T))]
