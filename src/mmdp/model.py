@@ -687,7 +687,7 @@ class MMDP:
             r = x.mean(x.r)[..., None]
         else:
             r = expected_rewards(self._support(stored)[0], x.mean(per_next)[..., None])
-        arrays = {"r": r, "terminal": x.mean(x.terminal)[:, None], "weights": np.ones(1)}
+        arrays: Any = {"r": r, "terminal": x.mean(x.terminal)[:, None], "weights": np.ones(1)}
         for array in (*arrays.values(), *stored.arrays()):
             array.setflags(write=False)
         return x._replace(storage=stored, **arrays, drift=None, part=None)
