@@ -676,23 +676,30 @@ class MMDP:
         are those at the start, also if models change.
         """
         x, per_next, first = self._problem, self._state.next_rewards, self._state.fields.initial
+        if per_next is not None:
+            support = self._support(x.storage.mapped(x.average))[0]
+            per_next = per_next_worth_keeping(x.mean(per_next)[..., None], support)
+        mean = self.mean_problem()
+        return self._but(
+            x.average, mean.r, per_next, weights=None, models=None, parameters=None,
+            model_transitions=None, terminal=mean.terminal.T,
+            initial=first if x.same_start else mean.initial[:, 0],
+            allow_missing="partial" if self.has_missing else False,
+        )  # fmt: skip
 
-        def averaged(p: Array) -> Array:
-            mean: Array = x.mean(p)[..., None] / x.weights.sum()
-            return mean
-
+    def mean_problem(self) -> Problem:
+        """The arrays of :meth:`mean_model`."""
+        x, per_next = self._problem, self._state.next_rewards
+        stored = x.storage.mapped(x.average)
         if per_next is None:
             r = x.mean(x.r)[..., None]
         else:
-            support, per_next = self._support(x.storage.mapped(averaged))[0], x.mean(per_next)
-            r = expected_rewards(support, per_next[..., None])
-            per_next = per_next_worth_keeping(per_next[..., None], support)
-        return self._but(
-            averaged, r, per_next, weights=None, models=None, parameters=None,
-            model_transitions=None, terminal=x.mean(x.terminal)[None, :],
-            initial=first if x.same_start else x.mean(x.initial) / x.weights.sum(),
-            allow_missing="partial" if self.has_missing else False,
-        )  # fmt: skip
+            r = expected_rewards(self._support(stored)[0], x.mean(per_next)[..., None])
+        first = x.initial if x.same_start else x.average(x.initial)
+        arrays: Any = {"r": r, "terminal": x.mean(x.terminal)[:, None], "weights": np.ones(1)}
+        for array in (*arrays.values(), first, *stored.arrays()):
+            array.setflags(write=False)
+        return x._replace(storage=stored, initial=first, **arrays, drift=None, part=None)
 
     def _support(self, storage: Laid) -> tuple[Support, Computed | None]:
         """What is built on: tables, or a storage of your own."""

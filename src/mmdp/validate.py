@@ -676,11 +676,8 @@ def check_extent(problem: Problem, horizon: int, held: int = 0) -> None:
 
 def check_whole_model(problem: Problem, what: str, remedies: Iterable[str | Remedy] = ()) -> None:
     """Refuse a part of the models for what needs all of them in one process."""
-    if problem.part is not None:
-        raise InputError(
-            f"{what} needs all models in one process, and this is {problem.part}",
-            [*remedies, "load the models without part="],
-        )
+    if reason := problem.not_whole(what):
+        raise InputError(reason, [*remedies, "load the models without part="])
 
 
 def check_time_limit(time_limit: float | None) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.bounds.relaxation import Mask, open_actions
-from mmdp.clock import to_the_end
+from mmdp.clock import pass_on, to_the_end
 from mmdp.kernels import Plan, Problem
 from mmdp.kernels.problem import Array, Reach
 
@@ -85,8 +85,6 @@ def build(plan: Plan, reach: Reach, cap: Array | None = None) -> Program:
     column[t, s, a] = n_u + np.arange(len(t))
     flow, flow_to = _flow(problem, used)
     own = plan.backward("own", keep=("q", "values"))
-    assert own.q is not None
-    assert own.values is not None
     loss = np.maximum(own.values[t, s] - own.q[t, s, a], 0.0)
     loss *= (problem.discount ** t.astype(float))[:, None]
     upper = hi[t, s]
@@ -287,13 +285,8 @@ def _follow(solver: Any, watch: Watch, unit: float, slack: float) -> None:
 
 def solve_relaxation(program: Program, time_limit: float | None) -> Answer:
     """The program without integrality, with the prices of its rows."""
-    return interruptible(minimise(*program.rows(), time_limit=time_limit))
-
-
-def interruptible(answer: Answer) -> Answer:
-    """The answer, unless Ctrl-C came: raises KeyboardInterrupt then."""
-    if answer.status == "interrupted":
-        raise KeyboardInterrupt
+    answer = minimise(*program.rows(), time_limit=time_limit)
+    pass_on(answer.status == "interrupted")
     return answer
 
 

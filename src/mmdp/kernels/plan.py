@@ -33,6 +33,8 @@ class Drifting(Plan):
     apply, so all passes are those of :class:`Plan`, on the machine of the plan inside.
     """
 
+    apart = False
+
     def __init__(self, inner: Plan, problem: Problem) -> None:
         super().__init__(problem, inner.horizon)
         self.inner = inner

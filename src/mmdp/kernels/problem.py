@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.clock import seconds
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
 
 if TYPE_CHECKING:
     from mmdp.kernels.plan import Plan
@@ -103,11 +103,6 @@ class Part(NamedTuple):
     @property
     def models_here(self) -> slice:
         return slice(*(self.models * i // self.n for i in (self.i, self.i + 1)))
-
-    @property
-    def longest(self) -> int:
-        """The most models that a part has."""
-        return -(-self.models // self.n)
 
     def __str__(self) -> str:
         return f"part {self.i} of {self.n}"
@@ -225,14 +220,24 @@ class Problem(NamedTuple):
         return len(self.weights)
 
     @property
-    def apart(self) -> bool:
-        """Whether models are independent of each other: none becomes another."""
-        return self.drift is None
+    def n_parts(self) -> int:
+        """Over how many processes the models are spread."""
+        return 1 if self.part is None else self.part.n
+
+    @property
+    def most_here(self) -> int:
+        """The most models that a process holds."""
+        return -(-self.n_models // self.n_parts)
 
     @property
     def models_here(self) -> slice:
         """Which of the models p, r and terminal hold."""
         return slice(0, self.n_models) if self.part is None else self.part.models_here
+
+    @property
+    def weights_here(self) -> Array:
+        """The weights of the models that p, r and terminal hold."""
+        return self.weights[self.models_here]
 
     @property
     def n_states(self) -> int:
@@ -262,7 +267,7 @@ class Problem(NamedTuple):
         >>> one.problem.stakes(2), one.problem.stakes(math.inf)
         (1.5, 2.0)
         """
-        known = self.weights[self.models_here] > 0
+        known = self.weights_here > 0
         counts = np.logical_or.reduce(self.allowed)[:, :, None] & known
         spans = ((self.r, counts), (self.terminal, known))
         here = [end(x, initial=side, where=y) for x, y in spans for end, side in _ENDS]
@@ -311,7 +316,7 @@ class Problem(NamedTuple):
 
     def prior_weights(self, horizon: int = 1) -> Array:
         """(1, 1, M) the initial model weights as b for WSU; (T, 1, M) if models change."""
-        weights = [self.weights[self.models_here]]
+        weights = [self.weights_here]
         for _ in range(horizon - 1 if self.drift is not None else 0):
             weights.append(self.moved(weights[-1]))
         return np.array(weights)[:, None]
@@ -324,11 +329,32 @@ class Problem(NamedTuple):
         """(..., M) sum_m b_m K[m, m']: b after the model has changed."""
         return b if self.drift is None else b @ self.drift
 
+    def turned(self, now: Any, draw: Callable[[Array], Any]) -> Any:
+        """The models that hold after a step in models ``now``; ``draw`` takes their rows of K."""
+        return now if self.drift is None else draw(self.drift[now])
+
     def next_model(self, m: int, rng: np.random.Generator) -> int:
         """The model that holds after a step in model m."""
-        if self.drift is None:
-            return m
-        return int(rng.choice(self.n_models, p=self.drift[m] / self.drift[m].sum()))
+        return int(self.turned(m, lambda K: rng.choice(len(K), p=K / K.sum())))
+
+    def becoming(self, models: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+        """The models that may hold at some time if one of these holds at the start; in order."""
+        found = np.unique(models)
+        while self.drift is not None:
+            before, turned = found, np.flatnonzero(self.drift[found].any(axis=0))
+            found = np.union1d(before, turned)
+            if len(found) == len(before):
+                break
+        return found
+
+    @property
+    def copies_by_start(self) -> int:
+        """Copies of b, each for a model at the start, if that need not be the model now."""
+        return 1 if self.drift is None else self.n_models
+
+    def not_still(self, why: str) -> str | None:
+        """``why`` something needs models that never change, as a reason; None if these do not."""
+        return None if self.drift is None else f"{why}, and these models change"
 
     @property
     def same_start(self) -> bool:
@@ -341,7 +367,7 @@ class Problem(NamedTuple):
 
     def start(self) -> Array:
         """(S, M): b at the first step, mu_m(s) lambda_m."""
-        return self.initial * self.weights[self.models_here]
+        return self.initial * self.weights_here
 
     def seen_first(self, beliefs: Array, states: Any) -> Array:
         """(..., M) beliefs after the first states (...) are seen; as before if none explains it."""
@@ -356,11 +382,34 @@ class Problem(NamedTuple):
         return self.gathered(here)
 
     # ------------------------------------------------------------ all parts together
+    def not_whole(self, what: str) -> str | None:
+        """Why something that needs all models in one process cannot be done; None if it can."""
+        if self.part is None:
+            return None
+        return f"{what} needs all models in one process, and this is {self.part}"
+
+    def joined_by(self, backend: str) -> str:
+        """The backend that joins the models of all processes: refuse one that cannot.
+
+        ``"auto"`` is jax then. If the models are whole, every backend stays as it is.
+        """
+        if self.part is None:
+            return backend
+        if backend not in ("auto", "jax"):
+            raise InputError(
+                f"the model is {self.part}, which backend {backend!r} cannot join with the others",
+                [Remedy("backend", "jax", do="use")],
+            )
+        from mmdp.kernels.exchange import check_parts
+
+        check_parts(self)
+        return "jax"
+
     def gathered(self, here: Array) -> Array:
         """(M,) numbers of the models of all parts, from those of the models here."""
         if self.part is None:
             return here
-        found = self.everywhere(np.pad(here, (0, self.part.longest - len(here))))
+        found = self.everywhere(np.pad(here, (0, self.most_here - len(here))))
         all_models: Array = np.empty(self.n_models)
         for i, row in enumerate(found):
             theirs = self.part._replace(i=i).models_here
@@ -378,10 +427,21 @@ class Problem(NamedTuple):
 
         return exchange(values)
 
+    def anywhere(self, *facts: bool) -> Sequence[bool]:
+        """Whether each fact is true in one of the parts."""
+        if self.part is None:
+            return facts
+        return [any(column) for column in self.everywhere(facts).T]
+
     def mean(self, values: Array) -> Array:
         """sum_m lambda_m values[..., m] over the models of all parts."""
-        total: Array = self.everywhere(values @ self.weights[self.models_here]).sum(axis=0)
+        total: Array = self.everywhere(values @ self.weights_here).sum(axis=0)
         return total
+
+    def average(self, p: Array) -> Array:
+        """(..., 1) the mean of probabilities p (..., M), which sum to 1 again."""
+        mean: Array = self.mean(p)[..., None] / self.weights.sum()
+        return mean
 
     def chosen(self, values: Array, models: npt.NDArray[np.integer[Any]]) -> Array:
         """values[..., models] in every part, wherever these models are."""
@@ -479,6 +539,9 @@ class Job(NamedTuple):
         return self.tol, self.max_sweeps, self.watch
 
 
+Kept = Any  # an array if it was asked for, else None
+
+
 class Backward(NamedTuple):
     """What a backward pass found; parts that ``keep`` does not name are None.
 
@@ -490,10 +553,10 @@ class Backward(NamedTuple):
     """
 
     first: Array
-    actions: IntArray | None
-    values: Array | None
-    gradient: Array | None
-    q: Array | None
+    actions: Kept
+    values: Kept
+    gradient: Kept
+    q: Kept
 
 
 class Ascent(NamedTuple):

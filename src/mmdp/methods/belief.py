@@ -189,8 +189,11 @@ class Planning(Method):
     baseline: MarkovPolicy | None = None
 
     finds: ClassVar[PolicyKind | None] = Belief()
+    draws: ClassVar[bool] = False  # whether it acts by a model that it draws
 
     def lacks(self, question: Question) -> str | None:
+        if self.draws and (reason := question.not_still("the model that it draws must stay true")):
+            return reason
         if not question.kind.learns:
             return f"it finds policies that keep a belief, not {question.kind.name} ones"
         return question.not_mean() or question.not_whole()

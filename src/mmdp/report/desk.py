@@ -16,6 +16,7 @@ from mmdp.bounds import Bound
 from mmdp.economics import Counting
 from mmdp.economics.comparators import named_policies
 from mmdp.errors import InputError, Remedy
+from mmdp.identity import digest, facts
 from mmdp.measures.simplicity import Rule, short_rule
 from mmdp.measures.tables import Cells, policy_cells
 from mmdp.methods.base import Method
@@ -25,10 +26,8 @@ from mmdp.objective import Mean, Objective, as_objective
 from mmdp.policy import (
     Markov,
     MarkovPolicy,
-    MemoryPolicy,
     Policy,
     PolicyKind,
-    TreePolicy,
     markov_policy,
 )
 from mmdp.solution import Evaluation, Solution
@@ -104,10 +103,11 @@ class Desk:
         self.objective = _objective_of(options.get("objective"), policy, options.get("bound"))
         self.aimed = not self.objective.linear
         self.given, self.kind = policy is not None, _kind_of(policy)
-        own = getattr(policy, "policy", policy)
-        self.words = own.text() if isinstance(own, TreePolicy) else ""
+        self.words = ""
         if policy is not None:
             self.policy = _table_of(policy, horizon if self.kind.endless else None)
+            own: Any = getattr(policy, "policy", policy)
+            self.words = own.text()
             horizon = self.policy.horizon if horizon is None else horizon
         self.horizon = check_horizon(model.horizon, horizon)
         if policy is not None:
@@ -282,10 +282,8 @@ def check_names(given: Mapping[str, Any], known: type) -> None:
 
 
 def _content(policy: Any) -> Any:
-    """What a policy is known by: its table, or itself if it has none."""
-    if not isinstance(policy, MarkovPolicy):
-        return id(policy)
-    return tuple((name, part.tobytes()) for name, part in policy.parts.items())
+    """What a policy is known by: what it does."""
+    return digest(facts([policy.name, policy.parts]))
 
 
 def _objective_of(given: Any, policy: Any, bound: Any) -> Objective:
@@ -308,7 +306,7 @@ def _kind_of(given: Any) -> PolicyKind:
 def _table_of(found: Any, horizon: int | None = None) -> MarkovPolicy:
     """The Markov policy of what was given or computed; of a stationary one over the horizon."""
     policy = getattr(found, "policy", found)
-    if isinstance(policy, MemoryPolicy):
+    if getattr(policy, "memory", "") and policy.exact:
         raise InputError(
             f"a report shows a policy of time and state, but this one {policy.memory}",
             [Remedy("memory", max(policy.n_nodes, 2), do="leave the policy out and pass"),

@@ -62,7 +62,8 @@ def _several(desk: Desk) -> bool:
 
 
 def _free(desk: Desk) -> bool:
-    return not (desk.model.drifts or desk.kind.restricted)
+    redrawn = desk.model.problem.not_still("models are redrawn")
+    return not (redrawn or desk.kind.restricted)
 
 
 def _solving(desk: Desk) -> float:

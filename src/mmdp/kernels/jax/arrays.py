@@ -192,7 +192,7 @@ class Held:
                 x.initial,
                 lambda: placed(np.broadcast_to(x.initial, x.terminal.shape), 0),
             ),
-            weights=kept("weights", x.weights, lambda: put(x.weights[x.models_here], 0)),
+            weights=kept("weights", x.weights, lambda: put(x.weights_here, 0)),
             discount=np.float64(x.discount),
             terminal=kept("terminal", x.terminal, lambda: placed(x.terminal, 0)),
         )

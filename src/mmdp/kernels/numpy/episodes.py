@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -219,11 +220,14 @@ class _Setting:
                 nodes = self.planner.controller.moves[t, states[live], x.sampled[live]]
                 x.sampled[live] = nodes[np.arange(len(live)), world.indices[entries]]
             states[live] = world.indices[entries]
-            if world.drift is not None:
-                x.now = _draw(world.drift[x.now], uniform(x.keys, CHANGES + t))
+            x.now = world.turned(x.now, partial(self._turn, x, t))
             factor *= world.discount
         totals[live] += factor * world.terminal[states[live], x.now[live]]
         return totals
+
+    def _turn(self, x: _Episodes, t: int, chances: Array) -> Ints:
+        """The models after the step at t, drawn by their chances (n, M)."""
+        return _draw(chances, uniform(x.keys, CHANGES + t))
 
     def _next(self, x: _Episodes, live: Ints, rows: Ints, t: int) -> Ints:
         """The entry of the pattern that each episode draws, -1 if its model lacks the action."""
@@ -281,9 +285,9 @@ class _Setting:
         mass = new.sum(axis=1)
         explained = mass > 0.0
         x.impossible[live] += ~explained
-        x.beliefs[live[explained]] = new[explained] / mass[explained, None]
-        if plan.problem.drift is not None:
-            x.beliefs[live] = plan.problem.moved(x.beliefs[live])
+        new[explained] /= mass[explained, None]
+        new[~explained] = x.beliefs[live[~explained]]
+        x.beliefs[live] = plan.problem.moved(new)
 
 
 def _by_row(x: Array) -> Array:
