@@ -182,6 +182,7 @@ class Context:
             inner.plan = self.plan.but(allowed=kind.problem(self.model, self.horizon).allowed)
         if weights is not None:
             inner.plan = inner.plan.but(weights=weights)
+        inner.__dict__.pop("endless", None)  # it is of the plan before
         return inner
 
     def free(self) -> Context:
