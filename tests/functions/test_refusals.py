@@ -263,7 +263,9 @@ def test_all_over_everywhere() -> None:
         ({"terminal": lambda state: "a"}, "terminal has something that is not a number"),
         ({"initial": lambda state: "a"}, "initial has something that is not a number"),
         ({"initial": {"stock": {0: "a"}}}, "initial has something that is not a number"),
-        ({"initial": {"stock": [0, 1]}}, "initial must name a value for each of stock"),
+        ({"initial": {"stock": []}}, "initial must name a value for each of stock"),
+        ({"initial": {"stock": [[0, 1]]}}, "a sample of each, of one length"),
+        ({"initial": {"stock": [0, 9]}}, "initial stock is 9, which is not on its axis (0 to 5)"),
         ({"draws": {"mean": []}}, "the same number of draws, at least one"),
     ],
 )
