@@ -74,7 +74,7 @@ def shop(states: dict[str, Any]) -> mmdp.MMDP:
     return mmdp.from_step(
         step, states=states, actions={"order": range(4)}, events={"demand": range(3)},
         chance=lambda: [0.2, 0.3, 0.5], until=lambda state: state["stock"] > 4,
-        initial={name: list(values)[0] for name, values in states.items()},
+        initial={name: next(iter(values)) for name, values in states.items()},
     )  # fmt: skip
 
 
