@@ -56,7 +56,7 @@ print(f"planned for the average demand: {mmdp.evaluate(average, test).mean:.1f}"
 
 # %% page
 page = mmdp.report.write(
-    train, out / "report.html", policy=solution, test=test, seconds=2, title="Spare parts"
+    train, out / "report.html", policy=solution, test=test, methods=["cadp", "mvp"], seconds=1
 )
 picture = mmdp.plots.save(mmdp.plots.policy_heatmap(solution), out / "policy.png")
 print(page.name, picture.name)
@@ -105,12 +105,23 @@ for points in (9, 21, 81):
     on, off = mmdp.evaluate(policy, lake), mmdp.simulate(policy, lake, off_grid=True, episodes=200)
     print(f"{points:6} {on.mean:13.2f} {off.mean:10.2f} ± {2 * off.stderr:.2f}")
 
-# %% car
-PUSH = {"push": [-1, 0, 1]}
+# %% environment
 VALLEY = {"position": mmdp.Grid(-1.2, 0.6, 21), "velocity": mmdp.Grid(-0.07, 0.07, 21)}
 
 
-def drive(state, action, draw):  # Gymnasium's MountainCar, for all rows at once
+def arrived(state):
+    return state["position"] >= 0.5
+
+
+constants = {"force": rng.uniform(0.0007, 0.0013, 5), "gravity": rng.uniform(0.002, 0.003, 5)}
+stepped = mmdp.ecosystem.from_gymnasium(
+    "MountainCar-v0", axes=VALLEY, draws=constants, until=arrived
+)
+print(stepped)
+
+
+# %% car
+def drive(state, action, draw):  # the same, for all rows at once
     slope = draw["gravity"] * np.cos(3 * state["position"])
     velocity = np.clip(state["velocity"] + draw["force"] * action["push"] - slope, -0.07, 0.07)
     position = np.clip(state["position"] + velocity, -1.2, 0.6)
@@ -118,13 +129,7 @@ def drive(state, action, draw):  # Gymnasium's MountainCar, for all rows at once
     return {"position": position, "velocity": velocity}, -1.0
 
 
-constants = {"force": rng.uniform(0.0007, 0.0013, 5), "gravity": rng.uniform(0.002, 0.003, 5)}
 cars = mmdp.from_step(
-    drive,
-    states=VALLEY,
-    actions=PUSH,
-    draws=constants,
-    initial={"position": -0.5, "velocity": 0.0},
-    until=lambda state: state["position"] >= 0.5,
+    drive, states=VALLEY, actions={"push": [-1, 0, 1]}, draws=constants, until=arrived
 )
-print(cars)
+print(f"difference {np.abs(cars.transitions - stepped.transitions).max():.1g}")
