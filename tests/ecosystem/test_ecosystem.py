@@ -6,6 +6,7 @@ import pickle
 import re
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -243,6 +244,7 @@ def test_what_cart_pole_computes_once_follows_the_draw() -> None:
         told, _ = _cart_pole.step(state, {"push": np.array([-1, 1])}, draw)
         for name in ends:
             np.testing.assert_allclose(found[name], told[name], rtol=1e-12)
+    assert (env.unwrapped.masspole, env.unwrapped.length) == (0.1, 0.5)  # as it was
     assert mmdp.simulate(
         mmdp.MarkovPolicy.uniform(model, 5), model, off_grid=True, episodes=2
     ).mean == pytest.approx(5)
@@ -286,6 +288,41 @@ def test_what_cannot_be_stepped_is_refused(given: dict[str, Any], told: str) -> 
     asked = {"env": "MountainCar-v0", "axes": axes} | given
     with pytest.raises(mmdp.InputError, match=re.escape(told)):
         ecosystem.from_gymnasium(asked.pop("env"), **asked)
+
+
+class Counter:
+    """Adds to a whole number; over at 3. ``noise`` makes it random."""
+
+    def __init__(self, noise: float = 0.0) -> None:
+        self.noise, self.gain, self.state, self.over = noise, 1.0, (0,), False
+        self.action_space = SimpleNamespace(n=2, start=1)
+        self.rng = np.random.default_rng(0)
+
+    def reset(self, seed: int | None = None) -> None:
+        self.state, self.over = (0,), False
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert not self.over
+        self.state = (int(self.state[0]) + action,)
+        self.over = self.state[0] >= 3
+        return self.state, self.gain + self.noise * self.rng.random(), self.over, False, {}
+
+
+def test_a_whole_state_is_stepped_and_ends_where_a_step_does() -> None:
+    counter = Counter()
+    model = ecosystem.from_gymnasium(counter, axes={"count": range(3)}, draws={"gain": [1.0, 5.0]})
+    assert model.state_labels == ("count=0", "count=1", "count=2", "ended")
+    assert model.action_labels == ("act=1", "act=2")
+    following = model.transitions[0].argmax(axis=2).tolist()
+    assert following == [[1, 2], [2, 3], [3, 3], [3, 3]]
+    assert model.rewards[:, :, 0].tolist() == [[1, 1, 1, 0], [5, 5, 5, 0]]
+    assert counter.gain == 1.0
+    np.testing.assert_allclose(model.initial, [1, 0, 0, 0])
+
+
+def test_an_environment_that_draws_lots_is_refused() -> None:
+    with pytest.raises(mmdp.InputError, match="returns other numbers when it is called again"):
+        ecosystem.from_gymnasium(Counter(0.5), axes={"count": range(3)})
 
 
 # ---------------------------------------------------------------------- toolboxes

@@ -212,8 +212,6 @@ def test_chances_that_are_no_distribution_are_refused(chance: Any, told: str) ->
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"states": {"time": range(3)}}, "an axis of states is called 'time', a word that"),
-        ({"actions": {"node": range(3)}}, "called 'node'"),
         ({"states": {"my stock": range(3)}}, "'my stock'; give it a name like a variable's"),
         ({"states": {}}, "states must be a dict of axes by name"),
         ({"states": range(6)}, "states must be a dict of axes by name"),
@@ -243,6 +241,13 @@ def test_chances_that_are_no_distribution_are_refused(chance: Any, told: str) ->
 def test_arguments_that_cannot_be_used_are_refused(more: dict[str, Any], told: str) -> None:
     with refused(told):
         shop(**more)
+
+
+@pytest.mark.parametrize("what", ["states", "actions", "events"])
+@pytest.mark.parametrize("name", ["time", "state", "action", "model", "node"])
+def test_words_of_tables_are_no_names_of_axes(what: str, name: str) -> None:
+    with refused(f"an axis of {what} is called '{name}', a word that tables and policies need"):
+        shop(**{what: {name: range(3)}})
 
 
 @pytest.mark.parametrize("given", [(1, 0, 5), (0, 1, 1), (0, 1, 2.5), (0, float("inf"), 3)])

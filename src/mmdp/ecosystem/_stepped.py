@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,7 +27,8 @@ class Stepped:
     rows = 2**12  # that it wants at a time: each takes long
 
     def __init__(self, base: Any, states: Any, actions: Any, draws: Mapping[str, Any]) -> None:
-        self.base, self.states, self.actions = base, states, actions
+        self.base = base = copy.deepcopy(base)  # the user's keeps its attributes
+        self.states, self.actions = states, actions
         strange = next((name for name in draws if not hasattr(base, name)), None)
         if strange is not None:
             raise InputError(
@@ -34,10 +36,11 @@ class Stepped:
                 "env.unwrapped"
             )
         base.reset()
-        if np.shape(getattr(base, "state", None)) != (len(states),):
+        first: Any = getattr(base, "state", "missing")
+        if np.shape(first) != (len(states),):
             raise InputError(
                 f"axes name {counted(len(states), 'value')}; env.unwrapped.state after a reset is "
-                f"{getattr(base, 'state', 'missing')}: name each of its entries, in their order"
+                f"{first}: name each of its entries, in their order"
             )
         pole = {*DERIVED, "masspole", "masscart", "length"} <= vars(base).keys()
         self.derived = [name for name in DERIVED if pole and name not in draws]
@@ -51,7 +54,7 @@ class Stepped:
         taken = np.stack([action[name] for name in self.actions], axis=1)
         if hasattr(env.action_space, "n"):
             taken = taken[:, 0]
-        following = np.stack([state[name] for name in self.states], axis=1)
+        following = np.stack([state[name] for name in self.states], axis=1).astype(float)
         reward = np.empty(len(following))
         for i, u in enumerate(taken):
             env.reset()  # forgets the end of the last row
