@@ -378,6 +378,19 @@ def test_a_long_call_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None
         assert seen == ([] if after else [(str(n), "12") for n in (2, 4, 6, 8, 10)])
 
 
+def test_who_listens_hears_it_in_place_of_stderr(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(calls, "SHOW_AFTER", 0.0)
+    bar, lines = calls.Bar("step"), list[str]()
+    with calls.heard(lines.append), bar:
+        bar.at(0, 2_000)
+        bar.at(1_500, 2_000)
+    bar.at(1_900, 2_000)
+    assert [text.split(" rows")[0] for text in lines] == ["step: 1,500 of 2,000"]
+    assert capsys.readouterr().err == ""
+
+
 def test_off_a_terminal_nothing_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -161,8 +162,21 @@ def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return np.isclose(a, b, rtol=SAME, atol=SAME * scale, equal_nan=True)
 
 
+_heard: list[Callable[[str], object]] = []  # who shows bars in place of stderr, latest last
+
+
+@contextmanager
+def heard(by: Callable[[str], object]) -> Iterator[None]:
+    """Inside the block, what bars say goes ``by`` that function, such as a live line."""
+    _heard.append(by)
+    try:
+        yield
+    finally:
+        _heard.pop()
+
+
 class Bar:
-    """A line on stderr while a function is called for long, on terminals and in notebooks."""
+    """How far a function that is called for long is: on terminals and in notebooks, on stderr."""
 
     def __init__(self, name: str) -> None:
         self.name, self.began, self.said = name, time.perf_counter(), 0.0
@@ -170,14 +184,16 @@ class Bar:
     def at(self, done: int, total: int) -> None:
         """Say how many of the rows are done, and about how long the others take."""
         now = time.perf_counter()
-        shows = sys.stderr.isatty() or "ipykernel" in sys.modules
-        if not shows or now - self.began < SHOW_AFTER or now - self.said < AGAIN or not done:
+        if not done or now - self.began < SHOW_AFTER or now - self.said < AGAIN:
             return
-        self.said = now
         left = duration((now - self.began) * (total - done) / done)
-        filled = "█" * (24 * done // total)
-        text = f"{self.name} {filled:░<24} {done:,} of {total:,} rows, {left} left"
-        print(f"\r{text:<79}", end="", file=sys.stderr, flush=True)
+        text = f"{self.name}: {done:,} of {total:,} rows, {left} left"
+        if _heard:
+            _heard[-1](text)
+        elif sys.stderr.isatty() or "ipykernel" in sys.modules:
+            self.said = now
+            line = f"\r{'█' * (24 * done // total):░<24} {text:<54}"
+            print(line, end="", file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:
         self.began = time.perf_counter()
