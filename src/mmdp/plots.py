@@ -45,6 +45,8 @@ def policy_heatmap(
 ) -> Axes:
     """The action by time (across) and state (down), with letters in the cells if they fit.
 
+    If states have named axes, like ``stock=3, ordered=5``, and no ``axis`` is given, small maps of
+    the two longest axes: a column for some of the times, a row for some values of the third axis.
     For a randomised policy it shows the most probable action. A stationary one has a single
     column, and one with memory a row for each state and node. ``states`` and ``actions`` are
     labels; by default those of the policy, or the ids if it has none.
