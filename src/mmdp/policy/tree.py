@@ -19,8 +19,7 @@ import numpy.typing as npt
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel
 from mmdp.kernels.planner import PlannerTables
-from mmdp.policy.base import Policy
-from mmdp.policy.markov import MarkovPolicy
+from mmdp.policy.markov import MarkovPolicy, TablePolicy
 from mmdp.policy.restricted import Restricted
 from mmdp.policy.stationary import StationaryPolicy
 from mmdp.support import refuse_masked
@@ -28,8 +27,6 @@ from mmdp.validate import check_whole, ids_of, is_named
 from mmdp.words import counted, either, named_values, some
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from mmdp.model import MMDP
 
 Array = npt.NDArray[np.float64]
@@ -296,7 +293,7 @@ def _column(name: str, given: Any, model: MMDP) -> list[Any]:
 
 
 # ---------------------------------------------------------------------- the policy
-class TreePolicy(Policy):
+class TreePolicy(TablePolicy):
     """A tree with the table of actions that it makes; frozen.
 
     ``text()`` says the rule in words, and :meth:`over` gives it as a table.
@@ -325,12 +322,11 @@ class TreePolicy(Policy):
     rows: MarkovPolicy | StationaryPolicy
     tree: Node
     features: tuple[Feature, ...]
-    deterministic: ClassVar[bool] = True
 
     def __init__(
         self, rows: MarkovPolicy | StationaryPolicy, tree: Node, features: Iterable[Feature]
     ) -> None:
-        self._set(rows=rows, tree=tree, features=tuple(features))
+        self._set(rows=rows, table=rows.table, tree=tree, features=tuple(features))
         self._set_labels(rows.n_states, **rows.labels)
 
     # ------------------------------------------------------------ what it is
@@ -346,30 +342,19 @@ class TreePolicy(Policy):
         return count_leaves(self.tree)
 
     @property
+    def axes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.rows.axes
+
+    @property
     def horizon(self) -> float:
         return self.rows.horizon
 
     @property
-    def actions(self) -> IntArray:
-        """(T, S) action ids; (S,) if there is no last decision."""
-        return self.rows.actions
-
-    @property
-    def table(self) -> npt.NDArray[Any]:
-        return self.rows.table
-
-    @property
     def parts(self) -> dict[str, Any]:
-        return {**self.rows.parts, "rule": self.text()}
+        return {**super().parts, "rule": self.text()}
 
     def over(self, horizon: int) -> MarkovPolicy:
         return self.rows.over(horizon)
-
-    def table_for(self, model: MMDP) -> npt.NDArray[Any]:
-        return self.rows.table_for(model)
-
-    def _check_actions(self, model: MMDP) -> None:
-        self.rows._check_actions(model)
 
     def returns(self, model: MMDP, kernel: Kernel) -> Array:
         """(M,) its exact return on every model; :func:`mmdp.evaluate` has more."""
@@ -377,9 +362,6 @@ class TreePolicy(Policy):
 
     def tables_for(self, model: MMDP, horizon: int) -> PlannerTables:
         return self.rows.tables_for(model, horizon)
-
-    def act(self, memory: Any, time: int, state: int) -> int:
-        return self.rows.act(memory, time, state)
 
     # ------------------------------------------------------------ who reads it
     def text(self) -> str:
@@ -409,15 +391,11 @@ class TreePolicy(Policy):
         other = dict.fromkeys(zip(s.tolist(), np.atleast_2d(self.actions)[t, s], strict=True))
         return "; ".join([names[action], *(f"in {states[s]}: {names[a]}" for s, a in other)])
 
-    def to_frame(self) -> pd.DataFrame:
-        """Its table of actions (see :meth:`mmdp.MarkovPolicy.to_frame`)."""
-        return self.rows.to_frame()
-
     def stored(self) -> dict[str, Any]:
         columns = {x.name: x.values for x in self.features if not x.timed}
         time = any(x.timed for x in self.features)
         return {
-            **self.rows.stored(), "features": columns, "time": time,
+            **super().stored(), "features": columns, "time": time,
             "tree": self._stored(self.tree),
         }  # fmt: skip
 
@@ -469,9 +447,6 @@ class TreePolicy(Policy):
             return node._replace(yes=renamed(node.yes), no=renamed(node.no))
 
         return TreePolicy(rows, renamed(self.tree), features)
-
-    def drawn(self) -> tuple[IntArray, list[str]]:
-        return self.rows.drawn()
 
     @property
     def _trait(self) -> str:
