@@ -85,7 +85,7 @@ class Trees(Landscape):
         super().__init__(context, sweeps)
         kind, x = context.kind, context.problem
         assert isinstance(kind, Tree)
-        self.leaves, self.regrows = kind.leaves, True
+        self.leaves, self.thorough = kind.leaves, True
         self.features = kind.features_of(context.model, context.horizon)
         self.few = [Few.of(f, AHEAD // len(self.features)) for f in self.features]
         self.rows = context.horizon if kind.asks_time else 1
@@ -182,7 +182,7 @@ class Trees(Landscape):
     def changes(self, point: Planted, slope: Slope) -> Changes:
         """The first kind of change that pays: by the gradient, nearby, or a leaf elsewhere."""
         rho, weights = self.returns(point), slope.weights().tobytes()
-        for kind in (self._ranked, self._near, self._regrown):
+        for kind in (self._ranked, self._near, self._regrown)[: 3 if self.thorough else 1]:
             points = map(self.planted, dict.fromkeys(kind(point.tree, weights)))
             found = [*{x.table.tobytes(): x for x in points}.values()]
             if found:
@@ -218,7 +218,7 @@ class Trees(Landscape):
 
     def _regrown(self, tree: Node, weights: bytes) -> Iterator[Node]:
         """Each leaf taken out, and the best places for another."""
-        for *path, last in (x.path for x in self.places(tree) if self.regrows and x.path):
+        for *path, last in (x.path for x in self.places(tree) if x.path):
             if isinstance(part(tree, (*path, last)), Leaf):
                 rest = part(tree, (*path, not last))
                 less = self.tidy(put(tree, tuple(path), rest))
@@ -455,16 +455,16 @@ def grow(search: Search, free: Callable[[], Outcome]) -> Outcome:
 
 
 def _best_end(search: Search, starts: list[Planted]) -> Ascent:
-    """The best end of the starts; leaves are grown elsewhere only from there."""
+    """The best end of the starts: all climb by the gradient, and the best of them thoroughly."""
     landscape, context = search.landscape, search.context
     assert isinstance(landscape, Trees)
-    landscape.regrows = False
+    landscape.thorough = False
     end = max((_up(search, x) for x in starts), key=_value)
     if not context.objective.linear:
         quick, risen = context.problem.seconds(context.horizon, PASSES) < 1.0, Risen()
         points = starts if quick else [end.policy]
         end = max((end for x in points for end in search.ends(x, risen)), key=_value)
-    landscape.regrows = True
+    landscape.thorough = True
     return _up(search, end.policy)
 
 
