@@ -438,8 +438,9 @@ class Solution:
 
     @property
     def markov(self) -> MarkovPolicy | None:
-        """The policy if it is one of time and state; None otherwise."""
-        return self.policy if isinstance(self.policy, MarkovPolicy) else None
+        """The policy as a table of time and state, also of a tree; None if it is none."""
+        table = getattr(self.policy, "rows", self.policy)
+        return table if isinstance(table, MarkovPolicy) else None
 
     def _repr_html_(self) -> str:
         """For notebooks: what __repr__ says, and a map of the policy."""

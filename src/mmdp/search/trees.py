@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from mmdp.search.context import Context, Outcome
 from mmdp.search.landscape import Changes, Landscape, Slope
 from mmdp.search.starts import ENDS
 
+Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Path = tuple[bool, ...]  # the answers that lead to a node
 Worth = Callable[[Array], Array]  # of sums (..., A) over the parts of a tree
@@ -60,8 +61,8 @@ class Few(NamedTuple):
     (2, k, bins) which bins answer yes or no.
     """
 
-    cuts: IntArray
-    bins: IntArray
+    cuts: Ints
+    bins: Ints
     sides: Array
 
     @classmethod
@@ -143,7 +144,7 @@ class Trees(Landscape):
 
     # ------------------------------------------------------------ values
     def returns(self, point: Planted) -> Array:
-        key = hashlib.blake2b(point.table).digest()
+        key = hashlib.blake2b(point.table.data).digest()
         if key not in self.known:
             if self.known:  # otherwise there is no tree yet to fall back on
                 self.context.check_time()
@@ -427,30 +428,32 @@ def grow(search: Search, free: Callable[[], Outcome]) -> Outcome:
     """
     landscape, context = search.landscape, search.context
     assert isinstance(landscape, Trees)
-    most, landscape.leaves = landscape.leaves, 1
+    most, landscape.leaves, known = landscape.leaves, 1, context.best_policy
     best = _up(search, landscape.planted(Leaf(0)))
-    grown, seconds = list[Ascent](), list[float]()
+    grown = list[Ascent]()
+    details: dict[str, list[Any]] = {"value_by_leaves": [], "seconds_by_leaves": [], "grown": []}
+    context.details |= details
     found = free()
     weights = next(tilts(context, context.objective, found.returns_known))
     fits = [*landscape.fitted(found.policy, weights, most)]
     for leaves in range(1, most + 1):
         landscape.leaves, started = leaves, context.time.seconds
         trees = [x.policy.tree for x in (best, *grown[-2:-1])] + [x[leaves - 1] for x in fits]
+        if known is not None and count_leaves(known.tree) <= leaves:  # of an earlier solve
+            trees.append(known.tree)
         starts = [landscape.planted(x) for x in dict.fromkeys(map(landscape.tidy, trees))]
         end = _best_end(search, starts)
         if end.value > best.value + context.rounding(end.returns):
             best = end
         grown.append(best)
-        seconds.append(context.time.seconds - started)
+        details["value_by_leaves"].append(best.value)
+        details["seconds_by_leaves"].append(context.time.seconds - started)
+        details["grown"].append(context.kind.policy_of(context.model, best.policy))
     trace = np.unique(np.maximum.accumulate(context.trace)).tolist()
-    details = {
-        "leaves": count_leaves(best.policy.tree), "features": [x.name for x in landscape.features],
-        "value_by_leaves": [x.value for x in grown], "seconds_by_leaves": seconds,
-        "grown": [context.kind.policy_of(context.model, x.policy) for x in grown],
-    }  # fmt: skip
+    names = [x.name for x in landscape.features]
     return Outcome(
         best.policy, ENDS[best.end], len(trace) - 1, returns=best.returns, trace=trace,
-        details=details,
+        details={"leaves": count_leaves(best.policy.tree), "features": names, **details},
     )  # fmt: skip
 
 
