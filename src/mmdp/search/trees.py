@@ -86,7 +86,7 @@ class Trees(Landscape):
         super().__init__(context, sweeps)
         kind, x = context.kind, context.problem
         assert isinstance(kind, Tree)
-        self.leaves, self.thorough = kind.leaves, True
+        self.leaves, self.kinds = kind.leaves, 3  # of changes: see below
         self.features = kind.features_of(context.model, context.horizon)
         self.few = [Few.of(f, AHEAD // len(self.features)) for f in self.features]
         self.rows = context.horizon if kind.asks_time else 1
@@ -183,7 +183,7 @@ class Trees(Landscape):
     def changes(self, point: Planted, slope: Slope) -> Changes:
         """The first kind of change that pays: by the gradient, nearby, or a leaf elsewhere."""
         rho, weights = self.returns(point), slope.weights().tobytes()
-        for kind in (self._ranked, self._near, self._regrown)[: 3 if self.thorough else 1]:
+        for kind in (self._ranked, self._near, self._regrown)[: self.kinds]:
             points = map(self.planted, dict.fromkeys(kind(point.tree, weights)))
             found = [*{x.table.tobytes(): x for x in points}.values()]
             if found:
@@ -458,17 +458,20 @@ def grow(search: Search, free: Callable[[], Outcome]) -> Outcome:
 
 
 def _best_end(search: Search, starts: list[Planted]) -> Ascent:
-    """The best end of the starts: all climb by the gradient, and the best of them thoroughly."""
+    """The best end of the starts: all climb by the gradient, and the best two thoroughly."""
     landscape, context = search.landscape, search.context
     assert isinstance(landscape, Trees)
-    landscape.thorough = False
-    end = max((_up(search, x) for x in starts), key=_value)
-    if not context.objective.linear:
-        quick, risen = context.problem.seconds(context.horizon, PASSES) < 1.0, Risen()
-        points = starts if quick else [end.policy]
-        end = max((end for x in points for end in search.ends(x, risen)), key=_value)
-    landscape.thorough = True
-    return _up(search, end.policy)
+    linear, quick = context.objective.linear, context.problem.seconds(context.horizon, PASSES) < 1.0
+    landscape.kinds = 1 if linear else 2  # the gradient sees no kinks
+    ends = [_up(search, x) for x in starts]
+    if not linear:
+        risen, points = Risen(), starts if quick else [max(ends, key=_value).policy]
+        ends = [end for x in points for end in search.ends(x, risen)]
+    landscape.kinds = 3
+    best = {
+        x.policy.tree: x for x in sorted(ends, key=_value)
+    }  # the best are last
+    return max((_up(search, x.policy) for x in [*best.values()][-2:]), key=_value)
 
 
 def _up(search: Search, point: Planted) -> Ascent:
