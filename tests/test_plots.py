@@ -220,8 +220,8 @@ def test_a_tree_has_a_row_for_each_node(tmp_path: Path) -> None:
     name = "what the ward's nurse wrote down on the first day of the $week$ <b>"
     kind = mmdp.Tree(3, {f"{name} (mg)": range(5)}, time=False)
     solution = mmdp.solve(model, 4, policy=kind)
-    shown = [text.get_text() for text in plots.tree(solution, model).texts]
     facts = mmdp.measures.leaf_table(solution, model)
+    shown = [text.get_text() for text in plots.tree(solution, facts).texts]
     questions = [x for x in shown if x.endswith("?")]
     assert len(questions) == solution.policy.n_leaves - 1 == 2
     assert all(re.search(r"is at most \d mg\?$", x) for x in questions)

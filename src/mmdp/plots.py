@@ -27,9 +27,9 @@ from mmdp.errors import InputError
 from mmdp.io.writing import write_whole
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
-    from mmdp.model import MMDP
     from mmdp.policy import Policy, TreePolicy
     from mmdp.solution import Solution
 
@@ -65,34 +65,31 @@ def policy_heatmap(
 
 
 def tree(
-    policy: TreePolicy | Solution, model: MMDP | None = None, axis: Axes | None = None
+    policy: TreePolicy | Solution, leaves: pd.DataFrame | None = None, axis: Axes | None = None
 ) -> Axes:
     """A small tree: its questions in words, and at each leaf the action in its colour.
 
-    With the ``model`` a leaf also says its share of the visits, and what the second best action
-    would cost there (see :func:`mmdp.measures.leaf_table`). For a page: ``svg(tree(policy,
-    model))``.
+    With ``leaves``, the table of :func:`mmdp.measures.leaf_table`, a leaf also says its share of
+    the visits, and what the second best action would cost there.
 
     >>> import mmdp
     >>> train, _ = mmdp.domains.published("riverswim")
-    >>> axis = tree(mmdp.solve(train, 50, policy=mmdp.Tree(2)), train)
-    >>> [text.get_text() for text in axis.texts][:3]
-    ['state is at most 3?', 'yes', 'swim left']
+    >>> solution = mmdp.solve(train, 50, policy=mmdp.Tree(2))
+    >>> axis = tree(solution, mmdp.measures.leaf_table(solution, train))
+    >>> [text.get_text() for text in axis.texts][:4]
+    ['state is at most 3?', 'yes', 'swim left', '23% of visits; swim right would cost 3.99']
     """
-    from mmdp.measures import leaf_table
-    from mmdp.policy.tree import Leaf
-
     shown: Any = getattr(policy, "policy", policy)
     if not hasattr(shown, "nodes"):
         raise InputError(
             f"the picture shows a tree, not a {type(shown).__name__}",
             ["solve with policy=mmdp.Tree(leaves=6), or mmdp solve --leaves 6"],
         )
-    facts = iter([] if model is None else leaf_table(policy, model).to_dict("records"))
+    facts = iter([] if leaves is None else leaves.to_dict("records"))
     rows = []
     for path, yes, node, region in shown.nodes():
         place = len(path), yes
-        if not isinstance(node, Leaf):
+        if hasattr(node, "cut"):  # a question
             rows.append(Row(*place, shown.features[node.feature].asked(node.cut)))
             continue
         known: dict[Any, Any] = next(facts, {})

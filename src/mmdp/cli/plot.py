@@ -98,4 +98,4 @@ def _draw_tree(model: MMDP, out: Path, horizon: int | None, policy: Path | None,
     else:
         shown = mmdp.load_policy(policy, model)
         shown.check_horizon(horizon)
-    mmdp.plots.save(mmdp.plots.tree(shown, model), out)
+    mmdp.plots.save(mmdp.plots.tree(shown, mmdp.measures.leaf_table(shown, model)), out)

@@ -133,7 +133,10 @@ def leaf_table(
     """
     given, tree = policy, policy.policy if isinstance(policy, Solution) else policy
     if not isinstance(tree, TreePolicy):
-        raise InputError(f"leaves are those of a tree, not of a {type(tree).__name__}")
+        raise InputError(
+            f"leaves are those of a tree, not of a {type(tree).__name__}",
+            ["solve with policy=mmdp.Tree(leaves=6), or mmdp solve --leaves 6"],
+        )
     tree.check(model)
     goal = given.objective if objective is None and isinstance(given, Solution) else objective
     F, visited = as_objective(goal or "mean"), _visited(tree, model)

@@ -108,7 +108,7 @@ class PolicyKind:
         """The policy that a method's table stands for, with the labels of ``model``."""
         raise NotImplementedError
 
-    def table_of(self, model: MMDP, policy: Policy) -> Any:
+    def table_of(self, policy: Policy, model: MMDP) -> Any:
         """What a method would have found, had it found ``policy``: a solve goes on from it."""
         return policy.table_for(model)
 

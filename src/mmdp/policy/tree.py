@@ -258,7 +258,7 @@ class Tree(Restricted):
         features = self.features_of(model, 1 if self.endless else len(table.table))
         return TreePolicy(rows, table.tree, features)
 
-    def table_of(self, model: MMDP, policy: TreePolicy) -> Planted:  # type: ignore[override]
+    def table_of(self, policy: TreePolicy, model: MMDP) -> Planted:  # type: ignore[override]
         return Planted(policy.table_for(model), policy.tree)
 
 

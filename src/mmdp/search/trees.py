@@ -468,9 +468,7 @@ def _best_end(search: Search, starts: list[Planted]) -> Ascent:
         risen, points = Risen(), starts if quick else [max(ends, key=_value).policy]
         ends = [end for x in points for end in search.ends(x, risen)]
     landscape.kinds = 3
-    best = {
-        x.policy.tree: x for x in sorted(ends, key=_value)
-    }  # the best are last
+    best = {x.policy.tree: x for x in sorted(ends, key=_value)}  # the best are last
     return max((_up(search, x.policy) for x in [*best.values()][-2:]), key=_value)
 
 
