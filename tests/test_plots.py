@@ -18,6 +18,9 @@ from mmdp.draw.axes import LONGEST, MOST_LABELS
 from mmdp.draw.curves import informed
 from mmdp.draw.maps import PolicyMap
 from mmdp.draw.palette import MARKERS, action_colours
+from mmdp.testing import random_model
+from mmdp.words import percent
+from tests.cli.calls import run
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -268,3 +271,28 @@ def test_labels_of_a_frontier_cover_neither_points_nor_each_other() -> None:
     assert [text.get_text() for text in plots.frontier(pd.DataFrame(rows)).texts] == [
         "mean", "CVaR 50%", "CVaR 20%", "CVaR 10% to 1%"
     ]  # fmt: skip
+
+
+def test_a_tree_has_a_row_for_each_node(tmp_path: Path) -> None:
+    """Questions with their numbers however long they are, leaves with their figures."""
+    model = random_model(7, n_models=3, n_states=5, horizon=0, discount=0.7, masks=False)
+    name = "what the ward's nurse wrote down on the first day of the $week$ <b>"
+    kind = mmdp.Tree(3, {f"{name} (mg)": range(5)}, time=False)
+    solution = mmdp.solve(model, 4, policy=kind)
+    facts = mmdp.measures.leaf_table(solution, model)
+    shown = [text.get_text() for text in plots.tree(solution, facts).texts]
+    questions = [x for x in shown if x.endswith("?")]
+    assert len(questions) == solution.policy.n_leaves - 1 == 2
+    assert all(re.search(r"is at most \d mg\?$", x) for x in questions)
+    notes = [x for x in shown if "of visits" in x]
+    assert [x.split(";")[0] for x in notes] == [f"{percent(x)} of visits" for x in facts["share"]]
+    assert [x in note for x, note in zip(facts["instead"], notes, strict=True)] == [True] * 3
+    plain = [text.get_text() for text in plots.tree(solution.policy).texts]
+    assert not any("visits" in x for x in plain)
+    file, out = tmp_path / "tree.json", tmp_path / "tree.svg"
+    mmdp.save(model, tmp_path / "models.npz")
+    mmdp.save_policy(solution.policy, file)
+    run("plot", "tree", tmp_path / "models.npz", "--policy", file, "--out", out)
+    assert "of visits" in out.read_text()
+    with pytest.raises(mmdp.InputError, match="shows a tree, not a MarkovPolicy"):
+        plots.tree(solution.policy.over(4))
