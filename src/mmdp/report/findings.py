@@ -21,9 +21,9 @@ from mmdp.measures import (
     information_table,
 )
 from mmdp.measures.memory import value_and_policy
-from mmdp.measures.robustness import stability_of
+from mmdp.measures.robustness import one_start, stability_of
 from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules
-from mmdp.policy import MarkovPolicy, MemoryPolicy
+from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy
 from mmdp.report.desk import Desk, titled
 from mmdp.report.rule import Sentence, in_words, usual_actions
 from mmdp.solution import Evaluation, Solution, Status
@@ -38,7 +38,7 @@ RESAMPLES = 20
 NODES = 3  # of memory, if nobody says how many
 FEWEST = 5  # models in a subset
 QUICK = 0.005  # seconds of a pass up to which subsets of the models are drawn ten times, not three
-AROUND = 10  # passes for what goes with a solve: drawing the models, evaluation
+AROUND = 3  # passes for what goes with an ascent: returns here and on test models, visits
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,23 +364,25 @@ def _draws(desk: Desk) -> tuple[list[int], int]:
 
 
 def passes_of_sizes(desk: Desk) -> float:
-    """About how many passes the solves with fewer models take: small ones take more starts."""
+    """About how many passes the ascents with fewer models take."""
     counts, repeats = _draws(desk)
     return _passes(desk, (len(counts) - 1) * repeats + 1) if can_split(desk) else 0.0
 
 
 def passes_of_resamples(desk: Desk) -> float:
-    return _passes(desk, desk.asked.get("resamples") or RESAMPLES) if can_redraw(desk) else 0.0
+    count = desk.asked.get("resamples") or RESAMPLES
+    return _passes(desk, 2 * count) if can_redraw(desk) else 0.0  # from two starts
 
 
-def _passes(desk: Desk, solves: int) -> float:
-    one = read_method(desk.methods[0]).passes(desk.model.problem, desk.horizon)
-    return solves * (one + AROUND)
+def _passes(desk: Desk, ascents: int) -> float:
+    one = one_start(desk.methods[0]).passes(desk.model.problem, desk.horizon)
+    return ascents * (one + AROUND)
 
 
 def can_split(desk: Desk) -> bool:
     """Whether there are models enough, and a method, to solve with fewer of them."""
-    return _to_draw(desk) > FEWEST and bool(desk.methods)
+    table = bool(desk.methods) and isinstance(read_method(desk.methods[0]).finds, Markov)
+    return table and _to_draw(desk) > FEWEST
 
 
 def _to_draw(desk: Desk) -> int:
