@@ -212,6 +212,52 @@ def test_the_kind_is_told() -> None:
     assert mmdp.Tied([0, 1, 2]).text(model, 2) == ""
 
 
+# ---------------------------------------------------------------------- what is done today
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_what_is_gained_over_what_is_done_today(objective: str, tmp_path: Path) -> None:
+    """A fixed action, and a randomised table, whose return is the mean over all its tables."""
+    x, model = tied_problem(3)
+    other, test = tied_problem(4)
+    chance = np.random.default_rng(0).dirichlet(np.ones(2), size=(2, 3))
+    coin = mmdp.MarkovPolicy.for_model(model, probabilities=chance)
+    solution = mmdp.solve(model, 2, objective=objective)
+    page = written(
+        tmp_path, model, policy=solution, test=test, compare={"clinicians": coin, "never": "wait"}
+    )
+    table = solution.policy.actions
+    worth = (lambda y: y @ WEIGHTS) if objective == "mean" else np.min
+
+    def tossed(numbers: Numbers) -> np.ndarray:
+        each = np.take_along_axis(chance[None], numbers.tables[..., None], 3)[..., 0]
+        return each.prod(axis=(1, 2)) @ numbers.returns
+
+    for name, theirs in {
+        "clinicians": tossed,
+        "never": lambda n: n.of(np.zeros((2, 3), int)),
+    }.items():
+        said = []
+        for numbers in (x, other):
+            mine, his = numbers.of(table), theirs(numbers)
+            gain, better = worth(mine) - worth(his), mine > his + 1e-9
+            up = (
+                ("more", "higher")[objective == "worst"]
+                if gain >= 0
+                else ("less", "lower")[objective == "worst"]
+            )
+            too = "and more " if gain <= 0 or objective == "worst" else ""
+            part = f"({percent(WEIGHTS[better].sum())} of the weight)"
+            part = f" {part}" if abs(WEIGHTS[better].sum() - better.mean()) > 1e-6 else ""
+            of = f"({percent(abs(gain / worth(his)))}) " if abs(gain) <= abs(worth(his)) else ""
+            said.append((number(abs(gain), 3), of, up, f"{too}in {better.sum()} of 4 models{part}"))
+        (gain, of, up, where), (held, _, held_up, there) = said
+        than = "than that of" if objective == "worst" else "than"
+        check(page, [
+            f"{gain} {of}{up} {than} {name}, {where}; on the held-out models {held} {held_up}, "
+            f"{there}."
+        ])  # fmt: skip
+        assert f"{name} {number(theirs(x) @ WEIGHTS, 5)}" in page.text  # a row of the tables
+
+
 # ---------------------------------------------------------------------- absorbing
 def test_the_page_of_a_problem_with_an_absorbing_state(tmp_path: Path) -> None:
     """Discharged patients stay so: whatever the table says about them is no decision."""

@@ -27,7 +27,7 @@ class Comparison:
 
     ``rivals`` has all: the first ``along`` are points of the frontier, each once, then this one if
     it is none of them, the simpler and the others. ``used``: the actions that some of them take;
-    ``start``: the two that are shown first, this one and the safest or another one.
+    ``start``: the two that are shown first, this one and one that was named, the safest or another.
     """
 
     desk: Desk
@@ -83,15 +83,18 @@ def compared(desk: Desk, found: Mapping[str, Any]) -> Comparison:
     rivals = [*along, *([] if known else [here]), *(x for x in others if x.policy != this)]
     states = desk.model.deciding
     used = np.unique(np.concatenate([x.policy.actions[:, states] for x in rivals]))
-    return Comparison(desk, rivals, len(along), used, _start(this, rivals, along))
+    return Comparison(desk, rivals, len(along), used, _start(desk, rivals, along))
 
 
 def _named(rival: Rival, this: MarkovPolicy) -> Rival:
     return replace(rival, name=f"this policy ({rival.name})") if rival.policy == this else rival
 
 
-def _start(this: MarkovPolicy, rivals: list[Rival], along: list[Rival]) -> tuple[int, int]:
-    place = [x.policy == this for x in rivals].index(True)
+def _start(desk: Desk, rivals: list[Rival], along: list[Rival]) -> tuple[int, int]:
+    place = [x.policy == desk.policy for x in rivals].index(True)
+    named = [i for i, x in enumerate(rivals) if x.name in desk.named]
+    if named:
+        return place, named[0]
     if not along:
         return place, min(place + 1, len(rivals) - 1)
     safest = int(np.argmax([x.found.cvar(TAIL) for x in along]))

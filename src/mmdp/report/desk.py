@@ -58,7 +58,7 @@ class Options(TypedDict, total=False):
     effects: npt.ArrayLike | None
     costs: npt.ArrayLike | None
     thresholds: Sequence[float]
-    comparators: Mapping[str, Any] | None
+    compare: Mapping[str, Any] | None
     counting: Counting | None
 
 
@@ -75,7 +75,6 @@ class Outcomes(NamedTuple):
     effects: npt.ArrayLike
     costs: npt.ArrayLike
     thresholds: tuple[float, ...]
-    comparators: Mapping[str, MarkovPolicy]
     counting: Counting
 
 
@@ -85,7 +84,8 @@ class Desk:
     ``given``: someone gave the policy, rather than a method of the page. ``solution``: how it was
     found; None if that is not known or was for other models. ``asked`` has what was asked for by
     name. ``kind`` is the kind of policy that was asked for, and ``objective`` what counts.
-    ``words``: the policy as it was given in words, a tree; else empty.
+    ``words``: the policy as it was given in words, a tree; else empty. ``named``: policies to
+    compare it with, such as what is done today.
     """
 
     def __init__(
@@ -113,6 +113,7 @@ class Desk:
         if policy is not None:
             self.policy.check(model, self.horizon)
         self._check()
+        self.named = named_policies(options.get("compare") or {}, model, self.horizon)
         self.outcomes = self._read_outcomes()
         self._kept: dict[Any, Any] = {}
         self._find(policy)
@@ -137,10 +138,8 @@ class Desk:
         thresholds = tuple(asked.get("thresholds") or ())
         counting = asked.get("counting") or Counting()
         if effects is None and costs is None and not thresholds:
-            if asked.get("comparators") or counting != Counting():
-                raise InputError(
-                    "comparators and counting are about effects and costs; give these too"
-                )
+            if counting != Counting():
+                raise InputError("counting is about effects and costs; give these too")
             return None
         if effects is None or costs is None or not thresholds:
             raise InputError(
@@ -152,8 +151,7 @@ class Desk:
                 ["make the net benefit their reward first: Counting.net_benefit in Python, "
                  "mmdp convert --effects FILE --value K on the command line"],
             )  # fmt: skip
-        named = named_policies(asked.get("comparators") or {}, self.model, self.horizon)
-        return Outcomes(effects, costs, thresholds, named, counting)
+        return Outcomes(effects, costs, thresholds, counting)
 
     # -------------------------------------------------------------- the policy
     def _find(self, policy: Policy | Solution | None) -> None:

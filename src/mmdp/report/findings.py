@@ -60,6 +60,38 @@ def rival(desk: Desk, name: str, policy: MarkovPolicy) -> Rival:
 
 
 # ---------------------------------------------------------------------- the answer
+class Versus(NamedTuple):
+    """This policy against a named one: ``gain`` of what counts, ``of`` what the other has.
+
+    ``better``: the number of models in which it returns more; ``weight``: theirs.
+    """
+
+    name: str
+    gain: float
+    of: float
+    better: int
+    weight: float
+
+
+def versus(desk: Desk, name: str, one: Evaluation, other: Evaluation) -> Versus:
+    mine, theirs = (x.value(desk.objective) for x in (one, other))
+    near = 1e-9 * np.abs(other.returns)
+    better = one.returns > other.returns + near
+    gain = 0.0 if abs(mine - theirs) <= max(1e-9 * abs(mine), near.max()) else mine - theirs
+    return Versus(name, gain, theirs, int(better.sum()), float(one.weights[better].sum()))
+
+
+def _against(desk: Desk) -> list[tuple[Versus, Versus | None]]:
+    """The named policies, on the models at hand and on the held-out ones."""
+    found: list[tuple[Versus, Versus | None]] = []
+    for name, policy in desk.named.items():
+        here = versus(desk, name, desk.evaluation, desk.evaluate(policy))
+        tested = desk.tested(policy)
+        known = tested is not None and desk.held_out is not None
+        found.append((here, versus(desk, name, desk.held_out, tested) if known else None))
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Answer:
     """What the first lines say, apart from what other sections find."""
@@ -72,6 +104,7 @@ class Answer:
     oracle_mean: float  # of someone who knows the model
     ceiling: float | None  # what counts for them; None if that is not known to be more
     learning: tuple[float, float]  # the most that a policy that learns gains, and its share
+    against: list[tuple[Versus, Versus | None]]  # the named policies, here and held out
     closed: bool  # whether the policy is proven to be the best
 
 
@@ -90,7 +123,8 @@ def answer(desk: Desk) -> Answer:
     return Answer(
         rule, rival(desk, "the short rule", rule.policy), in_words(desk, rule),
         usual_actions(desk), desk.model.model_labels[int(worst)], knows, ceiling,
-        (gain, gain / max(abs(found.mean), 1e-300)), _closed(desk),
+        (gain, gain / max(abs(found.mean), 1e-300)),
+        _against(desk), _closed(desk),
     )  # fmt: skip
 
 
@@ -215,6 +249,10 @@ def _rows(desk: Desk) -> tuple[Row, ...]:
         if found.policy is not None and found not in same:
             tested = desk.tested(found.policy)
             rows.append(Row(titled(found), found.evaluation, tested, *_how(found)))
+    rows += [
+        Row(name, desk.evaluate(x), desk.tested(x), status="given", policy=x)
+        for name, x in desk.named.items()
+    ]
     oracle, held_out = desk.evaluation.oracle, desk.held_out
     knows = Evaluation(oracle, desk.model.weights, _oracle=lambda: oracle)
     tested = None
@@ -406,7 +444,7 @@ def resamples(desk: Desk) -> Stability | None:
 def willingness(desk: Desk) -> WillingnessToPay:
     x = desk.outcomes
     assert x is not None
-    named = dict(x.comparators)
+    named = dict(desk.named)
     same = twin(desk.policy, named, x.counting.models(desk.model, x.effects, x.costs, desk.horizon))
     if same is None:
         named = {"this policy": desk.policy, **named}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mmdp.economics import WillingnessToPay
 
-MOST_CURVES = 7  # of the acceptability picture
+MOST_CURVES = 7  # in one picture
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ def _policy(desk: Desk, found: Any) -> Axes:
 
 def _returns(desk: Desk, found: float) -> Axes:
     returns = {desk.name: desk.evaluation.returns, "Oracle": desk.evaluation.oracle}
+    named = list(desk.named.items())[: MOST_CURVES - 2]
+    returns |= {name: desk.evaluate(policy).returns for name, policy in named}
     return curves.returns_distribution(returns, desk.model.weights)
 
 
