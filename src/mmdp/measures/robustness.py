@@ -118,8 +118,9 @@ def one_start(method: str | Method) -> Method:
     It does so for all draws alike, so that none is searched for longer than another.
     """
     chosen = read_method(method)
-    alone = isinstance(chosen, CADP) and chosen.starts == "auto"
-    return replace(chosen, starts=1) if alone else chosen  # type: ignore[call-arg]
+    if isinstance(chosen, CADP) and chosen.starts == "auto":
+        return replace(chosen, starts=1)
+    return chosen
 
 
 class Solved(NamedTuple):
@@ -208,14 +209,16 @@ def enough_models(
     """
     check_count(repeats, "repeats")
     rng = np.random.default_rng(seed)
-    drawn, held_out = np.arange(model.n_models), None
+    drawn: npt.NDArray[np.int64] = np.arange(model.n_models)
+    held_out = None
     if test is None:
         if model.n_models < 2:
             raise InputError("one model cannot be split; give test= models")
         held_out, drawn = (np.sort(x) for x in np.split(rng.permutation(drawn), [len(drawn) // 2]))
     counts = _sizes(sizes, len(drawn))
     redrawn = Redrawn(model, horizon, method, seed, repeats * len(counts))
-    full = redrawn.solved(_share(model.weights, drawn))
+    whole = _share(model.weights, drawn)
+    full = redrawn.solved(whole)
     tested = _tester(redrawn, full, test, held_out)
     rows = []
     for size in counts:
@@ -225,7 +228,7 @@ def enough_models(
             chosen = rng.choice(drawn, size, replace=False) if size < len(drawn) else drawn
             part = _share(model.weights, chosen)
             found = redrawn.solved(part) if size < len(drawn) else full
-            control = float(full.returns @ (_share(model.weights, drawn) - part))
+            control = float(full.returns @ whole) - float(full.returns @ part)
             row[:] = found.returns @ part + control, tested(found)
         gaps, on_test = values[:, 0] - values[:, 1], values[:, 1]
         spread, rough = (x.std(ddof=1) if count > 1 else 0.0 for x in (gaps, on_test))
@@ -234,7 +237,7 @@ def enough_models(
     return pd.DataFrame(rows, columns=columns)
 
 
-def _share(weights: Array, chosen: IntArray) -> Array:
+def _share(weights: Array, chosen: npt.NDArray[np.int64]) -> Array:
     """(M,) the weights of the chosen models, which sum to 1; 0 for the others."""
     found = np.zeros_like(weights)
     found[chosen] = weights[chosen] / weights[chosen].sum()
@@ -242,7 +245,7 @@ def _share(weights: Array, chosen: IntArray) -> Array:
 
 
 def _tester(
-    redrawn: Redrawn, full: Solved, test: MMDP | None, held_out: IntArray | None
+    redrawn: Redrawn, full: Solved, test: MMDP | None, held_out: npt.NDArray[np.int64] | None
 ) -> Callable[[Solved], float]:
     """What gives the mean return on the test models, or on those that are held out."""
     if test is None:

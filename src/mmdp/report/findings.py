@@ -86,9 +86,10 @@ def _against(desk: Desk) -> list[tuple[Versus, Versus | None]]:
     found: list[tuple[Versus, Versus | None]] = []
     for name, policy in desk.named.items():
         here = versus(desk, name, desk.evaluation, desk.evaluate(policy))
-        tested = desk.tested(policy)
-        known = tested is not None and desk.held_out is not None
-        found.append((here, versus(desk, name, desk.held_out, tested) if known else None))
+        mine, theirs, there = desk.held_out, desk.tested(policy), None
+        if mine is not None and theirs is not None:
+            there = versus(desk, name, mine, theirs)
+        found.append((here, there))
     return found
 
 
