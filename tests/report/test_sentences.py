@@ -258,6 +258,45 @@ def test_what_is_gained_over_what_is_done_today(objective: str, tmp_path: Path) 
         assert f"{name} {number(theirs(x) @ WEIGHTS, 5)}" in page.text  # a row of the tables
 
 
+# ---------------------------------------------------------------------- a small rule
+def small_tables() -> dict[int, np.ndarray]:
+    """All tables (2, 3) of trees with one leaf, or two, by number of leaves: by numpy alone."""
+    one = [np.full((2, 3), a) for a in range(2)]
+    where = [np.broadcast_to(np.arange(3) <= cut, (2, 3)) for cut in range(2)]
+    where += [np.broadcast_to(np.array([[True], [False]]), (2, 3))]
+    two = [np.where(yes, a, 1 - a) for yes in where for a in range(2)]
+    return {1: np.array(one), 2: np.array(one + two)}
+
+
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_the_smallest_rule_within_one_percent(objective: str, tmp_path: Path) -> None:
+    seen = []
+    for seed in (0, 1, 2) if objective == "mean" else (0, 4):
+        x, model = tied_problem(seed)
+        model = model.replace(states=["stock 0", "stock 1", "stock 2"])
+        model = model.replace(rewards=model.rewards + 3)  # 1% is then some of it
+        worth = (lambda y: y @ WEIGHTS) if objective == "mean" else (lambda y: y.min(axis=-1))
+        x = Numbers(x.P, x.r + 3, 2, 3, 2)
+        best = worth(x.returns).max()
+        policy = mmdp.solve(model, 2, mmdp.CADP(starts=32), objective=objective)
+        assert policy.value == pytest.approx(best)
+        page = written(tmp_path, model, policy=policy, rule=True)
+        found = {k: max(worth(x.of(y)) for y in tables) for k, tables in small_tables().items()}
+        leaves = next((k for k, value in found.items() if value >= best - 0.01 * best), None)
+        said = page.text.split("What to do ")[1].split("How safe")[0]
+        seen.append(leaves)
+        if leaves is None:
+            assert "A rule of 1 leaf " not in page.text
+            assert "A rule of 2 leaves " not in page.text
+            continue
+        lost = best - found[leaves]
+        share = f"gives up {number(lost, 3)} ({percent(lost / best)}) of it"
+        loss = share if lost > 1e-9 * best else "gives up nothing"
+        assert f"A rule of {leaves} {'leaf' if leaves == 1 else 'leaves'} {loss}." in page.text
+        assert ("always: " if leaves == 1 else "otherwise: ") in said
+    assert seen == ([2, 1, None] if objective == "mean" else [None, 2])
+
+
 # ---------------------------------------------------------------------- absorbing
 def test_the_page_of_a_problem_with_an_absorbing_state(tmp_path: Path) -> None:
     """Discharged patients stay so: whatever the table says about them is no decision."""

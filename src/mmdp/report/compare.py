@@ -73,7 +73,8 @@ def compared(desk: Desk, found: Mapping[str, Any]) -> Comparison:
     this, safer = desk.policy, found["frontier"]
     along = [] if safer is None else [_named(x, this) for x in _along(safer.frontier)]
     here = Rival("this policy", this, desk.evaluation, desk.held_out)
-    others = [found["answer"].short, *(found["simpler"] or ())]
+    rule = found["rule"]
+    others = [found["answer"].short if rule is None else rule.rival, *(found["simpler"] or ())]
     others += [
         Rival(row.name, row.policy, row.found, row.held_out)
         for row in found["methods"].rows

@@ -50,6 +50,7 @@ class Options(TypedDict, total=False):
     objective: str | Objective | None
     seed: int | None
     unseen: Sequence[tuple[str | int, str | int]]
+    rule: bool | None
     frontier: bool | None
     information: bool | None
     memory: int | None

@@ -12,6 +12,7 @@ from mmdp.certify import PROVEN
 from mmdp.draw.curves import informed
 from mmdp.economics import WillingnessToPay, willingness_to_pay
 from mmdp.economics.comparators import twin
+from mmdp.errors import InputError
 from mmdp.measures import (
     Frontier,
     Stability,
@@ -23,11 +24,12 @@ from mmdp.measures import (
 from mmdp.measures.memory import value_and_policy
 from mmdp.measures.robustness import one_start, stability_of
 from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules
-from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy
+from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, Stationary, Tree, TreePolicy
 from mmdp.report.desk import Desk, titled
 from mmdp.report.rule import Sentence, in_words, usual_actions
 from mmdp.solution import Evaluation, Solution, Status
-from mmdp.solve import read_method
+from mmdp.solve import read_method, solve
+from mmdp.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +38,9 @@ Array = npt.NDArray[np.float64]
 
 RESAMPLES = 20
 NODES = 3  # of memory, if nobody says how many
+LEAVES = (8, 4, 2)  # the most that the small rule may have, the first that takes SOON seconds
+SOON = 10.0
+WITHIN = 0.01  # what it may give up, as a share of the value
 FEWEST = 5  # models in a subset
 QUICK = 0.005  # seconds of a pass up to which subsets of the models are drawn ten times, not three
 AROUND = 3  # passes for what goes with an ascent: returns here and on test models, visits
@@ -148,6 +153,56 @@ def simpler(desk: Desk) -> tuple[Rival, ...]:
     if not desk.words and (rule := one_rule(*given)) != desk.rule().policy:
         found = {"one rule for all steps": rule, **found}
     return tuple(rival(desk, name, x) for name, x in found.items() if x is not None)
+
+
+class SmallRule(NamedTuple):
+    """The smallest tree that gives up at most 1% of what counts; ``gain``: what it has more."""
+
+    policy: TreePolicy
+    rival: Rival
+    gain: float
+
+
+def can_grow(desk: Desk) -> bool:
+    """Whether a tree has something to ask about, and is simpler than the policy."""
+    if desk.words or desk.model.drifts or type(desk.kind) not in (Markov, Stationary):
+        return False
+    try:
+        Tree().check(desk.model, desk.horizon)
+    except InputError:
+        return False
+    return True
+
+
+def small_rule(desk: Desk) -> SmallRule | None:
+    """One search grows trees of all sizes; another ends at the smallest that will do."""
+    most = most_leaves(desk)
+    found = _grown(desk, most)
+    least = desk.value - WITHIN * abs(desk.value)
+    values = found.details["value_by_leaves"]
+    leaves = next((k for k, value in enumerate(values, 1) if value >= least), None)
+    if leaves is None:
+        return None
+    tree = (found if leaves == most else _grown(desk, leaves)).policy
+    ruled = rival(
+        desk, f"the rule of {counted(tree.n_leaves, 'leaf', 'leaves')}", tree.over(desk.horizon)
+    )
+    gain = ruled.found.value(desk.objective) - desk.value
+    return SmallRule(tree, ruled, gain if gain > 1e-9 * abs(desk.value) else 0.0)
+
+
+def most_leaves(desk: Desk) -> int:
+    return next((k for k in LEAVES if desk.seconds(passes_of_rule(desk, k)) <= SOON), 1)
+
+
+def passes_of_rule(desk: Desk, leaves: int | None = None) -> float:
+    """About how many passes the two searches take; for other objectives they are longer."""
+    return 600 * (leaves or most_leaves(desk)) * (5 if desk.aimed else 1)
+
+
+def _grown(desk: Desk, leaves: int) -> Solution:
+    kind = Tree(leaves, time=not desk.kind.endless)
+    return solve(desk.model, desk.horizon, policy=kind, objective=desk.objective, seed=desk.seed)
 
 
 class Asked(NamedTuple):

@@ -87,6 +87,10 @@ SECTIONS = (
         "simpler", "", "simpler policies", findings.simpler, lambda desk: 130, ask=(),
         template=False,
     ),
+    Section(
+        "rule", "", "the smallest rule that will do", findings.small_rule,
+        findings.passes_of_rule, tells=findings.can_grow, ask=("rule=True",), template=False,
+    ),
     Section("asked", "What was asked", "the problem", findings.asked),
     Section("policy", "The policy", "each time and state", Desk.cells),
     Section(
