@@ -856,8 +856,8 @@ def test_progress_names_every_section(tmp_path: Path, small: mmdp.MMDP) -> None:
 def test_refusals_name_the_nearest_way(tmp_path: Path, small: mmdp.MMDP) -> None:
     two, out = mmdp.domains.two_models().train, tmp_path / "r.html"
     nodes = mmdp.solve(two, 9, policy=mmdp.Memory(nodes=2))
-    with pytest.raises(mmdp.InputError, match="leave the policy out and pass memory=2"):
-        report.write(two, out, policy=nodes)
+    with pytest.raises(mmdp.InputError, match="needs a policy or a method that computes one"):
+        report.write(two, out, policy=nodes.policy, methods=[])
     for wrong, match in (({"frontire": True}, "did you mean 'frontier'"), ({"seconds": -1}, "at")):
         with pytest.raises(mmdp.InputError, match=match):
             report.write(small, out, horizon=3, **wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from pathlib import Path
 
@@ -70,12 +71,11 @@ def general(x: Numbers, own: np.ndarray) -> list[str]:
     mean, knows = float(own @ WEIGHTS), float(x.oracle @ WEIGHTS)
     missing = at_most(knows - mean)
     near = WEIGHTS[x.oracle - own <= 0.01 * np.abs(x.oracle)].sum()
-    worst = int(own.argmin())
     return [
         f"returns {number(mean)} on average over the 4 models.",
-        f"In at least four of five models it returns between {number(x.quantile(own, 0.1))} and "
-        f"{number(x.quantile(own, 0.9))}. The worst is model {worst} with {number(own.min())}; "
-        f"the worst tenth average {number(x.tail(own, 0.1))}.",
+        f"It returns {number(own[0])} in model 0, {number(own[1])} in model 1, {number(own[2])} in "
+        f"model 2 and {number(own[3])} in model 3.",
+        f"{number(own.min())} worst model {number(x.tail(own, 0.1))} worst tenth, mean (CVaR 10%)",
         f"A policy that learns which models are plausible could gain at most {missing}",
         f"so at most {missing} is missing",
         f"{number(np.sqrt(WEIGHTS @ (own - mean) ** 2))} standard deviation over models",
@@ -256,6 +256,81 @@ def test_what_is_gained_over_what_is_done_today(objective: str, tmp_path: Path) 
             f"{there}."
         ])  # fmt: skip
         assert f"{name} {number(theirs(x) @ WEIGHTS, 5)}" in page.text  # a row of the tables
+
+
+# ---------------------------------------------------------------------- many models, or dice
+def test_how_safe_it_is_over_many_models(tmp_path: Path) -> None:
+    """One state and step: a model returns the reward of the one action, drawn apart."""
+    rewards = np.random.default_rng(2).normal(size=25) * 10_000
+    model = mmdp.MMDP(np.ones((25, 1, 2, 1)), np.stack([rewards, rewards - 1], 1)[:, None])
+    order = np.sort(rewards)
+    tail = (order[0] + order[1] + 0.5 * order[2]) / 2.5  # a tenth of 25
+    check(written(tmp_path, model, horizon=1), [
+        f"In at least four of five models it returns between {number(order[2])} and "
+        f"{number(order[22])}. The worst is model {rewards.argmin()} with {number(order[0])}; "
+        f"the worst tenth average {number(tail)}.",
+    ])  # fmt: skip
+
+
+def test_a_policy_that_draws_its_actions(tmp_path: Path) -> None:
+    x, model = tied_problem(6)
+    chance = np.random.default_rng(1).dirichlet(np.ones(2), size=(2, 3))
+    chance[0, 0], chance[1, 1:] = [1.0, 0.0], [0.0, 1.0]
+    dice = mmdp.MarkovPolicy.for_model(model, probabilities=chance)
+    each = np.take_along_axis(chance[None], x.tables[..., None], 3)[..., 0].prod(axis=(1, 2))
+    visits = sum(p * x.visits(table) for p, table in zip(each, x.tables, strict=True))
+    answer = findings.answer(Desk(model, None, dice))
+    for a in range(2):
+        taken = (visits * chance[:, :, a]).sum() / visits.sum()
+        assert dict(answer.usual)[model.action_labels[a]] == pytest.approx(taken)
+    lot = visits[chance.max(axis=2) < 1].sum() / visits.sum()
+    page = written(tmp_path, model, policy=dice)
+    check(page, [
+        *general(x, each @ x.returns),
+        f"In {percent(lot)} of the decisions that come up it draws the action by lot",
+    ])  # fmt: skip
+    differ = json.loads(page.scripts[1])["differ"]
+    names = json.loads(page.scripts[1])["names"]
+    table = mmdp.solve(model, 2).policy.actions
+    other = (visits * (1 - np.take_along_axis(chance, table[..., None], 2)[..., 0])).sum()
+    assert differ[names.index("this policy")][names.index("CADP")] == pytest.approx(other / 2)
+
+
+# ---------------------------------------------------------------------- memory
+def test_the_page_of_a_policy_with_memory(tmp_path: Path) -> None:
+    """Its returns by hand: a chain over states and nodes."""
+    model, _ = mmdp.domains.two_models()
+    policy = mmdp.solve(model, 9, policy=mmdp.Memory(2)).policy
+    own = []
+    for m in range(2):
+        x, total = np.zeros((4, 2)), 0.0
+        x[np.arange(4), policy.first] = model.initial
+        for t in range(9):
+            after = np.zeros_like(x)
+            for s, n in itertools.product(range(4), range(2)):
+                a = policy.actions[t, s, n]
+                total += x[s, n] * model.rewards[m, s, a]
+                for s2 in range(4):
+                    after[s2, policy.moves[t, s, n, s2]] += x[s, n] * model.transitions[m, s, a, s2]
+            x = after
+        own.append(total)
+    best = mmdp.solve(model, 9)
+    gain = np.mean(own) - best.value
+    better = int((np.array(own) > best.returns + 1e-9).sum())
+    mmdp.save(model, tmp_path / "two.npz")
+    mmdp.save_policy(policy, tmp_path / "chart.json")
+    out = tmp_path / "page.html"
+    words = ("report", tmp_path / "two.npz", "--policy", tmp_path / "chart.json", "-o", out)
+    done = CliRunner().invoke(app, [*map(str, words), "--seconds", "0.1"])
+    assert done.exit_code == 0, done.output
+    page = Page(out.read_text(encoding="utf-8"))
+    check(page, [
+        f"with 2 nodes of memory, returns {number(np.mean(own))} on average",
+        f"That is {number(gain, 3)} ({percent(gain / best.value)}) more than CADP finds without "
+        f"memory, in {better} of 2 models.",
+        f"the given policy, 2 nodes {number(np.mean(own), 5)}",
+    ])  # fmt: skip
+    assert "Node 1" in page.text  # the flow chart
 
 
 # ---------------------------------------------------------------------- a small rule

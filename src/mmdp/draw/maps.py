@@ -32,7 +32,7 @@ class Key:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names, self.marks = list(names), letters(len(names))
+        self.names, self.marks = list(names), letters(names)
         self.colours = action_colours(len(names))
         self.inks = [ink_on(colour) for colour in self.colours]
 
@@ -115,7 +115,10 @@ class PolicyMap:
             rasterized=self.actions.size > 5000,
         )  # fmt: skip
         axis.invert_yaxis()
-        axis.set_xlabel("time")
+        if horizon > 1:
+            axis.set_xlabel("time")
+        else:
+            axis.set_xticks([])
         axis.set_ylabel("state")
         some = np.linspace(0, n_states - 1, min(n_states, MOST_LABELS)).round().astype(int)
         axis.set_yticks(np.unique(some), [label(self.rows[s]) for s in np.unique(some)])

@@ -95,7 +95,7 @@ def _start(desk: Desk, rivals: list[Rival], along: list[Rival]) -> tuple[int, in
     place = [x.policy == desk.policy for x in rivals].index(True)
     named = [i for i, x in enumerate(rivals) if x.name in desk.named]
     if named:
-        return place, named[0]
+        return named[0], place
     if not along:
         return place, min(place + 1, len(rivals) - 1)
     safest = int(np.argmax([x.found.cvar(TAIL) for x in along]))
@@ -133,8 +133,11 @@ def _figures(rival: Rival) -> dict[str, float]:
 
 def _differ(one: Rival, other: Rival, visited: npt.NDArray[np.float64]) -> float:
     """Share of the decisions that come up with one policy that the other takes differently."""
-    differs = one.policy.actions != other.policy.actions
-    return float(visited[differs].sum() / visited.sum())
+    if one.policy.deterministic and other.policy.deterministic:
+        differs = 1.0 * (one.policy.actions != other.policy.actions)
+    else:  # the least share of decisions that cannot be the same, however the dice fall
+        differs = np.abs(one.policy.probabilities - other.policy.probabilities).sum(axis=2) / 2
+    return float((visited * differs).sum() / visited.sum())
 
 
 def _wins(one: Rival, other: Rival) -> float:

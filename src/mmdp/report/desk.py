@@ -15,7 +15,7 @@ import numpy.typing as npt
 from mmdp.bounds import Bound
 from mmdp.economics import Counting
 from mmdp.economics.comparators import named_policies
-from mmdp.errors import InputError, Remedy
+from mmdp.errors import InputError
 from mmdp.measures.simplicity import Rule, short_rule
 from mmdp.measures.tables import Cells, policy_cells
 from mmdp.methods.base import Method
@@ -86,7 +86,8 @@ class Desk:
     found; None if that is not known or was for other models. ``asked`` has what was asked for by
     name. ``kind`` is the kind of policy that was asked for, and ``objective`` what counts.
     ``words``: the policy as it was given in words, a tree; else empty. ``named``: policies to
-    compare it with, such as what is done today.
+    compare it with, such as what is done today. ``controller``: a given policy with memory; the
+    maps are then of the policy of time and state that the first method finds.
     """
 
     def __init__(
@@ -100,12 +101,16 @@ class Desk:
         self.test, self.seed = options.get("test"), options.get("seed", 0)
         self.methods = tuple(options.get("methods", COMPARED))
         self.unseen = tuple(options.get("unseen", ()))
-        if policy is None and not self.methods:
+        if (policy is None or hasattr(policy, "flow_chart")) and not self.methods:
             raise InputError("a report needs a policy or a method that computes one")
         self.objective = _objective_of(options.get("objective"), policy, options.get("bound"))
         self.aimed = not self.objective.linear
-        self.given, self.kind = policy is not None, _kind_of(policy)
         own = getattr(policy, "policy", policy)
+        self.controller = own if isinstance(own, MemoryPolicy) else None
+        if self.controller is not None:
+            self.controller.check(model, horizon)
+            policy, horizon = None, self.controller.horizon
+        self.given, self.kind = policy is not None, _kind_of(policy)
         self.words = own.text() if isinstance(own, TreePolicy) else ""
         if policy is not None:
             self.policy = _table_of(policy, horizon if self.kind.endless else None)
@@ -195,6 +200,11 @@ class Desk:
         return bound
 
     @property
+    def steady(self) -> bool:
+        """Whether the policy is the same at all times, and known as such."""
+        return self.kind.endless
+
+    @property
     def action_names(self) -> list[str]:
         """Labels of the actions; ``action 0`` and so on if they have none."""
         labels = self.model.action_labels
@@ -227,7 +237,7 @@ class Desk:
         """The solutions of all methods."""
         return [self.solved(place) for place in range(len(self.methods))]
 
-    def evaluate(self, policy: MarkovPolicy) -> Evaluation:
+    def evaluate(self, policy: Policy) -> Evaluation:
         return self._once(("own", _content(policy)), lambda: evaluate(policy, self.model))
 
     def tested(self, policy: Any) -> Evaluation | None:
@@ -307,12 +317,6 @@ def _kind_of(given: Any) -> PolicyKind:
 def _table_of(found: Any, horizon: int | None = None) -> MarkovPolicy:
     """The Markov policy of what was given or computed; of a stationary one over the horizon."""
     policy = getattr(found, "policy", found)
-    if isinstance(policy, MemoryPolicy):
-        raise InputError(
-            f"a report shows a policy of time and state, but this one {policy.memory}",
-            [Remedy("memory", max(policy.n_nodes, 2), do="leave the policy out and pass"),
-             "draw it with report.draw('chart', ...)"],
-        )  # fmt: skip
     if horizon is None and getattr(policy, "horizon", 0) == np.inf:
         raise InputError(
             "a report shows a number of decisions, but this policy is stationary",

@@ -106,6 +106,7 @@ class Answer:
     short: Rival  # that rule as a policy
     sentences: list[Sentence]  # the rule in words; empty if it takes too many
     usual: list[tuple[str, float]]  # the most frequent actions and their shares
+    drawn: float  # share of the decisions that are drawn by lot
     worst_model: str
     oracle_mean: float  # of someone who knows the model
     ceiling: float | None  # what counts for them; None if that is not known to be more
@@ -128,10 +129,17 @@ def answer(desk: Desk) -> Answer:
     gain = max(most - found.mean, 0.0)
     return Answer(
         rule, rival(desk, "the short rule", rule.policy), in_words(desk, rule),
-        usual_actions(desk), desk.model.model_labels[int(worst)], knows, ceiling,
+        usual_actions(desk), _drawn(desk), desk.model.model_labels[int(worst)], knows, ceiling,
         (gain, gain / max(abs(found.mean), 1e-300)),
         _against(desk), _closed(desk),
     )  # fmt: skip
+
+
+def _drawn(desk: Desk) -> float:
+    if desk.policy.deterministic:
+        return 0.0
+    visited = desk.visited()
+    return float(visited[desk.policy.probabilities.max(axis=2) < 1].sum() / visited.sum())
 
 
 def _closed(desk: Desk) -> bool:
@@ -203,6 +211,21 @@ def passes_of_rule(desk: Desk, leaves: int | None = None) -> float:
 def _grown(desk: Desk, leaves: int) -> Solution:
     kind = Tree(leaves, time=not desk.kind.endless)
     return solve(desk.model, desk.horizon, policy=kind, objective=desk.objective, seed=desk.seed)
+
+
+class Controller(NamedTuple):
+    """The given policy with memory against the page's own without, and its flow chart."""
+
+    policy: MemoryPolicy
+    found: Evaluation
+    gained: Versus
+
+
+def controller(desk: Desk) -> Controller:
+    assert desk.controller is not None
+    found = desk.evaluate(desk.controller)
+    gained = versus(desk, desk.name, found, desk.evaluation)
+    return Controller(desk.controller.merged(desk.model), found, gained)
 
 
 class Asked(NamedTuple):
@@ -305,6 +328,9 @@ def _rows(desk: Desk) -> tuple[Row, ...]:
         if found.policy is not None and found not in same:
             tested = desk.tested(found.policy)
             rows.append(Row(titled(found), found.evaluation, tested, *_how(found)))
+    if (x := desk.controller) is not None:
+        name = f"the given policy, {counted(x.n_nodes, 'node')}"
+        rows.insert(0, Row(name, desk.evaluate(x), desk.tested(x), status="given"))
     rows += [
         Row(name, desk.evaluate(x), desk.tested(x), status="given", policy=x)
         for name, x in desk.named.items()

@@ -91,6 +91,10 @@ SECTIONS = (
         "rule", "", "the smallest rule that will do", findings.small_rule,
         findings.passes_of_rule, tells=findings.can_grow, ask=("rule=True",), template=False,
     ),
+    Section(
+        "controller", "The given policy with memory", "the flow chart", findings.controller,
+        tells=lambda desk: desk.controller is not None,
+    ),
     Section("asked", "What was asked", "the problem", findings.asked),
     Section("policy", "The policy", "each time and state", Desk.cells),
     Section(
