@@ -16,6 +16,7 @@ from mmdp.cli.app import app
 from mmdp.report import findings
 from mmdp.report.desk import Desk
 from mmdp.words import at_most, number, percent
+from tests.functions.test_play import one_by_one, pond
 from tests.instances import shares
 from tests.report.pages import Page, written
 
@@ -294,6 +295,31 @@ def test_a_policy_that_draws_its_actions(tmp_path: Path) -> None:
     table = mmdp.solve(model, 2).policy.actions
     other = (visits * (1 - np.take_along_axis(chance, table[..., None], 2)[..., 0])).sum()
     assert differ[names.index("this policy")][names.index("CADP")] == pytest.approx(other / 2)
+
+
+# ---------------------------------------------------------------------- off the grid
+def test_the_value_without_the_grid_is_shown(tmp_path: Path) -> None:
+    """Other episodes, in plain Python; a wide bound explains what differs, a close one does not."""
+    model = pond()
+    found = mmdp.solve(model, 8)
+    played = one_by_one(model, found.policy, 1000, 5)
+    spread = played.std(axis=1, ddof=1)
+    page = written(tmp_path, model, policy=found)
+    said = f"it returns {number(found.value)} on average; played with your function as it is, "
+    check(page, [said])
+    off, _, error, episodes = page.text.split(said)[1].replace("(", "").split()[:4]
+    off, error, count = float(off), float(error), int(episodes.replace(",", ""))
+    assert error == pytest.approx(2 * np.sqrt((spread**2 / count).sum()) / 2, rel=0.1)
+    assert abs(off - played.mean()) < 2 * np.hypot(error, np.sqrt((spread**2 / 1000).sum()))
+    off = mmdp.simulate(found.policy, model, off_grid=True).mean
+    apart = found.value - off
+    assert abs(apart) > error
+    less = "less" if apart > 0 else "more"
+    warning = f"Without the grid the policy returns {number(abs(apart), 3)} {less} than the model"
+    check(page, [f"{warning} says, more than chance explains: make the grid finer."])
+    for share, coarse in ((2, False), (0.5, True)):
+        desk = Desk(model, None, found, bound=found.value + share * abs(apart))
+        assert findings.off_grid(desk)[0].coarse == coarse
 
 
 # ---------------------------------------------------------------------- memory

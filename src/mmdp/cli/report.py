@@ -129,7 +129,7 @@ def report(
             if not shown.memory:
                 file = given_policy(policy, model, horizon, "a report shows")
                 table = markov_policy(file, "a report shows")
-            horizon = (table or shown).horizon if horizon is None else horizon
+            horizon = int((table or shown).horizon) if horizon is None else horizon
             proof, notes = page.known_proof(policy, model, shown.horizon == math.inf)
             for note in notes:
                 complain(f"note: {note}")

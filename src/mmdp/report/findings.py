@@ -13,6 +13,7 @@ from mmdp.draw.curves import informed
 from mmdp.economics import WillingnessToPay, willingness_to_pay
 from mmdp.economics.comparators import twin
 from mmdp.errors import InputError
+from mmdp.functions.axes import Grid
 from mmdp.measures import (
     Frontier,
     Stability,
@@ -24,9 +25,11 @@ from mmdp.measures import (
 from mmdp.measures.memory import value_and_policy
 from mmdp.measures.robustness import one_start, stability_of
 from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules
+from mmdp.model import MMDP
 from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, Stationary, Tree, TreePolicy
 from mmdp.report.desk import Desk, titled
 from mmdp.report.rule import Sentence, in_words, usual_actions
+from mmdp.simulate import simulate
 from mmdp.solution import Evaluation, Solution, Status
 from mmdp.solve import read_method, solve
 from mmdp.words import counted
@@ -211,6 +214,44 @@ def passes_of_rule(desk: Desk, leaves: int | None = None) -> float:
 def _grown(desk: Desk, leaves: int) -> Solution:
     kind = Tree(leaves, time=not desk.kind.endless)
     return solve(desk.model, desk.horizon, policy=kind, objective=desk.objective, seed=desk.seed)
+
+
+class OffGrid(NamedTuple):
+    """The mean return on the grid, and of the user's function without it, with two errors.
+
+    ``coarse``: whether they differ by more than chance and the proof, if there is one, explain.
+    """
+
+    on: float
+    off: float
+    error: float
+    episodes: int
+    coarse: bool
+
+
+def has_grid(model: MMDP | None) -> bool:
+    """Whether a continuous axis was put on a grid by a function that is still at hand."""
+    if model is None or model.function is None or model.drifts:
+        return False
+    return any(isinstance(axis, Grid) for axis in model.function.states.values())
+
+
+def off_grid(desk: Desk) -> tuple[OffGrid, OffGrid | None]:
+    """Here, and on the held-out models if they have a function too."""
+    here = _off_grid(desk, desk.model, desk.evaluation)
+    tested = None
+    if desk.test is not None and desk.held_out is not None and has_grid(desk.test):
+        tested = _off_grid(desk, desk.test, desk.held_out)
+    return here, tested
+
+
+def _off_grid(desk: Desk, model: MMDP, found: Evaluation) -> OffGrid:
+    played = simulate(desk.policy, model, seed=desk.seed, off_grid=True)
+    proof = None if desk.aimed or model is not desk.model else desk.bound
+    allowed = 0.0 if proof is None else proof.value - desk.value
+    error = 2 * played.stderr
+    coarse = abs(found.mean - played.mean) > max(allowed, error)
+    return OffGrid(found.mean, played.mean, error, played.details["episodes"], coarse)
 
 
 class Controller(NamedTuple):

@@ -92,6 +92,10 @@ SECTIONS = (
         findings.passes_of_rule, tells=findings.can_grow, ask=("rule=True",), template=False,
     ),
     Section(
+        "off_grid", "", "the function without its grid", findings.off_grid, lambda desk: 100,
+        tells=lambda desk: findings.has_grid(desk.model), ask=(), template=False,
+    ),
+    Section(
         "controller", "The given policy with memory", "the flow chart", findings.controller,
         tells=lambda desk: desk.controller is not None,
     ),
