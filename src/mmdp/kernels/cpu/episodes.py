@@ -238,8 +238,10 @@ class CpuEpisodes(CpuLayout):
         self, next_rewards: Array | None, planner: PlannerTables, episodes: int,
         seed: int, first: int = 0,
     ) -> tuple[Array, Ints]:  # fmt: skip
-        # the search takes all the time; nodes need no belief; a belief that moves is numpy's
-        if planner.mode in (TREE, NODES) or planner.problem.drift is not None:
+        # the search takes all the time; nodes need no belief; numpy has beliefs that move, or
+        # that the first state changes
+        own = planner.problem
+        if planner.mode in (TREE, NODES) or own.drift is not None or not own.same_start:
             return super().simulate(next_rewards, planner, episodes, seed, first)
         x, horizon, n_models = self.problem, self.horizon, self.problem.n_models
         returns, impossible = np.empty((n_models, episodes)), np.zeros(n_models, dtype=np.int64)
