@@ -760,7 +760,7 @@ def test_the_budget_is_spent_from_the_top(small: mmdp.MMDP) -> None:
         keys = [x.key for x in found]
         assert keys == [key for key in takes if key in keys]  # in the order of the page
         assert {*keys, *left} == {*takes}
-        assert {*always} - {"willingness"} <= {*keys}
+        assert {*always} - {"willingness", "controller"} <= {*keys}
         base = sum(takes[key] for key in takes if key in always)
         for key, missing in left.items():
             above = [k for k in list(takes)[: list(takes).index(key)] if k in keys]

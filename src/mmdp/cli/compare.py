@@ -41,7 +41,6 @@ from mmdp.cli.options import (
     write_somewhere,
 )
 from mmdp.cli.types import PATH, Names, OutFile
-from mmdp.economics.comparators import named_policies
 from mmdp.errors import InputError
 from mmdp.methods import Context, Method, Outcome, Question
 from mmdp.methods.table import METHODS, able, can
@@ -55,7 +54,7 @@ from mmdp.words import clock, counted, figures, leading, two_errors
     "mmdp compare data/riverswim --horizon 50",
     "mmdp compare data/hiv -T 15 --methods cadp,wsu,mvp --out table.csv",
     "mmdp compare data/riverswim -T 50 --methods cadp,qmdp,mixts --episodes 100",
-    "mmdp compare data/hiv -T 15 --compare clinicians=today.csv --compare never=wait",
+    "mmdp compare models -T 15 --compare today=practice.csv --compare never=wait",
     "mmdp compare train.npz -T 20 --test-data test.npz --json",
 )
 @options.data
@@ -166,6 +165,8 @@ class Given(Method):
 
 def _given(rules: Mapping[str, Any], model: MMDP, horizon: float | None) -> list[Method]:
     """The policies of ``--compare``; over an infinite horizon, rules that are always the same."""
+    from mmdp.economics.comparators import named_policies
+
     endless = horizon == math.inf
     for name, rule in rules.items() if endless else ():
         if getattr(rule, "horizon", math.inf) != math.inf:

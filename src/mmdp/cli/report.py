@@ -98,7 +98,7 @@ class Page:
     "mmdp report models -T 15 --objective cvar:0.1 --out safe.html",
     "mmdp report data/hiv -T 15 --certify 10 --information",
     "mmdp report models -T 15 --effects effects.csv --thresholds 0,20000,50000",
-    "mmdp report models -T 15 --compare clinicians=today.csv --compare never=wait",
+    "mmdp report models -T 15 --compare today=practice.csv --compare never=wait",
 )
 @options.data
 @options.horizon
