@@ -249,7 +249,7 @@ def _off_grid(desk: Desk, model: MMDP, found: Evaluation) -> OffGrid:
     played = simulate(desk.policy, model, seed=desk.seed, off_grid=True)
     proof = None if desk.aimed or model is not desk.model else desk.bound
     allowed = 0.0 if proof is None else proof.value - desk.value
-    error = 2 * played.stderr
+    error = 2 * played.stderr if played.stderr > 1e-12 * abs(played.mean) else 0.0  # rounding
     coarse = abs(found.mean - played.mean) > max(allowed, error)
     return OffGrid(found.mean, played.mean, error, played.details["episodes"], coarse)
 
