@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.certify import PROVEN
 from mmdp.draw.curves import informed
 from mmdp.economics import WillingnessToPay, willingness_to_pay
 from mmdp.economics.comparators import twin
@@ -30,7 +29,7 @@ from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, Stationary, Tree, Tr
 from mmdp.report.desk import Desk, titled
 from mmdp.report.rule import Sentence, in_words, usual_actions
 from mmdp.simulate import simulate
-from mmdp.solution import Evaluation, Solution, Status
+from mmdp.solution import PROVEN, Evaluation, Solution, Status
 from mmdp.solve import read_method, solve
 from mmdp.words import counted
 
