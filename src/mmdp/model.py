@@ -440,22 +440,29 @@ class MMDP:
 
     @property
     def state_labels(self) -> tuple[str, ...]:
-        return self._names("state").names
+        return self.names("state").names
 
     @property
     def action_labels(self) -> tuple[str, ...]:
-        return self._names("action").names
+        return self.names("action").names
 
     @property
     def model_labels(self) -> tuple[str, ...]:
-        return self._names("model").names
+        return self.names("model").names
 
     @property
     def labelled(self) -> dict[str, bool]:
         """Which of state, action and model have labels of their own."""
-        return {kind: self._names(kind).labels is not None for kind in KINDS}
+        return {kind: self.names(kind).labels is not None for kind in KINDS}
 
-    def _names(self, kind: str) -> Labels:
+    def names(self, kind: str) -> Labels:
+        """What the ids of a kind (state, action or model) stand for; it finds ids by labels.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 0.0]], actions=["wait", "treat"])
+        >>> one.names("action").all(["treat", 0])
+        [1, 0]
+        """
         own = getattr(self._state.fields, f"{kind}s")
         return Labels(kind, getattr(self, f"n_{kind}s"), own)
 
@@ -687,9 +694,10 @@ class MMDP:
             allow_missing="partial" if self.has_missing else False,
         )  # fmt: skip
 
-    def mean_problem(self) -> Problem:
-        """The arrays of :meth:`mean_model`."""
+    def mean_problem(self, weights: Array | None = None) -> Problem:
+        """The arrays of :meth:`mean_model`, by other weights (M,) if they are given."""
         x, per_next = self._problem, self._state.next_rewards
+        x = x if weights is None else x._replace(weights=weights)
         stored = x.storage.mapped(x.average)
         if per_next is None:
             r = x.mean(x.r)[..., None]
@@ -757,7 +765,7 @@ class MMDP:
         else:
             items = np.asarray(models)
             if items.dtype.kind in "US":
-                found = self._names("model").find(items.tolist())
+                found = self.names("model").find(items.tolist())
                 if -1 in found:
                     raise InputError(f"no model is called {items[np.argmin(found)].item()!r}")
                 items = found
@@ -818,7 +826,7 @@ def _places(model: MMDP, other: MMDP, kind: str) -> npt.NDArray[np.int64]:
     mine, theirs = (getattr(x, f"{kind}_labels") for x in (model, other))
     if not (model.labelled[kind] and other.labelled[kind]) or set(mine) != set(theirs):
         return np.arange(len(mine))
-    found: npt.NDArray[np.int64] = model._names(kind).find(theirs)
+    found: npt.NDArray[np.int64] = model.names(kind).find(theirs)
     return found
 
 

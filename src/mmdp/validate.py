@@ -109,15 +109,20 @@ class Labels(NamedTuple):
 
     def place(self, value: object) -> int:
         """The id of one label or id; an error that suggests the right one."""
-        found = int(self.find([value])[0])
-        if found < 0:
-            raise InputError(self.unknown(value))
+        return self.all([value])[0]
+
+    def all(self, values: Iterable[object]) -> list[int]:
+        """The ids of labels or ids, all known; an error that suggests the right one."""
+        given = list(values)
+        found: list[int] = self.find(given).tolist()
+        if -1 in found:
+            raise InputError(self.unknown(given[found.index(-1)]))
         return found
 
     def unknown(self, value: object) -> str:
         """What to say about a value that is none of them."""
         known = self.labels if self.labels is not None else [f"0..{self.size - 1}"]
-        return f"unknown {self.kind} {suggested(str(value), known)}; the log has {some(known)}"
+        return f"unknown {self.kind} {suggested(str(value), known)}; there is {some(known)}"
 
 
 def are_whole(texts: Iterable[str]) -> bool:

@@ -39,7 +39,7 @@ class Key:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names, self.marks = list(names), letters(len(names))
+        self.names, self.marks = list(names), letters(names)
         self.colours = action_colours(len(names))
         self.inks = [ink_on(colour) for colour in self.colours]
 
@@ -237,7 +237,10 @@ class PolicyMap:
             axis = new_axis(8.5, min(11.0, max(2.4, 1.2 + 0.2 * n_states)))
         key = Key(self.names)
         self._mesh(axis, self.actions.T, key)
-        axis.set_xlabel("time")
+        if horizon > 1:
+            axis.set_xlabel("time")
+        else:
+            axis.set_xticks([])
         axis.set_ylabel("state")
         some = np.linspace(0, n_states - 1, min(n_states, MOST_LABELS)).round().astype(int)
         axis.set_yticks(np.unique(some), [label(self.rows[s]) for s in np.unique(some)])

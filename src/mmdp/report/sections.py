@@ -88,6 +88,18 @@ SECTIONS = (
         "simpler", "", "simpler policies", findings.simpler, lambda desk: 130, ask=(),
         template=False,
     ),
+    Section(
+        "rule", "", "the smallest rule that will do", findings.small_rule,
+        findings.passes_of_rule, tells=findings.can_grow, ask=("rule=True",), template=False,
+    ),
+    Section(
+        "off_grid", "", "the function without its grid", findings.off_grid, lambda desk: 100,
+        tells=lambda desk: findings.has_grid(desk.model), ask=(), template=False,
+    ),
+    Section(
+        "controller", "The given policy with memory", "the flow chart", findings.controller,
+        tells=lambda desk: desk.controller is not None,
+    ),
     Section("asked", "What was asked", "the problem", findings.asked),
     Section("policy", "The policy", "each time and state", Desk.cells),
     Section(
