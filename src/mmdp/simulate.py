@@ -20,6 +20,7 @@ from mmdp.errors import InputError
 from mmdp.kernels import Kernel, Plan
 from mmdp.kernels.endless import check_endless
 from mmdp.kernels.planner import PlannerTables
+from mmdp.kernels.rewards import sizes
 from mmdp.methods.belief import EPISODES, passes_of
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner, Policy
@@ -132,7 +133,7 @@ def _followed(policy: Any, model: MMDP) -> tuple[PlannerTables | None, int, dict
     cut: dict[str, Any] = {}
     if (horizon := policy.horizon) == math.inf:
         check_endless(model.problem, model.horizon)
-        horizon, most = _long_enough(model.discount), float(np.abs(model.problem.r).max())
+        horizon, most = _long_enough(model.discount), float(sizes(model.problem.r).max())
         rest = model.discount**horizon / (1 - model.discount)
         cut = {"horizon": horizon, "left_out": rest * most}
     if not isinstance(policy, Policy):

@@ -18,6 +18,7 @@ from mmdp.io.tables import assemble, entries
 from mmdp.io.writing import reason
 from mmdp.kernels.events import Events
 from mmdp.kernels.problem import Part
+from mmdp.kernels.rewards import ByEvent
 from mmdp.model import MMDP
 from mmdp.support import Storage, Support
 from mmdp.words import readable_bytes
@@ -30,8 +31,13 @@ _EVENTS = ("after", "chance", "kind", "coefficient")
 
 
 def save_npz(model: MMDP, path: Path, **more: Any) -> None:
-    with path.open("wb") as file:
-        np.savez(file, **arrays_of(model), **more)
+    """Arrays as they are; what events earn is packed, because it repeats itself."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in {**arrays_of(model), **more}.items():
+            entry = zipfile.ZipInfo(f"{name}.npy")
+            entry.compress_type = zipfile.ZIP_DEFLATED if name == "reward" else zipfile.ZIP_STORED
+            with archive.open(entry, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
 
 
 def arrays_of(model: MMDP) -> dict[str, Any]:
@@ -40,6 +46,9 @@ def arrays_of(model: MMDP) -> dict[str, Any]:
     arrays: dict[str, Any] = {"format": np.array(FORMAT), **_transitions(x.storage)}
     arrays |= x._asdict()
     del arrays["storage"], arrays["part"]
+    if isinstance(x.r, ByEvent):
+        del arrays["r"]
+        arrays["reward"] = x.r.reward
     if not model.drifts:
         del arrays["drift"]
     arrays["allowed"], arrays["initial_given"] = model.allowed, model.initial_given
@@ -110,7 +119,8 @@ def check_sizes(path: Path) -> None:
 
 def from_arrays(arrays: Mapping[str, Any], part: Part | None = None) -> MMDP:
     """The stored model, checked: a damaged file must not reach a kernel."""
-    allowed, r, per_next = arrays["allowed"], arrays["r"], arrays.get("next_rewards")
+    allowed, per_next = arrays["allowed"], arrays.get("next_rewards")
+    r = arrays["reward"] if "reward" in arrays else np.ascontiguousarray(arrays["r"])
     drift, shared = arrays.get("drift"), "after" in arrays
     p = arrays["chance" if shared else "p"]
     numbers = (p, r, per_next, drift, *(arrays[x] for x in ("initial", "weights", "terminal")))
@@ -127,7 +137,7 @@ def from_arrays(arrays: Mapping[str, Any], part: Part | None = None) -> MMDP:
         horizon if horizon > 0 else None,
     )  # fmt: skip
     return MMDP.from_support(
-        support, np.ascontiguousarray(r), next_rewards=per_next, weights=arrays["weights"],
+        support, support.rewards(r) if "reward" in arrays else r, next_rewards=per_next, weights=arrays["weights"],
         terminal=arrays["terminal"].T, allowed=allowed, model_transitions=drift,
         **fields_of(arrays), part=part,
     )  # fmt: skip

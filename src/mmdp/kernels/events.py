@@ -7,7 +7,7 @@ so that everything of the size S A W is stored once for all models, and p is nev
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,7 +17,8 @@ import numpy.typing as npt
 from mmdp.errors import InputError, MemoryLimitError
 from mmdp.kernels.operator import Row
 from mmdp.kernels.plan import Plan
-from mmdp.kernels.problem import Array, IntArray, Problem, Stored, Table, at, frozen
+from mmdp.kernels.problem import Array, Form, Ids, IntArray, Problem, Stored, Table, at, frozen
+from mmdp.kernels.rewards import ByEvent
 from mmdp.kernels.storage import Computed
 from mmdp.words import readable_bytes
 
@@ -57,9 +58,12 @@ class Events(Computed):
     >>> stock, order, demand = np.ogrid[:3, :2, :2]
     >>> after = np.minimum(np.maximum(stock - demand, 0) + order, 2)[None, ..., None]
     >>> events = Events(after, chance=np.array([[[[0.5, 0.9], [0.5, 0.1]]]]))
-    >>> model = mmdp.MMDP(events, rewards=[[0, -1], [5, 4], [5, 4]], discount=0.9)
+    >>> sold = np.minimum(stock, demand)
+    >>> model = mmdp.MMDP(events, events.rewards(5 * sold - 1 * order), discount=0.9)
     >>> model.transitions[:, 1, 1].tolist()
     [[0.0, 0.5, 0.5], [0.0, 0.1, 0.9]]
+    >>> model.rewards[:, 1, 1].tolist()
+    [1.5, -0.5]
     """
 
     checked = True
@@ -103,8 +107,12 @@ class Events(Computed):
         other.chance, other.shape = chance, (chance.shape[3], *self.shape[1:])
         return other
 
-    def leaves(self) -> npt.NDArray[np.bool_]:
-        """(S, A) whether an event that is possible leads to another state."""
+    @property
+    def form(self) -> Form:
+        return "events"
+
+    def differs(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether an event that is possible leads to another state."""
         found, stay = np.zeros(self.shape[1:], bool), np.arange(self.shape[1])[:, None]
         for e in map(self.at, range(self.steps)):
             possible = np.logical_or.reduce(e.chance > 0, axis=2)
@@ -112,6 +120,18 @@ class Events(Computed):
                 moves = (e.after[:, :, w, c] != stay) & (e.coefficient[:, :, w, c] > 0)
                 found |= moves & possible[e.kind, w]
         return found
+
+    def ordered(self, s: Ids, a: Ids) -> tuple[Events, Ids]:
+        other, place = copy.copy(self), np.argsort(s).astype(np.int32)
+        other.__dict__.pop("_table", None)
+        other.after = frozen(place[self.after[:, s][:, :, a]])
+        for name in ("kind", "coefficient"):
+            part = getattr(self, name)
+            setattr(other, name, None if part is None else frozen(part[:, s][:, :, a]))
+        return other, np.empty(0, np.int64)
+
+    def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+        return iter(self.arrays())
 
     def at(self, t: int) -> Moment:
         """All arrays at time t."""
@@ -122,6 +142,18 @@ class Events(Computed):
             at(self.after, t), at(self.chance, t), np.broadcast_to(kind, shape[:2]),
             np.broadcast_to(share, shape),
         )  # fmt: skip
+
+    def rewards(self, reward: npt.ArrayLike) -> ByEvent:
+        """What events earn in all models, (S, A, W) or (T or 1, S, A, W), as rewards of a model."""
+        array = np.asarray(reward)
+        array = _read(array[None] if array.ndim == 3 else array, "reward", "iuf", 4)
+        shape = self.after.shape[1:4]
+        if array.shape[1:] != shape or len(array) not in (1, max(self.steps, len(array))):
+            raise InputError(
+                f"events: reward has shape {array.shape}; it must be (times or 1, "
+                f"{', '.join(map(str, shape))})"
+            )
+        return ByEvent(array, self.chance, self.kind)
 
     # ------------------------------------------------------------ within
     def _check(self) -> None:

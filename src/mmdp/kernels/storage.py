@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.plan import Plan
-from mmdp.kernels.problem import Array, Problem, Storage, Stored
+from mmdp.kernels.problem import Array, Form, Ids, Problem, Storage, Stored
 
 
 class Computed:
@@ -48,6 +48,19 @@ class Computed:
     def arrays(self) -> list[npt.NDArray[Any]]:
         """All that is held of the transitions."""
         return self.table().arrays()
+
+    @property
+    def form(self) -> Form:
+        return self.table().form
+
+    def differs(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        return self.table().differs(first)
+
+    def ordered(self, s: Ids, a: Ids) -> tuple[Storage, Ids]:
+        return self.table().ordered(s, a)
+
+    def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+        return self.table().content(n_states)
 
     @cached_property
     def _table(self) -> Stored:

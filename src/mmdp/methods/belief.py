@@ -121,7 +121,7 @@ class BeliefPlanner(Policy):
         if x.reward_sd > 0:
             if reward is None:
                 raise InputError("this planner learns from rewards: pass reward= to update()")
-            r = at(x.problem.r, time)[state, action]
+            r = x.problem.r[min(time, len(x.problem.r) - 1), state, action]
             z = ((reward - r) / x.reward_sd) ** 2
             alive = memory.belief * likelihood > 0
             if alive.any():

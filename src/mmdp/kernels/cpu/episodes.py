@@ -26,6 +26,7 @@ from mmdp.kernels.numpy.episodes import (
 )
 from mmdp.kernels.planner import NODES, SAMPLED, TREE, VALUES, PlannerTables
 from mmdp.kernels.problem import Array, IntArray, Problem, frozen
+from mmdp.kernels.rewards import Rewards
 
 MODELS_AT_ONCE = 8  # models per piece of work: one cache line of p
 IN_CACHE = 2**12  # numbers that the beliefs of episodes moving together may take
@@ -272,9 +273,9 @@ class CpuEpisodes(CpuLayout):
         return returns, impossible
 
 
-def _by_row(x: Array) -> Array:
+def _by_row(x: Rewards) -> Array:
     """(T, S, A, M) as (T, S * A, M): row s * A + a, as in the pattern."""
-    return frozen(x.reshape(len(x), x.shape[1] * x.shape[2], x.shape[3]))
+    return frozen(np.asarray(x).reshape(len(x), x.shape[1] * x.shape[2], x.shape[3]))
 
 
 def _plan(world: Problem, tables: PlannerTables) -> _Plan:

@@ -35,7 +35,7 @@ from mmdp.kernels.cpu.passes import (
     product,
 )  # fmt: skip
 from mmdp.kernels.cpu.threads import Team, default_threads
-from mmdp.kernels.events import EventRows, Events
+from mmdp.kernels.events import ByEvent, EventRows, Events
 from mmdp.kernels.plan import Machine, Plan
 from mmdp.kernels.problem import (
     Array,
@@ -88,19 +88,22 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
 
     # ------------------------------------------------------------ one step
     def expect(self, t: int, v: Array) -> Array:
-        return self._product(t, v, np.zeros((1, self.problem.n_models)), 1.0)
+        return self._product(t, v, np.zeros((1, 1, 1, self.problem.n_models)), None, 1.0)
 
     def step(self, t: int, v: Array) -> Array:
-        r = at(self.problem.r, t)
-        return self._product(t, v, r.reshape(-1, r.shape[2]), self.problem.discount)
+        x = self.ground
+        return self._product(t, v, x.r, x.paid, x.gamma)
 
-    def _product(self, t: int, v: Array, r: Array, gamma: float) -> Array:
-        """(S, A, M) r + gamma P v, with r (S * A or 1, M)."""
+    def _product(self, t: int, v: Array, r: Array, paid: Array | None, gamma: float) -> Array:
+        """(S, A, M) r + P (paid + gamma v)."""
         x, q = self.ground, aligned(*self.problem.r.shape[1:])
         team = self.team(self.problem.storage.entries * q.shape[2])
-        edges = steps.edges(len(q), len(team))
-        v, r = np.require(v, np.float64, ["C", "W"]), np.require(r, None, ["C", "W"])
-        team.each(lambda i: product(edges[i], edges[i + 1], t, x, v, r, gamma, q), range(len(team)))
+        edges, r_t = steps.edges(len(q), len(team)), frozen(at(r, t))
+        v = np.require(v, np.float64, ["C", "W"])
+        team.each(
+            lambda i: product(edges[i], edges[i + 1], t, x, v, r_t, paid, gamma, q),
+            range(len(team)),
+        )
         return q
 
     def push(self, t: int, b: Array, row: Table) -> Array:
@@ -269,17 +272,20 @@ class CpuEvents(EventRows, CpuPlan):
         each, rows = e.longest, x.n_states * x.n_actions
         kind = np.zeros((1, 1), np.int64) if e.kind is None else e.kind.reshape(-1, rows)
         chance = np.repeat(e.chance, e.after.shape[4], axis=2)  # once for each corner
-        varying = max(len(y) for y in (e.after, e.coefficient) if y is not None)
-        after, shares = (
-            None if y is None else frozen(np.broadcast_to(y, (varying, *y.shape[1:]))).reshape(-1)
-            for y in (e.after, e.coefficient)
+        paid = x.r.reward[..., None] if isinstance(x.r, ByEvent) else None
+        held = [y for y in (e.after, e.coefficient, paid) if y is not None]
+        varying = max(map(len, held))
+        after, shares, paid = (
+            None if y is None else frozen(np.broadcast_to(y, (varying, *e.after.shape[1:])))
+            for y in (e.after, e.coefficient, paid)
         )
         assert after is not None
         return Ground(
-            frozen(np.arange(rows + 1) * each), after,
-            frozen(chance.reshape(len(chance), -1, chance.shape[3])), frozen(x.r),
-            frozen(x.allowed), x.discount, frozen(kind * np.int64(each)), shares,
-            rows * each if varying > 1 else 0,
+            frozen(np.arange(rows + 1) * each), after.reshape(-1),
+            frozen(chance.reshape(len(chance), -1, chance.shape[3])), Ground.row(x),
+            frozen(x.allowed), x.discount, frozen(kind * np.int64(each)),
+            None if shares is None else shares.reshape(-1), rows * each if varying > 1 else 0,
+            None if paid is None else paid.reshape(-1),
         )  # fmt: skip
 
     @property

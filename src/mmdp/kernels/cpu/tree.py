@@ -231,7 +231,7 @@ class CpuTree:
         self.planner, self.horizon, self.threads = planner, horizon, threads
         x = planner.problem
         self.plan = _Plan(
-            x.indptr, x.indices, frozen(cumulative(x.p, x.indptr)), x.r, x.allowed,
+            x.indptr, x.indices, frozen(cumulative(x.p, x.indptr)), frozen(np.asarray(x.r)), x.allowed,
             frozen(x.allowed.sum(axis=2).astype(float)), x.terminal, frozen(planner.values),
             frozen(planner.actions), frozen(planner.exploration[:horizon]), x.discount,
             planner.by_rollout,

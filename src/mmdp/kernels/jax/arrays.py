@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -101,7 +102,7 @@ class Place(NamedTuple):
         """Refuse models that a device cannot hold, each with ``more`` numbers."""
         models, e = -(-problem.n_models // len(self.devices or [1])), problem.storage
         if isinstance(e, Events):
-            numbers, shared = problem.r[..., 0].size, sum(array.nbytes for array in e.arrays())
+            numbers, shared = math.prod(problem.r.shape[:3]), sum(array.nbytes for array in e.arrays())
         else:
             numbers, shared = problem.p[..., 0].size, 0
         size, room = 8 * models * (numbers + more) + shared, room_on(self.here)
@@ -185,7 +186,7 @@ class Held:
         moves = events or dict(zip(("p", "after", "owner"), self._transitions(wide), strict=True))
         return Arrays(
             **moves,
-            r=kept("r", x.r, lambda: placed(x.r, 1)),
+            r=kept("r", x.r, lambda: placed(np.asarray(x.r), 1)),
             allowed=kept("allowed", x.allowed, lambda: put(x.allowed)),
             initial=kept("initial", x.initial, lambda: put(x.initial)),
             weights=kept("weights", x.weights, lambda: put(x.weights[x.models_here], 0)),
