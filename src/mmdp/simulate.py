@@ -212,13 +212,13 @@ def _one_episode(
                 f"the planner takes action {a} in state {model.state_labels[s]!r} at time {t}, "
                 "which the model does not allow"
             )
-        row = slice(*x.indptr[s * model.n_actions + a : s * model.n_actions + a + 2])
-        chances = x.p[t if len(x.p) > 1 else 0, row, m]
+        row = x.storage.row(t, s * model.n_actions + a)
+        chances = row.p[:, m]
         reward = float(x.r[t if len(x.r) > 1 else 0, s, a, m])
         total += factor * reward
         if not chances.sum() > 0:  # an action missing in this model ends the episode
             return total
-        after = int(rng.choice(x.indices[row], p=chances / chances.sum()))
+        after = int(rng.choice(row.after, p=chances / chances.sum()))
         memory = planner.update(memory, t, s, a, after, reward)
         s, m, factor = after, x.next_model(m, rng), factor * model.discount
     return total + factor * float(terminal[s, m])

@@ -104,13 +104,15 @@ def random_events(seed: int) -> MMDP:
     chance[:, :, 0] += 1e-3
     allowed = rng.random((S, A)) < 0.7
     allowed[np.arange(S), rng.integers(0, A, S)] = True
+    events = Events(
+        rng.integers(0, S, (times(), S, A, W, C)), chance / chance.sum(axis=2, keepdims=True),
+        kind=rng.integers(0, K, (times(), S, A)) if K > 1 else None,
+        coefficient=rng.dirichlet(np.ones(C), (times(), S, A, W)) if C > 1 else None,
+    )  # fmt: skip
+    paid = events.rewards(rng.normal(size=(times(), S, A, W)))
+    by_model = rng.normal(size=(T, M, S, A)[int(rng.random() < 0.5) :])
     return MMDP(
-        Events(
-            rng.integers(0, S, (times(), S, A, W, C)), chance / chance.sum(axis=2, keepdims=True),
-            kind=rng.integers(0, K, (times(), S, A)) if K > 1 else None,
-            coefficient=rng.dirichlet(np.ones(C), (times(), S, A, W)) if C > 1 else None,
-        ),
-        rng.normal(size=(M, S, A)) if rng.random() < 0.5 else rng.normal(size=(T, M, S, A)),
+        events, paid if seed % 2 else by_model,
         initial=rng.dirichlet(np.ones(S)), weights=rng.dirichlet(np.full(M, 0.7)),
         discount=float(rng.choice([0.5, 0.9, 1.0])), terminal=rng.normal(size=(M, S)),
         allowed=allowed if rng.random() < 0.5 else None,

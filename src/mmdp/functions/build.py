@@ -78,7 +78,7 @@ def build(x: Steps, **fields: Any) -> MMDP:
     }  # fmt: skip
     if all(y is row[0] for row in found for y in row):
         events = _events(found, chances)
-        r = paid if x.step.per_draw() else events.rewards(paid)
+        r = paid if x.step.per_draw() else events.rewards(paid).smallest()
         return MMDP.from_support(events, r, **fields).with_function(x)
     return MMDP.from_support(_tables(x, found, chances, open_), paid, **fields).with_function(x)
 

@@ -15,14 +15,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.problem import Array, IntArray, Problem, Table, at, frozen
-
-
-class Row(NamedTuple):
-    """One row of the transitions: next states (k,) and their probabilities (k, M)."""
-
-    after: IntArray
-    p: Array
+from mmdp.kernels.problem import Array, IntArray, Problem, Row, Table, at, frozen
 
 
 class Glance(NamedTuple):

@@ -13,8 +13,7 @@ import numpy as np
 from mmdp.kernels.numpy.bounds import Bounds
 from mmdp.kernels.numpy.controllers import Controllers
 from mmdp.kernels.numpy.episodes import Episodes
-from mmdp.kernels.operator import Row
-from mmdp.kernels.problem import Array, Problem, Table
+from mmdp.kernels.problem import Array, Problem, Row, Table
 
 
 class Plan(Controllers, Bounds, Episodes):

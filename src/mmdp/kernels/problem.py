@@ -37,6 +37,7 @@ import numpy.typing as npt
 
 from mmdp.clock import seconds
 from mmdp.errors import InputError
+from mmdp.kernels.moves import Moves, TableMoves
 from mmdp.kernels.rewards import Rewards, blocks, mapped, sizes
 
 if TYPE_CHECKING:
@@ -116,6 +117,13 @@ class Part(NamedTuple):
         return f"part {self.i} of {self.n}"
 
 
+class Row(NamedTuple):
+    """One row of the transitions: next states (k,) and their probabilities (k, M)."""
+
+    after: IntArray
+    p: Array
+
+
 class Storage(Protocol):
     """How the transitions of all models are stored."""
 
@@ -163,6 +171,14 @@ class Storage(Protocol):
         """With states and actions in the order of these ids, and the order of the entries."""
         ...
 
+    def row(self, t: int, row: int) -> Row:
+        """Where row s * A + a leads at time t."""
+        ...
+
+    def moves(self) -> Moves:
+        """Next states of single episodes."""
+        ...
+
     def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
         """What tells these transitions from others, however they are stored, as arrays."""
         ...
@@ -207,6 +223,13 @@ class Stored(NamedTuple):
     def rows(self) -> Ids:
         """(nnz,) row s * A + a of every entry."""
         return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+
+    def row(self, t: int, row: int) -> Row:
+        entries = slice(*self.indptr[row : row + 2])
+        return Row(self.indices[entries], at(self.p, t)[entries])
+
+    def moves(self) -> TableMoves:
+        return TableMoves(self)
 
     def differs(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         S, size, rows = len(first), len(self.indptr) - 1, self.rows()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -45,11 +46,8 @@ class ByEvent:
         if m:
             found = (reward * self.chance[at[1], kind, :, m[0]]).sum(axis=-1)
             return np.asarray(found)
-        found = np.empty((*t.shape, self.shape[3]))
-        for place in np.unique(np.stack([at[1], kind], -1).reshape(-1, 2), axis=0):
-            here = (at[1] == place[0]) & (kind == place[1])
-            found[here] = reward[here] @ self.chance[place[0], place[1]]
-        return found
+        K = self.chance.shape[1]
+        return expected(reward, self.chance.reshape(-1, *self.chance.shape[2:]), at[1] * K + kind)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.stack([self[t] for t in range(len(self))])
@@ -73,6 +71,10 @@ class ByEvent:
         """Of other models: see :meth:`mmdp.kernels.problem.Storage.mapped`."""
         return ByEvent(self.reward, change(self.chance), self.kind)
 
+    def smallest(self) -> Rewards:
+        """Itself, or its table if there are no more models than events."""
+        return self if self.reward.size < math.prod(self.shape) else np.asarray(self)
+
     def within(self, allowed: Mask) -> ByEvent:
         """Without rewards of actions that are not allowed (S, A)."""
         if not self.reward[:, ~allowed].any():
@@ -88,6 +90,15 @@ class ByEvent:
         if self.kind is None:
             return np.zeros(np.shape(s), np.int32)
         return self.kind[np.minimum(t, len(self.kind) - 1), s, a]
+
+
+def expected(x: Array, chance: Array, kind: Any) -> Array:
+    """(..., M) sum_w chance_m(kind, w) x(w) of rows x (..., W), from chances (K, W, M)."""
+    found = np.empty((*kind.shape, chance.shape[2]))
+    for k in np.unique(kind):
+        here = kind == k
+        found[here] = x[here] @ chance[k]
+    return found
 
 
 Rewards = Array | ByEvent  # r (T or 1, S, A, M)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.kernels.moves import Moves
 from mmdp.kernels.plan import Plan
-from mmdp.kernels.problem import Array, Form, Ids, Problem, Storage, Stored
+from mmdp.kernels.problem import Array, Form, Ids, Problem, Row, Storage, Stored
 
 
 class Computed:
@@ -58,6 +59,12 @@ class Computed:
 
     def ordered(self, s: Ids, a: Ids) -> tuple[Storage, Ids]:
         return self.table().ordered(s, a)
+
+    def row(self, t: int, row: int) -> Row:
+        return self.table().row(t, row)
+
+    def moves(self) -> Moves:
+        return self.table().moves()
 
     def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
         return self.table().content(n_states)

@@ -14,18 +14,18 @@ from mmdp.kernels.cpu.jit import FAST, SUMS, jit
 from mmdp.kernels.cpu.layout import CpuLayout
 from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.cpu.tree import CpuTree, hashed, search
+from mmdp.kernels.moves import cumulative
 from mmdp.kernels.numpy.episodes import (
     STREAM,
     Ints,
     Keys,
     Tree,
-    cumulative,
     first_states,
     keys_of,
     places,
 )
 from mmdp.kernels.planner import NODES, SAMPLED, TREE, VALUES, PlannerTables
-from mmdp.kernels.problem import Array, IntArray, Problem, frozen
+from mmdp.kernels.problem import Array, IntArray, Problem, Stored, frozen
 from mmdp.kernels.rewards import Rewards
 
 MODELS_AT_ONCE = 8  # models per piece of work: one cache line of p
@@ -240,7 +240,8 @@ class CpuEpisodes(CpuLayout):
         seed: int, first: int = 0,
     ) -> tuple[Array, Ints]:  # fmt: skip
         # the search takes all the time; nodes need no belief; a belief that moves is numpy's
-        if planner.mode in (TREE, NODES) or planner.problem.drift is not None:
+        stored = all(isinstance(y.storage, Stored) for y in (self.problem, planner.problem))
+        if planner.mode in (TREE, NODES) or planner.problem.drift is not None or not stored:
             return super().simulate(next_rewards, planner, episodes, seed, first)
         x, horizon, n_models = self.problem, self.horizon, self.problem.n_models
         returns, impossible = np.empty((n_models, episodes)), np.zeros(n_models, dtype=np.int64)

@@ -35,7 +35,7 @@ from mmdp.kernels.cpu.passes import (
     product,
 )  # fmt: skip
 from mmdp.kernels.cpu.threads import Team, default_threads
-from mmdp.kernels.events import ByEvent, EventRows, Events
+from mmdp.kernels.events import EventRows, Events
 from mmdp.kernels.plan import Machine, Plan
 from mmdp.kernels.problem import (
     Array,
@@ -267,30 +267,12 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
 class CpuEvents(EventRows, CpuPlan):
     """Shared events on the threads of a CPU: the chances stay in the cache, and p is not read."""
 
-    def _laid_out(self) -> Ground:
-        x, e = self.problem, self.events
-        each, rows = e.longest, x.n_states * x.n_actions
-        kind = np.zeros((1, 1), np.int64) if e.kind is None else e.kind.reshape(-1, rows)
-        chance = np.repeat(e.chance, e.after.shape[4], axis=2)  # once for each corner
-        paid = x.r.reward[..., None] if isinstance(x.r, ByEvent) else None
-        held = [y for y in (e.after, e.coefficient, paid) if y is not None]
-        varying = max(map(len, held))
-        after, shares, paid = (
-            None if y is None else frozen(np.broadcast_to(y, (varying, *e.after.shape[1:])))
-            for y in (e.after, e.coefficient, paid)
-        )
-        assert after is not None
-        return Ground(
-            frozen(np.arange(rows + 1) * each), after.reshape(-1),
-            frozen(chance.reshape(len(chance), -1, chance.shape[3])), Ground.row(x),
-            frozen(x.allowed), x.discount, frozen(kind * np.int64(each)),
-            None if shares is None else shares.reshape(-1), rows * each if varying > 1 else 0,
-            None if paid is None else paid.reshape(-1),
-        )  # fmt: skip
-
     @property
     def tables(self) -> Ground:
-        return Ground.of(self.problem)
+        return Ground.of(self.problem._replace(storage=self.events.table()))
+
+    def _by_tables(self, problem: Problem) -> CpuPlan:
+        return CpuPlan(problem, self.horizon, self.threads, self.pays_from)
 
     def _blocks(self) -> list[tuple[slice, CpuPlan]]:
         return []

@@ -10,7 +10,7 @@ time. Hence two passes and few helpers.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,9 @@ import numpy.typing as npt
 from mmdp.kernels.cpu.jit import FAST, SUMS, jit
 from mmdp.kernels.cpu.rows import row_sum
 from mmdp.kernels.cpu.steps import done, take
+from mmdp.kernels.events import Events
 from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned, frozen
+from mmdp.kernels.rewards import ByEvent
 
 # Indices are unsigned: numba then drops its test for negative ones, which halves the code.
 _U = np.uint64
@@ -48,11 +50,32 @@ class Ground(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem) -> Ground:
-        """Tables."""
+        """Shared events, or tables."""
         x = problem
+        if isinstance(x.storage, Events):
+            return cls._of_events(x, x.storage)
         return cls(
             frozen(x.indptr), frozen(x.indices), frozen(x.p), frozen(np.asarray(x.r)),
             frozen(x.allowed), x.discount, frozen(x.indptr[None]),
+        )  # fmt: skip
+
+    @classmethod
+    def _of_events(cls, x: Problem, e: Events) -> Ground:
+        each, rows = e.longest, x.n_states * x.n_actions
+        kind = np.zeros((1, 1), np.int64) if e.kind is None else e.kind.reshape(-1, rows)
+        chance = np.repeat(e.chance, e.after.shape[4], axis=2)  # once for each corner
+        paid = x.r.reward[..., None] if isinstance(x.r, ByEvent) else None
+        varying = max(len(y) for y in (e.after, e.coefficient, paid) if y is not None)
+
+        def flat(y: npt.NDArray[Any] | None) -> Any:
+            whole = (varying, *e.after.shape[1:])
+            return None if y is None else frozen(np.broadcast_to(y, whole)).reshape(-1)
+
+        return cls(
+            frozen(np.arange(rows + 1) * each), flat(e.after),
+            frozen(chance.reshape(len(chance), -1, chance.shape[3])), cls.row(x),
+            frozen(x.allowed), x.discount, frozen(kind * np.int64(each)), flat(e.coefficient),
+            rows * each if varying > 1 else 0, flat(paid),
         )  # fmt: skip
 
     @staticmethod
@@ -174,7 +197,7 @@ def choose(G, incumbent):  # type: ignore[no-untyped-def]
 
 
 @jit(**FAST, helper=True)
-def _share_of(shares, k):  # type: ignore[no-untyped-def]
+def share_of(shares, k):  # type: ignore[no-untyped-def]
     if shares is None:
         return 1.0
     return shares[k]
@@ -374,6 +397,6 @@ def fore_random(lo, hi, x, c):  # type: ignore[no-untyped-def]
             shift = first[row if len(first) > 1 else 0] - start
             for k in range(start, x.indptr[row + 1] + moved):
                 if share > 0.0:
-                    i, j, part = _U(x.indices[k]), _U(k + shift), share * _share_of(x.shares, k)
+                    i, j, part = _U(x.indices[k]), _U(k + shift), share * share_of(x.shares, k)
                     for m in range(lo, hi):
                         after[i, m] += p[j, m] * (part * b[s, m])
