@@ -13,7 +13,8 @@ All contestants of a comparison run in turn in one process; only ratios matter o
 - growth: seconds of a sweep over states, models, events and decisions, with the slopes of log time
   over log size.
 - toolboxes: one model with quantecon and pymdptoolbox, which hold sparse matrices: seconds of a
-  step and bytes per state, and how many states these would be in 24 GB.
+  step, and how many states would fit into 24 GB by what two smaller sizes take. pymdptoolbox
+  checks that its sparse matrices are not negative, for which scipy makes full ones.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def chances(models: int, demands: int, seed: int = 0) -> npt.NDArray[np.float64]
     w = np.arange(demands)[:, None]
     log = w * np.log(mean) - mean - np.array([[lgamma(x + 1)] for x in range(demands)])
     p = np.exp(log)
-    p[-1] += 1 - p.sum(axis=0)
+    p[-1] += np.maximum(1 - p.sum(axis=0), 0.0)
     return p
 
 
@@ -97,7 +98,8 @@ def model_of(
     start = np.zeros(len(after))
     start[0] = 1.0
     events = Events(after[None, ..., None], chance[None, None])
-    return mmdp.MMDP(events, events.rewards(reward).smallest(), initial=start, discount=0.95)
+    r = events.rewards(reward).smallest()
+    return mmdp.MMDP.from_support(events, r, initial=start, discount=0.95)
 
 
 def from_function(most: int = 26, models: int = 100) -> mmdp.MMDP:
@@ -203,9 +205,9 @@ def peak(horizon: int) -> None:
 
 
 def growth(rounds: int) -> None:
-    """Seconds of a sweep over 19, 10 orders, 20 demands, 64 models and 8 decisions, one varied."""
+    """Seconds of a sweep over 19**3 states, 10 orders, 20 demands, 64 models and 8 decisions, one varied."""
     sizes: dict[str, tuple[int, ...]] = {
-        "states": (9, 13, 19, 27), "models": (32, 64, 128, 256), "events": (5, 10, 20, 40),
+        "states": (13, 19, 27, 37), "models": (32, 64, 128, 256), "events": (5, 10, 20, 40),
         "decisions": (4, 8, 16, 32),
     }  # fmt: skip
     for axis, points in sizes.items():
@@ -216,7 +218,7 @@ def growth(rounds: int) -> None:
             run = sweep_of(model, at["decisions"])
             run()
             contestants[str(n)] = Contestant(run)
-        best = [times.best for times in interleave(contestants, rounds).values()]
+        best = [times.best for times in interleave(contestants, 2 * rounds).values()]
         size = np.array([n**3 if axis == "states" else n for n in points], float)
         slope = np.polyfit(np.log(size), np.log(best), 1)[0]
         cells = "  ".join(f"{n:,.0f}: {x:.3f} s" for n, x in zip(size, best, strict=True))
@@ -224,19 +226,22 @@ def growth(rounds: int) -> None:
 
 
 def toolboxes(rounds: int) -> None:
-    """One model: seconds of a step and bytes per state."""
+    """One model: seconds of a step, and bytes."""
     for name in ("ours", *TOOLBOXES):
-        found = []
-        for units in (27, 47):
+        found, full = [], name == "pymdptoolbox"
+        for units in (9, 13) if full else (27, 47):
             call = [sys.executable, "-m", "benchmarks.events", f"one={name}-{units}"]
             done = subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT)
             found.append(json.loads(done.stdout.splitlines()[-1]))
-        (small, large), states = found, np.array([27**3, 47**3])
-        each = (large["peak"] - small["peak"]) / np.diff(states)[0]
-        most, step = ROOM / each, large["seconds"] / states[1]
+        (small, large), power = found, 2 if full else 1
+        each = (large["peak"] - small["peak"]) / (
+            large["states"] ** power - small["states"] ** power
+        )
+        most, step = (ROOM / each) ** (1 / power), large["seconds"] / large["states"]
+        per = "pair of states" if full else "state"
         print(
-            f"{name:13} {1e9 * step:7.1f} ns per state and step, {each:7.0f} bytes per state: "
-            f"{most:.1e} states in 24 GB, {most * step:.1f} s a step there"
+            f"{name:13} {1e9 * step:7.1f} ns per state and step, {each:7,.0f} bytes per {per}: "
+            f"{most:,.0f} states in 24 GB, {most * step:.2f} s a step there"
         )
 
 
@@ -260,7 +265,8 @@ def one(name: str, units: int, horizon: int = 20) -> None:
     began = time.perf_counter()
     run()
     seconds = (time.perf_counter() - began) / horizon
-    print(json.dumps({"seconds": seconds, "peak": status("VmHWM") - before}))
+    found = {"seconds": seconds, "peak": status("VmHWM") - before, "states": units**3}
+    print(json.dumps(found))
 
 
 PARTS = {x.__name__: x for x in (steps, building, memory, growth, toolboxes)}

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ from mmdp import notebook
 from mmdp.errors import InputError, MemoryLimitError
 from mmdp.kernels.problem import Form, Part, Problem, Stored, once
 from mmdp.kernels.problem import Storage as Laid
-from mmdp.kernels.rewards import ByEvent, Rewards, blocks, held, mapped, ordered, within
+from mmdp.kernels.rewards import ByEvent, Rewards, blocks, held, mapped, reordered, within
 from mmdp.kernels.storage import Computed
 from mmdp.support import (
     MATERIALISE_LIMIT,
@@ -641,7 +641,7 @@ class MMDP:
             states=None if fields.states is None else tuple(fields.states[i] for i in s),
             actions=None if fields.actions is None else tuple(fields.actions[i] for i in a),
         )
-        r = ordered(x.r, s, a)
+        r = reordered(x.r, s, a)
         return MMDP._of(Checked(stored, r, per_next, moved, x.horizon, x.part))
 
     def mean_model(self) -> MMDP:
@@ -841,4 +841,3 @@ def _support_of(computed: Computed, horizon: int | None) -> Support:
         return Support((M, S, A), *computed.table(), None, steps)
     p, indptr = np.empty((computed.steps, 0, M)), np.zeros(S * A + 1, np.int64)
     return Support((M, S, A), indptr, np.empty(0, np.int32), p, False, None, steps)
-

@@ -30,7 +30,7 @@ from mmdp.kernels.planner import (
     VALUES,
     PlannerTables,
 )  # fmt: skip
-from mmdp.kernels.problem import Pairs
+from mmdp.kernels.problem import Pairs, at
 from mmdp.methods import Method, Progress
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy
@@ -157,7 +157,7 @@ def returns_of(actions: npt.NDArray[np.integer[Any]], model: MMDP) -> Array:
     total, factor = np.zeros((len(actions), x.n_models)), 1.0
     for t in range(actions.shape[1]):
         a = actions[:, t]
-        total = total + factor * (d * _at(x.r, t)[s, a]).sum(axis=1)
+        total = total + factor * (d * at(x.r, t)[s, a]).sum(axis=1)
         d = np.einsum("nsm,nszm->nzm", d, _transitions(x, t)[s, a])
         factor *= x.discount
     return total + factor * (d * x.terminal).sum(axis=1)
@@ -214,8 +214,8 @@ def best_with_memory(model: MMDP, horizon: int) -> float:
         if t == horizon:
             return float(belief @ x.terminal[s])
         p, found = _transitions(x, t)[s], -np.inf
-        for a in np.flatnonzero(_at(x.allowed, t)[s]):
-            value = float(belief @ _at(x.r, t)[s, a])
+        for a in np.flatnonzero(at(x.allowed, t)[s]):
+            value = float(belief @ at(x.r, t)[s, a])
             for z in range(x.n_states):
                 after = belief * p[a, z]
                 if after.any():
@@ -226,14 +226,10 @@ def best_with_memory(model: MMDP, horizon: int) -> float:
     return float(sum(p * best(0, s, x.weights) for s, p in enumerate(x.initial) if p > 0))
 
 
-def _at(x: npt.NDArray[Any], t: int) -> npt.NDArray[Any]:
-    return x[t if len(x) > 1 else 0]
-
-
 def _transitions(x: Problem, t: int) -> Array:
     """(S, A, S', M) at t."""
     full = np.zeros((x.n_states * x.n_actions, x.n_states, x.n_models))
-    full[x.rows(), x.indices] = _at(x.p, t)
+    full[x.rows(), x.indices] = at(x.p, t)
     return full.reshape(x.n_states, x.n_actions, x.n_states, x.n_models)
 
 
@@ -299,7 +295,7 @@ def check_steps(
             v, b, P = rng.normal(size=shape), rng.random(shape), _transitions(x, t)
             expected = np.einsum("sazm,zm->sam", P, v @ change.T)
             _same(plan.expect(t, v), expected, rtol, f"expect ({where})")
-            q = _at(x.r, t) + x.discount * expected
+            q = at(x.r, t) + x.discount * expected
             _same(plan.step(t, v), q, rtol, f"step ({where})")
             for row in (sharp[t], soft[t]):
                 pi = np.eye(x.n_actions)[row] if row.ndim == 1 else row
@@ -310,10 +306,12 @@ def check_steps(
         full[row.after] = row.p
         if K is None:
             _same(full, _transitions(x, 0)[s, a], rtol, f"rows ({where})")
-        other = plan.but(weights=x.weights[::-1], rewards=x.r[:, ::-1], terminal=x.terminal + 1.0)
+        other = plan.but(
+            weights=x.weights[::-1], rewards=np.asarray(x.r)[:, ::-1], terminal=x.terminal + 1.0
+        )
         fresh = kernel.plan(
             plan.problem._replace(
-                weights=x.weights[::-1], r=x.r[:, ::-1], terminal=x.terminal + 1.0
+                weights=x.weights[::-1], r=np.asarray(x.r)[:, ::-1], terminal=x.terminal + 1.0
             ),
             horizon,
         )
@@ -598,7 +596,7 @@ def _planners(truth: Plan, seed: int) -> dict[str, PlannerTables]:
     assert own.actions is not None
     assert values is not None
     sampled = PlannerTables(SAMPLED, x, own=own.actions)
-    spread = max(1.0, float(np.abs(x.r).max()))
+    spread = max(1.0, float(np.abs(np.asarray(x.r)).max()))
     tree = PlannerTables(TREE, x, queries=6, exploration=np.full(horizon, spread))
     return {
         "actions": PlannerTables(ACTIONS, x, actions=sharp),

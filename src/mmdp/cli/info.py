@@ -48,8 +48,8 @@ def _description(model: MMDP) -> dict[str, Any]:
         "weights_uniform": bool(np.ptp(weights) <= 1e-12),
         "weights_range": [weights.min(), weights.max()],
         "not_allowed": int((~model.allowed).sum()), "pairs": model.allowed.size,
-        "reward_range": [min(x for x, _ in ends), max(y for _, y in ends)], "next_rewards": model.has_next_rewards,
-        "models_change": model.drifts,
+        "reward_range": [min(x for x, _ in ends), max(y for _, y in ends)],
+        "next_rewards": model.has_next_rewards, "models_change": model.drifts,
         "terminal": bool(model.terminal.any()), "storage": model.storage,
         "density": model.density, "memory": model.memory,
         "labels": {

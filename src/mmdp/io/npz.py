@@ -131,15 +131,15 @@ def from_arrays(arrays: Mapping[str, Any], part: Part | None = None) -> MMDP:
         raise TypeError("arrays of another type")
     horizon = int(arrays["horizon"])
     given: Any = {name: arrays.get(name) for name in _EVENTS}
-    support = Events(**given) if shared else Support(
+    support: Any = Events(**given) if shared else Support(
         (p.shape[2], *allowed.shape), arrays["indptr"].astype(np.int64),
         arrays["indices"].astype(np.int32), np.ascontiguousarray(p), bool(arrays["dense"]), None,
         horizon if horizon > 0 else None,
     )  # fmt: skip
     return MMDP.from_support(
-        support, support.rewards(r) if "reward" in arrays else r, next_rewards=per_next, weights=arrays["weights"],
-        terminal=arrays["terminal"].T, allowed=allowed, model_transitions=drift,
-        **fields_of(arrays), part=part,
+        support, support.rewards(r) if "reward" in arrays else r, next_rewards=per_next,
+        weights=arrays["weights"], terminal=arrays["terminal"].T, allowed=allowed,
+        model_transitions=drift, **fields_of(arrays), part=part,
     )  # fmt: skip
 
 

@@ -60,14 +60,18 @@ class TableMoves:
 
     def entries(self, rows: Ints, after: Ints) -> Ints:
         """(n,) the entries of the pattern that lead there, -1 if there is none."""
-        low, high, indices = self.table.indptr[rows], self.table.indptr[rows + 1], self.table.indices
+        low, high, indices = (
+            self.table.indptr[rows],
+            self.table.indptr[rows + 1],
+            self.table.indices,
+        )
         last = np.maximum(high - 1, 0)
         k = first_where(lambda k: indices[k] >= after, np.minimum(low, last), last)
         return np.where((high > low) & (indices[k] == after), k, -1)
 
 
 def first_where(holds: Any, low: Ints, high: Ints) -> Ints:
-    """(n,) the first k in low..high at which ``holds`` of k, which is false and then true; else high."""
+    """(n,) the first k in low..high at which ``holds``, which is false and then true; else high."""
     while (low < high).any():
         middle = (low + high) // 2
         further = ~holds(middle) & (low < high)

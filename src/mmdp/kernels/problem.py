@@ -236,7 +236,7 @@ class Stored(NamedTuple):
         stays = self.indices == rows // (size // S)
         leaves = np.zeros(size, dtype=bool)
         leaves[rows[~stays][(self.p[:, ~stays] > 0).any(axis=(0, 2))]] = True
-        again = np.zeros((len(self.p), size, self.p.shape[2]))
+        again: npt.NDArray[Any] = np.zeros((len(self.p), size, self.p.shape[2]))
         again[:, rows[stays]] = self.p[:, stays]
         again = again.reshape(len(self.p), S, -1, self.p.shape[2])
         same = np.take_along_axis(again, first[None, :, None, None], axis=2)
@@ -345,7 +345,9 @@ class Problem(NamedTuple):
         here = []
         for parts, y in spans:
             found = [[end(x, initial=i, where=y[n]) for end, i in _ENDS] for n, x in parts]
-            here += [end(ends) for (end, _), ends in zip(_ENDS, zip(*found), strict=True)]
+            here += [
+                end(ends) for (end, _), ends in zip(_ENDS, zip(*found, strict=True), strict=True)
+            ]
         ends = self.everywhere(here)
         r, terminal = (float(max(ends[:, i].max() - ends[:, i + 1].min(), 0.0)) for i in (0, 2))
         times = horizon if g == 1 else (1 - g**horizon) / (1 - g)

@@ -64,8 +64,9 @@ class ByEvent:
 
     def of(self, events: Any) -> bool:
         """Whether these are the events that are paid for."""
+        mine: tuple[Any, Any] = self.chance, self.kind
         theirs = getattr(events, "chance", None), getattr(events, "kind", None)
-        return all(map(np.array_equal, (self.chance, self.kind), theirs))
+        return all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
 
     def mapped(self, change: Callable[[Array], Array]) -> ByEvent:
         """Of other models: see :meth:`mmdp.kernels.problem.Storage.mapped`."""
@@ -119,7 +120,7 @@ def held(r: Rewards) -> Array:
     return r.reward if isinstance(r, ByEvent) else r
 
 
-def ordered(r: Rewards, s: Any, a: Any) -> Rewards:
+def reordered(r: Rewards, s: Any, a: Any) -> Rewards:
     """With states and actions in the order of these ids."""
     return r.ordered(s, a) if isinstance(r, ByEvent) else np.ascontiguousarray(r[:, s][:, :, a])
 

@@ -258,7 +258,7 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
         """The plan of some of the models, by one thread."""
         x = self.problem
         part = x._replace(
-            storage=Stored(x.indptr, x.indices, p, x.dense), r=picked(x.r, models),
+            storage=Stored(x.indptr, x.indices, p, x.dense), r=picked(np.asarray(x.r), models),
             terminal=picked(x.terminal, models), weights=x.weights[models],
         )  # fmt: skip
         return CpuPlan(part, self.horizon, 1)

@@ -248,7 +248,8 @@ class CpuPairs(CpuLayout):
         x, count = self.problem, len(pairs.first)
         prices = np.empty((0, 1, 1, 1)) if y is None else y
         ground = _Ground(
-            x.indptr, x.indices, x.p, frozen(np.asarray(x.r)), prices, x.allowed, x.terminal, x.discount
+            x.indptr, x.indices, x.p, frozen(np.asarray(x.r)), prices, x.allowed, x.terminal,
+            x.discount,
         )  # fmt: skip
         values, middle = np.empty(count), len(pairs.grid) + len(pairs.grid) // 2
 

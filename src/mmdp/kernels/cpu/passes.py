@@ -81,8 +81,8 @@ class Ground(NamedTuple):
     @staticmethod
     def row(problem: Problem) -> Array:
         """r, or one row of zeros if entries pay."""
-        stored = isinstance(problem.r, np.ndarray)
-        return frozen(problem.r if stored else np.zeros((1, 1, 1, problem.n_models)))
+        r = problem.r
+        return frozen(r if isinstance(r, np.ndarray) else np.zeros((1, 1, 1, r.shape[3])))
 
     def changed(self, problem: Problem) -> Ground:
         """The same transitions with other numbers; rewards by event stay or become others."""
@@ -366,7 +366,7 @@ def fore(marks, rank, edges, models, since, choosing, x, c, w):  # type: ignore[
 
 @jit(**FAST)
 def product(lo, hi, t, x, v, r, paid, gamma, q):  # type: ignore[no-untyped-def]
-    """q (S, A, M) = r + P (paid + gamma v) at time t of the states lo..hi; r (S or 1, A or 1, M)."""
+    """q (S, A, M) = r + P (paid + gamma v) at time t, states lo..hi; r (S or 1, A or 1, M)."""
     n_actions, width = q.shape[1], np.int64(q.shape[2])
     p, moved = x.p[t if len(x.p) > 1 else 0], t * x.stride
     first = x.first[t if len(x.first) > 1 else 0]

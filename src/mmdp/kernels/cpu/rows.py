@@ -26,7 +26,7 @@ _INT, _REAL = ir.IntType(64), ir.DoubleType()
 
 
 def _block(vectors: int, width: int) -> Any:
-    """``vectors * width`` models from m on: out = base + sum_i share p[row] (paid + scale x[column]).
+    """``vectors * width`` models from m on: base + sum_i share p[row] (paid + scale x[column]).
 
     Entries i from start to stop; column is ``columns[i]``, row is ``rows[i]``, or first + i - start
     if rows is None, share is ``shares[i]``, or 1 if that is None, paid is ``paid[i]``, or 0 if that
