@@ -205,7 +205,7 @@ def peak(horizon: int) -> None:
 
 
 def growth(rounds: int) -> None:
-    """Seconds of a sweep over 19**3 states, 10 orders, 20 demands, 64 models and 8 decisions, one varied."""
+    """Seconds of a sweep: 19**3 states, 10 orders, 20 demands, 64 models, 8 steps; one varies."""
     sizes: dict[str, tuple[int, ...]] = {
         "states": (13, 19, 27, 37), "models": (32, 64, 128, 256), "events": (5, 10, 20, 40),
         "decisions": (4, 8, 16, 32),

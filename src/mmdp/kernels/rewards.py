@@ -65,7 +65,7 @@ class ByEvent:
     def of(self, events: Any) -> bool:
         """Whether these are the events that are paid for."""
         mine: tuple[Any, Any] = self.chance, self.kind
-        theirs = getattr(events, "chance", None), getattr(events, "kind", None)
+        theirs: list[Any] = [getattr(events, name, None) for name in ("chance", "kind")]
         return all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
 
     def mapped(self, change: Callable[[Array], Array]) -> ByEvent:
