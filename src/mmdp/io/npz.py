@@ -31,12 +31,13 @@ _EVENTS = ("after", "chance", "kind", "coefficient")
 
 
 def save_npz(model: MMDP, path: Path, **more: Any) -> None:
-    """Arrays as they are; what events earn is packed, because it repeats itself."""
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, array in {**arrays_of(model), **more}.items():
-            entry = zipfile.ZipInfo(f"{name}.npy")
-            entry.compress_type = zipfile.ZIP_DEFLATED if name == "reward" else zipfile.ZIP_STORED
-            with archive.open(entry, "w", force_zip64=True) as file:
+    """Arrays as they are; if events earn the same in all models, what repeats itself is packed."""
+    arrays = {**arrays_of(model), **more}
+    packed = {"reward", "terminal"} if "reward" in arrays else ()
+    with zipfile.ZipFile(path, "w", compresslevel=1) as archive:
+        for name, array in arrays.items():
+            archive.compression = zipfile.ZIP_DEFLATED if name in packed else zipfile.ZIP_STORED
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
 
 

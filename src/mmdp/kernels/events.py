@@ -260,9 +260,10 @@ class Events(Computed):
         size = 8 * self.steps * M * S * A * min(S, self.longest * self.steps)
         if size > LARGEST:
             raise MemoryLimitError(
-                f"the tables of these shared events would take {readable_bytes(size)}",
+                f"the tables of these shared events would take {readable_bytes(size)}; policies "
+                "with memory, prices and files by entry need them",
                 [
-                    "use a method that needs none, such as cadp",
+                    "use a method that needs none, such as cadp or qmdp",
                     "take fewer models with subset()",
                     "make the axes coarser",
                 ],

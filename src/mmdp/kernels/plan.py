@@ -21,7 +21,7 @@ class Plan(Controllers, Bounds, Episodes):
 
     The operator is in :mod:`mmdp.kernels.operator`, the passes over time in
     :mod:`mmdp.kernels.numpy.passes`, the rest in the other files of that folder. Controllers,
-    occupancies, pairs and episodes read the tables of the storage instead.
+    occupancies and pairs read the tables of the storage instead, episodes its moves.
     """
 
 

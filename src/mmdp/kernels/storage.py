@@ -18,8 +18,9 @@ class Computed:
     """Derive from this class: give ``shape``, and a ``plan`` with ``expect`` and ``push``.
 
     Passes, ascents and objectives run on that plan, with every backend. Work that goes entry by
-    entry (checks, controllers, pairs of models, episodes, files) reads tables, which are made
-    once, when they are first asked for.
+    entry (checks, controllers, pairs of models, files) reads tables, which are made once, when
+    they are first asked for. So do episodes and linear programs unless ``moves`` and ``row`` are
+    written too.
     """
 
     shape: tuple[int, int, int]  # models, states, actions

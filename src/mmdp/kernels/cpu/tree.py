@@ -105,7 +105,7 @@ class _Room(NamedTuple):
 def _step(x, cdf, t, m, row, u):  # type: ignore[no-untyped-def]
     """The next state that u draws from a row in model m."""
     if len(cdf) == 0:
-        return _by_event(x, t, m, row, u)
+        return by_event(x, t, m, row, u)
     start, stop = _U(x.indptr[row]), _U(x.indptr[row + _U(1)])
     return _U(x.indices[search(cdf[t if len(cdf) > 1 else _U(0), m], start, stop, u)])
 
@@ -119,7 +119,7 @@ def _entries(x, t, row):  # type: ignore[no-untyped-def]
 
 
 @jit(**FAST, helper=True)
-def _by_event(x, t, m, row, u):  # type: ignore[no-untyped-def]
+def by_event(x, t, m, row, u):  # type: ignore[no-untyped-def]
     """The same by shared events: next states in order, until the sum of chances exceeds u."""
     start, stop, shift = _entries(x, t, row)
     p = x.p[t if len(x.p) > 1 else _U(0)]
@@ -153,7 +153,7 @@ def _paid(paid, x, t, m, row):  # type: ignore[no-untyped-def]
 
 
 @jit(**FAST, helper=True)
-def _reward(x, t, m, s, a):  # type: ignore[no-untyped-def]
+def reward_of(x, t, m, s, a):  # type: ignore[no-untyped-def]
     """r of (s, a) in model m."""
     r = x.r[t if len(x.r) > 1 else _U(0)]
     fixed = r[s if len(r) > 1 else _U(0), a if r.shape[1] > 1 else _U(0), m]
@@ -178,7 +178,7 @@ def _rollout(plan, t, s, m, key, counter):  # type: ignore[no-untyped-def]
                 while left > _U(0) or not open_s[a]:
                     left -= _U(open_s[a])
                     a += _U(1)
-        total += factor * _reward(plan.x, t, m, s, a)
+        total += factor * reward_of(plan.x, t, m, s, a)
         factor *= plan.gamma
         s = _step(plan.x, plan.cdf, t, m, s * n_actions + a, hashed(key, counter))
         counter += _U(1)
@@ -264,7 +264,7 @@ def _grow(t0, s0, key, counter, queries, plan, room):  # type: ignore[no-untyped
                 room.path[depth, _U(0)], room.path[depth, _U(1)], room.path[depth, _U(2)]
             )  # fmt: skip
             t = t0 + depth
-            leaf = _reward(plan.x, t, m, s, a) + plan.gamma * leaf
+            leaf = reward_of(plan.x, t, m, s, a) + plan.gamma * leaf
             room.visits[node] += 1.0
             room.tried[node, a] += 1.0
             room.sums[node, a] += leaf - (plan.values[t, s, m] if centred else 0.0)
