@@ -8,7 +8,7 @@ paper                   here                       shape
 p^m_t(s' | s, a)        ``transitions``            (M, S, A, S') or (T, M, S, A, S')
 r^m_t(s, a)             ``rewards``                (M, S, A) or (T, M, S, A)
 r^m_t(s, a, s')         ``next_rewards``           (M, S, A, S') or (T, M, S, A, S')
-mu(s)                   ``initial``                (S,)
+mu(s)                   ``initial``                (S,) or (M, S)
 lambda_m                ``weights``                (M,)
 gamma                   ``discount``               scalar in [0, 1]
 v_{T+1, m}(s)           ``terminal``               (S,) or (M, S)
@@ -99,9 +99,10 @@ class MMDP:
         Rewards per next state, shaped like ``transitions``; give this or ``rewards``. Entries of
         probability 0 may be NaN.
     initial
-        ``(S,)`` initial distribution mu; uniform by default. Like every field, it may be a
-        mapping, a Series or a DataFrame of pandas, which is read by label (or id), whatever its
-        order.
+        ``(S,)`` initial distribution mu, uniform by default; ``(M, S)`` if models begin in
+        different ways, so that the first state says something about the model. Like every field,
+        it may be a mapping, a Series or a DataFrame of pandas, which is read by label (or id),
+        whatever its order.
     weights
         ``(M,)`` model probabilities lambda; uniform by default.
     discount
@@ -269,6 +270,7 @@ class MMDP:
     def __setstate__(self, state: Checked) -> None:
         x, n_states = state.fields, state.r.shape[1]
         initial = np.full(n_states, 1 / n_states) if x.initial is None else x.initial
+        initial = np.ascontiguousarray(np.atleast_2d(initial).T)
         problem = Problem(
             state.storage, state.r, x.allowed[None], initial, x.weights, x.discount,
             np.ascontiguousarray(x.terminal.T), x.model_transitions, state.part,
@@ -344,8 +346,9 @@ class MMDP:
 
     @property
     def initial(self) -> Array:
-        """(S,) initial distribution mu."""
-        return self._problem.initial
+        """(S,) initial distribution mu; (M, S) if models begin apart."""
+        x = self._problem
+        return x.initial[:, 0] if x.same_start else x.initial.T
 
     @property
     def initial_given(self) -> bool:
@@ -585,11 +588,12 @@ class MMDP:
                 "the chosen models turn into others; choose those too, or hold the models still "
                 "with replace(model_transitions=None)"
             )
-        own, function = self._state.fields.models, self.function
+        own, function, first = self._state.fields.models, self.function, self._state.fields.initial
         return self._but(
             lambda p: x.chosen(p, chosen), mapped(x.r, lambda r: x.chosen(r, chosen)),
             None if per_next is None else x.chosen(per_next, chosen),
             weights=x.weights[chosen] / total,
+            initial=first if x.same_start else x.chosen(x.initial, chosen).T,
             terminal=x.chosen(x.terminal, chosen).T,
             model_transitions=None if x.drift is None else x.drift[np.ix_(chosen, chosen)],
             models=None if own is None else [own[i] for i in chosen],
@@ -609,6 +613,8 @@ class MMDP:
         if part is None:
             return self
         fields = x.fields._replace(terminal=x.fields.terminal[part.models_here])
+        if not self._problem.same_start:
+            fields = fields._replace(initial=self.initial[part.models_here])
 
         def here(values: Array) -> Array:
             return np.ascontiguousarray(values[..., part.models_here])
@@ -635,7 +641,7 @@ class MMDP:
         stored, order = x.storage.ordered(s, a)
         per_next = None if x.next_rewards is None else x.next_rewards.take(order, axis=1)
         moved = fields._replace(
-            initial=None if fields.initial is None else fields.initial[s],
+            initial=None if fields.initial is None else fields.initial[..., s],
             terminal=np.array(fields.terminal[:, s], order="F"),
             allowed=fields.allowed[np.ix_(s, a)],
             states=None if fields.states is None else tuple(fields.states[i] for i in s),
@@ -651,7 +657,7 @@ class MMDP:
         separately, as in the published experiments; otherwise r(s,a) is averaged. The weights
         are those at the start, also if models change.
         """
-        x, per_next = self._problem, self._state.next_rewards
+        x, per_next, first = self._problem, self._state.next_rewards, self._state.fields.initial
 
         def averaged(p: Array) -> Array:
             mean: Array = x.mean(p)[..., None] / x.weights.sum()
@@ -666,6 +672,7 @@ class MMDP:
         return self._but(
             averaged, r, per_next, weights=None, models=None, parameters=None,
             model_transitions=None, terminal=x.mean(x.terminal)[None, :],
+            initial=first if x.same_start else x.mean(x.initial) / x.weights.sum(),
             allow_missing="partial" if self.has_missing else False,
         )  # fmt: skip
 
@@ -703,7 +710,7 @@ class MMDP:
         x, r = self._problem, held(self._problem.r)
         rewards = once(r if x.allowed.all() else np.where(x.allowed[..., None], r, 0.0))
         digest = hashlib.sha256(repr(x.discount).encode())
-        small = (x.allowed, x.initial, x.weights, x.terminal, rewards)
+        small = (x.allowed, self.initial, x.weights, x.terminal, rewards)
         for part in (*small, *x.storage.content(self.n_states)):
             plus = part if part.dtype.kind != "f" else part + 0  # -0.0 is 0.0
             digest.update(repr(part.shape).encode())

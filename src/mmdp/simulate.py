@@ -204,7 +204,7 @@ def _one_episode(
     rng = np.random.default_rng([seed, m, episode])
     x, total, factor = model.problem, 0.0, 1.0
     memory = planner.start(int(rng.integers(2**31)))
-    s = int(rng.choice(model.n_states, p=model.initial))
+    s = int(rng.choice(model.n_states, p=x.begins(m)))
     for t in range(horizon):
         a = int(planner.act(memory, t, s))
         if not (0 <= a < model.n_actions and model.allowed[s, a]):

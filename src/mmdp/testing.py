@@ -126,7 +126,7 @@ def plain_returns(policy: MarkovPolicy, model: MMDP) -> Array:
     pi = policy.probabilities
     returns = np.zeros(model.n_models)
     for m in range(model.n_models):
-        x, factor = model.initial.copy(), 1.0
+        x, factor = model.problem.begins(m), 1.0
         for t in range(policy.horizon):
             p_t, r_t = (
                 (P[t, m] if varies_p and len(P) > 1 else P[..., m, :, :, :].reshape(P.shape[-3:])),
@@ -153,7 +153,7 @@ def all_policies(model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
 def returns_of(actions: npt.NDArray[np.integer[Any]], model: MMDP) -> Array:
     """(N, M) returns of the policies (N, T, S), by pushing the distribution forward."""
     x, s = model.problem, np.arange(model.n_states)
-    d = np.broadcast_to(x.initial[:, None], (len(actions), x.n_states, x.n_models))
+    d = np.broadcast_to(x.initial, (len(actions), x.n_states, x.n_models))
     total, factor = np.zeros((len(actions), x.n_models)), 1.0
     for t in range(actions.shape[1]):
         a = actions[:, t]
@@ -223,7 +223,7 @@ def best_with_memory(model: MMDP, horizon: int) -> float:
             found = max(found, value)
         return found
 
-    return float(sum(p * best(0, s, x.weights) for s, p in enumerate(x.initial) if p > 0))
+    return float(sum(best(0, s, b) for s, b in enumerate(x.initial * x.weights) if b.any()))
 
 
 def _transitions(x: Problem, t: int) -> Array:
@@ -237,7 +237,7 @@ def _transitions(x: Problem, t: int) -> Array:
 def check_kernel(kernel: Kernel, *, seeds: Iterable[int] = range(30), rtol: float = 1e-9) -> None:
     """Compare a kernel with the numpy specification on every storage, mask and time shape.
 
-    Its plans need ``expect`` and ``push`` alone. Some of the models change.
+    Its plans need ``expect`` and ``push`` alone. Some of the models change, some begin apart.
 
     >>> from mmdp import kernels
     >>> check_kernel(kernels.get("numpy"), seeds=[0, 1])
@@ -246,6 +246,7 @@ def check_kernel(kernel: Kernel, *, seeds: Iterable[int] = range(30), rtol: floa
         base = random_model(seed)
         tables = (_restored(base, storage) for storage in ("dense", "sparse"))
         for model in (*tables, random_events(seed)):
+            model = beginning_apart(model, seed) if seed % 3 == 1 else model
             horizon = model.horizon or 1 + seed % 7
             for check in (check_steps, check_bounds):
                 check(kernel, model, horizon, seed=seed, rtol=rtol)
@@ -267,6 +268,19 @@ def changing(model: MMDP, seed: int) -> MMDP:
     rng = np.random.default_rng(seed + 8)
     chain = rng.dirichlet(np.ones(model.n_models), model.n_models)
     return model.replace(model_transitions=chain)
+
+
+def beginning_apart(model: MMDP, seed: int) -> MMDP:
+    """The same models, each with an initial distribution of its own; not all states in each.
+
+    >>> beginning_apart(random_model(1, n_models=4, n_states=3), 1).initial.shape
+    (4, 3)
+    """
+    rng = np.random.default_rng(seed + 10)
+    first = rng.dirichlet(np.ones(model.n_states), model.n_models)
+    first[rng.random(first.shape) < 0.3] = 0.0
+    first[:, 0] += 1e-3
+    return model.replace(initial=first / first.sum(axis=1, keepdims=True))
 
 
 def by_time(model: MMDP, horizon: int, seed: int) -> Problem:

@@ -155,7 +155,7 @@ class Fields(NamedTuple):
             "states": lambda _: states.labels,
             "actions": lambda _: actions.labels,
             "models": lambda _: models.labels,
-            "initial": lambda x: None if x is None else _distribution(x, "initial", states),
+            "initial": lambda x: None if x is None else read_initial(x, models.here(part), states),
             "weights": lambda x: _distribution(x, "weights", models),
             "discount": read_discount,
             "terminal": lambda x: read_terminal(x, models.here(part), states),
@@ -532,6 +532,21 @@ def read_distribution(
 
 def _distribution(values: Any, what: str, names: Labels) -> Array:
     return read_distribution(values, names.size, what, names.kind, names.labels)
+
+
+def read_initial(values: Any, models: Labels, states: Labels) -> Array:
+    """(S,), or (M, S) if models begin apart."""
+    array = float_array(by_label(values, "initial", models.axis, states.axis, fill=0.0), "initial")
+    if array.ndim < 2:
+        return _distribution(values, "initial", states)
+    if array.shape != (models.size, states.size):
+        raise InputError(
+            f"initial has shape {array.shape}; expected (states,) = ({states.size},) or "
+            f"(models, states) = {models.size, states.size}"
+        )
+    rows = [_distribution(x, f"initial of model {models.of(m)}", states)
+            for m, x in enumerate(array)]  # fmt: skip
+    return rows[0] if (array == array[0]).all() else np.array(rows)
 
 
 def read_model_transitions(values: npt.ArrayLike | None, models: Labels) -> Array | None:

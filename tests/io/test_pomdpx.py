@@ -293,9 +293,6 @@ LOOK = "<ObsVar vname='z'><ValueEnum>k l</ValueEnum></ObsVar>"
         (factored(KEEP + MOVE, M + state("x", False) + LOOK, START,
                   table("z", "xn", ("- -", ".8 .2 .2 .8"))),
          "state 'x' changes and is observed with errors (by 'z')"),
-        (factored(KEEP + MOVE, M + X, table("m", "null", ("-", "uniform"))
-                  + table("x", "m", ("- -", "1 0 0 1"))),
-         "the first state depends on the hidden model"),
         (factored(KEEP + table("xn", "x", ("- -", "identity")), M + state("x", False) + LOOK,
                   START, table("z", "xn", ("* -", "uniform"))), "no state is seen"),
     ],

@@ -65,8 +65,6 @@ def oracle_bound(own: Array) -> float:
 
 
 def qmdp_bound(problem: Problem, q: Array) -> float:
-    """sum_s mu(s) max_a sum_m lambda_m q*_{1,m}(s, a): the model is revealed after one step."""
-    weighed = np.where(
-        problem.allowed[0], np.where(np.isfinite(q), q, 0.0) @ problem.weights, -np.inf
-    )
-    return float(problem.initial @ weighed.max(axis=1))
+    """sum_s max_a sum_m lambda_m mu_m(s) q*_{1,m}(s, a): the model is revealed after one step."""
+    weighed = np.matmul(np.where(np.isfinite(q), q, 0.0), problem.start()[:, :, None])[:, :, 0]
+    return float(np.where(problem.allowed[0], weighed, -np.inf).max(axis=1).sum())

@@ -129,7 +129,7 @@ def _flow(problem: Problem, used: Mask) -> tuple[Any, Array]:
     entries.add(n_flow + here, len(t) * n_models + cells, 1.0)
     start = np.zeros((int(place.sum()), n_models))
     first = np.flatnonzero(used[0].any(axis=1))
-    start[state[0, first]] = x.initial[first, None] * x.weights
+    start[state[0, first]] = x.start()[first]
     shape = (n_flow + int(place.sum()), len(t) * (n_models + 1))
     return entries.matrix(*shape), np.append(start.reshape(-1), np.ones(int(place.sum())))
 

@@ -44,7 +44,8 @@ def _description(model: MMDP) -> dict[str, Any]:
     return {
         "name": model.name, "models": model.n_models, "states": model.n_states,
         "actions": model.n_actions, "horizon": model.horizon, "discount": model.discount,
-        "initial_given": model.initial_given, "initial_states": int((model.initial > 0).sum()),
+        "initial_given": model.initial_given,
+        "initial_states": int(model.problem.initial.any(axis=1).sum()),
         "weights_uniform": bool(np.ptp(weights) <= 1e-12),
         "weights_range": [weights.min(), weights.max()],
         "not_allowed": int((~model.allowed).sum()), "pairs": model.allowed.size,

@@ -40,7 +40,7 @@ class ModelEnv(Env):  # type: ignore[misc]
             seed, self._seed = self._seed, None  # the first reset only
         super().reset(seed=seed)
         self._time, self._now = 0, self.m
-        self._state = self._drawn(self.model.initial)
+        self._state = self._drawn(self.model.problem.begins(self.m))
         return np.int64(self._state), self._info()
 
     def step(self, action: Any) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
@@ -141,7 +141,8 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
             self._models[which] = self._drawn(np.tile(self.model.weights, (count, 1)))
         else:
             self._models[which] = np.flatnonzero(which) % self.model.n_models
-        self._states[which] = self._drawn(np.tile(self.model.initial, (count, 1)))
+        first = np.broadcast_to(self.model.initial, (self.model.n_models, self.model.n_states))
+        self._states[which] = self._drawn(first[self._models[which]])
         self._times[which] = 0
         self._ended = self._ended & ~which
 

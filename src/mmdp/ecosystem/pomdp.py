@@ -116,7 +116,8 @@ def _comments(model: MMDP) -> Iterator[str]:
 # ---------------------------------------------------------------------- .pomdp
 def _pomdp_lines(model: MMDP) -> Iterator[str]:
     kept, n_states, seen = _kept(model), model.n_states, _names(model, "state")
-    start = np.flatnonzero(model.initial)
+    b = model.problem.start()
+    start = np.flatnonzero(b.any(axis=1))
     added = len(start) > 1
     names = [f"m{m}_s{s}" for m in kept for s in range(n_states)] + ["start"] * added
     for comment in _comments(model):
@@ -126,13 +127,12 @@ def _pomdp_lines(model: MMDP) -> Iterator[str]:
     yield f"states: {' '.join(names)}"
     yield f"actions: {' '.join(_names(model, 'action'))}"
     yield f"observations: {' '.join(seen + ['nothing'] * added)}"
-    belief = [0.0 if added else model.weights[m] * model.initial[s]
-              for m in kept for s in range(n_states)]  # fmt: skip
+    belief = [0.0 if added else b[s, m] for m in kept for s in range(n_states)]
     yield f"start: {' '.join(map(_number, belief + [1.0] * added))}"
     if added:
         for m in kept:
             for s in start:
-                yield f"T: * : start : m{m}_s{s} {_number(model.weights[m] * model.initial[s])}"
+                yield f"T: * : start : m{m}_s{s} {_number(b[s, m])}"
         yield "O: * : start : nothing 1.0"
     for m in kept:
         yield from _pomdp_model(model, m)
@@ -171,7 +171,12 @@ def _pomdpx_lines(model: MMDP) -> Iterator[str]:
     yield "<InitialStateBelief>"
     weights = " ".join(_number(model.weights[m]) for m in kept)
     yield from _conditional("model_0", "null", [("-", weights)])
-    yield from _conditional("state_0", "null", [("-", " ".join(map(_number, model.initial)))])
+    rows = [" ".join(map(_number, row)) for row in model.problem.initial.T]
+    if len(rows) == 1:
+        yield from _conditional("state_0", "null", [("-", rows[0])])
+    else:
+        first = [(f"{models[m]} -", rows[m]) for m in kept]
+        yield from _conditional("state_0", "model_0", first)
     yield "</InitialStateBelief>"
     yield from _pomdpx_dynamics(model, kept)
     yield "</pomdpx>"

@@ -19,7 +19,8 @@ Ids and times count from 0. Files read along with a table ``NAME.csv`` or ``NAME
 ``NAME_x.csv`` if that exists, else as ``x.csv``, with columns ``state`` and ``model``, by label
 or id, or as named here:
 
-- ``initial.csv``: ``idstate,probability``; states left out have probability 0.
+- ``initial.csv``: ``idstate,probability`` or ``idoutcome,idstate,probability``; states left out
+  have probability 0.
 - ``parameters.csv``: ``parameter,value``. Known are ``discount``; ``actions``, the number of
   actions if some are allowed nowhere; ``allow_missing`` (1: an action may be missing in
   some models).
@@ -29,7 +30,7 @@ or id, or as named here:
 - ``draws.csv``: ``idoutcome`` and one column per uncertain parameter.
 
 ``training.csv`` and ``test.csv`` of one folder hold different models, so what the plain files
-say about models (weights, draws, labels of models, terminal values by model) is not used for
+say about models (weights, draws, labels of models, what they give by model) is not used for
 ``test.csv``: that is read from ``test_weights.csv`` and so on. A file with nothing but its
 header says "not given". Parquet files that :func:`save` wrote hold all this themselves.
 

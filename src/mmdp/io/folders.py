@@ -26,6 +26,7 @@ from mmdp.words import counted, either, suggested
 ROWS = 10_000  # written at a time
 PARAMETERS = ("discount", "actions", "allow_missing")
 SIDES = ("initial", "parameters", "weights", "terminal", "labels", "draws")
+BY_STATE = ("initial", "terminal")  # which may have a column for the model
 TABLES = tuple(f"{x}.{kind}" for x in ("training", "test") for kind in ("csv", "parquet"))
 OF_A_FIT = ("counts.csv", "unseen.csv", "fit.json")
 _TIDY = {"state": "idstate", "model": "idoutcome"}  # accepted in place of the paper's names
@@ -72,30 +73,48 @@ def _parameter(name: str, text: str, row: int, source: Source) -> float:
 def read_sides(file: Path, ids: Ids, rules: Rules) -> dict[str, Any]:
     """The fields that the small files of a table give, except parameters.csv."""
     fields: dict[str, Any] = _read_labels(file, ids, rules)
-    fields["initial"] = _read_vector(file, "initial", ("idstate", "probability"), ids, rules)
-    fields["weights"] = _read_vector(file, "weights", ("idoutcome", "weight"), ids, rules)
-    fields["terminal"] = _read_terminal(file, ids, rules)
+    fields["initial"] = _read_initial(file, ids, rules)
+    fields["weights"] = _read_weights(file, ids, rules)
+    fields["terminal"] = _by_state(file, "terminal", "value", ids, rules)
     fields["parameters"] = _read_draws(file, ids)
     return fields
 
 
-def _read_vector(
-    file: Path, name: str, columns: tuple[str, str], ids: Ids, rules: Rules
-) -> Array | None:
-    """(n,) probabilities by id."""
-    found = _beside(file, name, columns, rules)
+def _read_weights(file: Path, ids: Ids, rules: Rules) -> Array | None:
+    """(M,) weights of the models."""
+    found = _beside(file, "weights", ("idoutcome", "weight"), rules)
     if found is None:
         return None
-    (table, source), (key, value) = found, columns
-    kind = "state" if key == "idstate" else "model"
-    places = ids.lookup(kind, table[key], source)
-    _refuse_repeats(places, f"this {kind}", source)
-    result = np.zeros(ids.sizes[kind])
-    result[places] = numbers(table[value], value, source)
-    if rules.normalize and result.sum() > 0:
-        result /= result.sum()
+    table, source = found
+    places = ids.lookup("model", table["idoutcome"], source)
+    _refuse_repeats(places, "this model", source)
+    result = np.zeros(ids.sizes["model"])
+    result[places] = numbers(table["weight"], "weight", source)
+    return _checked(result, "weights", "model", source, ids, rules)
+
+
+def _read_initial(file: Path, ids: Ids, rules: Rules) -> Array | None:
+    """(S,) or (M, S) chances of beginning in a state."""
+    path, found = _side_path(file, "initial"), _by_state(file, "initial", "probability", ids, rules)
+    if path is None or found is None:
+        return None
+    source = Source(path)
+    if found.ndim == 1:
+        return _checked(found, "initial", "state", source, ids, rules)
+    labels = ids.labels.get("model", range(len(found)))
+    names = [f"initial of model {x}" for x in labels]
+    return np.array([_checked(x, name, "state", source, ids, rules)
+                     for x, name in zip(found, names, strict=True)])  # fmt: skip
+
+
+def _checked(
+    array: Array, name: str, kind: str, source: Source, ids: Ids, rules: Rules
+) -> Array:  # fmt: skip
+    """A distribution, scaled if that is wished."""
+    if rules.normalize and array.sum() > 0:
+        array = array / array.sum()
     with source.named():
-        return read_distribution(result, len(result), name, kind, ids.labels.get(kind))
+        return read_distribution(array, len(array), name, kind, ids.labels.get(kind))
 
 
 def _read_labels(file: Path, ids: Ids, rules: Rules) -> dict[str, Any]:
@@ -124,20 +143,19 @@ def _read_labels(file: Path, ids: Ids, rules: Rules) -> dict[str, Any]:
     return fields
 
 
-def _read_terminal(file: Path, ids: Ids, rules: Rules) -> Array | None:
-    """(S,) or (M, S) values of ending in a state."""
-    path = _side_path(file, "terminal")
-    by_model = _by_model(path)
-    expected = ("idoutcome", "idstate", "value") if by_model else ("idstate", "value")
-    found = _beside(file, "terminal", expected, rules)
+def _by_state(file: Path, name: str, value: str, ids: Ids, rules: Rules) -> Array | None:
+    """(S,) values of states, 0 if left out; (M, S) if there is a column of models."""
+    by_model = _by_model(_side_path(file, name))
+    expected = ("idoutcome", "idstate", value) if by_model else ("idstate", value)
+    found = _beside(file, name, expected, rules)
     if found is None:
         return None
     table, source = found
     state = ids.lookup("state", table["idstate"], source)
     model = ids.lookup("model", table["idoutcome"], source) if by_model else np.zeros_like(state)
-    _refuse_repeats(model * ids.sizes["state"] + state, "this terminal value", source)
+    _refuse_repeats(model * ids.sizes["state"] + state, f"this {name} {value}", source)
     values = np.zeros((ids.sizes["model"] if by_model else 1, ids.sizes["state"]))
-    values[model, state] = numbers(table["value"], "value", source)
+    values[model, state] = numbers(table[value], value, source)
     return values if by_model else values[0]
 
 
@@ -156,7 +174,7 @@ def _read_draws(file: Path, ids: Ids) -> dict[str, Array] | None:
 
 
 def _by_model(path: Path | None) -> bool:
-    """Whether a table of terminal values has a column for the model."""
+    """Whether a table by state has a column for the model."""
     return path is not None and not {"idoutcome", "model"}.isdisjoint(header(path))
 
 
@@ -168,7 +186,7 @@ def _side_path(file: Path, name: str) -> Path | None:
     if not shared.is_file() or shared == file:
         return None
     of_training = file.stem == "test" and (
-        name in ("weights", "draws") or (name == "terminal" and _by_model(shared))
+        name in ("weights", "draws") or (name in BY_STATE and _by_model(shared))
     )
     return None if of_training else shared
 
@@ -311,12 +329,12 @@ def _side_frames(
         parameters["allow_missing"] = 1
     draws = {_id_of_draws(model.parameters): range(model.n_models), **model.parameters}
     return {
-        "initial": _numbered("idstate", "probability", model.initial, model.initial_given),
+        "initial": _frame_by_state("probability", model.initial, model.initial_given),
         "parameters": pd.DataFrame(
             parameters.items(), columns=["parameter", "value"], dtype=object
         ),
         "weights": _numbered("idoutcome", "weight", model.weights, not uniform),
-        "terminal": _terminal_frame(model.terminal),
+        "terminal": _frame_by_state("value", model.terminal, bool(model.terminal.any())),
         "labels": _labels_frame(model),
         "draws": pd.DataFrame(draws if model.parameters else {"idoutcome": []}),
     }  # fmt: skip
@@ -340,11 +358,13 @@ def _numbered(key: str, value: str, array: Array, given: bool = True) -> pd.Data
     return pd.DataFrame({key: np.arange(len(array)), value: array})
 
 
-def _terminal_frame(terminal: Array) -> pd.DataFrame:
-    if (terminal == terminal[0]).all():
-        return _numbered("idstate", "value", terminal[0], bool(terminal.any()))
-    model, state = np.divmod(np.arange(terminal.size), terminal.shape[1])
-    return pd.DataFrame({"idoutcome": model, "idstate": state, "value": terminal.reshape(-1)})
+def _frame_by_state(value: str, array: Array, given: bool) -> pd.DataFrame:
+    """Values of states (S,) or (M, S), by model only if models differ."""
+    rows = np.atleast_2d(array)
+    if not given or (rows == rows[0]).all():
+        return _numbered("idstate", value, rows[0], given)
+    model, state = np.divmod(np.arange(rows.size), rows.shape[1])
+    return pd.DataFrame({"idoutcome": model, "idstate": state, value: rows.reshape(-1)})
 
 
 def _labels_frame(model: MMDP) -> pd.DataFrame:

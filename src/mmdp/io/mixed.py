@@ -29,7 +29,7 @@ class Mixed:
     p: Array
     r: Array
     weights: Array
-    initial: Array
+    initial: Array  # (S,) or (M, S)
     discount: float
     labels: Mapping[str, Sequence[str]]
     drift: Array | None = None
@@ -64,14 +64,11 @@ def refuse_change(what: str) -> NoReturn:
 
 
 def split_belief(belief: Array) -> tuple[Array, Array]:
-    """(M,) and (S,) whose product the belief (M, S) is; refused if it is none."""
-    weights, initial = belief.sum(axis=1), belief.sum(axis=0)
-    if not np.allclose(belief * belief.sum(), np.outer(weights, initial), rtol=0, atol=1e-9):
-        raise InputError(
-            "the first state depends on the hidden model; an MMDP has one initial distribution "
-            "for all models"
-        )
-    return weights, initial
+    """(M,) weights of the models, and (M, S) the first state in each; anything at weight 0."""
+    weights = belief.sum(axis=1)
+    anything = np.full_like(belief, 1.0 / belief.shape[1])
+    shares = np.divide(belief, weights[:, None], out=anything, where=weights[:, None] > 0)
+    return weights, shares
 
 
 def summing_to_one(

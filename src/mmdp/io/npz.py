@@ -52,7 +52,8 @@ def arrays_of(model: MMDP) -> dict[str, Any]:
         arrays["reward"] = x.r.reward
     if not model.drifts:
         del arrays["drift"]
-    arrays["allowed"], arrays["initial_given"] = model.allowed, model.initial_given
+    arrays["allowed"], arrays["initial"] = model.allowed, model.initial
+    arrays["initial_given"] = model.initial_given
     arrays["allow_missing"] = fields["allow_missing"]
     arrays["horizon"] = -1 if model.horizon is None else model.horizon
     for name in (*_LABELS, *_WORDS):

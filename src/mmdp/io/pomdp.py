@@ -28,6 +28,7 @@ from mmdp.io.mixed import (
     read_number,
     read_numbers,
     refuse_change,
+    split_belief,
     summing_to_one,
 )
 from mmdp.io.reading import Source, must_be
@@ -322,11 +323,11 @@ def _mixed(hidden: _Hidden, file: _File) -> Mixed:
         if first is not None:
             return _drawn_and_changing(hidden, first, members, (p, r, drift), changes, file)
     start = np.where(members >= 0, after[members], 0.0)  # (M, S)
-    weights, initial = start.sum(axis=1), start.sum(axis=0)
+    (weights, shares), initial = split_belief(start), start.sum(axis=0)
     labels = [file.observations[s] for s in states]
     if first is not None or np.count_nonzero(initial) > 1:
         if first is None:
-            leads, earned = _first_step(_shares(start, weights), p, r)
+            leads, earned = _first_step(shares, p, r)
             labels.append("start" if "start" not in labels else "the start")
         else:
             leads = _from_fork(hidden.p[:, first], members) / weights[:, None, None]
@@ -368,12 +369,6 @@ def _changing(hidden: _Hidden, members: Ints, why: str) -> tuple[Array, Array, A
     if not np.allclose(joint, both, rtol=0, atol=EXACT):
         refuse_change(why)
     return p, np.einsum("mn,msanz->msaz", chain, earned), chain
-
-
-def _shares(start: Array, weights: Array) -> Array:
-    """(M, S) the first state in each model; anything in a model that does not hold at first."""
-    nowhere = np.full_like(start, 1.0 / start.shape[1])
-    return np.divide(start, weights[:, None], out=nowhere, where=weights[:, None] > 0)
 
 
 def _first_step(start: Array, p: Array, r: Array) -> tuple[Array, Array]:

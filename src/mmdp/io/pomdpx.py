@@ -445,7 +445,7 @@ def _before(moves: Table, x: Variable, changing: Sequence[Variable]) -> Table:
 def _start(
     axes: _Axes, start: Mapping[str, Table], hidden: Sequence[Variable], seen: Sequence[Variable]
 ) -> tuple[Array, Array]:
-    """(M,) weights of the models and (S,) the first state."""
+    """(M,) weights of the models, and (S,) or (M, S) the first state."""
     models, states = [axes.index[x.name] for x in hidden], [axes.index[x.name] for x in seen]
     of_models, of_states = [start[x.name] for x in hidden], [start[x.name] for x in seen]
     apart = {x.name for x in hidden}.isdisjoint(n for t in of_states for n in t.names) and {

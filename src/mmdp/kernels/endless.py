@@ -106,12 +106,12 @@ class Endless:
 
     def visits(self, policy: Table) -> Array:
         """(M, S) d."""
-        start = np.broadcast_to(self.problem.initial, self.r.shape[:2])
+        start = np.broadcast_to(self.problem.initial.T, self.r.shape[:2])
         return self.solve(policy, start, transposed=True)
 
     def returns(self, policy: Table) -> Array:
         """(M,) the return of every model."""
-        return self.values(policy) @ self.problem.initial
+        return self.problem.returns(self.values(policy).T)
 
     def own(self, allowed: npt.NDArray[np.bool_] | None = None, start: Own | None = None) -> Own:
         """Each model's own optimum over the allowed actions (S, A), by policy iteration.

@@ -403,13 +403,30 @@ class Problem(NamedTuple):
             return m
         return int(rng.choice(self.n_models, p=self.drift[m] / self.drift[m].sum()))
 
+    @property
+    def same_start(self) -> bool:
+        """Whether all models begin alike, so that the first state says nothing about them."""
+        return self.initial.shape[1] == 1
+
+    def begins(self, m: int) -> Array:
+        """(S,) mu_m, for a model that is here."""
+        return self.initial[:, 0 if self.same_start else m]
+
     def start(self) -> Array:
-        """(S, M): b at the first step, mu(s) lambda_m."""
-        return self.initial[:, None] * self.weights[self.models_here]
+        """(S, M): b at the first step, mu_m(s) lambda_m."""
+        return self.initial * self.weights[self.models_here]
+
+    def seen_first(self, beliefs: Array, states: Any) -> Array:
+        """(..., M) beliefs after the first states (...) are seen; as before if none explains it."""
+        seen = beliefs * self.initial[states]
+        total = seen.sum(axis=-1, keepdims=True)
+        return np.where(total > 0, seen / np.where(total > 0, total, 1.0), beliefs)
 
     def returns(self, first: Array) -> Array:
-        """(M,) return of every model from the values (S, M) at the first step."""
-        return self.gathered(self.initial @ first)
+        """(..., M) return of every model from the values (..., S, M) at the first step."""
+        same = self.same_start
+        here = self.initial[:, 0] @ first if same else (self.initial * first).sum(axis=-2)
+        return self.gathered(here)
 
     # ------------------------------------------------------------ all parts together
     def gathered(self, here: Array) -> Array:
@@ -451,11 +468,19 @@ class Problem(NamedTuple):
         return total
 
     def some(self, models: Models) -> Problem:
-        """These models alone, in arrays of their own, which do not change; weights as they are."""
+        """These models alone, in arrays of their own, which do not change; weights as they are.
+
+        They are whole in every process.
+        """
+        ids = np.arange(self.n_models)[models]
+
+        def own(y: Array) -> Array:
+            return picked(y, models) if self.part is None else self.chosen(y, ids)
+
         return self._replace(
-            storage=self.storage.mapped(lambda p: picked(p, models)),
-            r=mapped(self.r, lambda r: picked(r, models)),
-            terminal=picked(self.terminal, models), weights=self.weights[models], drift=None,
+            storage=self.storage.mapped(own), r=mapped(self.r, own), terminal=own(self.terminal),
+            initial=self.initial if self.same_start else own(self.initial),
+            weights=self.weights[models], drift=None, part=None,
         )  # fmt: skip
 
     def restricted(self, allowed: npt.NDArray[np.bool_]) -> Problem:
@@ -577,6 +602,29 @@ class Pairs(NamedTuple):
         """(2 K,) likelihood ratios exp(h g), g = -K..K-1; 1 alone if K is 0."""
         grid: Array = np.exp(self.width * np.arange(-self.reach, max(self.reach, 1)))
         return grid
+
+    def between(self, to_i: Array, to_j: Array) -> tuple[IntArray, Array, Array]:
+        """Where masses of the two models lie: a place z and the shares of z and z + 1.
+
+        Places 1..G are the grid's, whose mass is (c, 1); 0 is model j alone, G + 1 model i alone.
+        """
+        knots = np.concatenate([[0.0], self.grid])
+        last = len(knots) - 1
+        beyond = to_i >= to_j * knots[last]
+        c = to_i / np.where(beyond, 1.0, to_j)
+        z = np.minimum(np.searchsorted(knots, c, side="right") - 1, last - 1)
+        theta = (c - knots[z]) / (knots[z + 1] - knots[z])
+        below = np.where(beyond, to_j, to_j * (1.0 - theta))
+        above = np.where(beyond, to_i - to_j * knots[last], to_j * theta)
+        return np.where(beyond, last, z), below, above
+
+    def start(self, problem: Problem, i: int, j: int) -> Array:
+        """(S, G + 2) the masses of both models at the places of their first states."""
+        places = self.between(problem.begins(i), problem.begins(j))
+        z, s = places[0], np.arange(problem.n_states)
+        mass = np.zeros((problem.n_states, len(self.grid) + 2))
+        mass[s, z], mass[s, z + 1] = places[1:]
+        return mass
 
 
 class Reach(NamedTuple):

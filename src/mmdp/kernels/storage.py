@@ -76,7 +76,7 @@ class Computed:
         M, S, A = self.shape
         bare = Problem(
             self, r=np.zeros((1, S, A, M)), allowed=np.ones((1, S, A), bool),
-            initial=np.full(S, 1 / S), weights=np.full(M, 1 / M), discount=1.0,
+            initial=np.full((S, 1), 1 / S), weights=np.full(M, 1 / M), discount=1.0,
             terminal=np.zeros((S, M)),
         )  # fmt: skip
         plan, units = self.plan(bare, self.steps), np.repeat(np.eye(S)[:, :, None], M, axis=2)

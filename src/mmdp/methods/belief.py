@@ -36,12 +36,18 @@ EPISODES = 20_000  # simulated in all, unless a number per model is given
 
 @dataclass(frozen=True)
 class Memory:
-    """What a deployment remembers: belief (M,), sampled model, unexplained steps."""
+    """What a deployment remembers: belief (M,), the model drawn by u, unexplained steps."""
 
     belief: Array
     rng: np.random.Generator = field(repr=False)
+    u: float = 0.0
     sampled: int = 0
     impossible: int = 0
+
+    def draw(self) -> Memory:
+        """With the model at which the running sum of the belief exceeds u."""
+        total = np.cumsum(self.belief)
+        return replace(self, sampled=int(np.searchsorted(total, self.u * total[-1])))
 
 
 class BeliefPlanner(Policy):
@@ -96,11 +102,17 @@ class BeliefPlanner(Policy):
     def start(self, seed: int | None = 0) -> Memory:
         """A fresh memory with the prior belief; give each episode a seed of its own."""
         rng = np.random.default_rng(seed)
-        belief = self.model.weights.copy()
-        return Memory(belief, rng, self._sample(belief, rng))
+        return Memory(self.model.weights.copy(), rng, rng.random()).draw()
+
+    def _seen(self, memory: Memory, time: int, state: int) -> Memory:
+        """The memory once the first state is seen, which says something if models begin apart."""
+        x = self.tables.problem
+        if time > 0 or x.same_start:
+            return memory
+        return replace(memory, belief=x.seen_first(memory.belief, state)).draw()
 
     def act(self, memory: Memory, time: int, state: int) -> int:
-        x = self.tables
+        x, memory = self.tables, self._seen(memory, time, state)
         if x.mode == VALUES:
             allowed = np.flatnonzero(self.model.allowed[state])
             return int(allowed[(x.q[time, state, allowed] @ memory.belief).argmax()])
@@ -114,7 +126,7 @@ class BeliefPlanner(Policy):
         self, memory: Memory, time: int, state: int, action: int, next_state: int,
         reward: float | None = None,
     ) -> Memory:  # fmt: skip
-        x = self.tables
+        x, memory = self.tables, self._seen(memory, time, state)
         likelihood = np.ones_like(memory.belief)
         if x.use_transitions:
             likelihood = _transition_likelihood(x.problem, time, state, action, next_state)
@@ -133,12 +145,8 @@ class BeliefPlanner(Policy):
             held = x.problem.moved(memory.belief)
             return replace(memory, belief=held, impossible=memory.impossible + 1)
         belief = x.problem.moved(belief / total)
-        sampled = self._sample(belief, memory.rng) if x.each_step else memory.sampled
-        return replace(memory, belief=belief, sampled=sampled)
-
-    @staticmethod
-    def _sample(belief: Array, rng: np.random.Generator) -> int:
-        return int(np.searchsorted(np.cumsum(belief), rng.random() * belief.sum()))
+        after = replace(memory, belief=belief)
+        return replace(after, u=memory.rng.random()).draw() if x.each_step else after
 
     def _repr_html_(self) -> str:
         """For notebooks: what it is; its actions depend on the belief."""

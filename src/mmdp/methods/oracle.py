@@ -46,7 +46,7 @@ class Oracle(Method):
         if context.kind.endless:
             own = Endless.of(context.problem).own()
             policies = own.actions[None] if self.keep_policies else None
-            returns = own.values @ context.problem.initial
+            returns = context.problem.returns(own.values.T)
             return Outcome(None, Status.OPTIMAL, 1, policies=policies, returns=returns)
         keep = ("actions",) if self.keep_policies and context.problem.part is None else ()
         found = context.plan.backward("own", keep=keep)

@@ -59,7 +59,7 @@ class StationaryTree(Tree):
 
     def hold(self, mask: Mask, own: Own) -> None:
         x = self.context.problem
-        most = float(x.weights @ (own.values @ x.initial + own.above)) + self.slack
+        most = float(x.weights @ (x.returns(own.values.T) + own.above)) + self.slack
         self.push(min(most, self.working), mask, own)
 
     def expand(self, bound: float, mask: Mask, held: Own) -> None:

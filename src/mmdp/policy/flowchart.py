@@ -65,7 +65,7 @@ class _Reader:
         return flow, late
 
     def box(self, n: int) -> Box:
-        begins = bool((self.model.initial[self.controller.first == n] > 0).any())
+        begins = bool(self.model.problem.initial[self.controller.first == n].any())
         share = float(self.decisions[:, :, n].sum() / self.decisions.sum())
         head = f"Node {n}" + (" (start)" if begins else "")
         if not self.visits[:, :, n].any():

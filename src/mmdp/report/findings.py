@@ -125,7 +125,7 @@ class Asked(NamedTuple):
 
 def asked(desk: Desk) -> Asked:
     w = desk.model.weights
-    start = np.flatnonzero(desk.model.initial > 0).tolist()
+    start = np.flatnonzero(desk.model.problem.initial.any(axis=1)).tolist()
     return Asked(bool(np.allclose(w, 1 / len(w))), 1 / float((w**2).sum()), start)
 
 

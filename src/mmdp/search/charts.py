@@ -202,7 +202,8 @@ def sampled_posterior(
     """(M,) weights of the models after a history under the controller, or of random actions."""
     x, posterior = context.problem, prior / prior.sum()
     m = rng.choice(x.n_models, p=posterior)
-    s = rng.choice(x.n_states, p=x.initial)
+    s = rng.choice(x.n_states, p=x.begins(m))
+    posterior = x.seen_first(posterior, s)
     n = 0 if controller is None else controller.first[s]
     for t in range(rng.integers(1, context.horizon + 1) - 1):
         if controller is None:

@@ -203,7 +203,7 @@ class Context:
     def _own(self) -> Array:
         x = self.model.problem
         if self.kind.endless:
-            return Endless.of(x).own().values @ x.initial  # a regret needs them whole
+            return x.returns(Endless.of(x).own().values.T)  # a regret needs them whole
         return self.plan.returns(self.plan.but(allowed=x.allowed).backward("own").first)
 
     def returns(self, policy: Table) -> Array:

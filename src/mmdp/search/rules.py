@@ -117,7 +117,7 @@ class Rules(Landscape):
         v, d = x.values(policy), x.visits(policy)
         G = np.einsum("m,ms,msa->sa", weights, d, x.q(v) - v[:, :, None])
         G = np.where(self.allowed, G, -np.inf)
-        best, rho = G.argmax(axis=1).astype(np.int32), v @ self.context.problem.initial
+        best, rho = G.argmax(axis=1).astype(np.int32), self.context.problem.returns(v.T)
         order = np.argsort(-G.max(axis=1), kind="stable")
         order = order[G.max(axis=1)[order] > TIE * float(weights @ self.sizes(point, rho))]
         sizes = [len(order) >> k for k in range(len(order).bit_length())]
@@ -238,7 +238,7 @@ class _Exact:
         self.F = x.inverse(policy)
         r = x.r[:, np.arange(len(policy)), policy]
         self.v = np.matmul(self.F, r[:, :, None])[:, :, 0]
-        self.d = np.matmul(x.problem.initial, self.F)
+        self.d = np.matmul(x.problem.initial.T[:, None], self.F)[:, 0]
 
     def changes(self, s: int) -> Array:
         """(A, M) what each action in state s adds to rho."""

@@ -47,7 +47,7 @@ def reached(problem: Problem, policy: Table) -> Mask:
     x, endless = problem, policy.ndim == 1
     lead = (_by_events if isinstance(x.storage, Events) else _by_tables)(x)
     there: Mask = np.empty((1 if endless else len(policy), x.n_states), dtype=bool)
-    now = x.initial > 0
+    now = (x.initial > 0).any(axis=1)
     for t, row in enumerate(np.atleast_2d(policy)):
         there[t] = now
         now = np.zeros_like(now)

@@ -241,16 +241,13 @@ class CpuEpisodes(CpuLayout):
         self, next_rewards: Array | None, planner: PlannerTables, episodes: int,
         seed: int, first: int = 0,
     ) -> tuple[Array, Ints]:  # fmt: skip
-        # the search takes all the time; nodes need no belief; a belief that moves, or that learns
-        # from events, is numpy's
-        learns, by_event = (
-            planner.mode in (VALUES, SAMPLED),
-            isinstance(self.problem.storage, Events),
-        )
-        known = by_event or isinstance(self.problem.storage, Stored)
-        if learns:
-            known = all(isinstance(y.storage, Stored) for y in (self.problem, planner.problem))
-        if planner.mode in (TREE, NODES) or planner.problem.drift is not None or not known:
+        # the search takes all the time; nodes need no belief; numpy has beliefs that move, that the
+        # first state changes or that learn from events
+        own, learns = planner.problem, planner.mode in (VALUES, SAMPLED)
+        events = isinstance(self.problem.storage, Events)
+        stored = all(isinstance(y.storage, Stored) for y in (self.problem, own))
+        plain = planner.mode in (TREE, NODES) or own.drift is not None or not own.same_start
+        if plain or not (stored or (events and not learns)):
             return super().simulate(next_rewards, planner, episodes, seed, first)
         x, horizon, n_models = self.problem, self.horizon, self.problem.n_models
         returns, impossible = np.empty((n_models, episodes)), np.zeros(n_models, dtype=np.int64)
@@ -261,7 +258,7 @@ class CpuEpisodes(CpuLayout):
 
         def run(models: range) -> None:
             totals = np.empty((1, len(models), 0))
-            if not by_event:
+            if not events:
                 totals = cumulative(x.p[:, :, models.start : models.stop], x.indptr)
             started = _lanes(x, models, first, episodes, seed)
             for i, m in enumerate(models):

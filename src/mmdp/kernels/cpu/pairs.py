@@ -251,7 +251,7 @@ class CpuPairs(CpuLayout):
             x.indptr, x.indices, x.p, frozen(np.asarray(x.r)), prices, x.allowed, x.terminal,
             x.discount,
         )  # fmt: skip
-        values, middle = np.empty(count), len(pairs.grid) + len(pairs.grid) // 2
+        values, G = np.empty(count), len(pairs.grid)
 
         def run(part: range) -> None:
             z = _Pair.room(x, self.horizon, pairs)
@@ -260,10 +260,11 @@ class CpuPairs(CpuLayout):
                 # a model paired with itself stands alone
                 z.weights[:] = x.weights[[i, j]] * (0.5 if i == j else 1.0)
                 _backward(ground, z, i, j)
-                values[n] = x.initial @ z.w[0, :, middle]
+                mass = pairs.start(x, i, j)
+                grid, ends = mass[:, 1:-1], mass[:, [-1, 0]]
+                values[n] = (grid * z.w[0, :, G : 2 * G]).sum() + (ends * z.ends[0]).sum()
                 if u is not None:
-                    z.w[0], z.ends[0] = 0.0, 0.0
-                    z.w[0, :, middle] = x.initial
+                    z.w[0], z.w[0, :, G : 2 * G], z.ends[0] = 0.0, grid, ends
                     _forward(ground, z, i, j, u)
 
         team = self.team(len(x.indices) * len(pairs.grid) * count)

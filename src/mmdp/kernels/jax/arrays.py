@@ -36,7 +36,7 @@ class Arrays(NamedTuple):
     owner: Traced | None  # (R,) row s * A + a of each part; None: rows are whole
     r: Traced  # (S, A, M), wide: (M, S, A, 1); (R, W) if events pay the same in all models
     allowed: Traced  # (S, A)
-    initial: Traced  # (S,)
+    initial: Traced  # as terminal
     weights: Traced  # (M,)
     discount: Traced
     terminal: Traced  # (S, M), wide: (M, S, 1)
@@ -201,7 +201,11 @@ class Held:
             **moves,
             r=kept("r", x.r, lambda: rewards(self.place.pays(x))),
             allowed=kept("allowed", x.allowed, lambda: put(x.allowed)),
-            initial=kept("initial", x.initial, lambda: put(x.initial)),
+            initial=kept(
+                "initial",
+                x.initial,
+                lambda: placed(np.broadcast_to(x.initial, x.terminal.shape), 0),
+            ),
             weights=kept("weights", x.weights, lambda: put(x.weights[x.models_here], 0)),
             discount=np.float64(x.discount),
             terminal=kept("terminal", x.terminal, lambda: placed(x.terminal, 0)),
@@ -265,7 +269,7 @@ def arrays_by_model(wide: bool) -> Arrays:
     """How the arrays of a problem lie on several devices."""
     return Arrays(
         p=by_model(1 if wide else 3), after=EVERYWHERE, owner=EVERYWHERE,
-        r=by_model(1 if wide else 3), allowed=EVERYWHERE, initial=EVERYWHERE,
+        r=by_model(1 if wide else 3), allowed=EVERYWHERE, initial=by_model(0 if wide else 1),
         weights=by_model(0), discount=EVERYWHERE, terminal=by_model(0 if wide else 1),
         kind=EVERYWHERE, shares=EVERYWHERE,
     )  # fmt: skip

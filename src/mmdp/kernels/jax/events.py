@@ -47,7 +47,7 @@ class Windows:
     def sweep(self, policy: Table) -> tuple[IntArray, Array]:
         kept = {}
         with double():
-            b = self.x.initial[:, None] * self.x.weights
+            b = self.x.initial * self.x.weights
             for window in self.windows:
                 kept[window.start] = b
                 if window.stop < self.horizon:
@@ -67,7 +67,7 @@ class Windows:
                 )  # fmt: skip
                 actions[window] = 0 if found is None else found
             first = jnp.einsum(
-                "s,sm->m",
+                "sm,sm->m",
                 self.x.initial,
                 v,
                 preferred_element_type=jnp.float64,

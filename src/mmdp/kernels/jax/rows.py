@@ -173,13 +173,13 @@ class Narrow(Layout):
     models_of_b = models_of_q = -1
 
     def start(self) -> Traced:
-        return self.x.initial[:, None] * self.x.weights
+        return self.x.initial * self.x.weights
 
     def terminal(self) -> Traced:
         return self.x.terminal
 
     def returns(self, first: Traced) -> Traced:
-        return jnp.einsum("s,sm->m", self.x.initial, first)
+        return (self.x.initial * first).sum(axis=0)
 
     def _over_models(self, pi: Traced) -> Traced:
         return pi[..., None]
@@ -329,7 +329,7 @@ class Wide(Layout):
         self.K = policies
 
     def start(self) -> Traced:
-        b = (self.x.weights[:, None] * self.x.initial)[..., None]
+        b = self.x.weights[:, None, None] * self.x.initial
         return jnp.broadcast_to(b, (*b.shape[:2], self.K))
 
     def terminal(self) -> Traced:
@@ -337,7 +337,7 @@ class Wide(Layout):
         return jnp.broadcast_to(v, (*v.shape[:2], self.K))
 
     def returns(self, first: Traced) -> Traced:
-        return jnp.einsum("s,msk->mk", self.x.initial, first)
+        return (self.x.initial * first).sum(axis=1)
 
     def _over_models(self, pi: Traced) -> Traced:
         return pi

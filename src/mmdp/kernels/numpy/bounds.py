@@ -71,7 +71,7 @@ class Bounds(Passes):
         """(n,) lambda_i V_i + lambda_j V_j of the optimum of each pair; y and u as above."""
         values = np.empty(len(pairs.first))
         for n, (i, j) in enumerate(zip(pairs.first, pairs.second, strict=True)):
-            values[n] = _Pair(self.problem, self.horizon, i, j, pairs.grid).value(y, u)
+            values[n] = _Pair(self.problem, self.horizon, i, j, pairs).value(y, u)
         return values
 
     def common_prices(self, y: Array, reach: Reach) -> tuple[Array, IntArray]:
@@ -115,8 +115,7 @@ def _chances(plan: Bounds) -> Array:
     if x.storage.steps == len(x.allowed) == 1:  # a long horizon includes every shorter one
         values = plan.backward("own", keep=("values",)).values
         assert values is not None
-        found: Array = np.tensordot(values[:0:-1], x.initial, (1, 0))
-        return found
+        return x.returns(values[:0:-1])
     first = [x.terminal, *(plan.but(horizon=t).backward("own").first for t in range(1, T))]
     return np.array([plan.returns(v) for v in first])
 
@@ -130,31 +129,24 @@ class _Pair:
     rises like model i alone) lies above it.
     """
 
-    def __init__(self, problem: Problem, horizon: int, i: int, j: int, grid: Array) -> None:
+    def __init__(self, problem: Problem, horizon: int, i: int, j: int, pairs: Pairs) -> None:
         self.problem, self.horizon, self.i, self.j = problem, horizon, i, j
         half = 0.5 if i == j else 1.0  # a model paired with itself stands alone
-        self.knots = np.concatenate([[0.0], grid])
+        grid, self.pairs = pairs.grid, pairs
         self.c_i = np.concatenate([[0.0], grid, [1.0]])
         self.c_j = np.concatenate([[1.0], np.ones_like(grid), [0.0]])
         self.l_i = half * problem.weights[i] * self.c_i
         self.l_j = half * problem.weights[j] * self.c_j
-        self.prior = 1 + len(grid) // 2
         self.moves = [self._moves(p) for p in problem.p]
 
     def _moves(self, p: Array) -> Any:
         """(S A Z, S Z) sparse: what (s, a, z) takes of the values at (s', z')."""
         from scipy.sparse import coo_array
 
-        x, size, last = self.problem, len(self.c_i), len(self.knots) - 1
-        to_i = p[:, self.i, None] * self.c_i
-        to_j = p[:, self.j, None] * self.c_j
-        beyond = to_i >= to_j * self.knots[last]
-        c = to_i / np.where(beyond, 1.0, to_j)
-        z = np.minimum(np.searchsorted(self.knots, c, side="right") - 1, last - 1)
-        theta = (c - self.knots[z]) / (self.knots[z + 1] - self.knots[z])
-        z = np.where(beyond, last, z)
-        below = np.where(beyond, to_j, to_j * (1.0 - theta))
-        above = np.where(beyond, to_i - to_j * self.knots[last], to_j * theta)
+        x, size = self.problem, len(self.c_i)
+        z, below, above = self.pairs.between(
+            p[:, self.i, None] * self.c_i, p[:, self.j, None] * self.c_j
+        )
         rows = x.rows()[:, None] * size + np.arange(size)
         columns = x.indices[:, None] * size + z
         rows, columns, weights = (
@@ -178,12 +170,11 @@ class _Pair:
             chosen[t], v = q.argmax(axis=1), q.max(axis=1)
         if u is not None:
             self._occupy(chosen, u)
-        return float(x.initial @ v[:, self.prior])
+        return float((self.pairs.start(x, self.i, self.j) * v).sum())
 
     def _occupy(self, chosen: npt.NDArray[np.int64], u: Array) -> None:
         x, actions = self.problem, np.arange(self.problem.n_actions)[:, None]
-        mass = np.zeros(chosen.shape[1:])
-        mass[:, self.prior] = x.initial
+        mass = self.pairs.start(x, self.i, self.j)
         u[..., [self.i, self.j]] = 0.0
         for t in range(self.horizon):
             taken = np.where(chosen[t][:, None] == actions, mass[:, None], 0.0)

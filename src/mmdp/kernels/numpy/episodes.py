@@ -64,9 +64,15 @@ def first_states(world: Problem, seed: int, models: Ints, episodes: Ints) -> Int
     distribution, however many there are.
     """
     u = (uniform(keys_of(seed, models, 0 * models), 0) + GOLDEN * episodes) % 1.0
-    start = np.cumsum(world.initial)
-    states: Ints = np.searchsorted(start, u * start[-1], side="right")
-    return states
+    start = np.cumsum(world.initial.T, axis=1)  # (M or 1, S)
+    if world.same_start:
+        states: Ints = np.searchsorted(start[0], u * start[0, -1], side="right")
+        return states
+    found = np.empty_like(models)
+    for m in np.unique(models):
+        own = models == m
+        found[own] = np.searchsorted(start[m], u[own] * start[m, -1], side="right")
+    return found
 
 
 def places(world: Problem, plan: Problem) -> Ints:
@@ -179,6 +185,8 @@ class _Setting:
         """(n,) returns."""
         world, totals, factor = self.world, np.zeros(len(x.models)), 1.0
         states = first_states(world, self.seed, x.models, x.episodes)
+        if not self.planner.problem.same_start:
+            x.beliefs = self.planner.problem.seen_first(x.beliefs, states)
         live = np.arange(len(x.models))
         if self.planner.controller is not None:
             x.sampled[:] = self.planner.controller.first[states]
