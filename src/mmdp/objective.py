@@ -92,6 +92,11 @@ class Objective:
         return returns - own() if self.regret else returns
 
     @property
+    def formula(self) -> Objective | None:
+        """What machines compile: F of rho, if value and tilt take their arrays too; else None."""
+        return self if type(self) in COMPILED else None
+
+    @property
     def name(self) -> str:
         """The usual way to write it: ``CVaR 10%``."""
         return self._filled(self.called) or str(self)
@@ -152,24 +157,10 @@ class CVaR(Objective):
         _check_alpha(self)
 
     def value(self, returns: Array, weights: Array) -> Array:
-        if not np.ptp(weights) <= SAME * weights[0]:
-            return super().value(returns, weights)
-        n = min(self.alpha * len(weights), float(len(weights)))  # models in the tail
-        whole = min(int(n), len(weights) - 1)
-        least = np.partition(returns, whole, axis=-1)
-        total: Array = least[..., :whole].sum(axis=-1) + (n - whole) * least[..., whole]
-        return total / n
+        return _tail_mean(self.alpha, returns, weights)
 
     def tilt(self, returns: Array, weights: Array) -> Array:
-        order = np.argsort(returns, axis=-1, kind="stable")
-        sorted_weights = weights[order]
-        before = np.cumsum(sorted_weights, axis=-1) - sorted_weights
-        taken = np.clip(self.alpha - before, 0.0, sorted_weights)
-        taken /= taken.sum(axis=-1, keepdims=True)
-        share = np.divide(taken, sorted_weights, out=np.zeros_like(taken), where=sorted_weights > 0)
-        xi = np.empty_like(share)
-        np.put_along_axis(xi, order, share, axis=-1)
-        return xi
+        return _tail(self.alpha, returns, weights)
 
     def ladder(self, weights: Array) -> list[Objective]:
         return [CVaR(k * self.alpha) for k in RUNGS if k * self.alpha < 1]
@@ -330,9 +321,9 @@ class WorstCase(Objective):
         return _least(returns, weights)[..., 0]
 
     def tilt(self, returns: Array, weights: Array) -> Array:
-        worst = np.where(weights > 0, returns, np.inf).argmin(axis=-1)
-        xi = np.zeros_like(returns)
-        np.put_along_axis(xi, worst[..., None], 1.0 / weights[worst][..., None], axis=-1)
+        xp = _module(returns)
+        worst = xp.where(weights > 0, returns, np.inf).argmin(axis=-1)[..., None]
+        xi: Array = xp.where(xp.arange(len(weights)) == worst, 1.0 / weights[worst], 0.0)
         return xi
 
     def ladder(self, weights: Array) -> list[Objective]:
@@ -364,12 +355,12 @@ class MeanCVaR(Objective):
             raise InputError(f"share, the weight of the mean, is from 0 to 1, not {self.share!r}")
 
     def value(self, returns: Array, weights: Array) -> Array:
-        tail = CVaR(self.alpha).value(returns, weights)
+        tail = _tail_mean(self.alpha, returns, weights)
         found: Array = self.share * (returns @ weights) + (1 - self.share) * tail
         return found
 
     def tilt(self, returns: Array, weights: Array) -> Array:
-        return self.share + (1 - self.share) * CVaR(self.alpha).tilt(returns, weights)
+        return self.share + (1 - self.share) * _tail(self.alpha, returns, weights)
 
     def ladder(self, weights: Array) -> list[Objective]:
         return [MeanCVaR(k * self.alpha, self.share) for k in RUNGS if k * self.alpha < 1]
@@ -461,6 +452,10 @@ class Regret(Objective):
         return [Regret(each) for each in self.inner.ladder(weights)]
 
     @property
+    def formula(self) -> Objective | None:
+        return self.inner.formula
+
+    @property
     def name(self) -> str:
         return f"{self.inner.name} of regret"
 
@@ -475,6 +470,7 @@ class Regret(Objective):
 KINDS: dict[str, type[Objective]] = {
     x.kind: x for x in (Mean, CVaR, VaR, EVaR, Entropic, WorstCase, MeanCVaR)
 }
+COMPILED = (CVaR, Entropic, MeanCVaR, WorstCase)  # see Objective.formula
 EXAMPLES = "mean, cvar:0.1, var:0.1, evar:0.1, entropic:0.01, worst, mean-cvar:0.1:0.5"
 
 
@@ -516,7 +512,7 @@ def _grammar() -> str:
 
 def quantile(returns: Array, weights: Array, level: float) -> Array:
     """The smallest return x such that P(return <= x) >= level: returns (..., M) to (...)."""
-    order = np.argsort(returns, axis=-1, kind="stable")
+    order = _order(returns)
     mass = np.cumsum(weights[order], axis=-1)
     enough = (mass >= level - SAME) & (weights[order] > 0)
     last = len(weights) - 1 - (weights[order] > 0)[..., ::-1].argmax(axis=-1)
@@ -526,19 +522,58 @@ def quantile(returns: Array, weights: Array, level: float) -> Array:
 
 
 # ---------------------------------------------------------------------- parts
+def _module(x: Any) -> Any:
+    """numpy, or the module of the same functions that an array of a machine belongs to."""
+    return np if isinstance(x, np.ndarray) else x.__array_namespace__()
+
+
+def _order(x: Any) -> npt.NDArray[np.intp]:
+    """(..., M) the places of the least, the next and so on; equal ones as they come."""
+    found: npt.NDArray[np.intp] = (
+        np.argsort(x, axis=-1, kind="stable") if _module(x) is np else x.argsort(axis=-1)
+    )
+    return found
+
+
+def _tail(alpha: float, returns: Array, weights: Array) -> Array:
+    """(..., M) xi of CVaR_alpha: 1 / alpha for the worst models, whose weights add up to alpha."""
+    order, xp = _order(returns), _module(returns)
+    sorted_weights = weights[order]
+    before = xp.cumsum(sorted_weights, axis=-1) - sorted_weights
+    taken = xp.clip(alpha - before, 0.0, sorted_weights)
+    taken = taken / taken.sum(axis=-1, keepdims=True)
+    share = taken / xp.where(sorted_weights > 0, sorted_weights, 1.0)
+    xi: Array = xp.take_along_axis(share, _order(order), axis=-1)
+    return xi
+
+
+def _tail_mean(alpha: float, returns: Array, weights: Array) -> Array:
+    """(...) CVaR_alpha."""
+    total: Array
+    if _module(weights) is not np or not np.ptp(weights) <= SAME * weights[0]:
+        total = (_tail(alpha, returns, weights) * returns) @ weights
+        return total
+    n = min(alpha * len(weights), float(len(weights)))  # models in the tail
+    whole = min(int(n), len(weights) - 1)
+    least = np.partition(returns, whole, axis=-1)
+    total = least[..., :whole].sum(axis=-1) + (n - whole) * least[..., whole]
+    return total / n
+
+
 def _least(returns: Array, weights: Array) -> Array:
     """(..., 1) the lowest return over the models of positive weight."""
-    found: Array = np.where(weights > 0, returns, np.inf).min(axis=-1, keepdims=True)
+    found: Array = _module(returns).where(weights > 0, returns, np.inf).min(axis=-1, keepdims=True)
     return found
 
 
 def _gibbs(energy: Array, weights: Array) -> tuple[Array, Array]:
     """(..., M) weights proportional to exp(-energy), energy >= 0, and the log of their mean."""
-    energy = np.where(weights > 0, energy, 0.0)
-    raw, less = np.exp(-energy) * (weights > 0), np.expm1(-energy) @ weights
+    xp = _module(energy)
+    energy = xp.where(weights > 0, energy, 0.0)
+    raw, less = xp.exp(-energy) * (weights > 0), xp.expm1(-energy) @ weights
     total = raw @ weights
     # log1p keeps the digits of small energies, log those of a small mean
-    log = np.where(less > -0.5, np.log1p(np.maximum(less, -0.5)), np.log(total))
+    log = xp.where(less > -0.5, xp.log1p(xp.maximum(less, -0.5)), xp.log(total))
     return raw / total[..., None], log
 
 

@@ -23,6 +23,10 @@ from mmdp import clock, kernels
 from mmdp.errors import InputError
 from mmdp.kernels.numpy.kernel import NumpyKernel
 from mmdp.kernels.problem import Ascent, Job, Problem, Table
+from mmdp.objective import as_objective
+from mmdp.search.context import Context
+from mmdp.search.landscape import Landscape, climbed
+from mmdp.search.tables import Tables
 from mmdp.testing import check_kernel
 from tests.conftest import ROOT
 from tests.kernels.instances import (
@@ -277,6 +281,59 @@ def test_watching_compiles_nothing_new(monkeypatch):
     with compilations() as found:
         jax.jit(lambda y: y + 1.0)(1.0)
     assert found  # the listener hears
+
+
+# ------------------------------------------------------------------ objectives
+def landscape(kernel: kernels.Kernel, seed: int, kind: str) -> Tables:
+    context = Context(random_model(seed, kind), T, kernel)
+    context.plan = kernel.plan(instance(seed, kind), T)
+    return Tables(context)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("dense", "cvar:{}"), ("padded", "worst"), ("padded", "entropic:{}"),
+        ("padded", "regret:mean-cvar:{}:0.4"),
+    ],
+)  # fmt: skip
+def test_rounds_of_single_changes_equal_numpy(kind, text, monkeypatch):
+    """All numbers of an objective share what is compiled."""
+    moved = 0
+    for seed in range(8):
+        objective = as_objective(text.format(0.1 + 0.1 * seed))
+        device, host = (landscape(kernel, seed, kind) for kernel in (ALONE, TRUTH))
+        start = host.inside(*tables(seed, 1))
+        given = start, host.returns(start), objective
+        expected = climbed(host, *given)
+        device.context.own()
+        with monkeypatch.context() as only, compilations() as found:
+            only.setattr(Landscape, "step", None)
+            changed, returns = device.step(*given)
+        np.testing.assert_array_equal(changed, expected[0])
+        close(returns, expected[1])
+        assert bool(found) <= (seed == 0)
+        moved += int((changed != start).sum())
+    assert moved > 8
+
+
+class Own(mmdp.CVaR):
+    """A user's class that computes in numpy, though it is derived from one that need not."""
+
+    def value(self, returns, weights):
+        return super().value(np.sort(returns, axis=-1), weights)
+
+
+@pytest.mark.parametrize("objective", [Own(0.4), mmdp.EVaR(0.3)], ids=str)
+def test_objectives_that_compute_in_numpy_equal_numpy(objective):
+    for seed in range(3):
+        device, host = (landscape(kernel, seed, "padded") for kernel in (ALONE, TRUTH))
+        start = host.inside(*tables(seed, 1))
+        given = start, host.returns(start), objective
+        found, expected = device.step(*given), climbed(host, *given)
+        np.testing.assert_array_equal(found[0], expected[0])
+        close(found[1], expected[1])
+        assert (found[0] != start).any()
 
 
 # ------------------------------------------------------------------ the device and its settings

@@ -8,23 +8,13 @@ pass pays. Symbols as in :mod:`mmdp.kernels.problem`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.problem import Array, IntArray, Problem, Row, Table, at, frozen
-
-
-class Glance(NamedTuple):
-    """A step back: G (S, A) of all actions; v (S, M) of the policy and q (S, A, M) if asked for."""
-
-    t: int
-    G: Array
-    v: Callable[[], Array]
-    q: Callable[[], Array]
 
 
 class Operator:
@@ -60,19 +50,15 @@ class Operator:
         q: Array = at(self.problem.r, t) + self.problem.discount * self.expect(t, v)
         return q
 
-    def glances(
-        self, t: int, v: Array, d: Array, weights: Array, policy: IntArray
-    ) -> Iterator[Glance]:
-        """Steps back from time t along a policy (T, S), of which mostly G alone is wanted.
+    def changed(
+        self, table: Table, rho: Array, formula: Any, tie: float
+    ) -> tuple[IntArray, Array] | None:
+        """A table (T, S) after every single change that improves F by more than ``tie``, in turn,
+        and its returns (M,); None if that is not compiled here.
 
-        v (S, M) follows t. G rises as in :meth:`rising`, with d (T, S, M) of :meth:`by_start`.
+        rho (M,): what counts at the table. formula: the dataclass of F, with value and tilt.
         """
-        for s in reversed(range(t + 1)):
-            q = self.step(s, v)
-            b = self.rising(self.problem.discount**s * d[s], weights)
-            v = q[np.arange(len(q)), policy[s]]
-            G = np.matmul(q, b[:, :, None])[:, :, 0]
-            yield Glance(s, G, partial(np.asarray, v), partial(np.asarray, q))
+        return None
 
     def total(self, values: Array) -> Array:
         """(...) the sum of values (..., M) over all models."""

@@ -172,8 +172,7 @@ def climbed(
     """The point after every single change that improves the objective, in turn; its returns."""
     context = landscape.context
     lam, rho = context.problem.weights, objective.counted(returns, context.own)
-
-    tie, xi = _tie(objective, lam, rho, landscape.sizes(point, rho)), Tilt(objective, lam)
+    tie, xi = rounding(objective, lam, rho, landscape.sizes(point, rho)), Tilt(objective, lam)
     slope = Slope(
         lambda: lam * xi(rho) if objective.concave else lam,
         lambda gains: gains > (tie if objective.concave else -np.inf),
@@ -189,7 +188,7 @@ def climbed(
         return found
 
 
-def _tie(objective: Objective, lam: Array, rho: Array, sizes: Array) -> float:
+def rounding(objective: Objective, lam: Array, rho: Array, sizes: Array) -> float:
     """The difference in F that is rounding: what a share of each size makes of it.
 
     So models that do not count in F do not set its scale.

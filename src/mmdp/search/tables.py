@@ -17,10 +17,11 @@ from mmdp.kernels.ascent import randomised
 from mmdp.kernels.numpy.passes import choose
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Pick, Sweeps, Table, Watch, at
 from mmdp.model import MMDP
+from mmdp.objective import Objective
 from mmdp.policy import MarkovPolicy, Monotone, PolicyKind, Tied
 from mmdp.search import gradient
 from mmdp.search.context import Context
-from mmdp.search.landscape import Changes, Landscape, Slope
+from mmdp.search.landscape import Changes, Landscape, Slope, rounding
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -94,27 +95,38 @@ class Tables(Landscape):
             points, tol=tol, max_sweeps=max_sweeps, sweeps=self.sweeps, pick=self.pick, watch=watch
         )
 
+    def step(self, point: Table, returns: Array, objective: Objective) -> tuple[Table, Array]:
+        """In one call on machines that compile it, unless Python functions pick rows or judge."""
+        if self.pick is None and objective.formula is not None:
+            rho = objective.counted(returns, self.context.own)
+            tie = rounding(objective, self.plan.problem.weights, rho, self.sizes(point, rho))
+            found = self.plan.changed(point, rho, objective.formula, tie)
+            if found is not None:
+                return found
+        return super().step(point, returns, objective)
+
     def changes(self, point: Table, slope: Slope) -> Changes:
         """From the last time to the first: what each action of one time adds."""
         x, plan = self.plan.problem, self.plan
         d = plan.by_start(lambda each: each.forward(point))
         actions: IntArray = np.array(point, np.int32)
-        states, v, t = np.arange(x.n_states), x.terminal, plan.horizon - 1
-        while t >= 0:
-            for seen in plan.glances(t, v, d, slope.weights(), actions):
-                self.context.check_time()  # a round takes much longer than a pass
-                t, allowed = seen.t, at(x.allowed, seen.t)
-                if slope.hopes(_gains(seen.G, actions[t])[allowed]).any():  # or no q is needed
-                    q = seen.q()
-                    s, a = np.nonzero(~allowed)
-                    q[s, a] = q[s, actions[t, s]]  # an action that is not allowed changes nothing
-                    yield from self._row(x.discount**t * d[t], q, actions[t], allowed, slope)
-                    v = q[states, actions[t]]
-                    break  # the steps before t have other values now
-            else:
-                v = seen.v()
-            t -= 1
+        states, v = np.arange(x.n_states), x.terminal
+        for t in reversed(range(plan.horizon)):
+            self.context.check_time()  # a round takes much longer than a pass
+            q, allowed = plan.step(t, v), at(x.allowed, t)
+            s, a = np.nonzero(~allowed)
+            q[s, a] = q[s, actions[t, s]]  # an action that is not allowed changes nothing
+            b = x.discount**t * d[t]
+            if slope.hopes(self._gains(b, q, actions[t], slope)).any():
+                yield from self._row(b, q, actions[t], allowed, slope)
+            v = q[states, actions[t]]
         return actions, plan.returns(v)
+
+    def _gains(self, d: Array, q: Array, actions: IntArray, slope: Slope) -> Array:
+        """(S, A) what other actions than these (S,) add to the tilted mean."""
+        G = np.matmul(q, self.plan.rising(d, slope.weights())[:, :, None])[:, :, 0]
+        gains: Array = G - G[np.arange(len(actions)), actions][:, None]
+        return gains
 
     def _row(self, d: Array, q: Array, actions: IntArray, allowed: Mask, slope: Slope) -> Any:
         """The changes of one time, which are made in ``actions`` (S,); heavy states first.
@@ -126,19 +138,13 @@ class Tables(Landscape):
         hopeful = None
         for s in np.argsort(-(chance @ plan.problem.weights), kind="stable"):
             if hopeful is None:
-                G = np.matmul(q, plan.rising(d, slope.weights())[:, :, None])[:, :, 0]
-                hopeful = np.logical_or.reduce(slope.hopes(_gains(G, actions)), axis=1)
+                gains = self._gains(d, q, actions, slope)
+                hopeful = np.logical_or.reduce(slope.hopes(gains), axis=1)
             if hopeful[s]:
                 change = q[s] - q[s, actions[s]]
                 a = (yield plan.felt(d[[s]][:, None], change[None]))[0]
                 if a >= 0:
                     actions[s], hopeful = a, None
-
-
-def _gains(G: Array, actions: IntArray) -> Array:
-    """(S, A) how much more G has than at the actions (S,)."""
-    gains: Array = G - G[np.arange(len(actions)), actions][:, None]
-    return gains
 
 
 class Restricted(Tables):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import astuple
 from functools import partial
 from typing import Any
 
@@ -17,10 +18,10 @@ from mmdp.kernels.events import Events
 from mmdp.kernels.exchange import together
 from mmdp.kernels.jax.arrays import Held, Place, double
 from mmdp.kernels.jax.ascent import ascend
+from mmdp.kernels.jax.changes import run_changes
 from mmdp.kernels.jax.events import Windows, large
-from mmdp.kernels.jax.passes import run_backward, run_forward, run_glances, run_push, run_step
+from mmdp.kernels.jax.passes import run_backward, run_forward, run_push, run_step
 from mmdp.kernels.jax.rows import Tuning
-from mmdp.kernels.operator import Glance
 from mmdp.kernels.plan import Machine, Plan
 from mmdp.kernels.problem import (
     Array,
@@ -38,7 +39,8 @@ from mmdp.kernels.problem import (
 class JaxKernel(Machine):
     """jax on a CPU, GPU or TPU, in 64-bit arithmetic except for the sweeps of :class:`JaxEvents`.
 
-    Passes, single steps and ascents run there; bounds and episodes run on the CPU.
+    Passes, single steps, ascents and rounds of single changes for an objective run there; bounds
+    and episodes run on the CPU.
 
     Parameters
     ----------
@@ -92,34 +94,6 @@ class JaxPlan(CpuPlan):
     def step(self, t: int, v: Array) -> Array:
         return self._stepped(partial(run_step, rewards=True), t, v)
 
-    def glances(
-        self, t: int, v: Array, d: Array, weights: Array, policy: IntArray
-    ) -> Iterator[Glance]:
-        """Several steps in one call, and ever more; v and q stay there until they are asked for."""
-        place, steps = self.place, 1
-        with double(), together():
-            x, after = self.held.arrays(self.problem), place.put(v, models=1)
-            there = self.held.kept("d", d, lambda: place.put(d, models=2))
-            given = there, place.put(weights, models=0), place.put(_table(policy))
-
-        def q(s: int, values: Any) -> Any:
-            return run_step(x, np.int32(s), values[s + 1], rewards=True, tuning=self.tuning)
-
-        def asked(run: Callable[..., Any], *given: Any) -> Array:
-            with double(), together():
-                return self._fetched(run(*given))
-
-        while t >= 0:
-            first = max(t + 1 - steps, 0)
-            with double(), together():
-                times = np.int32(first), np.int32(t)
-                G, values = run_glances(x, *times, after, *given, tuning=self.tuning)
-                G, after = np.array(G), values[first]
-            for s in reversed(range(first, t + 1)):
-                v_of, q_of = partial(asked, values.__getitem__, s), partial(asked, q, s, values)
-                yield Glance(s, G[s], v_of, q_of)
-            t, steps = first - 1, 4 * steps
-
     def push(self, t: int, b: Array, row: Table) -> Array:
         return self._stepped(run_push, t, b, _table(row))
 
@@ -169,6 +143,17 @@ class JaxPlan(CpuPlan):
             return self._fetched(run_forward(x, table, tuning=self.tuning))
 
     # ------------------------------------------------------------ ascents
+    def changed(
+        self, table: Table, rho: Array, formula: Any, tie: float
+    ) -> tuple[IntArray, Array] | None:
+        if self.tuning.mesh is not None:  # the order of the returns is that of all models
+            return None
+        with double():
+            x, given = self.held.arrays(self.problem), map(self.place.put, (_table(table), rho))
+            numbers, kind = (np.float64(tie), *astuple(formula)), type(formula)
+            found, returns = run_changes(x, *given, *numbers, kind=kind, tuning=self.tuning)
+            return np.array(found), np.array(returns)
+
     def _ascend(self, starts: Iterable[Table | None], job: Job) -> list[Ascent]:  # type: ignore[override]
         """Without ``watch`` all sweeps are one compiled loop; with it the loop is cut into blocks
         of some hundredths of a second. On an accelerator deterministic starts run together, and

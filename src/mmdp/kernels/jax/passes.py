@@ -152,26 +152,3 @@ def run_push(x: Arrays, t: Traced, b: Traced, pi: Traced, *, tuning: Tuning) -> 
 
     ins = (arrays_by_model(wide=False), by_model(1), EVERYWHERE)
     return spread(tuning.mesh, run, ins, by_model(1))(x, b, pi)
-
-
-@functools.partial(jax.jit, static_argnames=("tuning",))
-def run_glances(
-    x: Arrays, first: Traced, t: Traced, v: Traced, d: Traced, weights: Traced, policy: Traced, *,
-    tuning: Tuning,
-) -> Any:  # fmt: skip
-    """G (T, S, A) of all actions and v (T + 1, S, M) along the policy, from time t back."""
-
-    def run(x: Arrays, v: Traced, d: Traced, weights: Traced, policy: Traced) -> Any:
-        on = narrow(x, tuning)
-
-        def back(i: Traced, found: Any) -> Any:
-            s, (G, values) = t - i, found
-            q, b = on.q(s, values[s + 1]), x.discount**s * d[s] * weights
-            here = on.total(jnp.einsum("sam,sm->sa", q, b))
-            return G.at[s].set(here), values.at[s].set(on.average(policy[s], q))
-
-        values = jnp.zeros((len(d) + 1, *v.shape)).at[t + 1].set(v)
-        return lax.fori_loop(0, t + 1 - first, back, (jnp.zeros((*policy.shape, on.A)), values))
-
-    ins = (arrays_by_model(wide=False), by_model(1), by_model(2), by_model(0), EVERYWHERE)
-    return spread(tuning.mesh, run, ins, (EVERYWHERE, by_model(2)))(x, v, d, weights, policy)
