@@ -50,6 +50,8 @@ def arrays_of(model: MMDP) -> dict[str, Any]:
     if isinstance(x.r, ByEvent):
         del arrays["r"]
         arrays["reward"] = x.r.reward
+        if not x.terminal.any():  # by state and model, unlike all else
+            del arrays["terminal"]
     if not model.drifts:
         del arrays["drift"]
     arrays["allowed"], arrays["initial"] = model.allowed, model.initial
@@ -125,7 +127,8 @@ def from_arrays(arrays: Mapping[str, Any], part: Part | None = None) -> MMDP:
     r = arrays["reward"] if "reward" in arrays else np.ascontiguousarray(arrays["r"])
     drift, shared = arrays.get("drift"), "after" in arrays
     p = arrays["chance" if shared else "p"]
-    numbers = (p, r, per_next, drift, *(arrays[x] for x in ("initial", "weights", "terminal")))
+    terminal = arrays.get("terminal")
+    numbers = (p, r, per_next, drift, terminal, arrays["initial"], arrays["weights"])
     floats = all(x.dtype == np.float64 for x in numbers if x is not None)
     ids = ("after", "horizon") if shared else ("indptr", "indices", "horizon")
     whole = all(arrays[name].dtype.kind == "i" for name in ids)
@@ -140,8 +143,8 @@ def from_arrays(arrays: Mapping[str, Any], part: Part | None = None) -> MMDP:
     )  # fmt: skip
     return MMDP.from_support(
         support, support.rewards(r) if "reward" in arrays else r, next_rewards=per_next,
-        weights=arrays["weights"], terminal=arrays["terminal"].T, allowed=allowed,
-        model_transitions=drift, **fields_of(arrays), part=part,
+        weights=arrays["weights"], terminal=None if terminal is None else terminal.T,
+        allowed=allowed, model_transitions=drift, **fields_of(arrays), part=part,
     )  # fmt: skip
 
 
