@@ -23,8 +23,6 @@ class ByEvent:
     :meth:`Events.rewards`.
     """
 
-    ndim = 4
-
     def __init__(self, reward: Array, chance: Array, kind: npt.NDArray[np.int32] | None) -> None:
         self.reward, self.chance, self.kind = reward, chance, kind
         parts = [x for x in (reward, chance, kind) if x is not None]
