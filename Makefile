@@ -6,6 +6,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q -q
 # every kernel compiled and checked once, so that no first solve waits for it
 COMPILE := $(BIN)/python -c 'from mmdp import kernels, testing; testing.check_kernel(kernels.get("numba"), seeds=range(6))'
 
+# some machines set it, and then every process of the tests compiles the package again
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: paper test test-all lint browser bench docs clean
 
 paper: $(VENV)/.core  ## the paper's tables and figure, into out/
@@ -22,8 +25,8 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-browser: $(VENV)/.dev  ## installs Chromium (by apt, as root) for the tests of the report, else skipped
-	$(BIN)/python -m tests.chromium
+browser:  ## installs Chromium (by apt, as root) for the tests that open pages, else skipped
+	$(PYTHON) -m tests.chromium
 
 bench: $(VENV)/.dev  ## speed against peers; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.suite $(ARGS)

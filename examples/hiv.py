@@ -1,6 +1,6 @@
 """A health-economics decision: which HIV treatment, in which state of health, at which time.
 
-python examples/hiv.py OUT      # writes policy.csv and report.html into the folder OUT
+python examples/hiv.py OUT      # writes policy.csv, report.html and card.html into the folder OUT
 """
 
 # %% models
@@ -68,3 +68,16 @@ mmdp.report.write(
     effects=effects, costs=costs, thresholds=thresholds,
 )  # fmt: skip
 print("wrote", ", ".join(sorted(file.name for file in out.iterdir())))
+
+# %% card
+stage = {"health": ["A", "B", "C", "dead"]}
+rule = mmdp.solve(train, T, policy=mmdp.Tree(leaves=3, features=stage))
+print(rule.policy.text())
+print(rule.price_text)
+mmdp.export(rule, out / "card.html", model=train, bound=bound)
+
+# %% freedom
+print(mmdp.freedom(rule, train, 0.01).text)
+table = measures.policy_table(rule, train, tolerance=0.01)
+free = table["free"].str.contains(" or ") & (table["state"] != "death")
+print(table[free][["time", "state", "action", "free"]].to_string(index=False))

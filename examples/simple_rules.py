@@ -88,3 +88,9 @@ print(solution.price_text)
 # %% exact
 proven = mmdp.solve(model, math.inf, "exact")
 print(proven.status.name, "after", proven.details["nodes"], "nodes")
+
+# %% freedom
+chosen = mmdp.freedom(mmdp.solve(model, 20), model, 0.01)
+print(chosen.text)
+rows = chosen.to_frame().round(4)
+print(rows[(rows["time"] == 10) & (rows["state"] != "dead")].to_string(index=False))

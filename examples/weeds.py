@@ -88,3 +88,7 @@ print(f"no policy gets more than {bound.value:.2f} on average: {missing:.1%} mor
 # %% page
 mmdp.report.write(model, out / "report.html", horizon=T, memory=3, title="A weed in a reserve")
 print("wrote", ", ".join(sorted(file.name for file in out.iterdir())))
+
+# %% card
+mmdp.export(policy, out / "card.html", model=model, bound=bound)
+print(mmdp.freedom(policy, model, 0.01).text)

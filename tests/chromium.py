@@ -205,4 +205,4 @@ class Chromium:
 
 
 if __name__ == "__main__":
-    print(install())
+    print(install(*map(float, sys.argv[1:])))  # seconds, if given

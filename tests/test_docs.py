@@ -13,13 +13,16 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
 
+import mmdp
 from mmdp.cli.app import app
+from tests.cli.calls import QUICKLY
 from tests.conftest import ROOT
 from tests.shell import commands, write_log
 
@@ -73,7 +76,11 @@ def _cells(script: str) -> list[str]:
     [pytest.param(x, marks=[pytest.mark.slow] * (x.name == LONG)) for x in WITH_SCRIPTS],
     ids=lambda page: page.name,
 )
-def test_scripts_print_what_the_pages_show(page: Path, tmp_path: Path) -> None:
+def test_scripts_print_what_the_pages_show(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their reports hold what is asked for; nothing that is printed depends on the rest."""
+    monkeypatch.setattr(mmdp.report, "write", partial(mmdp.report.write, seconds=0))
     expected = cells.refreshed(page, tmp_path)
     assert TEXT[page.name] == expected, "run: python docs/_tools/cells.py"
 
@@ -96,12 +103,14 @@ WITH_COMMANDS = [name for name in TEXT if name != "README.md" and commands(TEXT[
 
 
 def say(line: str) -> tuple[int, str]:
-    """Exit status and all that a command prints, here: README's run as processes of their own."""
+    """Exit status and all that a command prints, here; reports hold what is asked for."""
     if not line.startswith("mmdp "):
         done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
     command, _, file = line.partition(" > ")
-    found = CliRunner(env={"COLUMNS": "80"}).invoke(app, shlex.split(command)[1:])
+    found = CliRunner(env={"COLUMNS": "80"}).invoke(
+        app, shlex.split(command)[1:], default_map=QUICKLY
+    )
     if file:
         Path(file).write_text(found.stdout, encoding="utf-8")
     return found.exit_code, found.stderr + ("" if file else found.stdout)
@@ -193,8 +202,6 @@ def _check_reference(page: str) -> None:
 
 
 def test_the_reference_has_every_public_name() -> None:
-    import mmdp
-
     asked = {name.rsplit(".", 1)[1] for name in re.findall(r"^::: (\S+)$", TEXT["api.md"], re.M)}
     modules = {"domains", "ecosystem", "hosts", "io", "measures", "plots", "posterior", "report"}
     modules |= {"economics", "testing"}

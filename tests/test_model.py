@@ -416,3 +416,8 @@ def test_labels_are_found_by_name_and_by_number() -> None:
     assert named.find(["high", 0, np.int64(1), "0"]).tolist() == [1, 0, 1, -1]
     old = Labels("state", 2, ("3", "5"))  # numbers are labels, never ids
     assert old.find([5, "3", 0, 1]).tolist() == [1, 0, -1, -1]
+
+
+def test_labels_that_do_not_fit_say_what_to_do() -> None:
+    with pytest.raises(mmdp.InputError, match="3 state labels for 1 state; give one to each"):
+        mmdp.MMDP([[[[1.0]]]], [[1.0]], states="abc")

@@ -53,7 +53,7 @@ def examples() -> dict[str, Any]:
         "Fit": posterior.fit(log, models=3),
         "Prior": mmdp.Prior(np.ones((3, 3)), support="seen"), "Rewards": mmdp.Rewards("normal"),
         "Stability": measures.stability(model(), 2, resamples=2),
-        "Frontier": mmdp.frontier(model(), 2, [0.5]),
+        "Freedom": mmdp.freedom(found, model()), "Frontier": mmdp.frontier(model(), 2, [0.5]),
         "Mixture": mmdp.mixture(model(), 2, time_limit=0.2),
         "WillingnessToPay": economics.willingness_to_pay(model(), rewards, rewards**2, [1.0], 2),
         "Counting": economics.Counting(cost_rate=0.035), "Estimate": measures.Estimate(1.0, 0.1),

@@ -122,7 +122,7 @@ def test_provenance_is_enough_to_compute_it_again():
 @pytest.mark.parametrize(
     ("horizon", "message"),
     [
-        (0, "horizon must be at least 1, not 0"),
+        (0, "horizon must be at least 1, not 0; give the number of decisions"),
         (-1, "horizon must be at least 1, not -1"),
         (2.5, "horizon must be a whole number of decisions, not 2.5"),
         (None, "give the horizon"),
@@ -131,6 +131,26 @@ def test_provenance_is_enough_to_compute_it_again():
 def test_bad_horizons(horizon, message):
     with pytest.raises(mmdp.InputError, match=message):
         mmdp.solve(MODEL, horizon)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"polcy": "markov"}, r"solve\(\) has no argument 'polcy' \(did you mean 'policy'\?\)"),
+        ({"starts": 4}, r"an option of the method; give method=mmdp.CADP\(starts=...\)"),
+        ({"max_nodes": 4, "method": "exact"}, r"give method=mmdp.Exact\(max_nodes=...\)"),
+        ({"max_nodes": 4}, r"init, starts, .* go into method=mmdp.CADP\(...\)"),
+    ],
+)
+def test_arguments_that_do_not_exist(given, message):
+    with pytest.raises(mmdp.InputError, match=message):
+        mmdp.solve(MODEL, 3, **given)
+
+
+def test_a_solution_has_one_kind_of_minus():
+    found = mmdp.solve(MODEL.replace(rewards=-10 - np.abs(MODEL.rewards)), 3)
+    assert "value       -" in repr(found)
+    assert "worst -" in repr(found)
 
 
 def test_horizon_of_a_time_varying_model():

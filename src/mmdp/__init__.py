@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from mmdp.io import load_policy as load_policy
     from mmdp.io import save as save
     from mmdp.io import save_policy as save_policy
+    from mmdp.measures import freedom as freedom
     from mmdp.measures import frontier as frontier
     from mmdp.measures import mixture as mixture
     from mmdp.measures import value_of_memory as value_of_memory
@@ -135,6 +136,7 @@ __all__ = [
     "evaluate",
     "export",
     "fit",
+    "freedom",
     "from_draws",
     "from_step",
     "frontier",
@@ -164,7 +166,7 @@ _MODULES = {
 }  # fmt: skip  # loaded on first use: they import pandas etc.
 _ELSEWHERE = {
     "Grid": "functions", "Prior": "posterior", "Rewards": "posterior", "export": "exports",
-    "fit": "posterior", "from_draws": "posterior",
+    "fit": "posterior", "freedom": "measures", "from_draws": "posterior",
     "from_step": "functions", "frontier": "measures", "load": "io",
     "load_policy": "io", "mixture": "measures", "save": "io", "save_policy": "io",
     "value_of_memory": "measures",

@@ -19,11 +19,10 @@ from mmdp.methods.exact import Exact
 from mmdp.methods.table import need_table
 from mmdp.model import MMDP
 from mmdp.objective import KINDS, Objective
-from mmdp.solution import Bound, Solution, Status
+from mmdp.solution import PROVEN, Bound, Solution, Status
 from mmdp.validate import check_whole_model
 
 TREE = 0.8  # share of a proof's time for the tree of exact if the horizon is infinite
-PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
 
 
 def check_certify(
@@ -174,7 +173,7 @@ class Proof:
         rho = F.counted(solution.returns, lambda: solution.evaluation.oracle)
         weights = context.model.weights
         near = closed.closing(
-            PROVEN, solution.value, oracle, context.model.problem, solution.provenance.horizon,
+            PROVEN, solution.value, oracle, context.model.problem, context.decisions,
             lambda error: float(F.value(rho + error, weights)),
         )  # fmt: skip
         return max(near, 3 * context.rounding(solution.returns)) if self.has_tree else near

@@ -55,7 +55,7 @@ class InputError(ValueError):
 
 
 class NotWritten(UserWarning):
-    """A result is at hand, but the file that was to keep it could not be written."""
+    """A result is at hand, but the file that was to keep it has not all of it, or none."""
 
 
 class LostProcess(RuntimeError):

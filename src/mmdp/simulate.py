@@ -18,7 +18,7 @@ from mmdp import kernels
 from mmdp.clock import Ending, clock, ending
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel, Plan
-from mmdp.kernels.endless import check_endless
+from mmdp.kernels.endless import check_endless, decisions
 from mmdp.kernels.planner import PlannerTables
 from mmdp.kernels.rewards import sizes
 from mmdp.methods.belief import EPISODES, passes_of
@@ -132,23 +132,13 @@ def _followed(policy: Any, model: MMDP) -> tuple[PlannerTables | None, int, dict
         )
     cut: dict[str, Any] = {}
     if (horizon := policy.horizon) == math.inf:
-        check_endless(model.problem, model.horizon)
-        horizon, most = _long_enough(model.discount), float(sizes(model.problem.r).max())
-        rest = model.discount**horizon / (1 - model.discount)
-        cut = {"horizon": horizon, "left_out": rest * most}
+        check_endless(model.problem, model.horizon, model.state_labels)
+        horizon, left = decisions(model.problem, LEFT_OUT)
+        cut = {"horizon": horizon, "left_out": left * float(sizes(model.problem.r).max())}
     if not isinstance(policy, Policy):
         return None, int(horizon), cut
     policy.check(model)
     return policy.tables_for(model, int(horizon)), int(horizon), cut
-
-
-def _long_enough(discount: float) -> int:
-    """The number of decisions after which the rest weighs at most ``LEFT_OUT``.
-
-    >>> _long_enough(0.9), _long_enough(0.0)
-    (132, 1)
-    """
-    return 1 if discount == 0 else math.ceil(math.log(LEFT_OUT) / math.log(discount))
 
 
 def _evaluation(returns: Array, model: MMDP, details: dict[str, Any]) -> Evaluation:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
+PROVEN = 1e-9  # relative gap at which a policy counts as proven optimal
 CLOSED = 1e-6  # relative gap of a proven optimum that counts as rounding
 
 
@@ -474,4 +475,4 @@ class Solution:
             f"  iterations  {self.iterations}, {self.seconds:.3g} s{proof}, "
             f"{self.provenance.backend}",
         ]
-        return "\n".join(lines)
+        return "\n".join(lines).replace("−", "-")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import math
 import os
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +40,34 @@ from mmdp.validate import check_extent, check_seed, check_time_limit, check_whol
 from mmdp.words import suggested
 
 Array = npt.NDArray[np.float64]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
+def _by_name(function: Callable[P, T]) -> Callable[P, T]:
+    """Refuse an argument that does not exist with the nearest one, or the method that has it."""
+    known = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **given: P.kwargs) -> T:
+        unknown = next((name for name in given if name not in known), None)
+        if unknown is None:
+            return function(*args, **given)
+        values: dict[str, Any] = {**dict(zip(known, args, strict=False)), **given}
+        method: Any = type(read_method(values.get("method", "cadp")))
+        own = f"method={'mmdp.' * method.__module__.startswith('mmdp.')}{method.__name__}"
+        options = [x.name for x in dataclasses.fields(method)]
+        if unknown in options:
+            raise InputError(f"{unknown} is an option of the method; give {own}({unknown}=...)")
+        others = f"; those of the method, {', '.join(options)}, go into {own}(...)"
+        raise InputError(
+            f"solve() has no argument {suggested(unknown, known)}{others if options else ''}"
+        )
+
+    return call
+
+
+@_by_name
 def solve(
     model: MMDP,
     horizon: float | None = None,

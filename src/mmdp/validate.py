@@ -54,7 +54,9 @@ class Labels(NamedTuple):
         if own is None:
             return cls(kind, size)
         if len(own) != size:
-            raise InputError(f"{len(own)} {kind} labels for {counted(size, kind)}")
+            raise InputError(
+                f"{len(own)} {kind} labels for {counted(size, kind)}; give one to each"
+            )
         if len(set(own)) != size:
             twice = next(x for x in own if own.count(x) > 1)
             raise InputError(f"{kind} label {twice!r} is used twice; labels must differ")
@@ -656,7 +658,7 @@ def check_horizon(own: int | None, horizon: float | None) -> int:
     if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
         raise InputError(f"horizon must be a whole number of decisions, not {horizon!r}")
     if horizon < 1:
-        raise InputError(f"horizon must be at least 1, not {horizon}")
+        raise InputError(f"horizon must be at least 1, not {horizon}; give the number of decisions")
     if own is not None and horizon != own:
         raise InputError(
             f"the model varies over {own} time steps, so the horizon must be {own}, not {horizon}"

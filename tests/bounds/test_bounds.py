@@ -43,7 +43,7 @@ def random_multipliers(shape: tuple[int, ...], rng: np.random.Generator) -> np.n
 
 
 # ------------------------------------------------------------------ validity
-@settings(max_examples=at_least(2000), **NO_TIME)
+@settings(max_examples=at_least(600), **NO_TIME)
 @given(seed=SEEDS)
 def test_every_multiplier_gives_a_bound(seed: int) -> None:
     model, T = tiny(seed, 150)

@@ -17,6 +17,7 @@ import mmdp
 from mmdp.cli.app import app
 
 HORIZON = 6
+QUICKLY = {"report": {"seconds": 1.0}}  # unless a test says --seconds
 COLUMNS = "idstatefrom,idaction,idstateto,idoutcome,probability,reward"
 STATES, ACTIONS, DISCOUNT = 3, 2, 0.9
 LOG = """episode,time,state,action,next_state,reward
@@ -51,9 +52,10 @@ class Result:
 
 
 def run(*arguments: object, given: str | bytes | None = None) -> Result:
-    """Run with these arguments, and ``given`` on standard input."""
-    runner = CliRunner(env={"COLUMNS": "80"})
-    done = runner.invoke(app, [str(x) for x in arguments], input=given)
+    """Run with these arguments and ``given`` on standard input; a report takes a second."""
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(
+        app, [str(x) for x in arguments], input=given, default_map=QUICKLY
+    )
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)  # FORCE_COLOR may be set around the tests

@@ -194,20 +194,37 @@ def test_process_is_quiet_when_its_reader_leaves(folder: Path) -> None:
     assert running.wait(timeout=120) == 1
 
 
-def test_process_interrupted_while_it_imports_leaves_no_traceback() -> None:
-    code = (
-        "import sys\n"
-        "class Slow:\n"
-        "    def find_spec(self, name, *rest):\n"
-        "        if name == 'mmdp.cli': raise KeyboardInterrupt\n"
-        "sys.meta_path.insert(0, Slow())\n"
-        "from mmdp.__main__ import main\n"
-        "main()"
-    )
+IMPORTING = """
+import signal, sys
+class Slow:
+    def find_spec(self, name, *rest):
+        if name == "mmdp.cli":
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                raise {becomes} from None
+sys.meta_path.insert(0, Slow())
+from mmdp.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("becomes", ["KeyboardInterrupt", "ImportError('init failed')"])
+def test_process_interrupted_while_it_imports_leaves_no_traceback(becomes: str) -> None:
+    """Some compiled modules make an ImportError of it."""
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
-    )
+        [sys.executable, "-c", IMPORTING.format(becomes=becomes)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_import_that_fails_by_itself_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mmdp.__main__ import main as begin
+
+    monkeypatch.setitem(sys.modules, "mmdp.cli", None)
+    with pytest.raises(ImportError):
+        begin()
 
 
 def test_an_interrupt_outside_a_command_exits_130(monkeypatch: pytest.MonkeyPatch) -> None:

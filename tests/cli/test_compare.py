@@ -158,7 +158,12 @@ def test_another_method_that_wins_on_the_test_models_is_named(tmp_path: Path) ->
     assert f"{who}, {by}" in told
     assert ("which may be chance" in told) == (gain.mean() < 2 * error)
     page = mmdp.report.write(
-        train, tmp_path / "page.html", horizon=20, test=test, methods=["cadp", "gradient"]
+        train,
+        tmp_path / "page.html",
+        horizon=20,
+        test=test,
+        methods=["cadp", "gradient"],
+        seconds=0,
     ).read_text(encoding="utf-8")
     assert f"gradient is ahead of it there, {by}".lower() in page.lower()
 

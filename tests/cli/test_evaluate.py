@@ -57,3 +57,12 @@ def test_a_write_that_fails_leaves_nothing_behind(
     assert "No space left" in message
     assert [x.name for x in tmp_path.iterdir()] == ["kept.csv"]
     assert (tmp_path / "kept.csv").read_text() == "before"
+
+
+def test_evaluate_says_where_people_are_free(
+    folder: Path, policy_file: Path, train: mmdp.MMDP
+) -> None:
+    free = mmdp.freedom(mmdp.solve(train, HORIZON, "wsu"), train, 0.05)
+    assert run("evaluate", policy_file, folder, "--freedom", "0.05").out.endswith(f"{free.text}.\n")
+    found = run("evaluate", policy_file, folder, "--freedom", "0.05", "--json").json
+    assert (found["free"], found["free_alone"]) == pytest.approx((free.share, free.share_alone))

@@ -58,6 +58,16 @@ def test_a_report_is_about_what_is_proven_unless_told_otherwise(
     assert re.search("none returns more than|proven to be the best", page.read_text())
 
 
+def test_a_report_is_about_what_the_policy_was_solved_for(
+    folder: Path, train: mmdp.MMDP, tmp_path: Path
+) -> None:
+    file, page = tmp_path / "policy.json", tmp_path / "page.html"
+    solution = mmdp.solve(train, HORIZON, objective=GOAL)
+    mmdp.save_policy(solution, file)
+    assert run("report", folder, "--policy", file, "--out", page, "--methods", "wsu").code == 0
+    assert f"(CVaR 40%): <strong>{number(solution.value)}</strong>" in page.read_text()
+
+
 @pytest.mark.slow
 def test_a_report_solves_for_its_objective(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:
     page = tmp_path / "page.html"

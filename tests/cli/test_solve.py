@@ -345,7 +345,10 @@ def test_a_tree_is_solved_written_and_read(folder: Path, train: mmdp.MMDP, tmp_p
     shown, by_half = run(*asked, "--out", out), run(*asked, "--features", features, "--json")
     expected = mmdp.solve(train, HORIZON, policy=mmdp.Tree(2))
     assert shown.facts()["price"] == expected.price_text
+    assert shown.out.endswith(f"\n{expected.policy.text()}\n")
     assert mmdp.load_policy(out, train).text() == expected.policy.text()
+    table = run(*asked, "--out", tmp_path / "tree.csv")
+    assert "without its questions; .json keeps them" in " ".join(table.err.split())
     by_name = mmdp.solve(train, HORIZON, policy=mmdp.Tree(2, features))
     assert by_half.json["policy"]["rule"] == by_name.policy.text()
     found = run("evaluate", out, folder, "--split", "train").facts()

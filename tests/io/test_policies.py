@@ -154,3 +154,22 @@ def test_a_table_without_an_unused_action_can_be_evaluated(tmp_path: Path) -> No
     renamed = model.replace(actions=["wait", "treat", "cut"])
     with pytest.raises(mmdp.InputError, match="'operate' here, 'cut' there"):
         mmdp.evaluate(loaded, renamed)
+
+
+@pytest.mark.parametrize(("ending", "keeps"), [("json", True), ("parquet", True), ("csv", False)])
+def test_a_file_names_its_objective(tmp_path: Path, ending: str, keeps: bool) -> None:
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    file, goal = tmp_path / f"policy.{ending}", mmdp.WorstCase().of_regret()
+    solution = mmdp.solve(model(False), 2, objective=goal)
+    mmdp.save_policy(solution, file)
+    assert mmdp.io.load_objective(file) == (goal if keeps else None)
+    for other in (solution.policy, mmdp.solve(model(False), 2, objective=lambda r, w: r @ w)):
+        mmdp.save_policy(other, file)
+        assert mmdp.io.load_objective(file) is None
+
+
+def test_a_table_says_that_it_loses_the_questions_of_a_tree(tmp_path: Path) -> None:
+    tree = mmdp.solve(model(False), 2, policy=mmdp.Tree(2))
+    with pytest.warns(mmdp.errors.NotWritten, match="policy.csv: a table holds the actions"):
+        mmdp.save_policy(tree, tmp_path / "policy.csv")

@@ -14,17 +14,24 @@ from mmdp.kernels.cpu.induction import Elimination, induct
 from mmdp.kernels.cpu.kernel import CpuPlan, NumbaKernel
 from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.problem import Problem
-from mmdp.testing import check_ascents, check_kernel, check_passes, plain_returns, random_model
+from mmdp.testing import (
+    check_ascents,
+    check_kernel,
+    check_passes,
+    plain_returns,
+    random_events,
+    random_model,
+)
 from tests.instances import shares
 
 
-@pytest.mark.parametrize("seeds", shares(30, 200))
+@pytest.mark.parametrize("seeds", shares(12, 200))
 def test_numba_equals_numpy_on_every_storage(seeds):
     check_kernel(NumbaKernel(1, threads_pay_from=0), seeds=seeds)
 
 
 @pytest.mark.parametrize("threads", [2, 3])
-@pytest.mark.parametrize("seeds", shares(8, 40))
+@pytest.mark.parametrize("seeds", shares(4, 40))
 def test_threads_equal_numpy_on_every_storage(threads, seeds):
     check_kernel(NumbaKernel(threads, threads_pay_from=0), seeds=seeds)
 
@@ -37,7 +44,10 @@ def test_passes_over_some_models_at_a_time_equal_numpy(monkeypatch):
     monkeypatch.setattr(
         CpuPlan, "_blockwise", lambda *args: cut.append(len(args[2])) or whole(*args)
     )
-    check_kernel(NumbaKernel(2), seeds=range(60))
+    for seed in range(60):
+        for model in (random_model(seed), random_events(seed)):
+            for check in (check_passes, check_ascents):
+                check(NumbaKernel(2), model, model.horizon or 1 + seed % 7, seed=seed)
     assert max(cut) > 2
 
 

@@ -12,8 +12,8 @@ from tests.instances import by_histories
 
 
 def test_the_trace_never_falls_and_ends_in_the_value() -> None:
-    """200 random instances; the value is that of an independent evaluation."""
-    for seed in range(200):
+    """The value is that of an independent evaluation."""
+    for seed in range(80):
         model = random_model(seed)
         found = mmdp.solve(
             model, model.horizon or 3, mmdp.CADP(starts=1), policy=mmdp.Memory(1 + seed % 3),
@@ -160,9 +160,10 @@ def test_limits_and_seeds_are_respected() -> None:
 
 def test_an_interrupt_in_the_middle_keeps_the_best_controller() -> None:
     model = mmdp.domains.riverswim(seed=0, n_train=10).train
+    markov = mmdp.solve(model, 15).value
 
     def interrupt(progress: mmdp.Progress) -> None:
-        if progress.best > mmdp.solve(model, 15).value + 1e-9:
+        if progress.best > markov + 1e-9:
             raise KeyboardInterrupt
 
     found = mmdp.solve(model, 15, policy=mmdp.Memory(nodes=2), callback=interrupt)

@@ -101,7 +101,7 @@ def test_a_planner_without_an_end_is_followed_step_by_step() -> None:
 
 
 def test_one_that_cannot_be_followed_is_refused() -> None:
-    with pytest.raises(mmdp.InputError, match="needs a discount below 1"):
+    with pytest.raises(mmdp.InputError, match="needs episodes that end"):
         mmdp.simulate(SHARP, MODEL.replace(discount=1.0))
     with pytest.raises(mmdp.InputError, match="infinite horizon, the horizon is 4; give policy.o"):
         SHARP.check(MODEL, 4)

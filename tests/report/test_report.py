@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import mmdp
 from mmdp import report
 from mmdp.bounds import Bound
-from mmdp.cli.app import app
 from mmdp.economics import Counting
 from mmdp.report import PICTURES, findings, sections
 from mmdp.report.compare import compared
 from mmdp.report.desk import Desk
 from mmdp.words import at_most, at_most_percent, number, percent
 from tests import chromium
+from tests.cli.calls import run
 from tests.report.pages import (
     IMAGE,
     LONG,
@@ -311,8 +310,8 @@ def test_effects_from_a_table(tmp_path: Path, small: mmdp.MMDP) -> None:
 
 def test_cost_and_effect_on_the_command_line(tmp_path: Path, small: mmdp.MMDP) -> None:
     def say(*arguments: object) -> tuple[int, str]:
-        found = CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(x) for x in arguments])
-        return found.exit_code, found.stdout + found.stderr
+        found = run(*arguments)
+        return found.code, found.out + found.err
 
     mmdp.save(small, tmp_path / "models")
     rows = [f"{s},{a},{a},{10 * a + s}" for s in range(4) for a in range(3)]
@@ -350,32 +349,31 @@ def test_cost_and_effect_on_the_command_line(tmp_path: Path, small: mmdp.MMDP) -
         assert told in printed
 
 
-def long_walk() -> mmdp.MMDP:
-    """2,000 states in a ring, from state 900 to the right: 2,000 x 250 cells."""
+def long_walk(n: int = 2000) -> mmdp.MMDP:
+    """n states in a ring, from state 0.45 n to the right."""
     from scipy import sparse
 
-    n = 2000
     stay, right = sparse.identity(n, format="csr"), sparse.eye(n, k=1, format="csr")
     right = right + sparse.csr_matrix(([1.0], ([n - 1], [0])), shape=(n, n))
     matrices = [[p * right + (1 - p) * stay, stay] for p in (1.0, 0.7)]
     rewards = np.stack([np.sin(np.arange(n)), np.zeros(n)], axis=1)
-    return mmdp.MMDP(matrices, rewards, initial=np.eye(n)[900])
+    return mmdp.MMDP(matrices, rewards, initial=np.eye(n)[9 * n // 20])
 
 
-def test_a_heat_map_of_many_cells_keeps_the_states_that_are_visited(tmp_path: Path) -> None:
-    from mmdp.report.heatmap import MOST_CELLS
-
-    model = long_walk()
-    solution = mmdp.solve(model, 250)
+def test_a_heat_map_of_many_cells_keeps_the_states_that_are_visited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mmdp.report.heatmap.MOST_CELLS", 5_000)
+    model, T, kept = long_walk(400), 50, 100
+    solution = mmdp.solve(model, T)
     page = written(tmp_path, model, policy=solution, methods=())
-    kept = MOST_CELLS // 250
-    assert f"The {2000 - kept} least visited states are left out" in page.text
+    assert f"The {400 - kept} least visited states are left out" in page.text
     data = drawn_data(page)
     states = np.array(data["states"], dtype=int)
     assert len(states) == kept
     visited = mmdp.model_weights(solution.policy, model).sum(axis=(0, 1))
     assert set(np.flatnonzero(visited)) <= set(states.tolist())
-    place = unpack(data["place"], "<u2", (250, kept))
+    place = unpack(data["place"], "<u2", (T, kept))
     assert (np.array(data["used"])[place] == solution.policy.actions[:, states]).all()
     assert "the 60 most visited" in page.text
 
@@ -592,7 +590,9 @@ DOMAINS: dict[str, tuple[Callable[[], Any], int]] = {
 )
 def test_browser_shows_every_plot(browser: chromium.Chromium, tmp_path: Path, name: str) -> None:
     make, horizon = DOMAINS[name]
-    train, _ = make()
+    train = make().train.subset(slice(20))
+    few = dict(list(train.parameters.items())[:3])
+    train = train.replace(parameters=few)
     solution = mmdp.solve(train, horizon)
     shape = train.rewards.shape[-2:]
     given = {
@@ -601,8 +601,9 @@ def test_browser_shows_every_plot(browser: chromium.Chromium, tmp_path: Path, na
     }  # fmt: skip
     terminal = {} if train.terminal.any() else given
     target = report.write(
-        train, tmp_path / "report.html", policy=solution, methods=("wsu",), **terminal
-    )
+        train, tmp_path / "report.html", policy=solution, methods=("wsu",), seconds=0,
+        information=name == "HIV", **terminal,
+    )  # fmt: skip
     browser.open(target, READY)
     parameters = ("information",) if name == "HIV" else ()  # POPS: many and large, not unasked
     for kind in (*PLOTS, *parameters, *(("willingness",) if terminal else ())):
@@ -652,8 +653,8 @@ def _check_cells(browser: chromium.Chromium, model: mmdp.MMDP, solution: mmdp.So
 
 def test_browser_draws_half_a_million_cells(browser: chromium.Chromium, tmp_path: Path) -> None:
     model = long_walk()
-    solution = mmdp.solve(model, 250)
-    target = report.write(model, tmp_path / "report.html", policy=solution, methods=())
+    solution = mmdp.solve(model, 250, "wsu")
+    target = report.write(model, tmp_path / "report.html", policy=solution, methods=(), seconds=0)
     browser.open(target, READY)
     browser.run("(e => { e.value = 'all'; e.dispatchEvent(new Event('change')) })"
                 "(document.getElementById('rows'))")  # fmt: skip

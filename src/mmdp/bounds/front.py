@@ -93,7 +93,7 @@ def searched(
     """The bound after these seconds. If a ``solve`` has a plan of the same kernel, on that plan."""
     x, endless = model.problem, horizon == math.inf
     if endless:
-        check_endless(x, model.horizon)
+        check_endless(x, model.horizon, model.state_labels)
         steps = steps_that_fit(x, seconds)
     else:
         steps = check_horizon(model.horizon, horizon)

@@ -29,11 +29,16 @@ FIGURES = {
     "mmdp evaluate policy.csv models.npz --json",
     "mmdp evaluate policy.csv data/hiv --objective regret:worst",
     "mmdp evaluate policy.csv data/hiv --out per-model.csv",
+    "mmdp evaluate policy.csv data/hiv --freedom 0.01",
 )
 @click.argument("policy", type=PATH, help="A policy file that mmdp solve wrote.")
 @options.data
 @option(
     "--out", "-o", type=OutFile(".csv"), metavar="FILE", help="Write one row per model: .csv."
+)  # fmt: skip
+@option(
+    "--freedom", type=float, metavar="SHARE",
+    help="How many decisions people may make as they like if this share of the value may be lost.",
 )  # fmt: skip
 @options.objective
 @options.backend
@@ -41,8 +46,8 @@ FIGURES = {
 @options.split
 @takes(Loading)
 def evaluate(
-    policy: Path, data: Path, out: Path | None, objective: Objective, backend: str,
-    as_json: bool, split: str, loading: Loading,
+    policy: Path, data: Path, out: Path | None, freedom: float | None,
+    objective: Objective, backend: str, as_json: bool, split: str, loading: Loading,
 ) -> None:  # fmt: skip
     """Compute the return of POLICY on every model of DATA.
 
@@ -57,10 +62,15 @@ def evaluate(
     with Working("evaluating", quiet=as_json):
         found = mmdp.evaluate(followed, model, backend=backend)
         found.summary()  # regret is computed when first asked for: do it while the line shows
+        free = None
+        if freedom is not None:
+            free = mmdp.freedom(followed, model, freedom, objective=objective)
     if out is not None:
         write_csv(found.to_frame(), out)
     if as_json:
-        show_json(_document(found, policy, data, split, out, objective))
+        document = _document(found, policy, data, split, out, objective)
+        shares = {} if free is None else {"free": free.share, "free_alone": free.share_alone}
+        show_json(document | shares)
         return
     introduce(data, model)
     known = found.summary()
@@ -68,6 +78,8 @@ def evaluate(
     if not objective.linear:
         facts = {objective.name: found.value(objective)} | facts
     show_facts(f"{policy}, horizon {followed.horizon}", aligned(facts))
+    if free is not None:
+        print(f"{free.text}.")
     if out is not None:
         print(f"returns by model written to {out}")
 

@@ -36,8 +36,9 @@ def export(
 
     python, javascript and c have a function of the time and the state (and the node of a flow
     chart), sql and excel a table to look it up, html is a page for a phone. With DATA the file
-    says the policy's mean value on the models, and what is proven about it. A tree keeps its
-    questions if it was saved as .json.
+    says the policy's mean value on the models, and what is proven about it; a page also says what
+    the next best action would cost in each state. A tree keeps its questions if it was saved as
+    .json.
     """
     import mmdp
     from mmdp.exports import exported

@@ -136,7 +136,8 @@ def report(
         test = loading.read_test(data, model, quiet=True)
         objective = page.objective
         if objective is None:
-            objective = mmdp.Mean() if proof is None else proof.objective
+            known = None if policy is None else mmdp.io.load_objective(policy)
+            objective = (known or mmdp.Mean()) if proof is None else proof.objective
         if page.certify is not None:
             working.say("proving a bound")
             proof = mmdp.bound(

@@ -45,7 +45,7 @@ from mmdp.methods.table import (
 )
 from mmdp.objective import Objective
 from mmdp.policy import KINDS, Memory, Tied, Tree, TreePolicy
-from mmdp.solution import POLICIES
+from mmdp.solution import POLICIES, PROVEN
 from mmdp.words import at_most_percent, clock, counted, either, figures, two_errors
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ BY_NAME = [name for name in KINDS if name != FIXED]
 STARTS = ("wsu", "mvp", "random", "uniform", "mirror", "gradient")
 PREVIEW_ROWS = 6
 MOST_STATES = 30  # of a stationary policy that is shown as a table
-PROVEN = 1e-8  # a relative gap this small is not worth a word
 
 
 @dataclass(frozen=True)
@@ -292,6 +291,7 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
 
     introduce(data, model)
     show_facts(solution.title, _facts(solution))
+    rule = f"\n{solution.policy.text()}" if isinstance(solution.policy, TreePolicy) else ""
     if solution.certificate is not None:
         print(textwrap.fill(proof(solution), WIDTH))
     if out is not None:
@@ -301,6 +301,8 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
 
             kept = certificate_beside(out) if out.suffix.lower() == ".csv" else out
             print(f"its proof is kept in {kept}")
+        if rule:
+            print(rule)
     elif solution.policy is None:
         print("each model has a policy of its own; no single policy can do better")
     elif solution.evaluation.errors is not None:
@@ -308,8 +310,8 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
         print(f"simulated, {episodes} per model; a policy with memory has no table of actions")
     elif solution.policy.memory:
         print(f"\n{solution.policy.flow_chart().words}")
-    elif isinstance(solution.policy, TreePolicy):
-        print(f"\n{solution.policy.text()}")
+    elif rule:
+        print(rule)
     else:
         show_policy(solution.policy, model)
 

@@ -32,8 +32,8 @@ class Domain:
     >>> import mmdp
     >>> domain = mmdp.domains.two_models()
     >>> train, test = domain
-    >>> domain.name, train is domain.train
-    ('two_models', True)
+    >>> domain.name, train is domain.train, test is domain[1]
+    ('two_models', True, True)
     """
 
     name: str
@@ -45,6 +45,9 @@ class Domain:
 
     def __iter__(self) -> Iterator[MMDP]:
         return iter((self.train, self.test))
+
+    def __getitem__(self, index: int) -> MMDP:
+        return (self.train, self.test)[index]
 
     def __len__(self) -> int:
         return 2

@@ -43,7 +43,8 @@ def export(
         The target by name, ``"python"`` and so on, if the suffix is another.
     model, bound
         The models that a policy is for, and what was proven about it there, if the file shall say
-        so: the policy is checked against the models and evaluated.
+        so: the policy is checked against the models and evaluated. A page also says what the next
+        best action would cost in each state, and where people may choose (:func:`mmdp.freedom`).
 
     A decision is asked by the time, the state's label and, of a flow chart, the node. A policy
     that draws its actions answers with their shares.

@@ -4,20 +4,45 @@
   // a field of one line drops the line breaks of a label
   const NAMES = new Map(STATES.map(label => [label.replace(/[\r\n]/g, ""), label]));
   const named = text => PLACE.has(text) ? text : NAMES.get(text) ?? text;
-  const typed = name => name === "state" ? named(at("state").value)
+  const fields = id => AXES.length ? AXES.map((_, i) => at(id + "-" + i)) : [at(id)];
+  const label = id => AXES.length
+    ? fields(id).map((field, i) => AXES[i] + "=" + field.value.trim()).join(", ")
+    : named(at(id).value);
+  const typed = name => name === "state" ? label("state")
     : at(name).value.trim() === "" ? NaN : Number(at(name).value);
+  const digits = (x, n) => (+x.toPrecision(n)).toLocaleString("en", { maximumFractionDigits: 12 });
 
   function answer() {
     const out = at("answer");
     try {
-      const found = decide(...ARGUMENTS.map(typed));
+      const place = ARGUMENTS.map(typed), found = decide(...place);
       out.className = "";
       out.textContent = typeof found === "string" ? found
         : Object.entries(found).map(([action, share]) => action + " " + +(100 * share).toFixed(1) + "%").join("\n");
+      if (STAKES) at("matters").textContent = matters(place.map(x => typeof x === "string" ? stateOf(x) : x));
     } catch (error) {
-      out.className = "wrong";
-      out.textContent = error.message;
+      wrong(error);
     }
+  }
+
+  function wrong(error) {
+    at("answer").className = "wrong";
+    at("answer").textContent = error.message;
+    if (STAKES) at("matters").textContent = "";
+  }
+
+  function matters(place) {  // what the next best action costs, and what may be mixed
+    const said = a => [...ACTIONS[a]].filter(x => !TURNS.includes(x)).join("");
+    const of = table => place.reduce((row, x) => row[x], table);
+    const next = of(STAKES.next), cost = of(STAKES.cost), free = STAKES.sets[of(STAKES.free)];
+    if (next < 0) return next < -1 ? "There is nothing to decide here." : "In these models the rule does not lead here, or hardly ever.";
+    const size = Math.abs(cost), share = 100 * size / STAKES.value;
+    const amount = digits(size, 3) + (share <= 100 ? " (" + digits(share, 2) + "% of the value)" : "");
+    const here = ARGUMENTS.includes("time") ? "Here it" : "Taken here every time, it";
+    const text = cost === 0 ? said(next) + " is as good here."
+      : "Next best: " + said(next) + ". " + here + (cost > 0 ? " costs " : " gains ") + amount + ".";
+    return free.length < 2 ? text : text + "\nFree to choose: " + free.map(said).join(" or ")
+      + ". Choosing wherever the card says so loses at most " + STAKES.most + " in all.";
   }
 
   function begin() {  // an episode begins in the node of its first state
@@ -29,22 +54,24 @@
 
   function goOn() {
     try {
-      const next = named(at("next").value);
-      at("node").value = move(typed("time"), typed("state"), typed("node"), next);
-      at("state").value = next;
+      at("node").value = move(typed("time"), typed("state"), typed("node"), label("next"));
       at("time").value = typed("time") + 1;
-      at("next").value = "";
+      const now = fields("state");
+      fields("next").forEach((field, i) => { now[i].value = field.value; field.value = ""; });
       answer();
     } catch (error) {
-      at("answer").className = "wrong";
-      at("answer").textContent = error.message;
+      wrong(error);
     }
   }
 
-  for (const label of STATES) at("states").append(new Option(label, label));
-  at("state").value = STATES[0];
-  at("state").addEventListener("input", begin);
-  at("state").addEventListener("focus", () => at("state").select());
+  if (!AXES.length) {
+    for (const label of STATES) at("states").append(new Option(label, label));
+    at("state").value = STATES[BEGINS];
+  }
+  for (const field of fields("state")) {
+    field.addEventListener("input", begin);
+    field.addEventListener("focus", () => field.select());
+  }
   for (const name of ARGUMENTS) if (name !== "state") at(name).addEventListener("input", answer);
   if (at("on")) at("on").addEventListener("click", goOn);
   at("ask").hidden = false;

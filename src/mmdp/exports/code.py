@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from mmdp.exports.rule import Rule
 from mmdp.policy.tree import Leaf, Node, Split
 
@@ -64,6 +66,37 @@ def level(rule: Rule, node: Split) -> float | str:
     found = rule.features[node.feature].levels[node.cut]
     whole = isinstance(found, float) and found.is_integer() and abs(found) < 2**31
     return int(found) if whole else found
+
+
+def data_of(rule: Rule) -> dict[str, Any]:
+    """What a program looks decisions up in, by name.
+
+    A tree has the values that it asks about for each state, and by state and action of the leaf
+    what is done instead, as far as that differs.
+    """
+    found: dict[str, Any] = {"STATES": rule.states, "ACTIONS": rule.actions}
+    if rule.instead is None:
+        found["TABLE"] = rule.nested(rule.table)
+    else:
+        instead: dict[int, dict[int, int]] = {}
+        for s, a in np.argwhere(rule.instead != np.arange(len(rule.actions))).tolist():
+            instead.setdefault(s, {})[a] = int(rule.instead[s, a])
+        found |= {"FEATURES": values_of(rule), "INSTEAD": instead}
+    if rule.randomised:
+        found["CHOICES"] = rule.choices
+    if rule.ways is not None and rule.moves is not None and rule.first is not None:
+        found |= {"MOVES": rule.nested(rule.moves), "WAYS": rule.ways.tolist()}
+        found["FIRST"] = rule.first.tolist()
+    return found
+
+
+def reads(rule: Rule, state: str, whole: str) -> dict[str, str]:
+    """How each argument is checked and turned into its place, by these two functions."""
+    sizes = {"time": len(rule.table), "node": rule.nodes}
+    return {
+        x: f"{state}(state)" if x == "state" else f'{whole}({x}, {sizes[x]}, "{x}")'
+        for x in rule.arguments
+    }
 
 
 def values_of(rule: Rule) -> list[list[Any]]:

@@ -51,13 +51,13 @@ def written(rule: Rule) -> bytes:
 
 
 def _check_labels(rule: Rule) -> None:
-    """Refuse control characters and very long labels, which Excel does not take."""
+    """Refuse control characters and very long labels, which Excel does not keep."""
     from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
     asked = [rule.features[i] for i in rule.asked]
     levels = (level for x in asked if not x.ordered for level in map(str, x.levels))
     for label in (*rule.states, *rule.actions, *(x.name for x in asked), *levels):
-        if ILLEGAL_CHARACTERS_RE.search(label) or len(label) > LONGEST:
+        if ILLEGAL_CHARACTERS_RE.search(label) or "\r" in label or len(label) > LONGEST:
             raise InputError(f"Excel cannot hold the label {label[:40]!r}; rename it")
 
 

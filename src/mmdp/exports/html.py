@@ -4,39 +4,125 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from operator import itemgetter
+from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
 from mmdp.exports.code import as_json
 from mmdp.exports.javascript import functions
-from mmdp.exports.rule import Rule
+from mmdp.exports.rule import FREE, Rule
 from mmdp.pages import render
-from mmdp.words import percent
+from mmdp.policy.flowchart import in_ranges
+from mmdp.words import named_values, percent
 
 LIMIT = 1_000_000  # cells that a phone can load
 PRINTED = 600  # the most lines of a card
+SELDOM = 1e-9  # less likely visits are too rare for figures
+TURNS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+LISTED = 2_000  # the most labels that a field offers to choose from
 
 
 def written(rule: Rule) -> str:
     """The page."""
-    asked = f"const ARGUMENTS = {as_json(rule.arguments)}, TIMES = {len(rule.table)};"
-    card = [] if rule.tree is not None else list(itertools.islice(_card(rule), PRINTED + 1))
+    axes, stakes = _axes(rule.states), _stakes(rule)
+    facts = {
+        "ARGUMENTS": rule.arguments, "AXES": [*axes], "BEGINS": rule.begins, "STAKES": stakes,
+        "TURNS": TURNS,
+    }  # fmt: skip
+    more = "\n".join(f"const {name} = {as_json(x)};" for name, x in facts.items())
     return render(
-        "exports/card.html.j2", title="What to do", rule=rule, card=card, most=PRINTED,
-        functions=Markup(f'"use strict";\n{functions(rule)}\n{asked}\n'),
+        "exports/card.html.j2", title="What to do", rule=rule, axes=axes, listed=LISTED,
+        begins=named_values(rule.states[rule.begins]),
+        stakes=stakes, card=_card(rule) if rule.tree is None else [], words=straight(rule.words),
+        picture=Markup("" if rule.drawn is None else straight(rule.drawn())),
+        functions=Markup(f'"use strict";\n{functions(rule)}\n{more}\n'),
     )  # fmt: skip
 
 
-def _card(rule: Rule) -> Iterator[tuple[str, str, str]]:
-    """The state (and node), the times, and what is done then."""
-    for s, state in enumerate(rule.states):
-        for n in range(rule.nodes):
-            name = state if rule.ways is None else f"{state}, node {n}"
-            for choice, run in itertools.groupby(enumerate(rule.table[:, s, n]), itemgetter(1)):
-                times = [t for t, _ in run]
-                span = f"{times[0]}–{times[-1]}" if len(times) > 1 else f"{times[0]}"
-                yield name, span, _said(rule, choice)
+def straight(text: str) -> str:
+    """Text without the marks by which a label could turn the direction of what follows it.
+
+    >>> straight("\u202etxt.exe is harmless")
+    'txt.exe is harmless'
+    """
+    return text.translate(dict.fromkeys(map(ord, TURNS)))
+
+
+def _axes(states: list[str]) -> dict[str, list[str]]:
+    """The values of each axis if all states are named by the same ones, as in stock=3, mode=on.
+
+    >>> _axes(["stock=0, mode=on", "stock=1, mode=on"]), _axes(["a", "stock=1"])
+    ({'stock': ['0', '1'], 'mode': ['on']}, {})
+    """
+    rows = [named_values(state) for state in states]
+    for state, row in zip(states, rows, strict=True):
+        if [*row] != [*rows[0]] or state != ", ".join(f"{x}={row[x]}" for x in row):
+            return {}
+    return {name: list(dict.fromkeys(row[name] for row in rows)) for name in rows[0]}
+
+
+def _stakes(rule: Rule) -> dict[str, Any] | None:
+    """What the next best action costs at each place, and which actions may be mixed there.
+
+    The place of that action is -1 if nobody gets there and -2 if there is nothing to decide. Its
+    cost is that of one visit, or of all visits if the rule is the same at all times.
+    """
+    if rule.freedom is None or rule.randomised or rule.table.size > LIMIT:
+        return None
+    found = rule.freedom()
+    shape = *rule.table.shape, len(rule.actions)  # a model may have actions that are not used
+    loss, mixed = (x[..., : shape[3]].reshape(shape) for x in (found.loss, found.mixed))
+    others = np.where(np.isnan(loss), np.inf, loss)
+    np.put_along_axis(others, rule.table[..., None], np.inf, axis=3)
+    visited = found.visited.reshape(rule.table.shape)
+    least = others.min(axis=3)
+    decides = found.model.deciding[:, None] & np.isfinite(least)
+    known = decides & (visited > SELDOM)
+    cost = np.where(known, least, 0.0)
+    if rule.timed:
+        cost /= np.where(known, visited, 1.0)
+    cost[np.abs(cost) < 1e-9 * abs(found.value)] = 0.0
+    sets, place = np.unique(mixed.reshape(-1, shape[3]), axis=0, return_inverse=True)
+    return {
+        "next": rule.nested(np.where(known, others.argmin(axis=3), np.where(decides, -1, -2))),
+        "cost": rule.nested(np.vectorize(lambda x: float(f"{x:.3g}"), otypes=[float])(cost)),
+        "sets": [np.flatnonzero(row).tolist() for row in sets],
+        "free": rule.nested(place.reshape(rule.table.shape)),
+        "value": abs(found.value), "most": f"{100 * FREE:g}%", "text": found.text,
+    }  # fmt: skip
+
+
+def _card(rule: Rule) -> list[list[str]]:
+    """The headings and lines of the whole rule; nothing if there are too many."""
+    noded = rule.ways is not None
+    shown = {
+        "State": True, "Node": noded, "Times": rule.timed, "What to do": True, "Next node": noded,
+    }  # fmt: skip
+    lines = [[*shown], *itertools.islice(_lines(rule), PRINTED + 1)]
+    if len(lines) > PRINTED + 1:
+        return []
+    return [[straight(x) for x in itertools.compress(line, shown.values())] for line in lines]
+
+
+def _lines(rule: Rule) -> Iterator[list[str]]:
+    """The state, the node, the times, what is done then, and the nodes that follow."""
+    ways = np.zeros_like(rule.table) if rule.moves is None else rule.moves
+    for (s, state), n in itertools.product(enumerate(rule.states), range(rule.nodes)):
+        cells = enumerate(zip(rule.table[:, s, n], ways[:, s, n], strict=True))
+        for (choice, way), run in itertools.groupby(cells, lambda cell: cell[1]):
+            times = [t for t, _ in run]
+            span = f"{times[0]}–{times[-1]}" if len(times) > 1 else f"{times[0]}"
+            yield [state, f"{n}", span, _said(rule, choice), _next(rule, way)]
+
+
+def _next(rule: Rule, way: int) -> str:
+    """The nodes that a node leads to, by the state that is seen next."""
+    if rule.ways is None:
+        return ""
+    to = rule.ways[way]
+    found = [f"{x} if {in_ranges(np.flatnonzero(to == x), rule.states)}" for x in np.unique(to)]
+    return f"{to[0]}" if len(found) == 1 else "; ".join(found)
 
 
 def _said(rule: Rule, choice: int) -> str:

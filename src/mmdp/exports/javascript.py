@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from mmdp.exports.code import as_json, branches, comments, level, names_of, values_of
+from mmdp.exports.code import as_json, branches, comments, data_of, level, names_of, reads
 from mmdp.exports.rule import Rule
 from mmdp.policy.tree import Split
 
@@ -54,23 +53,9 @@ def written(rule: Rule) -> str:
 
 def functions(rule: Rule) -> str:
     """``decide`` and all that it needs."""
-    data: dict[str, Any] = {"STATES": rule.states, "ACTIONS": rule.actions}
-    if rule.tree is None:
-        data["TABLE"] = rule.nested(rule.table)
-    else:
-        assert rule.instead is not None
-        data["FEATURES"], data["INSTEAD"] = values_of(rule), rule.instead.tolist()
-    if rule.randomised:
-        data["CHOICES"] = rule.choices
-    if rule.ways is not None and rule.moves is not None and rule.first is not None:
-        data["MOVES"], data["WAYS"] = rule.nested(rule.moves), rule.ways.tolist()
-        data["FIRST"] = rule.first.tolist()
-    read = {
-        "time": f'whole(time, {len(rule.table)}, "time")', "state": "stateOf(state)",
-        "node": f'whole(node, {rule.nodes}, "node")',
-    }  # fmt: skip
-    place = "".join(f"[{read[x]}]" for x in rule.arguments)
-    text = [f"const {name} = {as_json(x)};" for name, x in data.items()]
+    read = reads(rule, "stateOf", "whole")
+    place = "".join(f"[{x}]" for x in read.values())
+    text = [f"const {name} = {as_json(x)};" for name, x in data_of(rule).items()]
     text += [CHECKS, *_tree(rule)]
     gives = "The share of each action" if rule.randomised else "What to do"
     text += [f"// {gives}.", f"function decide({', '.join(rule.arguments)}) {{"]
@@ -91,8 +76,8 @@ def _decide(rule: Rule, read: dict[str, str], place: str) -> Iterator[str]:
         if rule.timed:
             yield f"{read['time']};"
         time = "time, " if rule.asks_time else ""
-        yield f"const found = rule({time}...FEATURES[s]);"
-        yield "return ACTIONS[INSTEAD[s][ACTIONS.indexOf(found)]];"
+        yield f"const a = ACTIONS.indexOf(rule({time}...FEATURES[s]));"
+        yield "return ACTIONS[INSTEAD[s]?.[a] ?? a];"
 
 
 def _tree(rule: Rule) -> Iterator[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from mmdp.exports.code import branches, comments, level, names_of, values_of
+from mmdp.exports.code import branches, comments, data_of, level, names_of, reads
 from mmdp.exports.rule import Rule
 from mmdp.policy.tree import Split
 
@@ -49,28 +50,12 @@ def _one_of(value, what, known):
 
 def written(rule: Rule) -> str:
     """The text of the module."""
-    data: dict[str, Any] = {"STATES": rule.states, "ACTIONS": rule.actions}
-    if rule.tree is None:
-        data["_TABLE"] = rule.nested(rule.table)
-        answer = "ACTIONS[_TABLE{place}]"
-    else:
-        data["_FEATURES"] = values_of(rule)
-        data["_INSTEAD"] = instead_of(rule)
-        answer = "_INSTEAD.get((STATES[s], found), found)"
-    if rule.randomised:
-        data["_CHOICES"] = [dict(shares) for shares in rule.choices]
-        answer = "{{ACTIONS[a]: share for a, share in _CHOICES[_TABLE{place}].items()}}"
-    if rule.ways is not None and rule.moves is not None and rule.first is not None:
-        data["_MOVES"], data["_WAYS"] = rule.nested(rule.moves), rule.ways.tolist()
-        data["_FIRST"] = rule.first.tolist()
-    read = {
-        "time": f'_whole(time, {len(rule.table)}, "time")', "state": "_state(state)",
-        "node": f'_whole(node, {rule.nodes}, "node")',
-    }  # fmt: skip
-    place = "".join(f"[{read[x]}]" for x in rule.arguments)
+    read = reads(rule, "_state", "_whole")
+    place = "".join(f"[{x}]" for x in read.values())
     text = [*comments("#", rule.about), ""]
-    text += [f"{name} = {_lines(x)}" for name, x in data.items()]
-    text += [CHECKS, *_tree(rule), *_decide(rule, read, answer.format(place=place))]
+    for name, x in data_of(rule).items():
+        text.append(f"{'' if name in ('STATES', 'ACTIONS') else '_'}{name} = {_lines(x)}")
+    text += [CHECKS, *_tree(rule), *_decide(rule, read, place)]
     if rule.ways is not None:
         text.append(MEMORY.format(place=place))
     return "\n".join(text).rstrip() + "\n"
@@ -83,27 +68,20 @@ def _lines(value: Any) -> str:
     return "\n".join(["[", *(f"    {x!r}," for x in value), "]"])
 
 
-def instead_of(rule: Rule) -> dict[tuple[str, str], str]:
-    """What is done in a state that does not allow the action of its leaf."""
-    assert rule.instead is not None
-    return {
-        (rule.states[s], rule.actions[a]): rule.actions[done]
-        for s, row in enumerate(rule.instead.tolist())
-        for a, done in enumerate(row)
-        if a != done
-    }
-
-
-def _decide(rule: Rule, read: dict[str, str], answer: str) -> list[str]:
+def _decide(rule: Rule, read: dict[str, str], place: str) -> Iterator[str]:
     gives = "The share of each action" if rule.randomised else "What to do"
-    text = ["", f"def decide({', '.join(rule.arguments)}):", f'    """{gives}."""']
-    if rule.tree is not None:
-        text.append(f"    s = {read['state']}")
+    yield from ("", f"def decide({', '.join(rule.arguments)}):", f'    """{gives}."""')
+    if rule.randomised:
+        yield f"    return {{ACTIONS[a]: share for a, share in _CHOICES[_TABLE{place}]}}"
+    elif rule.tree is None:
+        yield f"    return ACTIONS[_TABLE{place}]"
+    else:
+        yield f"    s = {read['state']}"
         if rule.timed:
-            text.append(f"    time = {read['time']}")
+            yield f"    time = {read['time']}"
         time = "time, " if rule.asks_time else ""
-        text.append(f"    found = rule({time}*_FEATURES[s])")
-    return [*text, f"    return {answer}"]
+        yield f"    a = ACTIONS.index(rule({time}*_FEATURES[s]))"
+        yield "    return ACTIONS[_INSTEAD.get(s, {}).get(a, a)]"
 
 
 def _tree(rule: Rule) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from mmdp._version import __version__
 from mmdp.errors import InputError
-from mmdp.objective import Mean
+from mmdp.objective import Mean, Objective
 from mmdp.policy import MemoryPolicy, Policy, TreePolicy, markov_policy
 from mmdp.policy.tree import Feature, Leaf, Node
 from mmdp.solution import POLICIES, Bound, Solution
@@ -21,9 +21,11 @@ from mmdp.solve import evaluate
 from mmdp.words import at_most, counted, number, shortened
 
 if TYPE_CHECKING:
+    from mmdp.measures import Freedom
     from mmdp.model import MMDP
 
 Ints = npt.NDArray[np.int64]
+FREE = 0.01  # share of the value that may be lost where people are free to choose
 Shares = tuple[tuple[int, float], ...]  # actions by their place, each with its share
 
 
@@ -53,6 +55,9 @@ class Rule:
     features: tuple[Feature, ...] = ()
     instead: Ints | None = None
     words: str = ""
+    begins: int = 0  # a state that episodes begin in, if the models say it
+    drawn: Callable[[], str] | None = None  # a picture, SVG
+    freedom: Callable[[], Freedom] | None = None  # what other actions cost in the models
 
     @property
     def nodes(self) -> int:
@@ -102,12 +107,17 @@ def rule_of(
         "about": _about(given, policy, model, bound),
         "choices": [((a, 1.0),) for a in range(len(actions))],
     }  # fmt: skip
+    if model is not None:
+        parts["begins"] = int(model.problem.start().sum(axis=1).argmax())
+        parts["freedom"] = lambda: _freedom(policy, model, _goal(given, bound))
     if isinstance(policy, MemoryPolicy):
         ways, moves = np.unique(
             policy.moves.reshape(-1, len(states)).astype(np.int64), axis=0, return_inverse=True
         )
         table = policy.actions.astype(np.int64)
         first = policy.first.astype(np.int64)
+        if model is not None:
+            parts["drawn"] = lambda: policy.flow_chart(model).svg()
         return Rule(**parts, table=table, moves=moves.reshape(table.shape), ways=ways, first=first)
     table = policy.table if parts["timed"] else policy.table[None]
     if not policy.deterministic:
@@ -116,6 +126,18 @@ def rule_of(
         return Rule(**parts, table=place.reshape(*table.shape[:2], 1), randomised=True)
     found = Rule(**parts, table=table.astype(np.int64)[:, :, None])
     return _with_tree(found, policy) if isinstance(policy, TreePolicy) else found
+
+
+def _goal(given: Policy | Solution, bound: Bound | None) -> Objective:
+    if isinstance(given, Solution):
+        return given.objective
+    return Mean() if bound is None else bound.objective
+
+
+def _freedom(policy: Policy, model: MMDP, goal: Objective) -> Freedom:
+    from mmdp.measures import freedom
+
+    return freedom(policy, model, FREE, objective=goal)
 
 
 def _with_tree(rule: Rule, policy: TreePolicy) -> Rule:
@@ -159,10 +181,10 @@ def _about(
     size = f"{counted(policy.n_states, 'state')} and {counted(policy.n_actions, 'action')}"
     steps = f"; times count from 0 to {policy.horizon - 1:.0f}" if ends else ", at all times"
     lines = [f"What to do, by {policy.kind.title}: {size}{steps}."]
-    goal, value = Mean() if bound is None else bound.objective, None
+    goal, value = _goal(given, bound), None
     if isinstance(given, Solution):
         lines.append(f"Computed by {given.method} for {counted(len(given.returns), 'model')}.")
-        goal, value, bound = given.objective, given.value, given.certificate or bound
+        value, bound = given.value, given.certificate or bound
     elif model is not None:
         lines.append(f"For {counted(model.n_models, 'model')}.")
         value = evaluate(policy, model).value(goal)

@@ -56,11 +56,12 @@ from mmdp.io.features import load_features
 from mmdp.io.groups import load_groups
 from mmdp.io.models import load, save
 from mmdp.io.parts import save_parts
-from mmdp.io.policies import load_certificate, load_policy, save_policy
+from mmdp.io.policies import load_certificate, load_objective, load_policy, save_policy
 from mmdp.io.tables import from_frame, to_frame
 from mmdp.io.writing import write_all, write_whole
 
 __all__ = [
     "PAPER", "from_frame", "load", "load_certificate", "load_features", "load_groups",
-    "load_policy", "save", "save_parts", "save_policy", "to_frame", "write_all", "write_whole",
+    "load_objective", "load_policy", "save", "save_parts", "save_policy", "to_frame", "write_all",
+    "write_whole",
 ]  # fmt: skip

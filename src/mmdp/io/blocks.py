@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from mmdp.io.columns import numbers_or_labels
@@ -56,13 +55,10 @@ def _rewards(path: Path, frame: pd.DataFrame) -> Any:
         if environments != frame["model"].max() + 1:
             source.fail(f"{environments} blocks for {frame['model'].max() + 1} environments; "
                         "give one block for each, or one for all")  # fmt: skip
-    repeated = table.duplicated(keys).to_numpy()
-    if repeated.any():
-        source.fail("this reward is given twice; keep one", int(np.argmax(repeated)))
+    source.refuse(table.duplicated(keys), "this reward is given twice; keep one")
     table["reward"] = numbers(table["reward"], "reward", source)
     known = pd.MultiIndex.from_frame(table[keys]).isin(pd.MultiIndex.from_frame(frame[keys]))
-    if not known.all():
-        source.fail("no transition has this reward; check the ids", int(np.argmin(known)))
+    source.refuse(~known, "no transition has this reward; check the ids")
     found = frame[keys].merge(table[[*keys, "reward"]], how="left", on=keys)
     return found["reward"].fillna(0.0).to_numpy()
 

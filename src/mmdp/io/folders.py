@@ -122,11 +122,10 @@ def _read_labels(file: Path, ids: Ids, rules: Rules) -> dict[str, Any]:
     if found is None:
         return {}
     table, source = found
-    known = table["kind"].isin(list(KINDS)).to_numpy()
-    if not known.all():
-        row = int(np.argmin(known))
-        wrong = table["kind"].iloc[row]
-        source.fail(f"kind is {wrong!r}; it must be state, action or model", row)
+    source.refuse(
+        ~table["kind"].isin(list(KINDS)),
+        lambda i: f"kind is {table['kind'].iloc[i]!r}; it must be state, action or model",
+    )
     if file.stem == "test" and source.place == file.with_name("labels.csv"):
         table = table[table["kind"] != "model"]  # those name the models of training.csv
     fields: dict[str, Any] = {}

@@ -7,7 +7,6 @@ from pathlib import Path
 from mmdp.errors import InputError
 from mmdp.io.reading import Source, header, read_csv
 from mmdp.io.writing import PathLike
-from mmdp.words import suggested
 
 COLUMNS = ("state", "group")
 
@@ -25,23 +24,13 @@ def load_groups(path: PathLike) -> dict[str, str]:
     if not file.is_file():
         raise InputError(f"{file}: no such file; check the path")
     names = header(file)
-    for name in names:
-        if name not in COLUMNS:
-            source.fail(f"unknown column {suggested(name, COLUMNS)}; groups have state,group")
-    for name in COLUMNS:
-        if name not in names:
-            source.fail(f"no column {name!r}; groups have state,group")
+    source.check_columns(names, COLUMNS, COLUMNS, "groups have state,group")
     frame = read_csv(file, names).astype(str)
     state = frame["state"].str.strip()
-    twice = state.duplicated().to_numpy()
-    if twice.any():
-        row = int(twice.argmax())
-        source.fail(f"state {state.iloc[row]!r} is given twice; keep one group", row)
+    source.refuse(
+        state.duplicated(), lambda i: f"state {state.iloc[i]!r} is given twice; keep one group"
+    )
     group = frame["group"].str.strip()
-    blank = (group == "").to_numpy()
-    if blank.any():
-        row = int(blank.argmax())
-        source.fail(
-            f"no group for state {state.iloc[row]!r}; give it one (of its own if it is free)", row
-        )
+    alone = "give it one (of its own if it is free)"
+    source.refuse(group == "", lambda i: f"no group for state {state.iloc[i]!r}; {alone}")
     return dict(zip(state, group, strict=True))

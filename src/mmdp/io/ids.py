@@ -98,20 +98,17 @@ def _is_numeric(values: Any) -> bool:
 
 def whole(values: Any, role: str, source: Source) -> Ints:
     """A numeric column as whole, non-negative ids."""
-    if pd.api.types.is_extension_array_dtype(values) and pd.isna(values).any():
-        row = int(np.argmax(pd.isna(values)))
-        source.fail(f"{role} is empty; ids are whole numbers from 0", row)
+    if pd.api.types.is_extension_array_dtype(values):
+        source.refuse(pd.isna(values), f"{role} is empty; ids are whole numbers from 0")
     array = np.asarray(values)
     if array.dtype.kind == "O":
         array = array.astype(np.float64)
     if array.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(array) | (array != np.floor(array)))
-        if len(bad):
-            value = array[bad[0]]
-            source.fail(f"{role} is {value:g}, not a whole number; ids count from 0", int(bad[0]))
-        large = np.flatnonzero(array >= 2.0**53)
-        if len(large):
-            source.fail(f"{role} id {array[large[0]]:g} is too large", int(large[0]))
+        source.refuse(
+            ~np.isfinite(array) | (array != np.floor(array)),
+            lambda i: f"{role} is {array[i]:g}, not a whole number; ids count from 0",
+        )
+        source.refuse(array >= 2.0**53, lambda i: f"{role} id {array[i]:g} is too large")
     array = array.astype(np.int64, copy=False)
     if array.min() < 0:
         row = int(np.argmax(array < 0))
@@ -173,8 +170,7 @@ def _from_labels(
     columns = [coded(pd.Series(part)) for part in parts]
     for column in columns:
         blank = column.blank(("",) if wanted is None else ())
-        if blank.any():
-            source.fail(f"a {kind} is empty; give its label or id", int(np.argmax(blank)))
+        source.refuse(blank, f"a {kind} is empty; give its label or id")
     if wanted is None:
         ordered = all(column.ordered for column in columns)
         wanted = labels_of(replace(column, ordered=ordered) for column in columns)
@@ -183,9 +179,8 @@ def _from_labels(
 
 def _among(labels: Labels, kind: str, column: Coded, source: Source) -> Ints:
     ids = column.ids(labels)
-    if ids.min() < 0:
-        row = int(np.argmax(ids < 0))
-        source.fail(f"{kind} {column.text(row)!r} is not among the labels of {kind}s given", row)
+    among = f"is not among the labels of {kind}s given"
+    source.refuse(ids < 0, lambda i: f"{kind} {column.text(i)!r} {among}")
     return ids
 
 

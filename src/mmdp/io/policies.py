@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import InputError
+from mmdp.errors import InputError, NotWritten, Remedy
 from mmdp.io import certificates
 from mmdp.io.ids import whole
 from mmdp.io.labels import Ints, Labels, Names
@@ -21,6 +22,7 @@ from mmdp.io.parquet import read_parquet, write_parquet
 from mmdp.io.reading import Source, header, is_number, numbers, read_csv
 from mmdp.io.writing import PathLike, Writer, reason, write_all
 from mmdp.model import MMDP
+from mmdp.objective import Custom, Objective, as_objective
 from mmdp.policy import (
     MarkovPolicy,
     MemoryPolicy,
@@ -31,7 +33,7 @@ from mmdp.policy import (
 )
 from mmdp.policy.memory import moves_from_words
 from mmdp.solution import Bound, Solution
-from mmdp.words import counted, suggested
+from mmdp.words import counted
 
 FORMAT = "mmdp-policy-1"
 COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
@@ -45,8 +47,8 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
     A solution is accepted in place of its policy; its certificate is kept too (see
     :func:`load_certificate`): inside a ``.parquet`` or ``.json`` file, and next to ``policy.csv``
     as ``policy.certificate.json``. JSON keeps everything; a table keeps what its rows say
-    (labels of actions that are never taken need the model when loading; a tree is loaded as the
-    policy of its table). The table of a stationary policy has no column ``time``.
+    (labels of actions that are never taken need the model when loading; the questions of a tree
+    are lost, and a warning says so). The table of a stationary policy has no column ``time``.
 
     >>> import tempfile, pathlib, mmdp
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
@@ -78,6 +80,9 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
             f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
         )
     write_all(files, stale)
+    if isinstance(found, TreePolicy) and target.suffix.lower() != ".json":
+        what = "a table holds the actions of a tree without its questions; .json keeps them"
+        warnings.warn(f"{target}: {what}", NotWritten, stacklevel=2)
 
 
 def policy_document(policy: Policy, **facts: Any) -> dict[str, Any]:
@@ -116,27 +121,44 @@ def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
     7.0
     """
     file, policy = Path(path), load_policy(path, model)
-    if file.suffix.lower() == ".parquet":
-        stored = (read_parquet(file)[1] or {}).get("certificate")
-    elif file.suffix.lower() == ".json":
-        stored = json.loads(file.read_text(encoding="utf-8")).get("certificate")
-    else:
-        stored = _beside(file)
+    stored = _kept(file).get("certificate")
     with Source(file).named():
         return None if stored is None else certificates.from_document(stored, policy, model)
 
 
-def _beside(table: Path) -> Any:
-    """The contents of the file next to a CSV; None if there is none."""
-    place = certificate_beside(table)
-    if not place.is_file():
-        return None
+def load_objective(path: PathLike) -> Objective | None:
+    """What a saved policy was solved for; None if its file does not say.
+
+    JSON and Parquet files of a solution do, unless that was a function of yours.
+
+    >>> import tempfile, pathlib, mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.json"
+    >>> mmdp.save_policy(mmdp.solve(two, 2, objective="cvar:0.1"), file)
+    >>> mmdp.io.load_objective(file)
+    CVaR(alpha=0.1)
+    """
+    text = (
+        "" if Path(path).suffix.lower() == ".csv" else str(_kept(Path(path)).get("objective") or "")
+    )
+    return as_objective(text) if text and Custom.kind not in text.split(":") else None
+
+
+def _kept(file: Path) -> dict[str, Any]:
+    """What a policy file, or the one next to a CSV, says besides the policy."""
+    if file.suffix.lower() == ".parquet":
+        return read_parquet(file)[1] or {}
+    if file.suffix.lower() == ".json":
+        return _document(file)
+    place = certificate_beside(file)
+    return {"certificate": _document(place, [certificates.AGAIN])} if place.is_file() else {}
+
+
+def _document(file: Path, remedies: Iterable[Remedy] = ()) -> Any:
     try:
-        return json.loads(place.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
-        raise InputError(
-            f"{place}: not a JSON file ({reason(error)})", [certificates.AGAIN]
-        ) from None
+        raise InputError(f"{file}: not a JSON file ({reason(error)})", remedies) from None
 
 
 def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
@@ -187,10 +209,7 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
 
 
 def _from_json(path: Path) -> Policy:
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
-        raise InputError(f"{path}: not a JSON file ({reason(error)})") from None
+    stored = _document(path)
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
         raise InputError(f"{path}: not a policy saved by mmdp (no format {FORMAT!r})")
     if not all(_even(stored.get(name)) for name in ("policy", "probabilities", "nodes", "moves")):
@@ -241,9 +260,8 @@ def _from_table(
         source.fail("a header but no rows; expected one row per time and state")
     frame = frame.reset_index(drop=True)
     named = [x for x in ("state", "action") if f"id{x}" in frame or "" in _labels_in(model, x)]
-    empty = (frame.drop(columns=named).astype(str) == "").any(axis=1).to_numpy()
-    if empty.any():
-        source.fail("an empty cell; is the line cut?", int(np.argmax(empty)))
+    empty = (frame.drop(columns=named).astype(str) == "").any(axis=1)
+    source.refuse(empty, "an empty cell; is the line cut?")
     time = whole(numbers(frame["time"], "time", source), "time", source)
     s, states = _ids_of(frame, "state", source, model, stored)
     a, actions = _ids_of(frame, "action", source, model, stored)
@@ -278,10 +296,10 @@ def _with_nodes(
     T, S, n_actions = shape
     N = int(node.max()) + 1
     flat = (time * S + s) * N + node
-    twice = pd.Series(flat).duplicated().to_numpy()
-    if twice.any():
-        row = int(twice.argmax())
-        source.fail(f"time {time[row]}, state {s[row]}, node {node[row]} is given twice", row)
+    source.refuse(
+        pd.Series(flat).duplicated(),
+        lambda i: f"time {time[i]}, state {s[i]}, node {node[i]} is given twice",
+    )
     if len(flat) != T * S * N:
         source.fail(f"{len(flat)} rows for {T} times, {S} states and {N} nodes; give every one")
     order = np.argsort(flat)
@@ -317,12 +335,8 @@ def _check_end(file: Path, rows: int) -> None:
 def _check_columns(names: list[str], source: Source) -> None:
     nodes = "node" in names
     known, needed = (NODE_COLUMNS, 6) if nodes else (COLUMNS, 3)
-    problems = [f"unknown column {suggested(x, known)}" for x in names if x not in known][:1]
-    problems += [f"no column {x!r}" for x in known[:needed] if x not in names][:1]
-    if problems:
-        plain = "[time,]state,action[,probability]"
-        has = "time,state,node,action,moves,start" if nodes else plain
-        source.fail(f"{'; '.join(problems)}; a policy has {has}")
+    has = "time,state,node,action,moves,start" if nodes else "[time,]state,action[,probability]"
+    source.check_columns(names, known, known[:needed], f"a policy has {has}")
 
 
 def _ids_of(
@@ -352,9 +366,8 @@ def _ids_of(
     ids = whole(numbers(column, id_column, source), kind, source)
     if model is not None:
         limit = getattr(model, f"n_{kind}s")
-        if ids.max() >= limit:
-            row, there = int(np.argmax(ids >= limit)), counted(limit, kind)
-            source.fail(f"{kind} {ids[row]} does not exist; the model has {there}", row)
+        there = f"does not exist; the model has {counted(limit, kind)}"
+        source.refuse(ids >= limit, lambda i: f"{kind} {ids[i]} {there}")
         return ids, None
     names = stored.get(f"{kind}s")
     # the labels stand next to their ids; one huge id must not make a huge list
@@ -376,8 +389,7 @@ def _ids_by_label(
     ids = Names(kind, len(labels), labels).find(text)
     by_number = ids if ids.min() >= 0 else Names(kind, len(labels)).find(text)
     if by_number.min() < 0:
-        row = int(np.argmax(ids < 0))
-        source.fail(f"the model has no {kind} {text.iloc[row]!r}", row)
+        source.refuse(ids < 0, lambda i: f"the model has no {kind} {text.iloc[i]!r}")
     return by_number, labels
 
 
@@ -386,14 +398,13 @@ def _check_pairs(text: pd.Series, ids: Ints, kind: str, source: Source) -> None:
     table = pd.DataFrame({"text": text, "id": ids})
     other_id = table.groupby("text")["id"].transform("first") != table["id"]
     other_text = table.groupby("id")["text"].transform("first") != table["text"]
-    wrong = (other_id | other_text).to_numpy()
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        source.fail(
-            f"id{kind} is {ids[row]} for {kind} {text.iloc[row]!r}, unlike in an earlier line; "
-            "correct one of them",
-            row,
-        )
+    source.refuse(
+        other_id | other_text,
+        lambda i: (
+            f"id{kind} is {ids[i]} for {kind} {text.iloc[i]!r}, unlike in an earlier line; "
+            "correct one of them"
+        ),
+    )
 
 
 def _check_places(
@@ -406,11 +417,10 @@ def _check_places(
         t0, s0 = next((t, i) for t in range(horizon) for i in range(n_states) if (t, i) not in seen)
         name = model.state_labels[s0] if model is not None else s0
         source.fail(f"no action for time {t0}, state {name!r}; give every state at every time")
-    repeated = pd.Series((time * n_states + s) * n_actions + a).duplicated().to_numpy()
-    if repeated.any():
-        row = int(np.argmax(repeated))
-        source.fail(
-            f"time {time[row]}, state {s[row]} is given twice; keep one row "
-            "(or add a probability column for a randomised policy)",
-            row,
-        )
+    source.refuse(
+        pd.Series((time * n_states + s) * n_actions + a).duplicated(),
+        lambda i: (
+            f"time {time[i]}, state {s[i]} is given twice; keep one row "
+            "(or add a probability column for a randomised policy)"
+        ),
+    )

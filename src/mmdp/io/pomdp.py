@@ -80,9 +80,10 @@ def load_pomdp(path: Path, rules: Rules) -> Mixed:
 # ---------------------------------------------------------------------- statements
 def _statements(path: Path) -> Iterator[Statement]:
     """Words of the file in statements; a keyword with a colon after it begins one."""
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
     words = [
         (word, number)
-        for number, line in enumerate(_lines(path), 1)
+        for number, line in enumerate(text.splitlines(), 1)
         for word in re.findall(r":|[^\s:]+", line.partition("#")[0])
     ]
     begins = [i for i in range(len(words)) if _begins(words, i)]
@@ -101,10 +102,6 @@ def _statements(path: Path) -> Iterator[Statement]:
             else:
                 parts[-1].append(word)
         yield Statement(" ".join(word for word, _ in words[i:colon]), parts, words[i][1])
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
 
 
 def _begins(words: Sequence[tuple[str, int]], i: int) -> bool:
@@ -187,7 +184,7 @@ class _File:
         x, z = len(self.states), len(self.observations)
         if len(place) == 1:
             raise InputError("R: needs an action and a state at least")
-        values = read_numbers(words, "R:", _rest(len(place), x, z))
+        values = read_numbers(words, "R:", {2: (x, z), 3: (z,), 4: ()}[len(place)])
         after = np.arange(x)
         if len(place) > 2:
             after = after[place[2]].reshape(-1)
@@ -198,11 +195,6 @@ class _File:
         elif len(place) == 3:
             values = values[seen[after]]
         r[(*place[:2], after)] = values
-
-
-def _rest(given: int, x: int, z: int) -> tuple[int, ...]:
-    """The shape of what is listed after the ``given`` places of R."""
-    return {2: (x, z), 3: (z,), 4: ()}[given]
 
 
 def _head(path: Path, statements: Sequence[Statement]) -> dict[str, Statement]:

@@ -8,8 +8,8 @@ one ``einsum`` multiplies them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import product
@@ -30,6 +30,7 @@ from mmdp.io.mixed import (
     split_belief,
     summing_to_one,
 )
+from mmdp.io.reading import Source
 from mmdp.io.rules import Rules
 from mmdp.io.writing import reason
 from mmdp.support import Array
@@ -144,14 +145,10 @@ class _File:
     def fail(self, node: Node, problem: str) -> NoReturn:
         raise InputError(f"{self.path}, line {node.get(LINE)}: {problem}")
 
-    @contextmanager
-    def at(self, node: Node | None = None) -> Iterator[None]:
+    def at(self, node: Node | None = None) -> AbstractContextManager[None]:
         """Put the place before an error."""
-        try:
-            yield
-        except InputError as error:
-            line = "" if node is None else f", line {node.get(LINE)}"
-            raise error.at(f"{self.path}{line}") from None
+        line = "" if node is None else f", line {node.get(LINE)}"
+        return Source(f"{self.path}{line}").named()
 
     def child(self, node: Node, tag: str) -> Node:
         """The one child of that tag."""

@@ -6,7 +6,7 @@ import codecs
 import csv
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ import pandas as pd
 from mmdp.errors import InputError, Remedy
 from mmdp.io.writing import reason
 from mmdp.support import Array
+from mmdp.words import suggested
 
 SMALL = 20_000  # bytes
 _NUMBER = re.compile(r"[-+.\d]")
@@ -52,6 +53,23 @@ class Source:
     ) -> NoReturn:
         where = "" if row is None else f", {self.at(row)}"
         raise InputError(f"{self.place}{where}: {problem}", remedies)
+
+    def refuse(
+        self, bad: Any, problem: str | Callable[[int], str], remedies: Iterable[str | Remedy] = ()
+    ) -> None:
+        """Fail at the first row that is ``bad`` (rows,), if there is one."""
+        if np.any(bad):
+            row = int(np.argmax(bad))
+            self.fail(problem if isinstance(problem, str) else problem(row), row, remedies)
+
+    def check_columns(
+        self, names: Sequence[str], known: Sequence[str], needed: Sequence[str], expected: str
+    ) -> None:
+        """Refuse a column that is not known, or that is lacking."""
+        problems = [f"unknown column {suggested(x, known)}" for x in names if x not in known][:1]
+        problems += [f"no column {x!r}" for x in needed if x not in names][:1]
+        if problems:
+            self.fail(f"{'; '.join(problems)}; {expected}")
 
     @contextmanager
     def named(self) -> Iterator[None]:

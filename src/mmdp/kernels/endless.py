@@ -1,4 +1,6 @@
-"""Discounted models without a last decision: exact values by linear algebra, models first.
+"""Models without a last decision: exact values by linear algebra, models first.
+
+Without a discount (gamma = 1) episodes must end by themselves: see :mod:`mmdp.kernels.ending`.
 
 Symbols besides those of :mod:`mmdp.kernels.problem`, for a policy pi that is constant over time:
 
@@ -14,8 +16,10 @@ d          mu F_m, the discounted visits                           (M, S)
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +27,7 @@ import numpy.typing as npt
 
 from mmdp.clock import Stop
 from mmdp.errors import InputError, Remedy
+from mmdp.kernels.ending import until_ended
 from mmdp.kernels.events import Events
 from mmdp.kernels.plan import Plan
 from mmdp.kernels.problem import Array, IntArray, Problem, Table
@@ -36,7 +41,7 @@ MOST_BYTES = 2**29  # bytes that values by time, state and model may take there
 LOOK = 64  # iterations between two looks at the clock
 
 
-def check_endless(problem: Problem, varies_over: int | None) -> None:
+def check_endless(problem: Problem, varies_over: int | None, states: Sequence[str] = ()) -> None:
     """Refuse models whose values without a last decision do not exist."""
     if varies_over is not None:
         raise InputError(
@@ -49,18 +54,28 @@ def check_endless(problem: Problem, varies_over: int | None) -> None:
             [Remedy("horizon", 50, do="for example")],
         )
     if problem.discount == 1:
-        raise InputError(
-            "an infinite horizon needs a discount below 1, not 1",
-            ["set a discount such as 0.99", Remedy("horizon", 50, do="give a number, for example")],
-        )
+        until_ended(problem, states)
 
 
 def planning_horizon(problem: Problem) -> int:
     """The decisions after which little is left, as far as they fit into memory."""
     x = problem
-    wanted = 1 if x.discount == 0 else math.ceil(math.log(REST) / math.log(x.discount))
+    wanted = decisions(x, REST)[0]
     fitting = MOST_BYTES // (8 * x.n_states * x.n_models)
     return max(1, min(wanted, LONGEST, fitting))
+
+
+def decisions(problem: Problem, rest: float) -> tuple[int, float]:
+    """How many decisions leave at most a share ``rest`` of those that count; how many are left.
+
+    An episode of N decisions at most, on average, goes on for e N with a chance of 1/e at most.
+    """
+    g = problem.discount
+    if g < 1:
+        count = 1 if g == 0 else math.ceil(math.log(rest) / math.log(g))
+        return count, g**count / (1 - g)
+    lasts, rounds = Endless.of(problem).lasts, math.ceil(-math.log(rest))
+    return rounds * math.ceil(math.e * lasts), math.exp(-rounds) * lasts
 
 
 class Own(NamedTuple):
@@ -82,14 +97,15 @@ class Endless:
     """
 
     def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
-        self.problem, self.check_time = problem, check_time
-        self.r: Array = np.moveaxis(problem.r[0], 2, 0)  # (M, S, A)
+        self.problem = problem if problem.discount < 1 else until_ended(problem)
+        self.check_time = check_time
+        self.r: Array = np.moveaxis(self.problem.r[0], 2, 0)  # (M, S, A)
 
     @staticmethod
     def of(problem: Problem, check_time: Callable[[], object] = lambda: None) -> Endless:
         x = problem
         size = 8 * x.n_models * x.n_states**2 * x.n_actions
-        many = Stepped if isinstance(x.storage, Events) else Iterated
+        many = Stepped if isinstance(x.storage, Events) and x.discount < 1 else Iterated
         return (Factorised if size <= MATRICES else many)(x, check_time)
 
     def q(self, v: Array) -> Array:
@@ -116,8 +132,8 @@ class Endless:
     def own(self, allowed: npt.NDArray[np.bool_] | None = None, start: Own | None = None) -> Own:
         """Each model's own optimum over the allowed actions (S, A), by policy iteration.
 
-        For any v at all the optimum is at most v + max(T v - v) / (1 - gamma), T v = max_a q. If
-        the time is up, that is proven for the last v, or for a bound on v if there is none.
+        For any v at all the optimum is at most v + n max(T v - v), T v = max_a q, with n the most
+        decisions that count. If the time is up, that is proven for the last v.
         """
         open_ = self.problem.allowed[0] if allowed is None else allowed
         m, s = np.indices(self.r.shape[:2])
@@ -125,7 +141,7 @@ class Endless:
         actions = r.argmax(axis=2)
         if start is not None:
             actions = np.where(open_[s, start.actions], start.actions, actions)
-        beyond, total = 1 / (1 - self.problem.discount), np.full(len(r), -np.inf)
+        beyond, total = self.lasts, np.full(len(r), -np.inf)
         v, late = np.broadcast_to(beyond * r.max(axis=(1, 2))[:, None], r.shape[:2]), False
         while True:
             try:
@@ -150,8 +166,29 @@ class Endless:
     def roundings(self) -> Array:
         """(M,) the most by which floating-point error can have changed the return of a model."""
         x = self.problem
-        terms = (x.n_states + x.n_models) / (1 - x.discount)
-        return 16 * EPS * terms * x.magnitudes(math.inf)
+        terms = (x.n_states + x.n_models) * self.lasts
+        return 16 * EPS * terms * x.magnitudes(math.inf, self.lasts)
+
+    def stakes(self) -> float:
+        """What is at stake: see :meth:`Problem.stakes`."""
+        return self.problem.stakes(math.inf, self.lasts)
+
+    @cached_property
+    def lasts(self) -> float:
+        """The most decisions that count, sum_t gamma^t; those of the longest policy if gamma is 1.
+
+        For any u with u >= 1 - e + P u for every action, u / (1 - e) is such a number.
+        """
+        x = self.problem
+        if x.discount < 1:
+            return 1 / (1 - x.discount)
+        counting = copy.copy(self)  # not cut short: nothing is known without it
+        counting.check_time = lambda: None
+        counting.r, counting.lasts = np.ones_like(self.r), 0.0
+        u = counting.own().values
+        q = np.where(x.allowed[0], counting.q(u), -np.inf)
+        e = float(np.maximum(q.max(axis=2) - u, 0.0).max())
+        return float(u.max()) / (1 - e) if e < 1 else math.inf
 
     def _shares(self, policy: Table) -> Array:
         """(M or 1, S, A) probabilities of the actions."""
@@ -166,7 +203,7 @@ class Factorised(Endless):
 
     def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
         super().__init__(problem, check_time)
-        x = problem
+        x = self.problem
         P = np.zeros((x.n_models, len(x.indptr) - 1, x.n_states))
         P[:, x.rows(), x.indices] = x.p[0].T
         self.P = P.reshape(x.n_models, x.n_states, x.n_actions, x.n_states)

@@ -329,8 +329,10 @@ class Problem(NamedTuple):
         """About how long these passes take, by size alone: see :func:`mmdp.clock.seconds`."""
         return seconds(self.work(horizon), horizon, passes)
 
-    def stakes(self, horizon: float) -> float:
+    def stakes(self, horizon: float, times: float | None = None) -> float:
         """What is at stake, (max r - min r) sum_t gamma^t: tolerances are shares of it.
+
+        ``times``: that sum, if it is known.
 
         Actions that are not allowed and models of weight 0 do not count.
 
@@ -339,7 +341,7 @@ class Problem(NamedTuple):
         >>> one.problem.stakes(2), one.problem.stakes(math.inf)
         (1.5, 2.0)
         """
-        g, known = self.discount, self.weights[self.models_here] > 0
+        known = self.weights[self.models_here] > 0
         counts = np.logical_or.reduce(self.allowed)[:, :, None] & known
         spans = ((blocks(self.r), counts), ([(slice(None), self.terminal[:, None])], known))
         here = []
@@ -350,17 +352,24 @@ class Problem(NamedTuple):
             ]
         ends = self.everywhere(here)
         r, terminal = (float(max(ends[:, i].max() - ends[:, i + 1].min(), 0.0)) for i in (0, 2))
-        times = horizon if g == 1 else (1 - g**horizon) / (1 - g)
-        return times * r + g**horizon * terminal
+        times, last = self._felt(horizon, times)
+        return times * r + last * terminal
 
-    def magnitudes(self, horizon: float) -> Array:
+    def _felt(self, horizon: float, times: float | None) -> tuple[float, float]:
+        """sum_t gamma^t over the decisions, and gamma^T."""
+        g, last = self.discount, 0.0 if horizon == math.inf else self.discount**horizon
+        if times is None:
+            times = horizon if g == 1 else (1 - last) / (1 - g)
+        return times, last
+
+    def magnitudes(self, horizon: float, times: float | None = None) -> Array:
         """(M,) the largest |return| of each model that rewards of its size could give.
 
-        Models that change, or that other processes hold too, count as the largest of all.
+        ``times``: sum_t gamma^t, if it is known. Models that change, or that other processes hold
+        too, count as the largest of all.
         """
-        g = self.discount
-        times = horizon if g == 1 else (1 - g**horizon) / (1 - g)
-        found: Array = times * sizes(self.r) + g**horizon * np.abs(self.terminal).max(axis=0)
+        times, last = self._felt(horizon, times)
+        found: Array = times * sizes(self.r) + last * np.abs(self.terminal).max(axis=0)
         if self.drift is None and self.part is None:
             return found
         return np.full(self.n_models, self.everywhere([float(found.max())]).max())

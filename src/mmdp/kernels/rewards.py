@@ -31,6 +31,9 @@ class ByEvent:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __neg__(self) -> ByEvent:
+        return ByEvent(-self.reward, self.chance, self.kind)
+
     def __getitem__(self, place: Any) -> Array:
         t, *where = place if isinstance(place, tuple) else (place,)
         if not where:

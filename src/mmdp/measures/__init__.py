@@ -4,6 +4,7 @@ The distribution of returns over models (quantiles, CVaR, regret) is in
 :class:`mmdp.Evaluation`; the measures here need the model or more than one solve.
 """
 
+from mmdp.measures.choices import Freedom, freedom
 from mmdp.measures.information import Estimate, evpi, evppi, information_table
 from mmdp.measures.lottery import Mixture, mixture
 from mmdp.measures.memory import memory_gain, value_of_memory
@@ -13,7 +14,7 @@ from mmdp.measures.safety import Frontier, frontier
 from mmdp.measures.tables import policy_table
 
 __all__ = [
-    "Estimate", "Frontier", "Mixture", "Stability", "enough_models", "evpi", "evppi", "frontier",
-    "information_table", "memory_gain", "mixture", "policy_table", "regret_by_horizon", "stability",
-    "value_of_memory",
+    "Estimate", "Freedom", "Frontier", "Mixture", "Stability", "enough_models", "evpi", "evppi",
+    "freedom", "frontier", "information_table", "memory_gain", "mixture", "policy_table",
+    "regret_by_horizon", "stability", "value_of_memory",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ import pandas as pd
 
 from mmdp import kernels
 from mmdp.kernels import Plan
+from mmdp.measures.choices import freedom
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, markov_policy
 from mmdp.solution import Solution
@@ -18,7 +19,9 @@ Array = npt.NDArray[np.float64]
 TIE = 1e-9  # q of two actions closer than this share of what is at stake are equally good
 
 
-def policy_table(solution: Solution | MarkovPolicy, model: MMDP) -> pd.DataFrame:
+def policy_table(
+    solution: Solution | MarkovPolicy, model: MMDP, *, tolerance: float | None = None
+) -> pd.DataFrame:
     """One row per time and state, with columns
 
     - ``time``, ``state``, ``action`` (the most probable one of a randomised policy);
@@ -29,7 +32,9 @@ def policy_table(solution: Solution | MarkovPolicy, model: MMDP) -> pd.DataFrame
       decision is changed. A negative margin says that the runner-up is better. Missing
       if there is no other action or the state cannot be reached at that time;
     - ``visited``: the probability of being in the state at that time;
-    - ``agree``: the weight of the models whose own optimal policy may take this action there.
+    - ``agree``: the weight of the models whose own optimal policy may take this action there;
+    - ``free``, if a ``tolerance`` is given: the actions that may be mixed freely if that share of
+      the value may be lost (:func:`mmdp.freedom`).
 
     >>> import mmdp, mmdp.measures
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]],
@@ -41,7 +46,7 @@ def policy_table(solution: Solution | MarkovPolicy, model: MMDP) -> pd.DataFrame
     policy = markov_policy(solution, "a policy table shows")
     cells = policy_cells(policy, model)
     labels = np.array([*model.action_labels, None], dtype=object)
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {
             "time": np.repeat(np.arange(policy.horizon), model.n_states),
             "state": np.tile(np.array(model.state_labels, dtype=object), policy.horizon),
@@ -52,6 +57,9 @@ def policy_table(solution: Solution | MarkovPolicy, model: MMDP) -> pd.DataFrame
             "agree": cells.agree.reshape(-1),
         }
     )
+    if tolerance is not None:
+        table["free"] = freedom(solution, model, tolerance).words().reshape(-1)
+    return table
 
 
 @dataclass(frozen=True, eq=False)

@@ -109,7 +109,7 @@ class TimeTree(Tree):
 
     def __init__(self, context: Context, options: Exact) -> None:
         super().__init__(context, options, closed.rounding(context.problem, context.horizon))
-        self.horizon, self.closed = context.horizon, 0
+        self.closed = 0
         self.pairs: Pairs | None = None
         self.own: Array | None = None
 

@@ -122,7 +122,7 @@ class MILP(Method):
     def _tail(self, context: Context, reach: Reach, outer: float) -> tails.Tail:
         """The program over the policies that are not worse than CADP's, and a few more."""
         x, F = context.problem, context.objective
-        losing = context.plan.but(rewards=-np.asarray(x.r), terminal=-x.terminal)
+        losing = context.plan.but(rewards=-x.r, terminal=-x.terminal)
         least = -losing.returns(losing.backward("own").first)
         most = context.plan.returns(context.plan.backward("own").first)  # over the open actions
         least, most = (F.counted(rho, context.own) for rho in (least, most))

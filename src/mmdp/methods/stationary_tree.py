@@ -30,7 +30,6 @@ class StationaryTree(Tree):
     """Deterministic stationary policies: a node is held with the models' own optima."""
 
     over: ClassVar[str] = "deterministic stationary"
-    horizon = math.inf
 
     def __init__(self, context: Context, options: Exact) -> None:
         self.rules = Rules(context)

@@ -26,7 +26,6 @@ class Tree:
     """
 
     over: ClassVar[str]  # which policies it bounds
-    horizon: float  # what is at stake depends on it
 
     def __init__(self, context: Context, options: Exact, slack: float) -> None:
         self.context, self.options, self.slack = context, options, slack
@@ -50,7 +49,9 @@ class Tree:
     @property
     def tolerance(self) -> float:
         gap, x = self.options.gap, self.context.problem
-        return max(closed.closing(gap, self.value, self.oracle, x, self.horizon), 2 * self.slack)
+        return max(
+            closed.closing(gap, self.value, self.oracle, x, self.context.decisions), 2 * self.slack
+        )
 
     @property
     def proven(self) -> bool:

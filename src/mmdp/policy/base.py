@@ -125,7 +125,7 @@ class Policy:
         self._check_names(model)
         self.check_horizon(horizon)
         if self.horizon == math.inf:
-            check_endless(model.problem, model.horizon)
+            check_endless(model.problem, model.horizon, model.state_labels)
         elif model.horizon not in (None, self.horizon):
             raise InputError(
                 f"{self.title} covers {self.horizon} time steps, the model varies over "

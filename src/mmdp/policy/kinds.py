@@ -81,7 +81,7 @@ class PolicyKind:
         If there is no last one, that of the policy of time and state to compare with.
         """
         if self.endless:
-            check_endless(model.problem, model.horizon)
+            check_endless(model.problem, model.horizon, model.state_labels)
             return planning_horizon(model.problem)
         return check_horizon(model.horizon, horizon)
 

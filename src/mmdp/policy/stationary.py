@@ -29,8 +29,9 @@ IntArray = npt.NDArray[np.int32]
 class Stationary(PolicyKind):
     """The same action in a state at all times, over an infinite horizon.
 
-    The model must not vary with time and needs a discount below 1. Its terminal values play no
-    part, since there is no end.
+    The model must not vary with time. Without a discount its episodes must end by themselves: every
+    policy must come to states that no action leaves or earns anything in. Terminal values play no
+    part, since there is no last decision.
 
     >>> import math, mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], discount=0.5)

@@ -68,9 +68,7 @@ def read_log(
     reward = None
     if "reward" in table:
         reward = numbers(table["reward"], "reward", source)
-        if not np.isfinite(reward).all():
-            row = int(np.argmin(np.isfinite(reward)))
-            source.fail("reward is missing; fill it in or drop the row", row)
+        source.refuse(~np.isfinite(reward), "reward is missing; fill it in or drop the row")
     first = _first_states(table, state, source)
     return Log(state, action, next_state, reward, first, names, of_actions, source, notes)
 
@@ -194,12 +192,8 @@ def _coded(column: pd.Series, role: str, source: Source, wanted: Mapping[str, An
 
 
 def _refuse_missing(missing: npt.NDArray[np.bool_], role: str, source: Source) -> None:
-    if missing.any():
-        count = counted(int(missing.sum()), "row")
-        source.fail(
-            f"{role} is missing ({count} like it); fill it in or drop the row",
-            int(np.argmax(missing)),
-        )
+    count = counted(int(missing.sum()), "row")
+    source.refuse(missing, f"{role} is missing ({count} like it); fill it in or drop the row")
 
 
 def _base(columns: Iterable[Coded]) -> int:
@@ -302,9 +296,6 @@ def _times(column: pd.Series, source: Source) -> Array:
             origin = dates.min()
             numeric = ((dates - origin) / pd.Timedelta(seconds=1)).to_numpy(np.float64)
         times = np.append(numeric, np.nan)[part.codes]
-    if not np.isfinite(times).all():
-        row = int(np.argmin(np.isfinite(times)))
-        source.fail(
-            f"time is {column.iloc[row]!r}, missing or not a number or an ISO date; correct it", row
-        )
+    wrong = "missing or not a number or an ISO date; correct it"
+    source.refuse(~np.isfinite(times), lambda i: f"time is {column.iloc[i]!r}, {wrong}")
     return times

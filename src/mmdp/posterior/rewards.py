@@ -20,7 +20,7 @@ from mmdp.posterior.log import Log
 from mmdp.posterior.prior import Bools, Rows
 from mmdp.support import Array, refuse_masked
 from mmdp.validate import by_label
-from mmdp.words import by_count, counted, number, suggested
+from mmdp.words import by_count, counted, number
 
 
 @dataclass(frozen=True)
@@ -223,14 +223,11 @@ def _from_table(table: Any, log: Log, keys: Ints, still: Bools) -> RewardLaw:
     names = {"state": log.states, "action": log.actions, "next_state": log.states}
     ids = {c: _places(frame[c], names[c], source) for c in columns if c != "reward"}
     values = numbers(frame["reward"].reset_index(drop=True), "reward", source)
-    if not np.isfinite(values).all():
-        source.fail("reward is missing; fill it in", int(np.argmin(np.isfinite(values))))
+    source.refuse(~np.isfinite(values), "reward is missing; fill it in")
     n_states, n_actions = log.states.size, log.actions.size
     sizes = [names[c].size for c in ids]
     flat = np.ravel_multi_index(tuple(ids.values()), sizes)
-    repeated = pd.Series(flat).duplicated().to_numpy()
-    if repeated.any():
-        source.fail("this reward is given twice; keep one row", int(np.argmax(repeated)))
+    source.refuse(pd.Series(flat).duplicated(), "this reward is given twice; keep one row")
     if "next_state" in ids:
         return _by_transition(flat, values, log, keys, still)
     given = np.full(int(np.prod(sizes)), np.nan)
@@ -279,18 +276,12 @@ def _read_table(table: Any) -> tuple[pd.DataFrame, Source]:
 def _table_columns(frame: pd.DataFrame, source: Source) -> list[str]:
     known = ("state", "action", "next_state", "reward")
     columns = [str(x) for x in frame.columns]
-    unknown = [suggested(x, known) for x in columns if x not in known]
-    lacking = [x for x in ("state", "reward") if x not in columns]
-    lacking += ["action"] if "next_state" in columns and "action" not in columns else []
-    if unknown or lacking:
-        problems = [f"unknown column {x}" for x in unknown] + [f"no column {x!r}" for x in lacking]
-        source.fail(f"{'; '.join(problems)}; expected state,action,next_state,reward")
+    needed = ["state", "reward", *(["action"] if "next_state" in columns else [])]
+    source.check_columns(columns, known, needed, "expected state,action,next_state,reward")
     return [x for x in known if x in columns]
 
 
 def _places(column: pd.Series, names: Names, source: Source) -> Ints:
     found = names.find(column)
-    if found.min() < 0:
-        row = int(np.argmax(found < 0))
-        source.fail(names.unknown(column.iloc[row]), row)
+    source.refuse(found < 0, lambda i: names.unknown(column.iloc[i]))
     return found

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.certify import PROVEN
 from mmdp.draw.curves import informed
 from mmdp.economics import WillingnessToPay, willingness_to_pay
 from mmdp.economics.comparators import twin
@@ -26,7 +25,7 @@ from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules
 from mmdp.policy import MarkovPolicy, MemoryPolicy
 from mmdp.report.desk import Desk, titled
 from mmdp.report.rule import Sentence, in_words, usual_actions
-from mmdp.solution import Evaluation, Solution, Status
+from mmdp.solution import PROVEN, Evaluation, Solution, Status
 from mmdp.solve import read_method
 
 if TYPE_CHECKING:

@@ -96,10 +96,22 @@ class Context:
         """The arrays to plan on."""
         return self.plan.problem
 
+    @cached_property
+    def endless(self) -> Endless:
+        """Values of policies that are the same at all times."""
+        return Endless.of(self.problem)
+
+    @property
+    def decisions(self) -> float:
+        """The decisions over which errors add up, on average if episodes end by themselves."""
+        if not self.kind.endless:
+            return self.horizon
+        return math.inf if self.problem.discount < 1 else self.endless.lasts
+
     @property
     def stakes(self) -> float:
         """What is at stake: tolerances are shares of it."""
-        return self.problem.stakes(math.inf if self.kind.endless else self.horizon)
+        return self.endless.stakes() if self.kind.endless else self.problem.stakes(self.horizon)
 
     def rounding(self, returns: Array) -> float:
         """The most by which floating-point error can have changed the value of returns (M,).
@@ -107,7 +119,7 @@ class Context:
         Models that do not count in the objective do not set its scale.
         """
         x = self.problem
-        errors = Endless(x).roundings() if self.kind.endless else x.roundings(self.horizon)
+        errors = self.endless.roundings() if self.kind.endless else x.roundings(self.horizon)
         if self.objective.linear:
             return float(x.weights @ errors)
         moved = self.worths(np.stack([returns + errors, returns - errors]))

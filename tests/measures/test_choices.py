@@ -1,0 +1,168 @@
+"""Freedom against the enumeration of everything that people could pick."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import mmdp
+from mmdp import InputError
+from mmdp.testing import random_model, returns_of
+from tests.instances import NO_TIME, SEEDS, at_least, by_paths, drawn, every_policy, tiny
+
+GOALS = ["mean", "cvar:0.4", "worst", "entropic:0.5", "var:0.5", "regret:mean"]
+
+
+def worth(policy: Any, model: mmdp.MMDP, goal: str) -> float:
+    return mmdp.evaluate(policy, model).value(goal)
+
+
+@settings(max_examples=at_least(15), **NO_TIME)
+@given(seed=SEEDS)
+def test_whatever_is_picked_stays_above_the_floor(seed: int) -> None:
+    model, T = tiny(seed, most=200)
+    if seed % 4 == 0:  # the models begin apart
+        rng, size = np.random.default_rng(seed), (model.n_models, model.n_states)
+        model = model.replace(initial=rng.dirichlet(np.ones(size[1]), size=size[0]))
+    goal, tolerance = GOALS[seed % len(GOALS)], (0.0, 0.05, 0.3)[seed % 3]
+    policy = mmdp.solve(model, T, "wsu").policy
+    found = mmdp.freedom(policy, model, tolerance, objective=goal)
+    slack = 1e-9 * (1 + abs(found.value))
+    assert found.value == pytest.approx(worth(policy, model, goal))
+    assert (found.mixed & ~np.broadcast_to(model.allowed, found.mixed.shape)).sum() == 0
+    assert found.mixed[(*np.indices(policy.actions.shape), policy.actions)].all()
+    # every policy of the sets, by pushing distributions forward
+    choices = [np.flatnonzero(row) for row in found.mixed.reshape(-1, model.n_actions)]
+    inside = np.array(list(product(*choices))).reshape(-1, T, model.n_states)
+    own = mmdp.evaluate(policy, model).oracle
+    goal_ = mmdp.objective.as_objective(goal)
+    rho = goal_.counted(returns_of(inside, model), lambda: own)
+    least = goal_.value(rho, model.weights).min()
+    assert found.value - tolerance * abs(found.value) - slack <= found.floor <= least + slack
+    if model.n_models == 1:  # then the pass is exact
+        assert found.floor == pytest.approx(least)
+
+
+@settings(max_examples=at_least(10), **NO_TIME)
+@given(seed=SEEDS)
+def test_what_an_action_costs_alone(seed: int) -> None:
+    model, T = tiny(seed, most=200)
+    goal = GOALS[seed % len(GOALS)]
+    policy = mmdp.solve(model, T).policy
+    found = mmdp.freedom(policy, model, 0.02, objective=goal)
+    for t, s, a in np.ndindex(*found.loss.shape):
+        if not model.allowed[s, a]:
+            assert math.isnan(found.loss[t, s, a])
+            continue
+        changed = policy.actions.copy()
+        changed[t, s] = a
+        lost = found.value - worth(mmdp.MarkovPolicy.for_model(model, changed), model, goal)
+        assert found.loss[t, s, a] == pytest.approx(lost, abs=1e-9 * (1 + abs(found.value)))
+
+
+@pytest.mark.parametrize("goal", ["mean", "worst"])
+def test_models_that_change(goal: str) -> None:
+    model, T = drawn(3), 2
+    policy = mmdp.solve(model, T).policy
+    found = mmdp.freedom(policy, model, 0.1, objective=goal)
+    inside = [x for x in every_policy(model, T) if found.mixed[(*np.indices(x.shape), x)].all()]
+    objective = mmdp.objective.as_objective(goal)
+    values = [objective.value(by_paths(model, x), model.weights) for x in inside]
+    assert found.floor <= min(values) + 1e-12
+    assert min(values) >= found.value - 0.1 * abs(found.value) - 1e-12
+    changed = policy.actions.copy()
+    changed[1, 0] = 1 - changed[1, 0]
+    lost = found.value - objective.value(by_paths(model, changed), model.weights)
+    assert found.loss[1, 0, changed[1, 0]] == pytest.approx(lost)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_rule_for_ever(seed: int) -> None:
+    model = random_model(seed, n_models=3, n_states=3, n_actions=3, horizon=0, discount=0.8)
+    if seed % 2:  # the models begin apart
+        model = model.replace(initial=np.random.default_rng(seed).dirichlet(np.ones(3), size=3))
+    solution = mmdp.solve(model, math.inf, objective=GOALS[seed])
+    found = mmdp.freedom(solution, model, 0.1)
+    assert (found.objective, found.value) == (solution.objective, pytest.approx(solution.value))
+    rules = [np.array(x) for x in product(*(np.flatnonzero(row) for row in model.allowed))]
+    for rule in rules:
+        value = worth(mmdp.StationaryPolicy(rule, n_actions=3), model, GOALS[seed])
+        if found.mixed[0, np.arange(3), rule].all():
+            assert value >= found.floor - 1e-9 >= found.value - 0.1 * abs(found.value) - 2e-9
+        differs = np.flatnonzero(rule != solution.policy.actions)
+        if len(differs) == 1:
+            loss = found.loss[0, differs[0], rule[differs[0]]]
+            assert loss == pytest.approx(found.value - value, abs=1e-9)
+    assert list(found.to_frame()) == ["state", "action", "loss", "alone", "mixed"]
+
+
+@pytest.mark.parametrize("goal", ["mean", "cvar:0.5"])
+def test_a_flow_chart(goal: str) -> None:
+    sizes = {"n_models": 3, "n_states": 2, "n_actions": 2, "horizon": 0}
+    model, rng = random_model(4, **sizes, masks=False, discount=0.9), np.random.default_rng(1)
+    shape = (2, 2, 2)  # times, states, nodes
+    policy = mmdp.MemoryPolicy(
+        rng.integers(2, size=shape), rng.integers(2, size=(*shape, 2)), [0, 1], n_actions=2
+    )
+    found = mmdp.freedom(policy, model, 0.1, objective=goal)
+    assert found.loss.shape == (*policy.actions.shape, 2)
+    free = 0
+    for flat in product(range(2), repeat=policy.actions.size):
+        actions = np.array(flat).reshape(policy.actions.shape)
+        value = worth(
+            mmdp.MemoryPolicy(actions, policy.moves, policy.first, n_actions=2), model, goal
+        )
+        if np.take_along_axis(found.mixed, actions[..., None], axis=3).all():
+            free += 1
+            assert value >= found.floor - 1e-12 >= found.value - 0.1 * abs(found.value) - 2e-12
+        differs = np.argwhere(actions != policy.actions)
+        if len(differs) == 1:
+            place = (*differs[0], actions[tuple(differs[0])])
+            assert found.loss[place] == pytest.approx(found.value - value, abs=1e-12)
+    assert free == np.prod(found.mixed.sum(axis=3)) > 1
+    assert list(found.to_frame())[:4] == ["time", "state", "node", "action"]
+
+
+def small() -> mmdp.MMDP:
+    """Two years of work: the tools differ by 1/32 at most, resting earns nothing."""
+    rewards = [[[4.0, 3.96875, 0.0]], [[4.0, 4.0, 0.0]]]
+    return mmdp.MMDP([[[[1.0]] * 3]] * 2, rewards, actions=["saw", "axe", "rest"])
+
+
+def test_small_losses_add_up() -> None:
+    model = small()
+    solution = mmdp.solve(model, 2)
+    found = mmdp.freedom(solution, model, 0.0025)  # of 8: once costs 1/64, twice 1/32
+    assert found.loss[:, 0, 1] == pytest.approx([1 / 64] * 2)
+    assert (found.share, found.share_alone) == (0.0, 1.0)
+    assert mmdp.freedom(solution, model, 0.004).share == 1.0
+    frame = mmdp.freedom(solution, model, 0.004).to_frame()
+    assert frame["action"].tolist() == ["saw", "axe", "rest"] * 2
+    assert frame["mixed"].tolist() == [True, True, False] * 2
+    assert found.text.startswith("0% of decisions are free: choosing among their actions")
+
+
+def test_the_table_of_a_policy_says_what_is_free() -> None:
+    model = small()
+    table = mmdp.measures.policy_table(mmdp.solve(model, 2), model, tolerance=0.01)
+    assert table["free"].tolist() == ["saw or axe"] * 2
+    assert "free" not in mmdp.measures.policy_table(mmdp.solve(model, 2), model)
+
+
+def test_refusals() -> None:
+    model = small()
+    solution = mmdp.solve(model, 2)
+    with pytest.raises(InputError, match=r"a share of the value such as 0.01, not -1"):
+        mmdp.freedom(solution, model, -1)
+    drawn_ = mmdp.MarkovPolicy(probabilities=[[[0.5, 0.5, 0.0]]])
+    with pytest.raises(InputError, match="takes one action, and this one draws it"):
+        mmdp.freedom(drawn_, model)
+    with pytest.raises(InputError, match="never falls if a return rises"):
+        mmdp.freedom(solution, model, objective=lambda rho, _: -rho.max(axis=-1))
+    with pytest.raises(InputError, match="freedom is about a policy of time and state"):
+        mmdp.freedom(mmdp.solve(model, 2, "qmdp"), model)
