@@ -20,6 +20,7 @@ from mmdp.errors import InputError
 from mmdp.kernels import Kernel, Plan
 from mmdp.kernels.endless import check_endless, decisions
 from mmdp.kernels.planner import PlannerTables
+from mmdp.kernels.rewards import sizes
 from mmdp.methods.belief import EPISODES, passes_of
 from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, Planner, Policy, followed
@@ -122,7 +123,7 @@ def _simulated(horizon: float, model: MMDP) -> tuple[int, dict[str, Any]]:
         return int(horizon), {}
     check_endless(model.problem, model.horizon, model.state_labels)
     steps, left = decisions(model.problem, LEFT_OUT)
-    return steps, {"horizon": steps, "left_out": left * float(np.abs(model.problem.r).max())}
+    return steps, {"horizon": steps, "left_out": left * float(sizes(model.problem.r).max())}
 
 
 def _evaluation(
@@ -185,13 +186,13 @@ def _one_episode(
                 f"the planner takes action {a} in state {model.state_labels[s]!r} at time {t}, "
                 "which the model does not allow"
             )
-        row = slice(*x.indptr[s * model.n_actions + a : s * model.n_actions + a + 2])
-        chances = x.p[t if len(x.p) > 1 else 0, row, m]
+        row = x.storage.row(t, s * model.n_actions + a)
+        chances = row.p[:, m]
         reward = float(x.r[t if len(x.r) > 1 else 0, s, a, m])
         total += factor * reward
         if not chances.sum() > 0:  # an action missing in this model ends the episode
             return total
-        after = int(rng.choice(x.indices[row], p=chances / chances.sum()))
+        after = int(rng.choice(row.after, p=chances / chances.sum()))
         memory = planner.update(memory, t, s, a, after, reward)
         s, m, factor = after, x.next_model(m, rng), factor * model.discount
     return total + factor * float(terminal[s, m])

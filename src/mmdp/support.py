@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.kernels.problem import aligned, memory_here
+from mmdp.kernels.rewards import Rewards
 from mmdp.words import readable_bytes
 
 Array = npt.NDArray[np.float64]
@@ -392,7 +393,7 @@ def _check_storage(storage: str) -> None:
         raise InputError(f'storage must be "auto", "dense" or "sparse", not {storage!r}')
 
 
-def check_pattern(support: Support, rewards: Array | None, next_rewards: Array | None) -> None:
+def check_pattern(support: Support, rewards: Rewards | None, next_rewards: Array | None) -> None:
     """Refuse arrays that do not fit together: a kernel would read beyond their ends."""
     n_models, n_states, n_actions = support.shape
     indptr, indices, p = support.indptr, support.indices, support.values

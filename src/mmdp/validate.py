@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels.problem import Part, Problem
+from mmdp.kernels.rewards import ByEvent, Rewards, blocks
 from mmdp.support import (
     Array,
     Shape,
@@ -271,10 +272,13 @@ def by_label(
 # ---------------------------------------------------------------------- rewards
 def read_rewards(
     rewards: Any, next_rewards: Any, support: Support, fields: Fields
-) -> tuple[Array | None, Array | None]:
+) -> tuple[Rewards | None, Array | None]:
     """Rewards as ((T',) S, A, M) or as values on the pattern (T', nnz, M)."""
     n_models, n_states, n_actions = support.shape
     states, actions = fields.states or range(n_states), fields.actions or range(n_actions)
+    if isinstance(rewards, ByEvent) and next_rewards is None:
+        support.horizon = support.horizon or (len(rewards) if len(rewards) > 1 else None)
+        return rewards, None
     rewards = by_label(rewards, "rewards", states, actions)
     next_rewards = by_label(next_rewards, "next_rewards", actions, states)
     if (rewards is None) == (next_rewards is None):
@@ -487,10 +491,20 @@ def _wrong(
 
 
 def check_rewards(
-    expected: Array | None, per_next: Array | None, support: Support,
+    expected: Rewards | None, per_next: Array | None, support: Support,
     mask: npt.NDArray[np.bool_], fields: Fields,
 ) -> None:  # fmt: skip
-    if expected is not None:
+    if isinstance(expected, ByEvent):
+        y = expected.reward
+        if not np.isfinite([y.min(initial=0.0), y.max(initial=0.0)]).all():
+            bad = ~np.isfinite(y) & mask[None, :, :, None]
+            t, s, a, w = _first(bad) if bad.any() else (0, 0, 0, 0)
+            if bad.any():
+                place = f"state {_label(fields.states, s)}, action {_label(fields.actions, a)}"
+                raise InputError(
+                    f"reward is {y[t, s, a, w]} at {place}, event {w}; rewards must be finite"
+                )
+    elif expected is not None:
         bad = ~np.isfinite(expected) & mask[None, :, :, None]
         if bad.any():
             t, s, a, m = _first(bad)
@@ -669,7 +683,8 @@ def check_extent(problem: Problem, horizon: int, held: int = 0) -> None:
         [Remedy("horizon", do="shorten"), "spread the models over machines (docs: many hosts)"],
         models=sum(y.nbytes for y in (*x, *x.storage.arrays()) if isinstance(y, np.ndarray)),
     )  # fmt: skip
-    largest = max(float(x.r.max()), float(x.r.min()), key=abs)
+    ends = (float(end(y)) for _, y in blocks(x.r) for end in (np.max, np.min))
+    largest = max(ends, key=abs)
     last = float(np.abs(x.terminal).max())
     steps = horizon if x.discount == 1 else (1 - x.discount**horizon) / (1 - x.discount)
     if not abs(largest) * min(steps, LARGEST) + last <= LARGEST:

@@ -119,9 +119,7 @@ def _flow(problem: Problem, used: Mask) -> tuple[Any, Array]:
     entries = _Entries()
     entries.add(here[:, None] * n_models + model, cells[:, None] * n_models + model, 1.0)
     for k in np.flatnonzero(t < horizon - 1):  # where the mass of each cell goes
-        row = s[k] * n_actions + a[k]
-        part = slice(x.indptr[row], x.indptr[row + 1])
-        p, to = x.p[t[k] if len(x.p) > 1 else 0, part], x.indices[part]
+        to, p = x.storage.row(int(t[k]), int(s[k]) * n_actions + int(a[k]))
         there: Any = state[t[k] + 1, to]
         seen = np.flatnonzero(there >= 0)  # the others are out of reach
         entries.add(there[seen][:, None] * n_models + model, k * n_models + model, -p[seen])

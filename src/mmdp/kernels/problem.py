@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -37,6 +37,8 @@ import numpy.typing as npt
 
 from mmdp.clock import seconds
 from mmdp.errors import InputError, Remedy
+from mmdp.kernels.moves import Moves, TableMoves
+from mmdp.kernels.rewards import Rewards, blocks, mapped, sizes
 
 if TYPE_CHECKING:
     from mmdp.kernels.plan import Plan
@@ -44,7 +46,9 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
 Table = npt.NDArray[Any]  # a policy: (T, S) actions or (T, S, A) probabilities
-Models = slice | npt.NDArray[np.int64]  # some of the models
+Ids = npt.NDArray[np.int64]
+Models = slice | Ids  # some of the models
+Form = Literal["dense", "sparse", "events"]
 
 LINE = 64  # bytes that a processor moves at a time
 
@@ -108,6 +112,13 @@ class Part(NamedTuple):
         return f"part {self.i} of {self.n}"
 
 
+class Row(NamedTuple):
+    """One row of the transitions: next states (k,) and their probabilities (k, M)."""
+
+    after: IntArray
+    p: Array
+
+
 class Storage(Protocol):
     """How the transitions of all models are stored."""
 
@@ -140,6 +151,31 @@ class Storage(Protocol):
 
     def plan(self, problem: Problem, horizon: int) -> Plan:
         """The problem laid out in plain numpy, for a kernel that has no plan of its own."""
+        ...
+
+    @property
+    def form(self) -> Form:
+        """How they are held, in a word."""
+        ...
+
+    def differs(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """(S, A) whether (s, a) may lead elsewhere, or stays in s as action first[s] does not."""
+        ...
+
+    def ordered(self, s: Ids, a: Ids) -> tuple[Storage, Ids]:
+        """With states and actions in the order of these ids, and the order of the entries."""
+        ...
+
+    def row(self, t: int, row: int) -> Row:
+        """Where row s * A + a leads at time t."""
+        ...
+
+    def moves(self) -> Moves:
+        """Next states of single episodes."""
+        ...
+
+    def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+        """What tells these transitions from others, however they are stored, as arrays."""
         ...
 
 
@@ -175,6 +211,49 @@ class Stored(NamedTuple):
     def plan(self, problem: Problem, horizon: int) -> Plan:
         return PLAIN[Stored](problem, horizon)
 
+    @property
+    def form(self) -> Form:
+        return "dense" if self.dense else "sparse"
+
+    def rows(self) -> Ids:
+        """(nnz,) row s * A + a of every entry."""
+        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+
+    def row(self, t: int, row: int) -> Row:
+        entries = slice(*self.indptr[row : row + 2])
+        return Row(self.indices[entries], at(self.p, t)[entries])
+
+    def moves(self) -> TableMoves:
+        return TableMoves(self)
+
+    def differs(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        S, size, rows = len(first), len(self.indptr) - 1, self.rows()
+        stays = self.indices == rows // (size // S)
+        leaves = np.zeros(size, dtype=bool)
+        leaves[rows[~stays][(self.p[:, ~stays] > 0).any(axis=(0, 2))]] = True
+        again: npt.NDArray[Any] = np.zeros((len(self.p), size, self.p.shape[2]))
+        again[:, rows[stays]] = self.p[:, stays]
+        again = again.reshape(len(self.p), S, -1, self.p.shape[2])
+        same = np.take_along_axis(again, first[None, :, None, None], axis=2)
+        return leaves.reshape(S, -1) | np.any(again != same, axis=(0, 3))
+
+    def ordered(self, s: Ids, a: Ids) -> tuple[Stored, Ids]:
+        S, A, row = len(s), len(a), self.rows()
+        row = np.argsort(s)[row // A] * A + np.argsort(a)[row % A]
+        order = np.argsort(row * S + np.argsort(s)[self.indices])
+        lengths = np.bincount(row, minlength=S * A)
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        indices = np.argsort(s)[self.indices][order].astype(np.int32)
+        return Stored(indptr, indices, self.p.take(order, axis=1), self.dense), order
+
+    def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+        p, found = once(self.p), np.asarray(self.p.any(axis=(0, 2)))  # dense ones hold zeros
+        yield np.array([len(p), p.shape[2]])
+        yield (self.rows() * n_states + self.indices)[found]
+        for p_t in p:
+            for i in range(0, len(p_t), 4096):  # a copy of all would be large
+                yield p_t[i : i + 4096][found[i : i + 4096]]
+
 
 # how storages are laid out in plain numpy; filled by numpy/kernel.py
 PLAIN: dict[type, Callable[[Problem, int], Plan]] = {}
@@ -188,7 +267,7 @@ class Problem(NamedTuple):
     """
 
     storage: Storage
-    r: Array
+    r: Rewards
     allowed: npt.NDArray[np.bool_]
     initial: Array
     weights: Array
@@ -269,8 +348,13 @@ class Problem(NamedTuple):
         """
         known = self.weights_here > 0
         counts = np.logical_or.reduce(self.allowed)[:, :, None] & known
-        spans = ((self.r, counts), (self.terminal, known))
-        here = [end(x, initial=side, where=y) for x, y in spans for end, side in _ENDS]
+        spans = ((blocks(self.r), counts), ([(slice(None), self.terminal[:, None])], known))
+        here = []
+        for parts, y in spans:
+            found = [[end(x, initial=i, where=y[n]) for end, i in _ENDS] for n, x in parts]
+            here += [
+                end(ends) for (end, _), ends in zip(_ENDS, zip(*found, strict=True), strict=True)
+            ]
         ends = self.everywhere(here)
         r, terminal = (float(max(ends[:, i].max() - ends[:, i + 1].min(), 0.0)) for i in (0, 2))
         times, last = self._felt(horizon, times)
@@ -290,9 +374,7 @@ class Problem(NamedTuple):
         too, count as the largest of all.
         """
         times, last = self._felt(horizon, times)
-        flat = (y.reshape(-1, y.shape[-1]) for y in (self.r, self.terminal))
-        r, terminal = (np.maximum(y.max(axis=0), -y.min(axis=0)) for y in flat)  # no copy of r
-        found: Array = times * r + last * terminal
+        found: Array = times * sizes(self.r) + last * np.abs(self.terminal).max(axis=0)
         if self.drift is None and self.part is None:
             return found
         return np.full(self.n_models, self.everywhere([float(found.max())]).max())
@@ -312,7 +394,7 @@ class Problem(NamedTuple):
 
     def rows(self) -> npt.NDArray[np.int64]:
         """(nnz,) row s * A + a of every entry of the pattern."""
-        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        return self.storage.table().rows()
 
     def prior_weights(self, horizon: int = 1) -> Array:
         """(1, 1, M) the initial model weights as b for WSU; (T, 1, M) if models change."""
@@ -465,7 +547,7 @@ class Problem(NamedTuple):
             return picked(y, models) if self.part is None else self.chosen(y, ids)
 
         return self._replace(
-            storage=self.storage.mapped(own), r=own(self.r), terminal=own(self.terminal),
+            storage=self.storage.mapped(own), r=mapped(self.r, own), terminal=own(self.terminal),
             initial=self.initial if self.same_start else own(self.initial),
             weights=self.weights[models], drift=None, part=None,
         )  # fmt: skip
@@ -499,6 +581,11 @@ def picked(array: Array, models: Models) -> Array:
     return own
 
 
+def once(values: Array) -> Array:
+    """Values by time, kept once if they are the same at all times."""
+    return values[:1] if all(np.array_equal(x, values[0]) for x in values[1:]) else values
+
+
 def windows(horizon: int, each: int, room: float) -> list[slice]:
     """Time steps in windows: one if an array of ``each`` bytes a step fits, else about sqrt(T).
 
@@ -511,7 +598,7 @@ def windows(horizon: int, each: int, room: float) -> list[slice]:
     return [slice(t, min(t + steps, horizon)) for t in range(0, horizon, steps)]
 
 
-def at(array: npt.NDArray[Any], t: int) -> npt.NDArray[Any]:
+def at(array: npt.NDArray[Any] | Rewards, t: int) -> npt.NDArray[Any]:
     """The slice at time t of an array whose time axis may have length 1 (the same at all times)."""
     result: npt.NDArray[Any] = array[t if len(array) > 1 else 0]
     return result

@@ -10,6 +10,7 @@ import numpy as np
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.kernels.planner import SAMPLED, PlannerTables
+from mmdp.kernels.rewards import blocks
 from mmdp.methods.base import Context, Outcome
 from mmdp.methods.belief import Planning, passes_of
 
@@ -68,7 +69,9 @@ class MixTS(Planning):
         own = context.plan.backward("own", keep=("actions",)).actions
         reward_sd = 0.0
         if self.likelihood != "transition":
-            spread = float(np.sqrt(problem.r.var(axis=-1)[:, problem.allowed[0]].mean()))
+            open_ = problem.allowed[0]
+            found = [r.var(axis=-1)[:, open_[states]] for states, r in blocks(problem.r)]
+            spread = float(np.sqrt(np.concatenate(found, axis=1).mean()))
             reward_sd = self.reward_sd or spread or 1.0
         made = PlannerTables(
             SAMPLED, problem, own=own, each_step=self.resample == "step", carry=self.carry,

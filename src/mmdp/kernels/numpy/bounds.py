@@ -53,7 +53,7 @@ class Bounds(Passes):
         ``y`` (T, S, A, M) are prices in units of reward at that time. ``u`` (T, S, A, M) is
         filled with the occupancy P[m, s, a at t] of the models' own policies.
         """
-        plan = self if y is None else self.but(rewards=self.problem.r - y)
+        plan = self if y is None else self.but(rewards=np.asarray(self.problem.r) - y)
         found = plan.backward("own", keep=("actions",) if u is not None else ())
         if u is not None:
             self.occupancy(found.actions, u)
