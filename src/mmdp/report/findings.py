@@ -175,7 +175,7 @@ class SmallRule(NamedTuple):
 
 def can_grow(desk: Desk) -> bool:
     """Whether a tree has something to ask about, and is simpler than the policy."""
-    if desk.words or desk.model.drifts or type(desk.kind) not in (Markov, Stationary):
+    if desk.words or type(desk.kind) not in (Markov, Stationary):
         return False
     try:
         Tree().check(desk.model, desk.horizon)
@@ -230,7 +230,7 @@ class OffGrid(NamedTuple):
 
 def has_grid(model: MMDP | None) -> bool:
     """Whether a continuous axis was put on a grid by a function that is still at hand."""
-    if model is None or model.function is None or model.drifts:
+    if model is None or model.function is None:
         return False
     return any(isinstance(axis, Grid) for axis in model.function.states.values())
 
