@@ -382,6 +382,41 @@ def test_counts_are_those_of_pandas() -> None:
     np.testing.assert_array_equal(found.counts.to_numpy(), expected.to_numpy())
 
 
+@pytest.mark.parametrize("states", [3, 400])  # counted in a table of cells, and by sorting
+@pytest.mark.parametrize("rewards", ["average", "normal"])
+def test_a_table_of_counts_is_the_expanded_log(states: int, rewards: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    table = pd.DataFrame({
+        "state": rng.integers(states, size=40), "action": rng.integers(2, size=40),
+        "next_state": rng.integers(states, size=40), "reward": rng.normal(size=40).round(3),
+        "n": rng.integers(5, size=40), "country": "x",
+    })  # fmt: skip
+    assert (table["n"] == 0).any()
+    expanded = table.loc[np.repeat(table.index, table["n"])].drop(columns="n")
+    table.to_csv(tmp_path / "counts.csv", index=False)
+    options: dict[str, Any] = {"models": 3, "support": "seen", "states": states, "actions": 2}
+    options["unseen"] = "absorb"
+    found = posterior.fit(
+        tmp_path / "counts.csv", columns={"count": "n"}, rewards=rewards, **options
+    )
+    whole = posterior.fit(expanded, rewards=rewards, **options)
+    np.testing.assert_array_equal(found.visits, whole.visits)
+    pd.testing.assert_frame_equal(found.counts, whole.counts)
+    for name in ("transitions", "rewards"):
+        given, expected = getattr(found.train, name), getattr(whole.train, name)
+        np.testing.assert_allclose(given, expected, rtol=1e-12, atol=1e-12)
+    again = posterior.fit(found.counts, rewards=np.zeros((states, 2)), **options)
+    np.testing.assert_array_equal(again.train.transitions, whole.train.transitions)
+
+
+def test_counts_that_are_none_are_refused() -> None:
+    log = {"state": [0, 1], "action": [0, 0], "next_state": [1, 0], "reward": [1.0, 0.0]}
+    refused(log | {"count": [2, 1.5]}, "row 1: count is 1.5, not a whole number from 0 on")
+    refused(log | {"count": [2, -1]}, "row 1: count is -1")
+    refused(log | {"count": [0, 0]}, "every count is 0")
+    refused(log | {"count": [2, 1], "episode": [0, 1]}, "counts and episodes")
+
+
 def test_large_sparse_log_keeps_to_the_transitions_seen() -> None:
     rng = np.random.default_rng(0)
     state = rng.integers(3000, size=20_000)
