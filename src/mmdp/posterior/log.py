@@ -88,7 +88,7 @@ def _seen(column: pd.Series, source: Source) -> Ints:
     """How often the transition of each row was seen."""
     given = numbers(column, "count", source)
     wrong = ~((given >= 0) & (given == np.floor(given)) & (given < 2**53))
-    source.refuse(wrong, lambda i: f"count is {column.iloc[i]!r}, not a whole number from 0 on")
+    source.refuse(wrong, lambda i: f"count is {given[i]:g}, not a whole number from 0 on")
     if not given.any():
         source.fail("every count is 0; a table of counts has at least one transition")
     return given.astype(np.int64)
