@@ -52,6 +52,19 @@ def test_the_net_benefit_becomes_the_reward(tmp_path: Path) -> None:
     priced = mmdp.load(tmp_path / "priced.npz")
     for t in range(3):
         np.testing.assert_allclose(priced.rewards[t, 2], 20 * effects - costs / 1.25**t)
+    later = [f"{t},{row}" for t in range(3) for row in rows]
+    later[-1] = "2,1,1,7.0,10.0"  # at the last time this is worth more
+    file.write_text("\n".join(["time,state,action,effect,cost", *later]))
+    assert run(*given, *rates, "--out", tmp_path / "priced.npz").code == 0
+    timed = mmdp.load(tmp_path / "priced.npz").rewards - priced.rewards
+    np.testing.assert_allclose(timed[2, :, 1, 1], 20 * (7 - 1))
+    timed[2, :, 1, 1] = 0
+    np.testing.assert_allclose(timed, 0, atol=1e-12)
+    told = refused(*given, *rates[:4], "-T", 5, "--out", tmp_path / "x.npz")
+    assert "3 times, but the horizon is 5" in told
+    file.write_text("\n".join(["time,state,action,effect,cost", *later[4:]]))
+    assert "time 0, state '0', action '0' is not given" in refused(*given, "--out", tmp_path / "x")
+    file.write_text("\n".join(["state,action,effect,cost", *rows]))
     assert "give the horizon" in refused(*given, *rates[:4], "--out", tmp_path / "x.npz")
     assert "belong together" in refused(*given[:4], "--out", tmp_path / "x.npz")
     assert "give --horizon" in refused(*given, "-T", "inf", "--out", tmp_path / "x.npz")

@@ -616,3 +616,39 @@ def test_the_tutorials_tunnels_are_a_cohort_by_year_of_sickness(correction: str)
             sick[-1] += stay[-1]
             healthy, _, sicker, dead = moved.sum(axis=0)
         np.testing.assert_allclose([found.effects[a, 0], found.costs[a, 0]], totals, rtol=1e-10)
+
+
+def test_the_trace_is_the_cohort_by_hand() -> None:
+    model, _ = cea(0.08, 1.1, "half-cycle")
+    names = mmdp.posterior.without_tunnels(model, TUNNELS)
+    found = economics.cohort_trace(model, {"SoC": "SoC", "B": "B"}, groups=names)
+    assert len(found) == 2 * (CYCLES + 1) * 4
+    wide = found[found["policy"] == "B"].pivot(index="time", columns="state", values="share")
+    at = np.eye(model.n_states)[0]
+    for t in range(CYCLES + 1):
+        by_hand = {name: at[np.array(names) == name].sum() for name in SICK}
+        assert wide.loc[t].to_dict() == pytest.approx(by_hand, abs=1e-12)
+        at = at @ model.matrix(0, 2, t).toarray()
+    lines = mmdp.plots.survival(found).lines
+    alive = [float(y.get_ydata()[-1]) for y in lines]
+    ends = [
+        1 - found.query(f"policy == '{x}' and time == {CYCLES} and state == 'dead'")["share"].item()
+        for x in ("SoC", "B")
+    ]
+    assert alive == pytest.approx(ends, abs=1e-12)
+    assert len(mmdp.plots.cohort_trace(found).lines) == 8
+    with pytest.raises(mmdp.InputError, match="no state 'Dead'"):
+        mmdp.plots.survival(found, dead="Dead")
+    with pytest.raises(mmdp.InputError, match="4 groups for 78 states"):
+        economics.cohort_trace(model, {"SoC": "SoC"}, groups=SICK)
+
+
+def test_the_sweep_keeps_to_a_kind_of_policy(draws: list[dict[str, Any]]) -> None:
+    model, effects, costs = as_model(draws[:20])
+    tied = mmdp.Tied(["treated"] * 3 + ["dead"])
+    args: Any = (model, effects, costs, [5000.0, 8000.0], 6)
+    found = economics.willingness_to_pay(*args, policy=tied)
+    for policy in found.policies.values():
+        assert (policy.actions[:, :3] == policy.actions[:, :1]).all()
+    free = economics.willingness_to_pay(*args)
+    assert (free.frontier["nmb"] >= found.frontier["nmb"] - 1e-9).all()

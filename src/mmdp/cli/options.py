@@ -265,7 +265,7 @@ class Outcomes:
 
     effects: Annotated[Path | None, option(
         "--effects", type=PATH, metavar="FILE",
-        help="Effect and cost of actions: a CSV with state,action,effect,cost (and model).",
+        help="Effect and cost of actions: a CSV with state,action,effect,cost (and model, time).",
     )]  # fmt: skip
     effect_rate: Annotated[float | None, option(
         "--effect-rate", type=float, metavar="R",

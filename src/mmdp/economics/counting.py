@@ -138,6 +138,9 @@ class Counting:
         """The model that earns ``stay`` at each time and ``move`` on the way to the next one."""
         if self == Counting():
             return model.replace(rewards=stay + move)
+        long = [len(x) for x in (stay, move) if x.ndim == 4 and len(x) != horizon]
+        if long:
+            raise InputError(f"effects or costs of {long[0]} times, but the horizon is {horizon}")
         factor = model.discount if rate is None else 1 / (1 + rate)
         here = self.times(horizon) * factor ** np.arange(horizon)
         there = here if self.within_cycle == "none" else np.append(here[1:], 0.0)
