@@ -366,7 +366,8 @@ def cohort_trace(table: pd.DataFrame, axis: Axes | None = None) -> Axes:
     states, policies = (list(dict.fromkeys(table[x])) for x in ("state", "policy"))
     for (policy, state), part in table.groupby(["policy", "state"], sort=False):
         i, j = states.index(state), policies.index(policy)
-        name = label(state) if len(policies) == 1 else f"{label(state)}, {label(policy)}"
+        names = [state] if len(policies) == 1 else [state, policy]
+        name = ", ".join(label(str(x)) for x in names)
         axis.plot(
             part["time"], part["share"], color=COLOURS[i % 7], linewidth=1.6, label=name,
             linestyle=("-", "--", "-.", ":")[j % 4],

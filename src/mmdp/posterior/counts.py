@@ -38,7 +38,8 @@ class Counts(NamedTuple):
             keys = np.flatnonzero(table)
             return cls(n_states, n_actions, keys, table[keys], visits)
         if log.count is None:
-            return cls(n_states, n_actions, *np.unique(rows, return_counts=True), visits)
+            keys, counts = np.unique(rows, return_counts=True)
+            return cls(n_states, n_actions, keys, counts, visits)
         keys, at = np.unique(rows, return_inverse=True)
         return cls(n_states, n_actions, keys, _tally(at, log, len(keys)), visits)
 
