@@ -48,8 +48,8 @@ def read_effects(file: PathLike, model: MMDP) -> tuple[Amounts, Amounts]:
     table = read_csv(Path(file), names)
     if not len(table):
         source.fail("a header but no rows; expected one row per state and action")
-    amounts = np.stack([_amount(table[name], name, source) for name in ("effect", "cost")])
-    kinds = [x for x in ("time", "model", "state", "action") if x in names]
+    amounts = [numbers(table[name], name, source) for name in ("effect", "cost")]
+    kinds: list[str] = [x for x in ("time", "model", "state", "action") if x in names]
     places = [_ids(table[kind], kind, model, source) for kind in kinds]
     sizes = [model.n_models if kind == "model" else model.allowed.shape[kind == "action"]
              for kind in kinds]  # fmt: skip
@@ -65,13 +65,16 @@ def read_effects(file: PathLike, model: MMDP) -> tuple[Amounts, Amounts]:
         given, found = np.zeros(sizes, dtype=int), np.zeros((2, *sizes))
         np.add.at(given, at, 1)
         _check_once(given, kinds, needed, model, source)
-        found[(slice(None), *at)] = amounts[:, rows]
+        for own, column in zip(found, amounts, strict=True):
+            own[at] = column[rows]
         if "time" not in names:
             return found
         found = found if "model" in names else found[:, :, None]
         return np.broadcast_to(found, (2, sizes[0], model.n_models, *found.shape[3:]))
 
     stay = spread(~moves, model.allowed)
+    for name, column in zip(("effect", "cost"), amounts, strict=True):
+        _check_differs(column, name, source)
     if not moves.any():
         return stay[0], stay[1]
     to = table["next_state"].where(moves, model.state_labels[0])
@@ -82,15 +85,13 @@ def read_effects(file: PathLike, model: MMDP) -> tuple[Amounts, Amounts]:
     return effect, cost
 
 
-def _amount(column: pd.Series, name: str, source: Source) -> Array:
-    found = numbers(column, name, source)
-    if len(found) > 1 and np.ptp(found) == 0:
+def _check_differs(column: Array, name: str, source: Source) -> None:
+    if len(column) > 1 and np.ptp(column) == 0:
         source.fail(
-            f"{name} is {found[0]:g} in this and every other line, so that no policy has more "
+            f"{name} is {column[0]:g} in this and every other line, so that no policy has more "
             "of it than another; give what each action has",
             0,
         )
-    return found
 
 
 def _labels(model: MMDP, kind: str) -> Sequence[str]:
