@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -486,3 +488,24 @@ def test_building_is_measured_from_every_input() -> None:
         found = building.measure(case, 1e-6)
         assert min(found["seconds"], found["entries"], found["model"]) > 0
         assert ("copying" in found) == (case == "dense")
+
+
+def test_the_machine_is_the_published_one_and_its_optimum_is_proven() -> None:
+    from benchmarks import maintenance
+
+    p, rewards = maintenance.nominal()
+    np.testing.assert_allclose(p.sum(axis=-1), 1)
+    assert p[7, 0, 7] == 1
+    assert p[9, 0, 9] == 1
+    np.testing.assert_allclose(p[2, 1:, 3], 0.3)
+    assert rewards[:7].any() == 0
+    model = maintenance.machine(3, 9.0, 0)
+    assert model.initial.shape == (3, 10)
+    assert "| 1 of 1 |" in maintenance.line("x", iter([model]), 20.0)
+    small = maintenance.random(2, 3, 0, actions=2)
+    found = mmdp.solve(small, math.inf, "exact")
+    every = [
+        mmdp.evaluate(mmdp.StationaryPolicy(rule, n_actions=2), small).mean
+        for rule in itertools.product(range(2), repeat=3)
+    ]
+    assert found.value == pytest.approx(max(every), rel=1e-9)

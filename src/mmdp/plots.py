@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from mmdp.draw.axes import new_axes, new_axis, png, svg
 from mmdp.draw.curves import (
     acceptability_curves,
+    cohort_trace,
     errors_by,
     expected_loss,
     frontier,
     methods_comparison,
     regret_distribution,
     returns_distribution,
+    survival,
     traces,
     value_of_leaves,
     value_of_memory,
@@ -34,9 +36,10 @@ if TYPE_CHECKING:
     from mmdp.solution import Solution
 
 __all__ = [
-    "acceptability_curves", "errors_by", "expected_loss", "frontier", "methods_comparison",
-    "new_axes", "new_axis", "png", "policy_heatmap", "regret_distribution",
-    "returns_distribution", "save", "svg", "traces", "tree", "value_of_leaves", "value_of_memory",
+    "acceptability_curves", "cohort_trace", "errors_by", "expected_loss", "frontier",
+    "methods_comparison", "new_axes", "new_axis", "png", "policy_heatmap", "regret_distribution",
+    "returns_distribution", "save", "survival", "svg", "traces", "tree", "value_of_leaves",
+    "value_of_memory",
     "weights_over_time",
 ]  # fmt: skip
 

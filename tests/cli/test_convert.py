@@ -52,6 +52,33 @@ def test_the_net_benefit_becomes_the_reward(tmp_path: Path) -> None:
     priced = mmdp.load(tmp_path / "priced.npz")
     for t in range(3):
         np.testing.assert_allclose(priced.rewards[t, 2], 20 * effects - costs / 1.25**t)
+    later = [f"{t},{row}" for t in range(3) for row in rows]
+    later[-1] = "2,1,1,7.0,10.0"  # at the last time this is worth more
+    file.write_text("\n".join(["time,state,action,effect,cost", *later]))
+    assert run(*given, *rates, "--out", tmp_path / "priced.npz").code == 0
+    timed = mmdp.load(tmp_path / "priced.npz").rewards - priced.rewards
+    np.testing.assert_allclose(timed[2, :, 1, 1], 20 * (7 - 1))
+    timed[2, :, 1, 1] = 0
+    np.testing.assert_allclose(timed, 0, atol=1e-12)
+    told = refused(*given, *rates[:4], "-T", 5, "--out", tmp_path / "x.npz")
+    assert "3 times, but the horizon is 5" in told
+    file.write_text("\n".join(["time,state,action,effect,cost", *later[4:]]))
+    assert "time 0, state '0', action '0' is not given" in refused(*given, "--out", tmp_path / "x")
+    once = [f"{row}," for row in rows] + ["0,1,-2,40,1"]  # on the way from 0 to 1, once
+    file.write_text("\n".join(["state,action,effect,cost,next_state", *once]))
+    own = ("-T", 3, "--within-cycle", "1,2,4", "--cost-rate", "0.25")
+    assert run(*given, *own, "--out", tmp_path / "priced.npz").code == 0
+    chance, weights = model.transitions[:, 0, 1, 1], np.array([1.0, 2.0, 4.0])
+    found = mmdp.load(tmp_path / "priced.npz").rewards
+    for t in range(3):  # effects have the discount of the models, .9
+        here = weights[t] * (20 * 0.9**t * effects - costs / 1.25**t)
+        np.testing.assert_allclose(found[t, :, 1], np.tile(here[1], (3, 1)))
+        last = 0.0 if t == 2 else weights[t + 1] * (-2 * 20 * 0.9 ** (t + 1) - 40 / 1.25 ** (t + 1))
+        np.testing.assert_allclose(found[t, :, 0, 1], here[0, 1] + chance * last)
+    file.write_text("\n".join(["state,action,effect,cost,next_state", *once, once[-1]]))
+    told = refused(*given, "--out", tmp_path / "x.npz")
+    assert "state '0', action '1', next_state '1' is given twice" in told
+    file.write_text("\n".join(["state,action,effect,cost", *rows]))
     assert "give the horizon" in refused(*given, *rates[:4], "--out", tmp_path / "x.npz")
     assert "belong together" in refused(*given[:4], "--out", tmp_path / "x.npz")
     assert "give --horizon" in refused(*given, "-T", "inf", "--out", tmp_path / "x.npz")

@@ -50,6 +50,11 @@ def test_plot_names_every_picture() -> None:
     assert set(mmdp.report.KINDS) <= words
 
 
+def test_a_table_of_counts_is_fitted_too(tmp_path: Path) -> None:
+    found = facts_of("state,action,next_state,reward,count\na,x,b,1,41\nb,x,a,0,2\n", tmp_path)
+    assert found["log"] == "43 transitions"
+
+
 # ---------------------------------------------------------------------- real logs
 def facts_of(log: str, tmp_path: Path, *options: object) -> dict[str, str]:
     """The facts of a fit from standard input."""

@@ -484,7 +484,171 @@ def test_the_unit_of_costs_and_effects_does_not_matter(unit: float) -> None:
     assert frontier["evpi"].tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("given", [np.array([0.5, 1.0, 0.5]), [0.5, 1.0], None])
-def test_weights_of_times_have_names(given: Any) -> None:
-    with pytest.raises(mmdp.InputError, match="within_cycle is none, half-cycle or simpson, not"):
+@pytest.mark.parametrize("given", [np.ones((2, 2)), [0.5, -1.0], [0.5, "x"], None])
+def test_weights_of_times_are_named_or_one_for_each(given: Any) -> None:
+    with pytest.raises(mmdp.InputError, match="within_cycle is none, half-cycle or simpson, or"):
         economics.Counting(within_cycle=given)
+
+
+def test_own_weights_are_those_of_the_name(draws: list[dict[str, Any]]) -> None:
+    model, effects, costs = as_model(draws[:3])
+    named = Counting(effect_rate=0.03, cost_rate=0.06, within_cycle="half-cycle")
+    own = Counting(effect_rate=0.03, cost_rate=0.06, within_cycle=named.times(YEARS))
+    assert own == Counting(0.03, 0.06, list(named.times(YEARS)))  # it can be compared
+    assert own.text.endswith("; times have given weights")
+    for a, b in zip(*(x.models(model, effects, costs, YEARS) for x in (named, own)), strict=True):
+        np.testing.assert_array_equal(a.rewards, b.rewards)
+    with pytest.raises(mmdp.InputError, match="20 weights for 5 times"):
+        own.models(model, effects, costs, 5)
+
+
+# ---------------------------------------------------------------------- a published cohort model
+# Alarid-Escudero et al., A Tutorial on Time-Dependent Cohort State-Transition Models in R Using a
+# Cost-Effectiveness Analysis Example, Medical Decision Making 43(1), 2023 (arXiv:2108.13552v2):
+# inputs in its table of parameters, deaths per person and year of the US life table 2015, ages 25
+# to 99, in its repository (DARTH-git/cohort-modeling-tutorial-timedep, data/).
+DEATHS = np.array([
+    1014, 999, 1070, 1087, 1162, 1167, 1213, 1289, 1331, 1375, 1420, 1490, 1550, 1616, 1657, 1747,
+    1902, 2052, 2173, 2395, 2559, 2807, 3023, 3349, 3712, 4085, 4490, 4905, 5364, 5806, 6253, 6775,
+    7395, 7895, 8418, 8974, 9666, 10456, 11384, 11838, 12667, 13593, 14700, 15732, 17340, 18758,
+    20967, 22917, 24913, 26767, 29707, 32412, 35982, 39238, 43595, 48727, 53735, 59911, 66618,
+    74051, 82190, 90754, 103968, 115093, 124341, 137872, 154177, 172393, 194100, 212654, 243752,
+    259087, 287781, 316429, 339149,
+]) / 1e6  # fmt: skip
+CYCLES = len(DEATHS)
+SICK = ["healthy", "sick", "sicker", "dead"]
+CARES = ["SoC", "A", "B", "AB"]
+TUNNELS = {"sick": CYCLES}
+
+
+def sick_sicker(x: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """(T, S, A, S') for those who are sick for the x["since"]-th year; nothing after the last."""
+    years = np.append(DEATHS, DEATHS[-1])[:, None]
+    well = 1 - np.exp(-0.5)
+    k, scale, shape = x["since"], x["scale"], x["shape"]
+    rate = (k * scale) ** shape - ((k - 1) * scale) ** shape
+    worse = 1 - np.exp(-rate * np.array([1.0, 1.0, 0.6, 0.6]))
+    p = np.zeros((CYCLES + 1, 4, 4, 4))
+    for s, hazard in enumerate((1, 3, 10)):
+        p[:, s, :, 3] = 1 - np.exp(-hazard * years)
+    live = 1 - p[:, :3, :, 3]
+    p[:, 0, :, 1] = live[:, 0] * (1 - np.exp(-0.15))
+    p[:, 0, :, 0] = live[:, 0] * np.exp(-0.15)
+    p[:, 1, :, 0], p[:, 1, :, 2] = live[:, 1] * well, live[:, 1] * worse
+    p[:, 1, :, 1] = live[:, 1] * (1 - well - worse)
+    p[:, 2, :, 2], p[:, 3, :, 3] = live[:, 2], 1.0
+    return p, np.zeros((4, 4))
+
+
+def amounts() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """QALYs and costs: of a year in each state, and of becoming sick and of dying."""
+    drug = np.array([0, 12_000, 13_000, 25_000]) * np.array([[0], [1], [1], [0]])
+    qalys = np.array([[1.0] * 4, [0.75, 0.95, 0.75, 0.95], [0.5] * 4, [0.0] * 4])
+    lost, paid = np.zeros((4, 4, 4)), np.zeros((4, 4, 4))
+    lost[0, :, 1], paid[0, :, 1], paid[:3, :, 3] = -0.01, 1000, 2000
+    costs = np.array([[2000.0], [4000.0], [15_000.0], [0.0]]) + drug
+    return (
+        {"rewards": qalys, "next_rewards": lost}, {"rewards": costs, "next_rewards": paid}
+    )  # fmt: skip
+
+
+def cea(scale: float, shape: float, weights: Any) -> tuple[mmdp.MMDP, CostEffectiveness]:
+    model = mmdp.from_draws(
+        {"scale": [scale], "shape": [shape]}, sick_sicker, tunnels=TUNNELS, states=SICK,
+        actions=CARES, initial=[1, 0, 0, 0],
+    )  # fmt: skip
+    own = [SICK.index(name) for name in mmdp.posterior.without_tunnels(model, TUNNELS)]
+    worth, price = (
+        {"rewards": x["rewards"][own], "next_rewards": x["next_rewards"][own][:, :, own]}
+        for x in amounts()
+    )
+    counting = Counting(0.03, 0.03, weights)
+    plans = {name: name for name in CARES}
+    found = economics.cost_effectiveness(model, worth, price, plans, counting=counting)
+    return model, found
+
+
+def test_the_tutorials_table_to_its_printed_digits() -> None:
+    """Its table of results: a constant rate of .105, so that the 75 tunnels change nothing.
+
+    Its weights 1/3, 2/3, 4/3, ... are Simpson's with the two middle ones exchanged, and its 75
+    cycles are an odd number, so they are given as weights.
+    """
+    weights = np.where(np.arange(CYCLES + 1) % 2, 2 / 3, 4 / 3)
+    weights[[0, -1]] = 1 / 3
+    model, found = cea(0.105, 1.0, weights)
+    assert model.n_states == 78
+    table = found.icers().set_index("policy")
+    printed = {
+        "SoC": ("116,374", "18.879", "ND"), "B": ("202,536", "20.199", "ND"),
+        "AB": ("296,300", "21.097", "ND"), "A": ("218,789", "19.636", "D"),
+    }  # fmt: skip
+    for name, row in printed.items():
+        own = table.loc[name]
+        assert (f"{own['cost']:,.0f}", f"{own['effect']:.3f}", own["status"]) == row
+    added = [f"{x:,.0f}" for x in table.loc[["B", "AB"], ["added_cost", "icer"]].to_numpy().ravel()]
+    assert added == ["86,162", "65,288", "93,764", "104,461"]
+    assert [f"{x:.3f}" for x in table.loc[["B", "AB"], "added_effect"]] == ["1.320", "0.898"]
+
+
+@pytest.mark.parametrize("correction", ["half-cycle", "own"])
+def test_the_tutorials_tunnels_are_a_cohort_by_year_of_sickness(correction: str) -> None:
+    """Its second model, a Weibull time to becoming sicker, against a loop over the cohort."""
+    weights = np.ones(CYCLES + 1)
+    weights[[0, -1]] = 0.5 if correction == "half-cycle" else 1.0
+    _, found = cea(0.08, 1.1, correction if correction == "half-cycle" else weights)
+    (qaly, cost), steps = amounts(), np.arange(CYCLES + 1)
+    factors = weights / 1.03**steps
+    p = [sick_sicker({"scale": 0.08, "shape": 1.1, "since": k + 1})[0] for k in range(CYCLES)]
+    for a in range(4):
+        healthy, sick, sicker, dead = 1.0, np.zeros(CYCLES), 0.0, 0.0
+        totals, moved = np.zeros(2), np.zeros((4, 4))
+        for t in steps:
+            at = np.array([healthy, sick.sum(), sicker, dead])
+            for i, x in enumerate((qaly, cost)):
+                once = (moved * x["next_rewards"][:, a]).sum()
+                totals[i] += factors[t] * (at @ x["rewards"][:, a] + once)
+            rows = np.stack([p[k][t, 1, a] for k in range(CYCLES)])
+            moved = p[0][t, :, a] * at[:, None]
+            moved[1] = sick @ rows
+            stay = sick * rows[:, 1]
+            sick = np.append(moved[0, 1], stay[:-1])
+            sick[-1] += stay[-1]
+            healthy, _, sicker, dead = moved.sum(axis=0)
+        np.testing.assert_allclose([found.effects[a, 0], found.costs[a, 0]], totals, rtol=1e-10)
+
+
+def test_the_trace_is_the_cohort_by_hand() -> None:
+    model, _ = cea(0.08, 1.1, "half-cycle")
+    names = mmdp.posterior.without_tunnels(model, TUNNELS)
+    found = economics.cohort_trace(model, {"SoC": "SoC", "B": "B"}, groups=names)
+    assert len(found) == 2 * (CYCLES + 1) * 4
+    wide = found[found["policy"] == "B"].pivot(index="time", columns="state", values="share")
+    at = np.eye(model.n_states)[0]
+    for t in range(CYCLES + 1):
+        by_hand = {name: at[np.array(names) == name].sum() for name in SICK}
+        assert wide.loc[t].to_dict() == pytest.approx(by_hand, abs=1e-12)
+        at = at @ model.matrix(0, 2, t).toarray()
+    lines = mmdp.plots.survival(found).lines
+    alive = [float(y.get_ydata()[-1]) for y in lines]
+    ends = [
+        1 - found.query(f"policy == '{x}' and time == {CYCLES} and state == 'dead'")["share"].item()
+        for x in ("SoC", "B")
+    ]
+    assert alive == pytest.approx(ends, abs=1e-12)
+    assert len(mmdp.plots.cohort_trace(found).lines) == 8
+    with pytest.raises(mmdp.InputError, match="no state 'Dead'"):
+        mmdp.plots.survival(found, dead="Dead")
+    with pytest.raises(mmdp.InputError, match="4 groups for 78 states"):
+        economics.cohort_trace(model, {"SoC": "SoC"}, groups=SICK)
+
+
+def test_the_sweep_keeps_to_a_kind_of_policy(draws: list[dict[str, Any]]) -> None:
+    model, effects, costs = as_model(draws[:20])
+    tied = mmdp.Tied(["treated"] * 3 + ["dead"])
+    args: Any = (model, effects, costs, [5000.0, 8000.0], 6)
+    found = economics.willingness_to_pay(*args, policy=tied)
+    for policy in found.policies.values():
+        assert (policy.actions[:, :3] == policy.actions[:, :1]).all()
+    free = economics.willingness_to_pay(*args)
+    assert (free.frontier["nmb"] >= found.frontier["nmb"] - 1e-9).all()

@@ -322,3 +322,67 @@ def test_stability_counts_decisions_only() -> None:
     assert 0 < frequency < 1
     assert found.share == pytest.approx(frequency)
     assert found.frequency[0, 1] * found.visited[0, 1] == 0
+
+
+# ---------------------------------------------------------------------- rows drawn apart
+def factorial(seed: int) -> mmdp.MMDP:
+    """Three layers, no state met twice; every row that leads on has two values, all combined."""
+    rng = np.random.default_rng(seed)
+    options = rng.dirichlet(np.ones(2), size=(3, 2, 2))  # (rows' state, action, value, next)
+    choice = np.array(list(itertools.product((0, 1), repeat=6))).reshape(-1, 3, 2)
+    p = np.zeros((len(choice), 5, 2, 5))
+    for m, s, a in np.ndindex(len(choice), 3, 2):
+        to = (1, 2) if s == 0 else (3, 4)
+        p[m, s, a, to] = options[s, a, choice[m, s, a]]
+    p[:, 3:, :, 0] = 1.0
+    rewards = np.append(np.zeros((3, 2)), [[1.0, 0.0], [0.0, 0.5]], axis=0)
+    return mmdp.MMDP(p, rewards, initial=[1, 0, 0, 0, 0], discount=0.9, storage="dense")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_row_is_worth_where_no_state_is_met_twice(seed: int) -> None:
+    model, T = factorial(seed), 3
+    best = mmdp.solve(model, T, "exact")
+    found = measures.row_information(model, method=best)
+    assert found.evpi == pytest.approx(measures.evpi(model, method=best))
+    assert len(found.table) == 6
+    for _, row in found.table.iterrows():
+        s, a = int(row["state"]), int(row["action"])
+        values = model.transitions[:, s, a, 3 if s else 1]  # the other next state has the rest
+        own, t = 0.0, min(s, 1)
+        for value in np.unique(values):  # one who knows the row chooses in s, and nowhere else
+            part = model.subset(np.flatnonzero(values == value))
+            both = []
+            for action in range(2):
+                table = best.policy.actions.copy()
+                table[t, s] = action
+                both.append(mmdp.evaluate(mmdp.MarkovPolicy.for_model(model, table), part).mean)
+            own += max(both) / len(np.unique(values))
+        assert row["value"] == pytest.approx(own - best.value, abs=1e-12)
+        every = measures.evppi(model, T, values, method=best, estimator="exact")
+        assert row["value"] <= every + 1e-12
+    values = found.table["value"].to_numpy()
+    assert (np.diff(values) <= 0).all()
+    assert values[0] > 0
+
+
+def test_rows_of_a_log_vary_on_their_own_and_those_of_one_parameter_do_not() -> None:
+    rng = np.random.default_rng(0)
+    log = {k: rng.integers(n, size=400) for k, n in
+           (("state", 12), ("action", 3), ("next_state", 12))}  # fmt: skip
+    fitted = mmdp.fit(log, models=60, rewards=rng.normal(size=(12, 3))).train
+    found = measures.row_information(fitted, 4)
+    assert len(found.table) == 36
+    assert found.unknowns == pytest.approx(36, rel=0.15)
+    assert found.apart
+    assert "out of reach" in found.text
+    ends = rng.dirichlet(np.ones(12), size=(2, 12, 3))
+    share = rng.random(60)[:, None, None, None]
+    moved = mmdp.MMDP(share * ends[0] + (1 - share) * ends[1], fitted.rewards)
+    single = measures.row_information(moved, 4)
+    assert single.unknowns == pytest.approx(1, rel=0.1)
+    assert not single.apart
+    assert "out of reach" not in single.text
+    known = measures.row_information(fitted.subset([0]), 4)
+    assert known.table.empty
+    assert known.text == "Knowing more about the models would not change what they return."

@@ -382,6 +382,41 @@ def test_counts_are_those_of_pandas() -> None:
     np.testing.assert_array_equal(found.counts.to_numpy(), expected.to_numpy())
 
 
+@pytest.mark.parametrize("states", [3, 400])  # counted in a table of cells, and by sorting
+@pytest.mark.parametrize("rewards", ["average", "normal"])
+def test_a_table_of_counts_is_the_expanded_log(states: int, rewards: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    table = pd.DataFrame({
+        "state": rng.integers(states, size=40), "action": rng.integers(2, size=40),
+        "next_state": rng.integers(states, size=40), "reward": rng.normal(size=40).round(3),
+        "n": rng.integers(5, size=40), "country": "x",
+    })  # fmt: skip
+    assert (table["n"] == 0).any()
+    expanded = table.loc[np.repeat(table.index, table["n"])].drop(columns="n")
+    table.to_csv(tmp_path / "counts.csv", index=False)
+    options: dict[str, Any] = {"models": 3, "support": "seen", "states": states, "actions": 2}
+    options["unseen"] = "absorb"
+    found = posterior.fit(
+        tmp_path / "counts.csv", columns={"count": "n"}, rewards=rewards, **options
+    )
+    whole = posterior.fit(expanded, rewards=rewards, **options)
+    np.testing.assert_array_equal(found.visits, whole.visits)
+    pd.testing.assert_frame_equal(found.counts, whole.counts)
+    for name in ("transitions", "rewards"):
+        given, expected = getattr(found.train, name), getattr(whole.train, name)
+        np.testing.assert_allclose(given, expected, rtol=1e-12, atol=1e-12)
+    again = posterior.fit(found.counts, rewards=np.zeros((states, 2)), **options)
+    np.testing.assert_array_equal(again.train.transitions, whole.train.transitions)
+
+
+def test_counts_that_are_none_are_refused() -> None:
+    log = {"state": [0, 1], "action": [0, 0], "next_state": [1, 0], "reward": [1.0, 0.0]}
+    refused(log | {"count": [2, 1.5]}, "row 1: count is 1.5, not a whole number from 0 on")
+    refused(log | {"count": [2, -1]}, "row 1: count is -1")
+    refused(log | {"count": [0, 0]}, "every count is 0")
+    refused(log | {"count": [2, 1], "episode": [0, 1]}, "counts and episodes")
+
+
 def test_large_sparse_log_keeps_to_the_transitions_seen() -> None:
     rng = np.random.default_rng(0)
     state = rng.integers(3000, size=20_000)
@@ -667,3 +702,59 @@ def test_draws_may_share_their_sparse_pattern_or_not() -> None:
         expected /= expected.sum(axis=1, keepdims=True)
         np.testing.assert_array_equal(model.matrix(m, 0).toarray(), expected)
     assert [x.indices is held[0].indices for x in held] == [True, True, False, True]
+
+
+def test_tunnels_are_a_cohort_that_knows_when_it_came() -> None:
+    """Against a loop over patients' states and times since entering, with costs on the way."""
+    rng, T, n = np.random.default_rng(3), 6, 3
+    draws = {"p": rng.uniform(0.2, 0.9, n)}
+    leave = rng.uniform(0.1, 0.5, (T, 2))
+    reward = rng.normal(size=(T, 3, 2, 3))
+
+    def build(x: dict[str, Any]) -> dict[str, Any]:
+        p = np.zeros((T, 3, 2, 3))
+        p[:, 0] = [0.5, 0.3, 0.2]
+        p[:, 1, :, 0] = leave * x["p"] / x["since"]
+        p[:, 1, :, 2] = 0.1 * min(x["since"], 7)
+        p[:, 1, :, 1] = 1 - p[:, 1].sum(axis=-1)
+        p[:, 2, :, 1], p[:, 2, :, 2] = 1 / x["since"], 1 - 1 / x["since"]
+        return {"transitions": p, "next_rewards": reward * x["since"]}
+
+    lengths = {"sick": 3, "sicker": 2}
+    model = mmdp.from_draws(
+        draws, build, tunnels=lengths, states=["well", "sick", "sicker"], initial=[0.5, 0.5, 0],
+        actions=["wait", "treat"], discount=0.9,
+    )  # fmt: skip
+    names = ["well", "sick 1", "sick 2", "sick 3+", "sicker 1", "sicker 2+"]
+    assert list(model.state_labels) == names
+    whole = ["well", *["sick"] * 3, *["sicker"] * 2]
+    assert posterior.without_tunnels(model, lengths) == whole
+    actions = rng.integers(2, size=(T, 6))
+    policy = mmdp.MarkovPolicy.for_model(model, actions)
+    longest = {0: 1, 1: 3, 2: 2}
+    for m, p in enumerate(draws["p"]):
+        at = {k: build({"p": p, "since": k}) for k in (1, 2, 3)}
+        share, total = {(0, 1): 0.5, (1, 1): 0.5}, 0.0
+        for t in range(T):
+            following: dict[tuple[int, int], float] = {}
+            for (s, k), weight in share.items():
+                a = actions[t, {0: 0, 1: 1, 2: 4}[s] + k - 1]
+                for s2, chance in enumerate(at[k]["transitions"][t, s, a]):
+                    total += weight * chance * 0.9**t * at[k]["next_rewards"][t, s, a, s2]
+                    to = (s2, min(k + 1, longest[s]) if s2 == s else 1)
+                    following[to] = following.get(to, 0.0) + weight * chance
+            share = following
+        assert mmdp.evaluate(policy, model).returns[m] == pytest.approx(total, rel=1e-12)
+    unseen = mmdp.solve(model, policy=mmdp.Tied(whole))
+    assert (unseen.policy.actions[:, 1:4] == unseen.policy.actions[:, 1:2]).all()
+
+
+def test_tunnels_that_cannot_be_are_refused() -> None:
+    def refuse(match: str, tunnels: Any, **more: Any) -> None:
+        with pytest.raises(mmdp.InputError, match=match):
+            posterior.from_draws({"p": [0.5], "q": [0.5]} | more, two_state, tunnels=tunnels)
+
+    refuse("no label '7'", {7: 3})
+    refuse("0 parts; give a whole number", {1: 0})
+    refuse("such as", {})
+    refuse("rename the parameter", {1: 2}, since=[1.0])

@@ -207,9 +207,9 @@ def test_willingness_to_pay_is_that_of_the_measures(tmp_path: Path, small: mmdp.
     ("header", "rows", "told"),
     [
         (
-            "state,action,effect,cost,time",
+            "state,action,effect,cost,arm",
             "0,0,1,2,0\n0,1,3,4,0",
-            "unknown column 'time' in line 1",
+            "unknown column 'arm' in line 1",
         ),
         ("state,action,effect,costs,cost", "0,0,1,2,9\n0,1,3,4,9", "unknown column 'costs' (did"),
         ("state,action,effect,cost", "0,0,5,2\n0,1,5,4", "line 2: effect is 5 in this and every"),

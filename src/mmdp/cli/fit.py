@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "mmdp fit log.parquet --out models --column state=from --column next_state=to",
 )
 @click.argument(
-    "log", type=INPUT, help="Logged transitions: .csv, .parquet, or - for standard input."
+    "log", type=INPUT, help="Transitions or their counts: .csv, .parquet, or - for standard input."
 )
 @options.out_folder(required=True)
 @option("--models", type=int, metavar="N", default=200, show_default=True, help="Models to draw.")
@@ -77,7 +77,8 @@ def fit(log: Path, out: Path, columns: Sequence[str], as_json: bool, **options: 
     """Draw plausible models from logged transitions.
 
     LOG has the columns state, action and next_state, and may have reward, episode and time (or
-    step); states and actions may be names, or ids from 0 or 1. Each model is a draw from the
+    step), or count if a row stands for several transitions; states and actions may be names, or
+    ids from 0 or 1. Each model is a draw from the
     posterior distribution of the transition probabilities. The folder then holds models that
     solve, compare and report read.
     """

@@ -283,7 +283,8 @@ class Outcomes:
 
     effects: Annotated[Path | None, option(
         "--effects", type=PATH, metavar="FILE",
-        help="Effect and cost of actions: a CSV with state,action,effect,cost (and model).",
+        help="Effect and cost of actions: a CSV with state,action,effect,cost (and model, "
+        "time, next_state).",
     )]  # fmt: skip
     effect_rate: Annotated[float | None, option(
         "--effect-rate", type=float, metavar="R",
@@ -294,15 +295,21 @@ class Outcomes:
     )]  # fmt: skip
     within_cycle: Annotated[str, option(
         "--within-cycle", type=Words("none", "half-cycle", "simpson"), default="none",
-        show_default=True, help="Weights of the times; n cycles need a horizon of n + 1. Policies "
-        "are optimised with half-cycle weights in place of simpson's, which alternate.",
+        show_default=True, help="Weights of the times, or your own, as in 0.5,1,1,0.5; n cycles "
+        "need a horizon of n + 1. Policies are optimised with half-cycle weights in place of "
+        "simpson's, which alternate.",
     )]  # fmt: skip
 
     @property
     def counting(self) -> Counting:
         import mmdp
 
-        return mmdp.economics.Counting(self.effect_rate, self.cost_rate, self.within_cycle)  # type: ignore[arg-type]
+        weights: Any = self.within_cycle.split(",") if "," in self.within_cycle else None
+        return mmdp.economics.Counting(
+            self.effect_rate,
+            self.cost_rate,
+            weights or self.within_cycle,  # type: ignore[arg-type]
+        )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from mmdp.draw.axes import MOST_LABELS, label, new_axis
 from mmdp.draw.palette import COLOURS, INK, MARKERS
-from mmdp.words import number
+from mmdp.errors import InputError
+from mmdp.words import number, suggested
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -348,6 +349,58 @@ def _by_threshold(
         axis.plot(frontier["threshold"], frontier[edge[0]], **dashed)
     axis.locator_params(axis="x", nbins=5)
     return axis
+
+
+def cohort_trace(table: pd.DataFrame, axis: Axes | None = None) -> Axes:
+    """Share in each state by time: a colour per state, a style of line per policy.
+
+    ``table`` is that of :func:`mmdp.economics.cohort_trace`.
+
+    >>> import pandas as pd
+    >>> rows = {"policy": ["wait"] * 4, "time": [0, 1] * 2, "state": ["ill"] * 2 + ["dead"] * 2,
+    ...         "share": [1.0, 0.8, 0.0, 0.2]}
+    >>> [line.get_ydata().tolist() for line in cohort_trace(pd.DataFrame(rows)).lines]
+    [[1.0, 0.8], [0.0, 0.2]]
+    """
+    axis = axis or new_axis()
+    states, policies = (list(dict.fromkeys(table[x])) for x in ("state", "policy"))
+    for (policy, state), part in table.groupby(["policy", "state"], sort=False):
+        i, j = states.index(state), policies.index(policy)
+        names = [state] if len(policies) == 1 else [state, policy]
+        name = ", ".join(label(str(x)) for x in names)
+        axis.plot(
+            part["time"], part["share"], color=COLOURS[i % 7], linewidth=1.6, label=name,
+            linestyle=("-", "--", "-.", ":")[j % 4],
+        )  # fmt: skip
+    axis.set_ylim(0, 1.02)
+    axis.locator_params(axis="x", integer=True)
+    return dressed(axis, "time", "share of the cohort", legend=BESIDE)
+
+
+def survival(
+    table: pd.DataFrame, dead: str | Sequence[str] = "dead", axis: Axes | None = None
+) -> Axes:
+    """Share that is in none of the states ``dead``, by time, one line per policy.
+
+    ``table`` is that of :func:`mmdp.economics.cohort_trace`.
+    """
+    gone = [dead] if isinstance(dead, str) else list(dead)
+    for state in gone:
+        if state not in set(table["state"]):
+            known = list(dict.fromkeys(table["state"]))
+            raise InputError(
+                f"no state {suggested(state, known)} in the trace; name those to leave out"
+            )
+    alive = table[~table["state"].isin(gone)].groupby(["policy", "time"], sort=False)["share"].sum()
+    axis = axis or new_axis()
+    for i, (name, part) in enumerate(alive.groupby("policy", sort=False)):
+        axis.plot(
+            part.index.get_level_values("time"), part, color=COLOURS[i % 7], linewidth=1.8,
+            linestyle=("-", "--", "-.", ":")[i % 4], label=label(str(name)),
+        )  # fmt: skip
+    axis.set_ylim(0, 1.02)
+    axis.locator_params(axis="x", integer=True)
+    return dressed(axis, "time", "share alive", legend=BESIDE)
 
 
 def methods_comparison(

@@ -8,8 +8,10 @@ value of studies. :class:`Counting` adds up the costs and effects of different t
 from mmdp.economics.comparators import cost_effectiveness
 from mmdp.economics.counting import Counting
 from mmdp.economics.outcomes import CostEffectiveness
+from mmdp.economics.trace import cohort_trace
 from mmdp.economics.willingness import WillingnessToPay, willingness_to_pay
 
 __all__ = [
-    "CostEffectiveness", "Counting", "WillingnessToPay", "cost_effectiveness", "willingness_to_pay",
+    "CostEffectiveness", "Counting", "WillingnessToPay", "cohort_trace", "cost_effectiveness",
+    "willingness_to_pay",
 ]  # fmt: skip

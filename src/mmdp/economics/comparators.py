@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.economics.counting import Counting, check_no_terminal
+from mmdp.economics.counting import Amounts, Counting, check_no_terminal
 from mmdp.economics.outcomes import CostEffectiveness
 from mmdp.errors import InputError
 from mmdp.model import MMDP
@@ -19,8 +19,8 @@ from mmdp.validate import check_horizon, ids_of, is_named
 
 def cost_effectiveness(
     model: MMDP,
-    effects: npt.ArrayLike,
-    costs: npt.ArrayLike,
+    effects: Amounts,
+    costs: Amounts,
     policies: Mapping[str, Any],
     horizon: int | None = None,
     *,
@@ -35,7 +35,8 @@ def cost_effectiveness(
         are not used.
     effects, costs
         Effect and cost of an action, shaped like ``rewards`` of :class:`mmdp.MMDP`: (S, A),
-        (M, S, A) or (T, M, S, A). Costs are positive.
+        (M, S, A) or (T, M, S, A). Costs are positive. With what happens on transitions, such as
+        the cost of dying: ``{"rewards": (S, A), "next_rewards": (S, A, S')}``, or one of them.
     policies
         By name. A value is a policy or a solution, or a fixed strategy: one action (its label or
         id) at all times, a list with the action at each time, or a mapping of state to action.

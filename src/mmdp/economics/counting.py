@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from mmdp.validate import check_horizon
 from mmdp.words import either, suggested
 
 Array = npt.NDArray[np.float64]
+Amounts = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 WithinCycle = Literal["none", "half-cycle", "simpson"]
 CORRECTIONS = ("none", "half-cycle", "simpson")
 
@@ -34,6 +36,11 @@ class Counting:
         Decision Making 36(1), 2016). The times are the rows of a cohort trace, so n cycles need a
         horizon of n + 1. Simpson's weights count what policies cost and give. Policies are
         not optimised for them, as they would act every second time, but for half-cycle weights.
+        Or weights of your own, one per time, which count and are optimised for as they are.
+
+    With weights of any kind, what happens on the way to a row of the trace counts with that row:
+    a transition from time t to t + 1 has the weight and the discount of t + 1, and the one after
+    the last time has none. Without weights it counts at time t, as rewards do.
 
     >>> from mmdp.economics import Counting
     >>> Counting(within_cycle="half-cycle").times(5).tolist()
@@ -44,7 +51,7 @@ class Counting:
 
     effect_rate: float | None = None
     cost_rate: float | None = None
-    within_cycle: WithinCycle = "none"
+    within_cycle: WithinCycle | Sequence[float] = "none"
 
     def __post_init__(self) -> None:
         for name in ("effect_rate", "cost_rate"):
@@ -55,11 +62,21 @@ class Counting:
                     f"{rate!r}; a discount factor g is the rate 1/g - 1"
                 )
         given = self.within_cycle
-        if not isinstance(given, str) or given not in CORRECTIONS:
-            found = (
-                suggested(given, CORRECTIONS) if isinstance(given, str) else type(given).__name__
+        if isinstance(given, str):
+            if given not in CORRECTIONS:
+                found = suggested(given, CORRECTIONS)
+                raise InputError(f"within_cycle is {either(CORRECTIONS)}, not {found}")
+            return
+        weights = np.asarray(given, dtype=object)
+        try:
+            weights = weights.astype(np.float64)
+        except (TypeError, ValueError):
+            weights = np.array(np.nan)
+        if weights.ndim != 1 or not (np.isfinite(weights) & (weights >= 0)).all():
+            raise InputError(
+                f"within_cycle is {either(CORRECTIONS)}, or one weight of at least 0 for each time"
             )
-            raise InputError(f"within_cycle is {either(CORRECTIONS)}, not {found}")
+        object.__setattr__(self, "within_cycle", tuple(weights.tolist()))  # comparable
 
     @property
     def text(self) -> str:
@@ -73,6 +90,8 @@ class Counting:
             "as in the models" if rate is None else f"by {100 * rate:g}% per step"
             for rate in (self.effect_rate, self.cost_rate)
         )  # fmt: skip
+        if not isinstance(self.within_cycle, str):
+            return f"effects are discounted {effects} and costs {costs}; times have given weights"
         weights = {
             "none": "", "half-cycle": "; the first and the last time count half",
             "simpson": "; times have Simpson's weights, and half-cycle weights in the search for "
@@ -82,6 +101,13 @@ class Counting:
 
     def times(self, horizon: int) -> Array:
         """(T,) weight of each time, without discount."""
+        if not isinstance(self.within_cycle, str):
+            if len(self.within_cycle) != horizon:
+                raise InputError(
+                    f"within_cycle has {len(self.within_cycle)} weights for {horizon} times; "
+                    "give one for each"
+                )
+            return np.array(self.within_cycle)
         weights = np.ones(horizon)
         if self.within_cycle == "half-cycle":
             if horizon < 2:
@@ -98,25 +124,34 @@ class Counting:
         return weights
 
     def models(
-        self, model: MMDP, effects: npt.ArrayLike, costs: npt.ArrayLike, horizon: int
+        self, model: MMDP, effects: Amounts, costs: Amounts, horizon: int
     ) -> tuple[MMDP, MMDP]:
         """The model with effects as rewards, and with costs; both with the same discount."""
-        plain = _rewarded(model, effects, "effects"), _rewarded(model, costs, "costs")
+        return (
+            self._model(model, *_read(model, effects, "effects"), self.effect_rate, horizon),
+            self._model(model, *_read(model, costs, "costs"), self.cost_rate, horizon),
+        )
+
+    def _model(
+        self, model: MMDP, stay: Array, move: Array, rate: float | None, horizon: int
+    ) -> MMDP:
+        """The model that earns ``stay`` at each time and ``move`` on the way to the next one."""
         if self == Counting():
-            return plain
-        counted = []
-        for part, rate in zip(plain, (self.effect_rate, self.cost_rate), strict=True):
-            factor = model.discount if rate is None else 1 / (1 + rate)
-            weights = self.times(horizon) * factor ** np.arange(horizon)
-            rewards = weights[:, None, None, None] * part.rewards
-            counted.append(part.replace(rewards=rewards, discount=1.0))
-        return counted[0], counted[1]
+            return model.replace(rewards=stay + move)
+        long = [len(x) for x in (stay, move) if x.ndim == 4 and len(x) != horizon]
+        if long:
+            raise InputError(f"effects or costs of {long[0]} times, but the horizon is {horizon}")
+        factor = model.discount if rate is None else 1 / (1 + rate)
+        here = self.times(horizon) * factor ** np.arange(horizon)
+        there = here if self.within_cycle == "none" else np.append(here[1:], 0.0)
+        rewards = here[:, None, None, None] * stay + there[:, None, None, None] * move
+        return model.replace(rewards=rewards, discount=1.0)
 
     def net_benefit(
         self,
         model: MMDP,
-        effects: npt.ArrayLike,
-        costs: npt.ArrayLike,
+        effects: Amounts,
+        costs: Amounts,
         threshold: float,
         horizon: int | None = None,
     ) -> MMDP:
@@ -150,11 +185,19 @@ class Counting:
         return worth.replace(rewards=level * e - c)
 
 
-def _rewarded(model: MMDP, given: npt.ArrayLike, what: str) -> MMDP:
+def _read(model: MMDP, given: Amounts, what: str) -> tuple[Array, Array]:
+    """Expected amounts ((T,) M, S, A) of a time in a state, and of the way to the next one."""
+    parts: Mapping[str, Any] = {"rewards": given}
+    if isinstance(given, Mapping) and given and set(given) <= {"rewards", "next_rewards"}:
+        parts = given
     try:
-        return model.replace(rewards=given)
+        stay, move = (
+            model.replace(**{name: parts[name]}).rewards if name in parts else np.zeros((1, 1, 1))
+            for name in ("rewards", "next_rewards")
+        )
     except InputError as error:
         raise error.at(what) from None
+    return stay, move
 
 
 def check_no_terminal(model: MMDP) -> None:

@@ -13,11 +13,11 @@ import pandas as pd
 from mmdp import notebook
 from mmdp.clock import unanswered
 from mmdp.economics.comparators import cost_effectiveness, named_policies, twin
-from mmdp.economics.counting import Counting
+from mmdp.economics.counting import Amounts, Counting
 from mmdp.economics.outcomes import CostEffectiveness, read_thresholds
 from mmdp.methods import Method
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, markov_policy
+from mmdp.policy import MarkovPolicy, PolicyKind, markov_policy
 from mmdp.solve import solve
 from mmdp.validate import check_horizon
 from mmdp.words import counted, number
@@ -69,12 +69,13 @@ class WillingnessToPay:
 @unanswered()
 def willingness_to_pay(
     model: MMDP,
-    effects: npt.ArrayLike,
-    costs: npt.ArrayLike,
+    effects: Amounts,
+    costs: Amounts,
     thresholds: Sequence[float],
     horizon: int | None = None,
     *,
     method: str | Method = "cadp",
+    policy: str | PolicyKind | None = None,
     policies: Mapping[str, Any] | None = None,
     counting: Counting = Counting(),  # noqa: B008
 ) -> WillingnessToPay:
@@ -86,6 +87,11 @@ def willingness_to_pay(
         As for :func:`cost_effectiveness`.
     thresholds
         Willingness to pay for one unit of effect.
+    policy
+        Kind of the policies that are found, as for :func:`mmdp.solve`, such as ``mmdp.Tied``.
+        What knowing the model is worth within that kind:
+        ``mmdp.measures.evpi(priced, method=mmdp.solve(priced, policy=kind))``, with ``priced``
+        from :meth:`Counting.net_benefit`.
     policies
         Other policies to consider, by name: current practice, or fixed strategies such as
         ``{"never treat": "wait"}``; see :func:`cost_effectiveness`.
@@ -110,11 +116,10 @@ def willingness_to_pay(
     found: list[str] = []
     for level in levels:
         priced = counting.net_benefit(model, effects, costs, level, steps)
-        best = solve(priced, steps, method)
-        policy = markov_policy(best, "the sweep needs")
-        if twin(policy, known, parts) is None:
+        best = markov_policy(solve(priced, steps, method, policy=policy), "the sweep needs")
+        if twin(best, known, parts) is None:
             found.append(_fresh(f"policy {len(found) + 1}", known))
-            known[found[-1]] = policy
+            known[found[-1]] = best
     outcomes = cost_effectiveness(model, effects, costs, known, steps, counting=counting)
     return WillingnessToPay(
         known, tuple(found), outcomes, outcomes.frontier(levels), outcomes.acceptability(levels)

@@ -10,12 +10,14 @@ from mmdp.measures.lottery import Mixture, mixture
 from mmdp.measures.memory import memory_gain, value_of_memory
 from mmdp.measures.regret import regret_by_horizon
 from mmdp.measures.robustness import Stability, enough_models, stability
+from mmdp.measures.rows import RowInformation, row_information
 from mmdp.measures.safety import Frontier, frontier
 from mmdp.measures.simplicity import leaf_table, value_of_leaves
 from mmdp.measures.tables import policy_table
 
 __all__ = [
-    "Estimate", "Freedom", "Frontier", "Mixture", "Stability", "enough_models", "evpi", "evppi",
-    "freedom", "frontier", "information_table", "leaf_table", "memory_gain", "mixture",
-    "policy_table", "regret_by_horizon", "stability", "value_of_leaves", "value_of_memory",
+    "Estimate", "Freedom", "Frontier", "Mixture", "RowInformation", "Stability", "enough_models",
+    "evpi", "evppi", "freedom", "frontier", "information_table", "leaf_table", "memory_gain",
+    "mixture", "policy_table", "regret_by_horizon", "row_information", "stability",
+    "value_of_leaves", "value_of_memory",
 ]  # fmt: skip

@@ -65,7 +65,7 @@ def evpi(
     >>> mmdp.measures.evpi(two, 1)                       # (3 + 5) / 2 - (2 + 5) / 2
     0.5
     """
-    return _evpi(model, _best(model, horizon, method))
+    return _evpi(model, best_for(model, horizon, method))
 
 
 @unanswered()
@@ -105,7 +105,7 @@ def evppi(
     (0.5, 0.0)
     """
     values = parameter_values(parameter, model.parameters, model.model_labels)
-    best = _best(model, horizon, method)
+    best = best_for(model, horizon, method)
     worth = _evppi(model, best, values, _chosen(estimator, values), bins, degree, method)
     return float(np.clip(worth, 0.0, _evpi(model, best)))
 
@@ -134,7 +134,7 @@ def information_table(
                x    0.5    1.0     exact
                y    0.0    0.0     exact
     """
-    best = _best(model, horizon, method)
+    best = best_for(model, horizon, method)
     total, rows = _evpi(model, best), []
     for name, column in model.parameters.items():
         values = column[:, None]
@@ -147,7 +147,7 @@ def information_table(
     return pd.DataFrame([head, *rows], columns=["parameter", "value", "share", "estimator"])
 
 
-def _best(model: MMDP, horizon: int | None, method: str | Method | Solution) -> Solution:
+def best_for(model: MMDP, horizon: int | None, method: str | Method | Solution) -> Solution:
     found = method if isinstance(method, Solution) else solve(model, horizon, method)
     policy = markov_policy(found, "the value of information needs")
     if found is method:

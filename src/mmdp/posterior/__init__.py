@@ -10,8 +10,9 @@ from mmdp.posterior.dirichlet import Fit, fit, fit_folder
 from mmdp.posterior.draws import effective_models, from_draws, weights_from_log_likelihood
 from mmdp.posterior.prior import Prior
 from mmdp.posterior.rewards import Rewards
+from mmdp.posterior.tunnels import without_tunnels
 
 __all__ = [
     "Fit", "Prior", "Rewards", "effective_models", "fit", "fit_folder", "from_draws",
-    "weights_from_log_likelihood",
+    "weights_from_log_likelihood", "without_tunnels",
 ]  # fmt: skip

@@ -31,14 +31,22 @@ class Counts(NamedTuple):
         n_states, n_actions = log.states.size, log.actions.size
         _check_pairs(log)
         rows = log.state * n_actions + log.action
-        visits = np.bincount(rows, minlength=n_states * n_actions)
+        visits = _tally(rows, log, n_states * n_actions)
         rows = rows * n_states + log.next_state
         if n_states * n_actions * n_states <= max(2 * len(log), 100_000):
-            table = np.bincount(rows, minlength=n_states * n_actions * n_states)
+            table = _tally(rows, log, n_states * n_actions * n_states)
             keys = np.flatnonzero(table)
             return cls(n_states, n_actions, keys, table[keys], visits)
-        keys, counts = np.unique(rows, return_counts=True)
-        return cls(n_states, n_actions, keys, counts, visits)
+        if log.count is None:
+            keys, counts = np.unique(rows, return_counts=True)
+            return cls(n_states, n_actions, keys, counts, visits)
+        keys, at = np.unique(rows, return_inverse=True)
+        return cls(n_states, n_actions, keys, _tally(at, log, len(keys)), visits)
+
+
+def _tally(places: Ints, log: Log, size: int) -> Ints:
+    """(size,) how often the log has each place; exact, as counts below 2^53 are."""
+    return np.bincount(places, log.count, size).astype(np.int64, copy=False)
 
 
 def _check_pairs(log: Log) -> None:

@@ -121,8 +121,9 @@ def fit(
     log
         Path of a ``.csv`` or ``.parquet`` file, a DataFrame or a mapping of columns, one row
         per transition: ``state``, ``action``, ``next_state`` and, if known, ``reward``,
-        ``episode``, ``time`` or ``step`` (orders the rows of an episode). Labels, or ids from 0;
-        if no id is 0 and the lowest is 1, they count from 1 and stay as labels.
+        ``episode``, ``time`` or ``step`` (orders the rows of an episode). A row with ``count`` n
+        stands for n such rows, as in published tables of counts. Labels, or ids from 0; if no id
+        is 0 and the lowest is 1, they count from 1 and stay as labels.
     models, test_models
         Number of models to compute a policy from, and of test models from the same posterior.
     prior

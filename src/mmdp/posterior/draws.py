@@ -14,6 +14,7 @@ from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.io.frames import as_frame
 from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
+from mmdp.posterior.tunnels import with_tunnels
 from mmdp.support import MATERIALISE_LIMIT, Array, depth_of_nest, float_array, is_sparse_nest
 from mmdp.validate import ROW_SUM_TOLERANCE, by_label, is_named
 from mmdp.words import counted, either, readable_bytes
@@ -32,6 +33,7 @@ def from_draws(
     vectorized: bool | None = None,
     weights: npt.ArrayLike | None = None,
     part: tuple[int, int] | None = None,
+    tunnels: Mapping[Any, int] | None = None,
     **fields: Any,
 ) -> MMDP:
     """Map draws of parameters to models, one model per draw.
@@ -58,6 +60,12 @@ def from_draws(
     part
         ``(i, n)``: build part i of n of the models, for one of n processes (see
         :mod:`mmdp.hosts`). If their zeros differ, say ``storage="dense"``.
+    tunnels
+        ``{"sick": 75}``: what happens in this state depends on the time since it was entered.
+        Then ``build`` finds that time as ``x["since"]`` (1 in the first step), returns states
+        and actions as always, and is called for 1 to 75. The model has the states ``sick 1`` to
+        ``sick 75+``, the last for 75 and more; see :func:`mmdp.posterior.without_tunnels` for
+        policies that do not see them.
     fields
         Other arguments of :class:`mmdp.MMDP`, the same for all draws.
 
@@ -77,6 +85,13 @@ def from_draws(
     whole = table = read_draws(draws)
     if is_named(draws) and hasattr(draws, "columns") and "models" not in fields:
         weights = by_label(weights, "weights", draws.index, fill=0.0)
+    if tunnels is not None:
+        if "since" in table:
+            raise InputError("with tunnels, since is the time in a state; rename the parameter")
+        alike: Any = {"vectorized": vectorized, "weights": weights, "part": part, **fields}
+        return with_tunnels(
+            lambda k: from_draws(table, lambda x: build(x | {"since": k}), **alike), tunnels
+        )
     count = len(next(iter(table.values())))
     chosen = None if part is None else Part.read(part, count)
     if chosen is not None:

@@ -24,18 +24,22 @@ from mmdp.validate import ordered
 from mmdp.words import counted, suggested
 
 REQUIRED = ("state", "action", "next_state")
-ROLES = (*REQUIRED, "reward", "episode", "time")
+ROLES = (*REQUIRED, "count", "reward", "episode", "time")
 OTHER_NAMES = {"step": "time"}  # accepted if the role has no column of its own name
 MISSING = ("", "NA", "NaN", "nan", "<NA>")  # how a missing value is written in text
 
 
 @dataclass(frozen=True)
 class Log:
-    """Logged transitions as ids; ``first`` are the states that episodes start in, if known."""
+    """Logged transitions as ids, each seen ``count`` times (None: once).
+
+    ``first`` are the states that episodes start in, if known.
+    """
 
     state: Ints
     action: Ints
     next_state: Ints
+    count: Ints | None
     reward: Array | None
     first: Ints | None
     states: Names
@@ -70,7 +74,24 @@ def read_log(
         reward = numbers(table["reward"], "reward", source)
         source.refuse(~np.isfinite(reward), "reward is missing; fill it in or drop the row")
     first = _first_states(table, state, source)
-    return Log(state, action, next_state, reward, first, names, of_actions, source, notes)
+    count = _seen(table["count"], source) if "count" in table else None
+    if count is not None:
+        if first is not None:
+            source.fail("has counts and episodes; a row of an episode is one transition: drop one")
+        state, action, next_state = (x[count > 0] for x in (state, action, next_state))
+        reward = None if reward is None else reward[count > 0]
+        count = count[count > 0]
+    return Log(state, action, next_state, count, reward, first, names, of_actions, source, notes)
+
+
+def _seen(column: pd.Series, source: Source) -> Ints:
+    """How often the transition of each row was seen."""
+    given = numbers(column, "count", source)
+    wrong = ~((given >= 0) & (given == np.floor(given)) & (given < 2**53))
+    source.refuse(wrong, lambda i: f"count is {given[i]:g}, not a whole number from 0 on")
+    if not given.any():
+        source.fail("every count is 0; a table of counts has at least one transition")
+    return given.astype(np.int64)
 
 
 # ---------------------------------------------------------------------- columns by role
@@ -140,7 +161,7 @@ def _roles(
         if known[name] in roles.values():
             source.fail(f"column {name!r} gives {known[name]} a second time; keep one of them")
         roles[name] = known[name]
-    absent = [role for role in ROLES if role not in roles.values()]
+    absent = [role for role in ROLES if role not in (*roles.values(), "count")]  # not "country"
     others = [name for name in names if name not in roles]
     misspelt = [name for name in others if "did you mean" in suggested(name, absent)]
     lacking = [role for role in absent if role in REQUIRED]
@@ -149,7 +170,7 @@ def _roles(
         problems += [f"no column {role!r}" for role in lacking]
         source.fail(
             f"{'; '.join(problems)}; a log has state,action,next_state and may have "
-            "reward,episode,time (or step)",
+            "count,reward,episode,time (or step)",
             remedies=[Remedy("columns", {"ROLE": "NAME"}, do="name others with")],
         )
     notes = [f"columns not used: {', '.join(others)}"] if others else []

@@ -107,48 +107,45 @@ class Rewards:
                 "no column 'reward'",
                 remedies=["add it", Remedy("rewards", "FILE", do="give a table by")],
             )
-        pairs = log.state * shape[1] + log.action
+        pairs, reward = log.state * shape[1] + log.action, log.reward
+        typical = float(np.average(reward, weights=log.count))
         notes = []
         if self.prior is None:
-            notes = _guessed(log.reward, rows.keys // shape[0], visits, still)
+            notes = _guessed(typical, rows.keys // shape[0], visits, still)
+        n, mean, squares = _moments(pairs, reward, log.count, visits)
         if self.source == "average":
-            mean = _average(pairs, log.reward, visits, still)
-            return RewardLaw(shape, mean=mean, warnings=notes)
-        found = _posterior(*_moments(pairs, log.reward, visits), log.reward, self.prior)
+            mean[n == 0] = typical
+            return RewardLaw(shape, mean=np.where(still, 0.0, mean), warnings=notes)
+        spread = float(np.average((reward - typical) ** 2, weights=log.count))
+        prior = (typical, 1.0, 2.0, spread) if self.prior is None else self.prior
+        found = _posterior(n, mean, squares, prior)
         return RewardLaw(shape, posterior=found, still=still, warnings=notes)
 
 
 # ---------------------------------------------------------------------- from the log
-def _average(rows: Ints, reward: Array, visits: Ints, still: Bools) -> Array:
-    total = np.bincount(rows, reward, len(visits))
-    mean = np.full(len(visits), reward.mean())
-    np.divide(total, visits, out=mean, where=visits > 0)
-    mean[still] = 0.0
-    return mean
-
-
-def _guessed(reward: Array, rows: Ints, visits: Ints, still: Bools) -> list[str]:
+def _guessed(typical: float, rows: Ints, visits: Ints, still: Bools) -> list[str]:
     """What to say if some pair that can be chosen has no reward in the log."""
     if not ((visits[rows] == 0) & ~still[rows]).any():
         return []
-    mean = number(float(reward.mean()))
-    return [f"what was never seen earns the log's average reward, {mean}; if you know better, "
-            "give a table of rewards"]  # fmt: skip
+    return [f"what was never seen earns the log's average reward, {number(typical)}; if you know "
+            "better, give a table of rewards"]  # fmt: skip
 
 
-def _moments(rows: Ints, reward: Array, visits: Ints) -> tuple[Array, Array, Array]:
+def _moments(
+    rows: Ints, reward: Array, count: Ints | None, visits: Ints
+) -> tuple[Array, Array, Array]:
     """(n, mean, sum of squares about the mean) of every row."""
-    n = visits.astype(np.float64)
-    mean = np.bincount(rows, reward, len(n)) / np.maximum(n, 1)
-    squares = np.bincount(rows, (reward - mean[rows]) ** 2, len(n)).astype(np.float64)
+    n, times = visits.astype(np.float64), 1 if count is None else count
+    mean = np.bincount(rows, times * reward, len(n)) / np.maximum(n, 1)
+    squares = np.bincount(rows, times * (reward - mean[rows]) ** 2, len(n)).astype(np.float64)
     return n, mean, squares
 
 
 def _posterior(
-    n: Array, mean: Array, squares: Array, reward: Array, prior: Sequence[float] | None
+    n: Array, mean: Array, squares: Array, prior: Sequence[float]
 ) -> tuple[Array, Array, Array, Array]:
     """(mu_n, kappa_n, a_n, b_n) of the Normal-inverse-gamma posterior."""
-    given = (reward.mean(), 1.0, 2.0, reward.var()) if prior is None else tuple(prior)
+    given = tuple(prior)
     if len(given) != 4 or not np.isfinite(given).all() or min(given[1:3]) <= 0 or given[3] < 0:
         raise InputError(
             "reward_prior must be (mean, kappa, a, b) with kappa and a above 0 and b at least "
