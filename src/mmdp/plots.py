@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,8 @@ def policy_heatmap(
     """The action by time (across) and state (down), with letters in the cells if they fit.
 
     For a randomised policy it shows the most probable action. A stationary one has a single
-    column, and one with memory a row for each state and node. ``states`` and ``actions`` are
+    column, one with memory a row for each state and node, and one of
+    :class:`mmdp.BeliefGrid` the weight of a model across. ``states`` and ``actions`` are
     labels; by default those of the policy, or the ids if it has none.
 
     >>> import mmdp
@@ -55,8 +57,8 @@ def policy_heatmap(
     ['A', 'B', 'B', 'B']
     """
     shown: Any = getattr(policy, "policy", policy)
-    table, rows = shown.drawn()
-    return PolicyMap(table, states or rows, actions or shown.action_names).plot(axis)
+    drawn: PolicyMap = shown.map()
+    return replace(drawn, rows=states or drawn.rows, names=actions or drawn.names).plot(axis)
 
 
 def save(axis: Axes, path: str | Path) -> Path:

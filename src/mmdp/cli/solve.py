@@ -36,6 +36,7 @@ from mmdp.cli.options import (
 )
 from mmdp.cli.types import PATH, Count, Name, OutFile, Seconds
 from mmdp.errors import InputError
+from mmdp.methods.belief_grid import BeliefGridPolicy
 from mmdp.methods.table import (
     METHODS,
     able,
@@ -291,7 +292,8 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
 
     introduce(data, model)
     show_facts(solution.title, _facts(solution))
-    rule = f"\n{solution.policy.text()}" if isinstance(solution.policy, TreePolicy) else ""
+    told = isinstance(solution.policy, (TreePolicy, BeliefGridPolicy))
+    rule = f"\n{solution.policy.text()}" if told else ""
     if solution.certificate is not None:
         print(textwrap.fill(proof(solution), WIDTH))
     if out is not None:
@@ -308,10 +310,10 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
     elif solution.evaluation.errors is not None:
         episodes = counted(solution.evaluation.details["episodes"], "episode")
         print(f"simulated, {episodes} per model; a policy with memory has no table of actions")
-    elif solution.policy.memory:
-        print(f"\n{solution.policy.flow_chart().words}")
     elif rule:
         print(rule)
+    elif solution.policy.memory:
+        print(f"\n{solution.policy.flow_chart().words}")
     else:
         show_policy(solution.policy, model)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,8 @@ class Key:
 class PolicyMap:
     """Actions (T, S) with the labels of the rows and the names of all actions.
 
+    Columns are times, unless ``across`` says what else lies between the ``ends``.
+
     >>> found = PolicyMap(np.array([[0, 1], [1, 1]]), ["low", "high"], ["wait", "treat"])
     >>> list(found.runs(0)), found.used
     ([(0, 0, 0), (1, 1, 1)], [0, 1])
@@ -49,6 +51,8 @@ class PolicyMap:
     actions: npt.NDArray[Any]
     rows: Sequence[str]
     names: Sequence[str]
+    across: str = "time"
+    ends: tuple[float, float] | None = None
 
     @property
     def used(self) -> list[int]:
@@ -67,8 +71,10 @@ class PolicyMap:
         times, n_states = self.actions.shape
         rows = min(n_states, MOST_STATES)
         shown = min(times, max(1, MOST_CELLS // rows))
-        part = PolicyMap(self.actions[:shown, :rows], self.rows[:rows], self.names)
-        what = f"actions by state, from time 0 to {shown - 1}" if times > 1 else "by state"
+        part = replace(self, actions=self.actions[:shown, :rows], rows=self.rows[:rows])
+        what = f"actions by state, from {self.across} 0 to {shown - 1}" if times > 1 else "by state"
+        if self.ends is not None:
+            what = f"actions by state, {self.across} from {part._place(0)} to {part._place(-1)}"
         left = [counted(n_states - rows, "more state")] * (rows < n_states)
         left += [counted(times - shown, "more time")] * (shown < times)
         more = f" (and {', '.join(left)})" if left else ""
@@ -92,6 +98,8 @@ class PolicyMap:
         parts = [f'<text x="0" y="{ROW * s + 12}" fill="currentColor">{name}</text>']
         for first, last, action in self.runs(s):
             when = f"time {first}" if first == last else f"times {first} to {last}"
+            if self.ends is not None:
+                when = f"{self.across} {self._place(first)} to {self._place(last)}"
             tip = escape(f"{shortened(state)}, {when}: {shortened(self.names[action])}")
             parts.append(
                 f'<rect x="{LEFT + unit * first:.1f}" y="{ROW * s + 1}" '
@@ -99,6 +107,11 @@ class PolicyMap:
                 f'fill="{key.colours[action]}"><title>{tip}</title></rect>'
             )
         return "".join(parts)
+
+    def _place(self, column: int) -> str:
+        """Where a column lies between the ends."""
+        assert self.ends is not None
+        return f"{np.linspace(*self.ends, len(self.actions))[column]:.4g}"
 
     # -------------------------------------------------------------- for plots
     def plot(self, axis: Axes | None = None) -> Axes:
@@ -109,17 +122,20 @@ class PolicyMap:
         if axis is None:
             axis = new_axis(8.5, min(11.0, max(2.4, 1.2 + 0.2 * n_states)))
         key = Key(self.names)
+        low, high = self.ends or (0, horizon - 1)
+        half = (high - low) / max(horizon - 1, 1) / 2 or 0.5
         axis.pcolormesh(
-            np.arange(horizon + 1) - 0.5, np.arange(n_states + 1) - 0.5, self.actions.T,
+            np.linspace(low - half, high + half, horizon + 1), np.arange(n_states + 1) - 0.5,
+            self.actions.T,
             cmap=ListedColormap(key.colours), vmin=-0.5, vmax=len(key.colours) - 0.5,
             rasterized=self.actions.size > 5000,
         )  # fmt: skip
         axis.invert_yaxis()
-        axis.set_xlabel("time")
+        axis.set_xlabel(self.across)
         axis.set_ylabel("state")
         some = np.linspace(0, n_states - 1, min(n_states, MOST_LABELS)).round().astype(int)
         axis.set_yticks(np.unique(some), [label(self.rows[s]) for s in np.unique(some)])
-        if horizon <= 50 and n_states <= 25:
+        if self.ends is None and horizon <= 50 and n_states <= 25:
             for (t, s), a in np.ndenumerate(self.actions):
                 axis.text(
                     t, s, key.marks[a], ha="center", va="center", fontsize=min(9.0, 380 / horizon),

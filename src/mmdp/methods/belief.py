@@ -111,6 +111,11 @@ class BeliefPlanner(Policy):
             return memory
         return replace(memory, belief=x.seen_first(memory.belief, state)).draw()
 
+    def belief(self, memory: Memory, time: int, state: int) -> dict[str, float]:
+        """The weight of every model by its label, once the state at this time is seen."""
+        weights = self._seen(memory, time, state).belief
+        return dict(zip(self.model.model_labels, weights.tolist(), strict=True))
+
     def act(self, memory: Memory, time: int, state: int) -> int:
         x, memory = self.tables, self._seen(memory, time, state)
         if x.mode == VALUES:
@@ -129,7 +134,7 @@ class BeliefPlanner(Policy):
         x, memory = self.tables, self._seen(memory, time, state)
         likelihood = np.ones_like(memory.belief)
         if x.use_transitions:
-            likelihood = _transition_likelihood(x.problem, time, state, action, next_state)
+            likelihood = likelihood_of(x.problem, time, state, action, next_state)
         if x.reward_sd > 0:
             if reward is None:
                 raise InputError("this planner learns from rewards: pass reward= to update()")
@@ -154,14 +159,12 @@ class BeliefPlanner(Policy):
 
     def __repr__(self) -> str:
         return (
-            f"BeliefPlanner({self.name}, {counted(self.horizon, 'time step')}, belief over "
+            f"{type(self).__name__}({self.name}, {counted(self.horizon, 'time step')}, belief over "
             f"{counted(self.model.n_models, 'model')})"
         )
 
 
-def _transition_likelihood(
-    x: Problem, time: int, state: int, action: int, next_state: int
-) -> Array:
+def likelihood_of(x: Problem, time: int, state: int, action: int, next_state: int) -> Array:
     """(M,) probability of the observed transition under each model."""
     row = state * x.n_actions + action
     start, stop = x.indptr[row], x.indptr[row + 1]

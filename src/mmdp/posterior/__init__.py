@@ -4,14 +4,16 @@
 :class:`Prior` and :class:`Rewards`.
 :func:`from_draws` turns draws of parameters (from a probabilistic sensitivity analysis or a
 Bayesian posterior) into models by a function of yours, and keeps the parameters.
+:func:`weights_by_step` has the weights of models after each of some observed steps.
 """
 
 from mmdp.posterior.dirichlet import Fit, fit, fit_folder
 from mmdp.posterior.draws import effective_models, from_draws, weights_from_log_likelihood
 from mmdp.posterior.prior import Prior
 from mmdp.posterior.rewards import Rewards
+from mmdp.posterior.update import weights_by_step
 
 __all__ = [
     "Fit", "Prior", "Rewards", "effective_models", "fit", "fit_folder", "from_draws",
-    "weights_from_log_likelihood",
+    "weights_by_step", "weights_from_log_likelihood",
 ]  # fmt: skip
