@@ -18,6 +18,7 @@ from mmdp.draw.curves import (
     returns_distribution,
     traces,
     value_of_memory,
+    weights_by_step,
     weights_over_time,
 )
 from mmdp.draw.maps import PolicyMap
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 __all__ = [
     "acceptability_curves", "errors_by", "expected_loss", "frontier", "methods_comparison",
     "new_axes", "new_axis", "png", "policy_heatmap", "regret_distribution",
-    "returns_distribution", "save", "svg", "traces", "value_of_memory", "weights_over_time",
+    "returns_distribution", "save", "svg", "traces", "value_of_memory", "weights_by_step",
+    "weights_over_time",
 ]  # fmt: skip
 
 

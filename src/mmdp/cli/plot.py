@@ -50,8 +50,8 @@ def plot(
     """Draw one of the report's pictures as PNG or SVG.
 
     KIND is policy, methods, returns, regret, weights, trace, information, memory, frontier,
-    enough, willingness, loss, or chart: the flow chart of a policy that mmdp solve --memory wrote,
-    as .svg, or as .dot for Graphviz.
+    enough, willingness, loss, chart or belief. chart is the flow chart of a policy that mmdp solve
+    --memory wrote, as .svg, or as .dot for Graphviz; belief is the map of mmdp solve --method grid.
     """
     import mmdp
 

@@ -148,8 +148,9 @@ class PolicyMap:
         from matplotlib.patches import Patch
 
         used = self.used
+        marks = [f"{mark}  " if self.ends is None else "" for mark in key.marks]
         handles = [
-            Patch(color=key.colours[a], label=f"{key.marks[a]}  {label(self.names[a])}")
+            Patch(color=key.colours[a], label=f"{marks[a]}{label(self.names[a])}")
             for a in used[:MOST_NAMED]
         ]
         if len(used) > MOST_NAMED:

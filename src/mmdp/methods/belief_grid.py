@@ -136,8 +136,13 @@ class BeliefGridPolicy(BeliefPlanner):
         found = self.map()
         lines = [f"what to do now, by the {found.across}:"]
         for s, row in enumerate(found.rows):
-            runs = [f"{found.names[a]} {i / 100:.2f}-{j / 100:.2f}" for i, j, a in found.runs(s)]
-            lines.append(f"  {row}: {', '.join(runs)}")
+            *first, (_, _, last) = found.runs(s)
+            runs = [f"{found.names[a]} to {j / (COLUMNS - 1):g}" for _, j, a in first]
+            lines.append(f"  {row}: {', '.join([*runs, found.names[last]])}")
+        begins = np.flatnonzero(self.tables.problem.initial.any(axis=1))
+        if len(begins) == 1:
+            action = self.action_names[self.act(self.start(), 0, int(begins[0]))]
+            lines.insert(0, f"in {self.state_names[begins[0]]}, where it starts: {action}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -313,7 +318,7 @@ class _Recursion:
     ) -> tuple[Array, Ints, Ints]:
         """(N, M) alpha_t(s, .), (N,) actions and (N, S) next plans, from alpha_{t+1} (S, N, M)."""
         x, N = self.x, len(self.beliefs[s])
-        plan = _lowest_best(step.seen @ np.swapaxes(ahead[step.after], 1, 2))  # (e, N)
+        plan = (step.seen @ np.swapaxes(ahead[step.after], 1, 2)).argmax(axis=2)  # (e, N)
         q = np.repeat(r[:, None], N, axis=1)  # (A, N, M)
         np.add.at(q, step.action, x.discount * step.p * ahead[step.after[:, None], plan])
         values = np.einsum("anm,nm->na", q, self.inside[s])

@@ -63,6 +63,11 @@ class Steps:
     def episodes(self) -> int:
         return len(np.unique(self.episode))
 
+    @property
+    def times(self) -> Ints:
+        """(n + 1,) before the first step and after each."""
+        return np.append(self.time[:1], self.time + 1)
+
 
 def read_log(
     log: Any,
