@@ -50,6 +50,7 @@ FOUND = {
     "qmdp": {"still": "belief", "changing": "belief"},
     "rollout": {"still": "belief", "changing": "belief"},
     "mixts": {"still": "belief"}, "pomcp": {"still": "belief"},
+    "grid": {"still": "belief", "changing": "belief"},
     "exact": {"still": "markov fixed", "endless": "fixed stationary"},
     "milp": {"still": "markov fixed"},
 }  # fmt: skip

@@ -63,7 +63,8 @@ def update(
         return
     effective = mmdp.posterior.effective_models(weights[-1])
     facts = [("seen", counted(len(steps.time), "step")), ("starts in", start or "as before")]
-    show_facts(str(out), [*facts, ("models", f"{found.n_models:,}, worth {effective:.3g} equal ones")])
+    facts.append(("in play", f"{effective:.3g} of {counted(found.n_models, 'model')}"))
+    show_facts(str(out), facts)
     most = weights[-1].argsort(kind="stable")[::-1][:MOST_SHOWN]
     rows = [(found.model_labels[m], *(f"{weights[i, m]:.3f}" for i in (0, -1))) for m in most]
     show_table(("model", "before", "now"), rows)

@@ -170,7 +170,7 @@ class BeliefGrid(Method):
     points: int = 101
 
     name: ClassVar[str] = "grid"
-    title: ClassVar[str] = "a plan for every state and belief, for two to four models"
+    title: ClassVar[str] = "a plan by state and belief; 2 to 4 models"
     finds: ClassVar[PolicyKind | None] = Belief()
     proves: ClassVar[Status | None] = Status.OPTIMAL
     complete: ClassVar[bool] = True

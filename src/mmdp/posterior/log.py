@@ -86,7 +86,10 @@ def read_steps(
 
     It is put in the order of its times. Without whole numbers as times, decisions are counted.
     """
-    found, table = _read(log, None, states, actions, base=0)
+    try:
+        found, table = _read(log, None, states, actions, base=0)
+    except InputError as error:  # its arguments are those of fit
+        raise InputError(error.problem, [x for x in error.remedies if isinstance(x, str)]) from None
     n, source = len(found), found.source
     episode = coded(table["episode"]).codes if "episode" in table else np.zeros(n, np.int64)
     seen = _times(table["time"], source) if "time" in table else np.arange(n) + 0.5
