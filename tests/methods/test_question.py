@@ -45,7 +45,7 @@ FOUND = {
         "changing": "markov tied monotone fixed memory",
         "endless": "tied monotone fixed stationary",
     },
-    "wsu": MASKS, "mvp": MASKS, "gradient": MASKS, "mirror": MASKS,
+    "wsu": MASKS, "mvp": {**MASKS, "endless": "fixed stationary"}, "gradient": MASKS, "mirror": MASKS,
     "oracle": {**MASKS, "endless": "fixed stationary"},
     "qmdp": {"still": "belief", "changing": "belief"},
     "rollout": {"still": "belief", "changing": "belief"},

@@ -43,7 +43,8 @@ from mmdp.words import either
 COMMANDS = (  # as the help lists them
     solve.solve, evaluate.evaluate, compare.compare, methods.methods, bound.bound,
     frontier.frontier, info.info, domain.domain, fit.fit, update.update, convert.convert,
-    report.report, plot.plot, export.export, study.study, paper.paper, doctor.doctor, completion.completion,
+    report.report, plot.plot, export.export, study.study, paper.paper, doctor.doctor,
+    completion.completion,
 )  # fmt: skip
 
 

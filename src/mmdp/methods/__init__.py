@@ -19,7 +19,7 @@ from mmdp.methods.table import METHODS, Capabilities, able, capabilities
 from mmdp.methods.wsu import WSU
 
 __all__ = [
-    "CADP", "METHODS", "MILP", "MVP", "POMCP", "QMDP", "WSU", "BeliefGrid", "Callback", "Capabilities",
-    "Context", "Exact", "Gradient", "Method", "Mirror", "MixTS", "Oracle", "Outcome", "Progress",
-    "Question", "Rollout", "able", "capabilities",
+    "CADP", "METHODS", "MILP", "MVP", "POMCP", "QMDP", "WSU", "BeliefGrid", "Callback",
+    "Capabilities", "Context", "Exact", "Gradient", "Method", "Mirror", "MixTS", "Oracle",
+    "Outcome", "Progress", "Question", "Rollout", "able", "capabilities",
 ]  # fmt: skip

@@ -2,12 +2,12 @@
 
 The value V_t(s, beta) is convex in the belief beta. Backwards in time, at every point of a grid:
 
-- from above, by U_t(s, beta) = max_a beta r + gamma sum_s' |beta'| U_{t+1}(s', beta' / |beta'|) with
-  beta'_m = beta_m p_m(s' | s, a). Between points U is linear on the simplices of Freudenthal's
+- from above, by U_t(s, beta) = max_a beta r + gamma sum_s' |beta'| U_{t+1}(s', beta' / |beta'|)
+  with beta'_m = beta_m p_m(s' | s, a). Between points U is linear on the simplices of Freudenthal's
   triangulation (Lovejoy 1991), which lies above a convex function.
 - from below, by plans: a plan is what to do now and which plan follows each step. Its vector
-  alpha_m is its return in model m, so max alpha beta over the plans can be reached. The best plan at
-  each point is made of those of the points at t + 1.
+  alpha_m is its return in model m, so max alpha beta over the plans can be reached. The best plan
+  at each point is made of those of the points at t + 1.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class BeliefGridPolicy(BeliefPlanner):
                 rest = np.where(np.arange(count) == m, 0.0, np.maximum(prior, TIE))
                 weights = shares * np.eye(count)[m] + (1 - shares) * rest / rest.sum()
                 rows.append(self.state_names[s] + f", {names[m]}" * (count > 2))
-                columns.append(self._at(time, s, weights))
+                columns.append(self._at(time, int(s), weights))
         across = f"weight of {names[-1]}" if count == 2 else "weight of the model"
         return PolicyMap(np.array(columns).T, rows, self.action_names, across, (0.0, 1.0))
 

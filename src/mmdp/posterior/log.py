@@ -94,11 +94,13 @@ def read_steps(
     episode = coded(table["episode"]).codes if "episode" in table else np.zeros(n, np.int64)
     seen = _times(table["time"], source) if "time" in table else np.arange(n) + 0.5
     order = np.argsort(seen, kind="stable")
-    time = seen[order].astype(np.int64)
+    time: Ints = seen[order].astype(np.int64)
     if (time != seen[order]).any():
-        time = pd.Series(time).groupby(episode[order]).cumcount().to_numpy()
-    columns = (x[order] for x in (found.state, found.action, found.next_state, episode))
-    return Steps(*columns, time, order, source)
+        time = np.asarray(pd.Series(time).groupby(episode[order]).cumcount(), np.int64)
+    return Steps(
+        found.state[order], found.action[order], found.next_state[order],
+        episode[order].astype(np.int64), time, order, source,
+    )  # fmt: skip
 
 
 def _read(

@@ -127,8 +127,8 @@ def draw(
     ``kind`` is one of ``KINDS``: policy, methods, returns, regret, weights, trace, information,
     memory, frontier, enough, willingness, loss, or chart, the flow chart of a policy with memory,
     as ``.svg`` or, for Graphviz, ``.dot``, or belief, the map of :class:`mmdp.BeliefGrid` by state
-    and belief. ``options`` are those of :func:`write` that say what is drawn: ``test, methods, objective, memory, effects, costs,
-    thresholds, comparators, counting, seed``.
+    and belief. ``options`` are those of :func:`write` that say what is drawn: ``test, methods,
+    objective, memory, effects, costs, thresholds, comparators, counting, seed``.
 
     >>> import tempfile, mmdp
     >>> from mmdp import report
