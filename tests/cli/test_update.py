@@ -12,7 +12,6 @@ import pytest
 import mmdp
 from tests.cli.calls import refused, run
 from tests.conftest import ROOT
-from tests.test_docs import cells
 
 PAGE = (ROOT / "docs" / "adaptive-management.md").read_text(encoding="utf-8")
 
@@ -20,7 +19,9 @@ PAGE = (ROOT / "docs" / "adaptive-management.md").read_text(encoding="utf-8")
 @pytest.fixture
 def ducks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mmdp.MMDP:
     """The models of the page, in the folder ``models``."""
-    cells.run(ROOT / "examples" / "ducks.py", tmp_path, last="models")
+    script = (ROOT / "examples" / "ducks.py").read_text(encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["ducks.py", str(tmp_path)])
+    exec(script.split("# %% plan")[0], {})
     monkeypatch.chdir(tmp_path)
     return mmdp.load(tmp_path / "models")
 

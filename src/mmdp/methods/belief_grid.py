@@ -264,6 +264,7 @@ class _Recursion:
 
     def __init__(self, x: Problem, horizon: int, points: int) -> None:
         self.x, self.horizon, self.grid = x, horizon, Simplex.of(x.n_models, points)
+        self.table = x.storage.table()
         root = x.seen_first(x.weights / x.weights.sum(), np.arange(x.n_states))[:, None]
         same = np.broadcast_to(self.grid.points, (x.n_states, *self.grid.points.shape))
         self.beliefs = np.concatenate([same, root], axis=1)  # (S, N, M)
@@ -279,26 +280,27 @@ class _Recursion:
         alpha = np.repeat(x.terminal[:, None], N, axis=1)
         upper = np.einsum("snm,sm->sn", self.beliefs, x.terminal)
         for t in reversed(range(self.horizon)):
-            if t == self.horizon - 1 or len(x.p) > 1:
-                steps = [self._steps(at(x.p, t), s) for s in range(S)]
+            if t == self.horizon - 1 or len(self.table.p) > 1:
+                steps = [self._steps(at(self.table.p, t), s) for s in range(S)]
+            r, closed = at(x.r, t), ~at(x.allowed, t)
             ahead, above, upper = x.ahead(alpha), upper, np.empty_like(upper)
             for s, step in enumerate(steps):
-                r, closed = at(x.r, t)[s], ~at(x.allowed, t)[s]
-                upper[s] = self._from_above(s, step, r, closed, above)
-                found = self._from_below(s, step, r, closed, ahead)
+                upper[s] = self._from_above(s, step, r[s], closed[s], above)
+                found = self._from_below(s, step, r[s], closed[s], ahead)
                 alphas[t, s], actions[t, s], moves[t, s] = found
             alpha = alphas[t]
         self.bound = float(x.start().sum(axis=1) @ upper[:, -1])
         return alphas, Controller(actions, moves, np.full(S, N - 1, np.uint8))
 
     def _steps(self, p: Array, s: int) -> _Steps:
-        x = self.x
-        row = slice(x.indptr[s * x.n_actions], x.indptr[(s + 1) * x.n_actions])
+        x, A = self.x, self.x.n_actions
+        ends = self.table.indptr[s * A : (s + 1) * A + 1]
+        row = slice(ends[0], ends[-1])
         after = x.moved(self.beliefs[s] * p[row, None])
         mass = after.sum(axis=2, keepdims=True)
         corners, shares = self.grid.around(after / np.where(mass > 0, mass, 1.0))
         return _Steps(
-            x.rows()[row] % x.n_actions, x.indices[row], p[row, None],
+            np.repeat(np.arange(A), np.diff(ends)), self.table.indices[row], p[row, None],
             self.inside[s] * p[row, None], corners, shares * mass,
         )  # fmt: skip
 

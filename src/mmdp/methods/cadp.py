@@ -116,8 +116,7 @@ class CADP(Method):
         whole, steps = super().bytes_held(question), question.steps
         if question.objective.linear:  # weights in windows, if those of all times do not fit
             return whole * min(steps, 2 * math.isqrt(steps) + 2) // steps
-        # single changes need the weights of all models by the model at the start
-        return whole * (question.model.n_models if question.changes else 1)
+        return whole * question.model.problem.copies_by_start  # for single changes
 
     def count(self, problem: Problem) -> Count:
         """How many starts there are: one if more cannot help, or were not what the paper does."""

@@ -6,13 +6,12 @@ state of every episode counts too. If models change, beta moves on by K after ea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.methods.belief import likelihood_of
 from mmdp.posterior.log import Steps, read_steps
 from mmdp.validate import check_whole_model
 
@@ -65,23 +64,30 @@ def believed(model: MMDP, steps: Steps) -> Array:
             f"{steps.episodes} of them; update with one episode at a time"
         )
     found, begun, weights = [x.weights / x.weights.sum()], set(), x.weights
-    table = x._replace(storage=x.storage.table())  # once, not for every step
-    for i, (episode, t, s, a, z) in enumerate(
-        zip(steps.episode, steps.time, steps.state, steps.action, steps.next_state, strict=True)
-    ):
+    times = steps.time if model.horizon else np.zeros_like(steps.time)
+    seen, rows = np.empty((len(times), x.n_models)), steps.state * x.n_actions + steps.action
+    for t in np.unique(times):
+        at = times == t
+        seen[at] = x.storage.moves().likelihood(int(t), rows[at], steps.next_state[at])
+    for i, (episode, likelihood) in enumerate(zip(steps.episode.tolist(), seen, strict=True)):
         if episode not in begun and not x.same_start:
-            weights = weights * x.initial[s]
+            weights = weights * x.initial[steps.state[i]]
         begun.add(episode)
-        weights = weights * likelihood_of(table, int(t) if model.horizon else 0, s, a, z)
+        weights = weights * likelihood
         if not weights.sum() > 0:
-            step = f"{model.action_labels[a]!r} from {model.state_labels[s]!r} to "
-            steps.source.fail(
-                f"no model that is still possible explains {step}{model.state_labels[z]!r}",
-                int(steps.row[i]), ["correct it", "add a model in which it can happen"],
-            )  # fmt: skip
+            _fail(model, steps, i)
         weights = x.moved(weights / weights.sum())
         found.append(weights)
     return np.array(found)
+
+
+def _fail(model: MMDP, steps: Steps, i: int) -> NoReturn:
+    s, z = (model.state_labels[x[i]] for x in (steps.state, steps.next_state))
+    step = f"{model.action_labels[steps.action[i]]!r} from {s!r} to {z!r}"
+    steps.source.fail(
+        f"no model that is still possible explains {step}", int(steps.row[i]),
+        ["correct it", "add a model in which it can happen"],
+    )  # fmt: skip
 
 
 def updated(model: MMDP, steps: Steps, initial: str | None) -> MMDP:

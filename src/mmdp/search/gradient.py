@@ -57,7 +57,6 @@ class Iterate:
         plan, allowed = context.plan, context.problem.allowed
         b = plan.forward(policy)
         found = plan.backward("given", policy=policy, weights=b, keep=("gradient",))
-        assert found.gradient is not None
         G = np.where(allowed, found.gradient, 0.0)
         advantage = np.where(allowed, G - (policy * G).sum(axis=2, keepdims=True), 0.0)
         value = context.mean(plan.returns(found.first))

@@ -22,7 +22,7 @@ from mmdp.errors import InputError
 from mmdp.kernels.ascent import ascend
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Sweeps, Watch
 from mmdp.objective import Objective
-from mmdp.policy import Policy
+from mmdp.policy import followed
 from mmdp.search.context import Context
 
 Point = Any
@@ -67,12 +67,11 @@ class Landscape:
     def given(self, policy: Any) -> Point:
         """The point of a policy that the user gave."""
         model, endless = self.context.model, self.context.kind.endless
-        if not isinstance(policy, Policy) or policy.memory:
-            raise InputError(
-                f"a search starts from a name or a policy without memory, not {policy!r}"
-            )
-        policy.check(model, math.inf if endless else self.context.horizon)
-        table = policy.table_for(model)
+        start = followed(policy, "a search starts from a name or a policy without memory")
+        if start.memory:
+            raise InputError(f"a search starts without memory, and {start!r} {start.memory}")
+        start.check(model, math.inf if endless else self.context.horizon)
+        table = start.table_for(model)
         # rules are searched by single actions: a randomised one stands for its most probable ones
         return self.inside(table.argmax(axis=1) if endless and table.ndim == 2 else table)
 

@@ -51,7 +51,7 @@ class Rules(Landscape):
         if name == "wsu":
             row: IntArray = _wsu(context)
         elif name == "mvp":
-            mean = context.model.mean_model().problem
+            mean = context.model.mean_problem(context.problem.weights)
             row = Endless.of(mean, context.check_time).own().actions[0]
         elif name == "qmdp":
             next_known = np.tensordot(context.problem.weights, self.x.q(self.own.values), 1)
@@ -163,7 +163,6 @@ def _wsu(context: Context) -> IntArray:
         plan = plan.but(terminal=found.first)
         if clock() > until:
             break
-    assert found.actions is not None
     return found.actions[0]
 
 
