@@ -147,9 +147,8 @@ EXCEPTIONS = {
     ("belief", "save/load"): "it is as large as its models; keep these, and plan again",
     ("belief grid", "save/load"): "the same",
     ("belief", "plot"): "what it does depends on a point of a simplex, which no map has room for",
-    ("memory", "page"): "a page goes by the model weights of each state, with memory of each node",
     ("belief", "page"): "a page goes by exact returns, and these are simulated",
-    ("belief grid", "page"): "as for memory",
+    ("belief grid", "page"): "its flow chart would have a box for each point of the grid",
 }
 
 

@@ -154,7 +154,8 @@ class BeliefGrid(Method):
     """The best policy over state and belief of two to four models, with a proven gap.
 
     Its value is exact, and its bound holds for every policy, also with memory. Both are as close as
-    the grid is fine. The policy has a map: actions by state and belief.
+    the grid is fine. The policy has a map: actions by state and belief. There is no policy before
+    the end, so a time limit does not cut it short.
 
     Parameters
     ----------
