@@ -39,6 +39,7 @@ LAZY: dict[tuple[str, str], str] = {
     ("mmdp.domains._mountain_car", "functions"): "the same",
     ("mmdp.domains._perishable", "functions"): "the same",
     ("mmdp.domains._substitutes", "functions"): "the same",
+    ("mmdp.model", "posterior"): "a log is read as fit reads it",
     ("mmdp.policy.restricted", "io"): "groups may be given as a file",
     ("mmdp.policy.tree", "io"): "features may be given as a file",
     ("mmdp.checkpoint", "io"): "a checkpoint is a policy file",

@@ -1,7 +1,7 @@
 """Pictures of the site that are drawn when it is built (a mkdocs hook).
 
 ``bounds.svg``: incumbent and bound against time, from the table "case | value | oracle | ..." of
-how-good.md. ``weeds-chart.svg`` and ``weeds-memory.svg``: what examples/weeds.py draws.
+how-good.md. ``weeds-*.svg`` and ``ducks-*.svg``: what examples/weeds.py and ducks.py draw.
 ``acceptability.svg``: what the cell "frontier" of examples/cost_effectiveness.py draws.
 ``frontiers.svg``: mean against tail on four domains, solved here. A page shows one by the line
 ``<!-- picture NAME: alternative text -->``. With ``MMDP_PICTURES=blank`` they are blank: enough to
@@ -70,10 +70,10 @@ def bounds() -> bytes:
 
 
 @functools.cache
-def weeds() -> dict[str, bytes]:
-    """The pictures that examples/weeds.py writes, by their names."""
+def written(script: str) -> dict[str, bytes]:
+    """The pictures that a script of examples/ writes, by their names."""
     with tempfile.TemporaryDirectory() as out:
-        command = [sys.executable, str(EXAMPLES / "weeds.py"), out]
+        command = [sys.executable, str(EXAMPLES / script), out]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return {file.name: file.read_bytes() for file in Path(out).glob("*.svg")}
 
@@ -118,8 +118,10 @@ def frontiers() -> bytes:
 
 PICTURES: dict[str, Callable[[], bytes]] = {
     "bounds.svg": bounds,
-    "weeds-chart.svg": lambda: weeds()["chart.svg"],
-    "weeds-memory.svg": lambda: weeds()["memory.svg"],
+    "weeds-chart.svg": lambda: written("weeds.py")["chart.svg"],
+    "weeds-memory.svg": lambda: written("weeds.py")["memory.svg"],
+    "ducks-map.svg": lambda: written("ducks.py")["map.svg"],
+    "ducks-weights.svg": lambda: written("ducks.py")["weights.svg"],
     "acceptability.svg": acceptability,
     "frontiers.svg": frontiers,
 }

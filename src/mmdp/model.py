@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -606,6 +606,64 @@ class MMDP:
             models=None if own is None else [own[i] for i in chosen],
             parameters={k: v[chosen] for k, v in self.parameters.items()},
         ).with_function(None if function is None else function.subset(chosen))  # fmt: skip
+
+    def update(
+        self, state: Any, action: Any = None, next_state: Any = None, *, time: int | None = None,
+        initial: Literal["last"] | None = None,
+    ) -> MMDP:  # fmt: skip
+        """The same models, weighted by how well they explain what was seen (Bayes' rule).
+
+        ``state, action, next_state`` are those of one step, or of several as lists: labels, or ids
+        from 0. In their place there may be a log, as :func:`mmdp.fit` reads it. A model that varies
+        with time takes the ``time`` of the step, or the column of the log, from 0.
+        ``initial="last"``: the new models start in the last state seen, after the last time seen.
+        If models change, the weights are those of the model that holds now.
+
+        >>> import mmdp
+        >>> P = [[[[0.9, 0.1]], [[0.0, 1.0]]], [[[0.3, 0.7]], [[0.0, 1.0]]]]
+        >>> two = mmdp.MMDP(P, [[1.0], [0.0]], initial=[1, 0], states=["up", "down"])
+        >>> seen = two.update("up", 0, "down", initial="last")
+        >>> seen.weights.round(3).tolist(), seen.initial.tolist()
+        ([0.125, 0.875], [0.0, 1.0])
+        """
+        from mmdp.posterior.update import steps_of, updated
+
+        log = state
+        if action is not None or next_state is not None:
+            columns = {"state": state, "action": action, "next_state": next_state, "time": time}
+            log = {x: np.atleast_1d(y) for x, y in columns.items() if y is not None}
+        elif time is not None:
+            raise InputError("time belongs to a step; a log has a column time")
+        return updated(self, steps_of(self, log), initial)
+
+    def later(self, time: int) -> MMDP:
+        """The same problem from decision ``time`` on; nothing changes unless it varies with time.
+
+        >>> import mmdp
+        >>> three = mmdp.MMDP([[[[1.0]]]], [[[[5.0]]], [[[6.0]]], [[[7.0]]]])
+        >>> three.later(1).rewards.ravel().tolist()
+        [6.0, 7.0]
+        """
+        if self.horizon is None:
+            return self
+        if not 0 <= time < self.horizon:
+            raise InputError(
+                f"no decision is left at time {time}: the model varies over "
+                f"{counted(self.horizon, 'time step')}"
+            )
+
+        def rest(x: Array) -> Array:
+            return x[time:] if len(x) > 1 else x
+
+        x = self._state
+        per_next = None if x.next_rewards is None else rest(x.next_rewards)
+        stored = x.storage if x.storage.steps == 1 else x.storage.table().mapped(rest)
+        r = x.r if len(x.r) == 1 else rest(np.asarray(x.r))
+        left = x._replace(
+            storage=stored, r=r, next_rewards=per_next, horizon=self.horizon - time,
+            function=None,
+        )  # fmt: skip
+        return MMDP._of(left)
 
     def take_part(self, index: int, count: int) -> MMDP:
         """Part ``index`` of ``count``, for one of as many processes (see :mod:`mmdp.hosts`).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from mmdp.draw.curves import (
     traces,
     value_of_leaves,
     value_of_memory,
+    weights_by_step,
     weights_over_time,
 )
 from mmdp.draw.maps import PolicyMap
@@ -39,8 +41,7 @@ __all__ = [
     "acceptability_curves", "cohort_trace", "errors_by", "expected_loss", "frontier",
     "methods_comparison", "new_axes", "new_axis", "png", "policy_heatmap", "regret_distribution",
     "returns_distribution", "save", "survival", "svg", "traces", "tree", "value_of_leaves",
-    "value_of_memory",
-    "weights_over_time",
+    "value_of_memory", "weights_by_step", "weights_over_time",
 ]  # fmt: skip
 
 
@@ -56,7 +57,8 @@ def policy_heatmap(
     If states have named axes, like ``stock=3, ordered=5``, and no ``axis`` is given, small maps of
     the two longest axes: a column for some of the times, a row for some values of the third axis.
     For a randomised policy it shows the most probable action. A stationary one has a single
-    column, and one with memory a row for each state and node. ``states`` and ``actions`` are
+    column, one with memory a row for each state and node, and one of
+    :class:`mmdp.BeliefGrid` the weight of a model across. ``states`` and ``actions`` are
     labels; by default those of the policy, or the ids if it has none.
 
     >>> import mmdp
@@ -65,8 +67,8 @@ def policy_heatmap(
     ['A', 'B', 'B', 'B']
     """
     shown: Any = getattr(policy, "policy", policy)
-    table, rows = shown.drawn()
-    return PolicyMap(table, states or rows, actions or shown.action_names).plot(axis)
+    drawn: PolicyMap = shown.map()
+    return replace(drawn, rows=states or drawn.rows, names=actions or drawn.names).plot(axis)
 
 
 def tree(

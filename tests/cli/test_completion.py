@@ -28,7 +28,7 @@ def completed(*words: str) -> list[str]:
 def test_words_are_completed() -> None:
     assert completed("so") == ["solve"]
     assert completed("solve", "models", "--time") == ["--time-limit"]
-    assert completed("solve", "models", "--method", "g") == ["gradient"]
+    assert completed("solve", "models", "--method", "g") == ["gradient", "grid"]
     assert completed("compare", "models", "--methods", "cadp,m") == [
         "cadp,mvp", "cadp,mirror", "cadp,mixts", "cadp,milp",
     ]  # fmt: skip

@@ -20,7 +20,7 @@ from mmdp.kernels.numpy.passes import Passes
 from mmdp.methods.base import Stop
 from mmdp.objective import as_objective
 from mmdp.search.rules import _Exact
-from mmdp.testing import plain_returns
+from mmdp.testing import plain_returns, random_model
 from tests.instances import shares
 
 INF = math.inf
@@ -481,3 +481,14 @@ def test_the_unit_of_rewards_does_not_matter(
 def test_a_start_that_is_not_stationary_is_refused() -> None:
     with pytest.raises(mmdp.InputError, match=r"covers \d+ time steps, the horizon is inf"):
         mmdp.solve(instance(0), INF, mmdp.CADP(init=mmdp.MarkovPolicy([[0] * 5])))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mvp_is_the_best_rule_of_the_average_model(seed: int) -> None:
+    model = random_model(seed, n_models=3, n_states=3, n_actions=2, horizon=0, discount=0.9)
+    found, mean = mmdp.solve(model, math.inf, "mvp"), model.mean_model()
+    rows = itertools.product(*(np.flatnonzero(x) for x in model.allowed))
+    best = max(mmdp.evaluate(mmdp.StationaryPolicy(x, n_actions=2), mean).mean for x in rows)
+    rule = mmdp.StationaryPolicy(found.policy.actions, n_actions=2)
+    assert math.isclose(mmdp.evaluate(rule, mean).mean, best, rel_tol=1e-9, abs_tol=1e-12)
+    np.testing.assert_allclose(found.returns, mmdp.evaluate(rule, model).returns, rtol=1e-9)

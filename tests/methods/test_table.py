@@ -24,7 +24,8 @@ TABLE = {row.name: row for row in capabilities()}
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_does_what_the_table_says(name: str) -> None:
     few = {"episodes": 20} if "episodes" in TABLE[name].options else {}
-    found, row = mmdp.solve(MODEL, 3, METHODS[name](**few)), TABLE[name]
+    model = MODEL.subset([0, 1]) if name == "grid" else MODEL  # where its grid is fine enough
+    found, row = mmdp.solve(model, 3, METHODS[name](**few)), TABLE[name]
     assert found.status is (row.proves or mmdp.Status.COMPLETED)
     kinds = {mmdp.MarkovPolicy: ("markov",), type(None): ()}
     assert row.policies[:1] == kinds.get(type(found.policy), ("belief",))
@@ -79,7 +80,7 @@ def test_the_command_line_shows_the_table() -> None:
     assert empty == ""
     told = changing.removeprefix("For models that change over time: ").removesuffix(".")
     assert re.split(", | and ", told) == [row.name for row in capabilities() if row.drifts]
-    assert endless == "For an infinite horizon: cadp and exact."
+    assert endless == "For an infinite horizon: cadp, mvp and exact."
     assert tied == "For a tied or monotone policy: cadp."
     assert aiming == "For objectives other than the mean: cadp and milp."
     for line, row in zip(lines, capabilities(), strict=True):

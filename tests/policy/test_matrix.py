@@ -46,6 +46,7 @@ def policies() -> dict[str, Any]:
         "tree": mmdp.solve(MODEL, T, policy=mmdp.Tree(3, STAGES)).policy,
         "tree stationary": mmdp.solve(MODEL, math.inf, policy=mmdp.Tree(3, STAGES)).policy,
         "belief": mmdp.solve(MODEL, T, mmdp.QMDP(episodes=4), backend="numpy").policy,
+        "belief grid": mmdp.solve(MODEL, T, "grid").policy,
     }
     return found
 
@@ -140,13 +141,14 @@ OPERATIONS: dict[str, Callable[[Any, Path], None]] = {
 }  # fmt: skip
 KINDS = (
     "markov", "markov randomised", "stationary", "stationary randomised", "tied", "monotone",
-    "fixed", "memory", "tree", "tree stationary", "belief",
+    "fixed", "memory", "tree", "tree stationary", "belief", "belief grid",
 )  # fmt: skip
 EXCEPTIONS = {
     ("belief", "save/load"): "it is as large as its models; keep these, and plan again",
+    ("belief grid", "save/load"): "the same",
     ("belief", "plot"): "what it does depends on a point of a simplex, which no map has room for",
-    ("memory", "page"): "a page goes by the model weights of each state, with memory of each node",
     ("belief", "page"): "a page goes by exact returns, and these are simulated",
+    ("belief grid", "page"): "its flow chart would have a box for each point of the grid",
 }
 
 

@@ -32,6 +32,7 @@ from mmdp.cli import (
     report,
     solve,
     study,
+    update,
 )
 from mmdp.cli.console import complain, notice
 from mmdp.cli.options import INTERRUPTED, examples
@@ -41,8 +42,9 @@ from mmdp.words import either
 
 COMMANDS = (  # as the help lists them
     solve.solve, evaluate.evaluate, compare.compare, methods.methods, bound.bound,
-    frontier.frontier, info.info, domain.domain, fit.fit, convert.convert, report.report,
-    plot.plot, export.export, study.study, paper.paper, doctor.doctor, completion.completion,
+    frontier.frontier, info.info, domain.domain, fit.fit, update.update, convert.convert,
+    report.report, plot.plot, export.export, study.study, paper.paper, doctor.doctor,
+    completion.completion,
 )  # fmt: skip
 
 

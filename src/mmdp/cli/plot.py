@@ -59,8 +59,9 @@ def plot(
 
     KIND is policy, methods, returns, regret, weights, trace, information, memory, frontier,
     enough, willingness, loss, chart: the flow chart of a policy that mmdp solve --memory wrote,
-    as .svg, or as .dot for Graphviz, or tree: the questions and leaves of a policy that mmdp solve
-    --leaves wrote as .json, with the share of visits and what is at stake at each leaf.
+    as .svg, or as .dot for Graphviz, tree: the questions and leaves of a policy that mmdp solve
+    --leaves wrote as .json, with the share of visits and what is at stake at each leaf, or belief:
+    the map of mmdp solve --method grid.
     """
     import mmdp
 

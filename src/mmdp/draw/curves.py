@@ -270,14 +270,37 @@ def weights_over_time(
         upwards = "models in play"
         axis.set_ylim(0, 1.08 * axis.get_ylim()[1])
     else:
-        _weights_in_state(axis, weights[:, :, state], models, top)
+        _weights_in_state(axis, time, weights[:, :, state], models, top)
         axis.set_ylim(top=1.4 * axis.get_ylim()[1])  # room for the legend
         upwards = f"weight in state {label(state_label or str(state))}"
     axis.locator_params(axis="x", integer=True)
     return dressed(axis, "time", upwards, legend={"fontsize": "small"})
 
 
-def _weights_in_state(axis: Axes, b: Array, models: Sequence[str] | None, top: int) -> None:
+def weights_by_step(
+    weights: Array, times: npt.ArrayLike, models: Sequence[str], axis: Axes | None = None,
+    *, top: int = 7,
+) -> Axes:  # fmt: skip
+    """How likely each model has become: ``weights`` (n, M) at ``times`` (n,), as seen so far.
+
+    It shows the ``top`` models that gain most.
+
+    >>> axis = weights_by_step(np.array([[0.5, 0.5], [0.8, 0.2]]), [2025, 2026], ["a", "b"])
+    >>> [line.get_label() for line in axis.lines]
+    ['model a', 'model b']
+    """
+    axis = axis or new_axis()
+    _weights_in_state(axis, np.asarray(times), weights, models, top)
+    axis.set_ylim(-0.02, 1.02)
+    axis.locator_params(axis="x", integer=True)
+    axis.xaxis.set_major_formatter("{x:.0f}")  # years have no thousands
+    above = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 3, "fontsize": "small"}
+    return dressed(axis, "time", "weight of the model", legend=above)
+
+
+def _weights_in_state(
+    axis: Axes, time: npt.NDArray[Any], b: Array, models: Sequence[str] | None, top: int
+) -> None:
     """(T, M) joint weights of one state as conditional ones, the models that gain most."""
     reached = b.sum(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -289,7 +312,7 @@ def _weights_in_state(axis: Axes, b: Array, models: Sequence[str] | None, top: i
     for i, m in enumerate(gainers.tolist()):
         name = models[m] if models is not None else str(m)
         axis.plot(
-            np.arange(len(b)), given[:, m], color=COLOURS[i % 7], marker=MARKERS[i % 7],
+            time, given[:, m], color=COLOURS[i % 7], marker=MARKERS[i % 7],
             markevery=(i, step), markersize=5, linewidth=1.5, label=f"model {label(name, 16)}",
         )  # fmt: skip
 

@@ -7,7 +7,7 @@ show some times, and some values of the other axes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -123,6 +123,8 @@ def _spread(count: int, most: int) -> list[int]:
 class PolicyMap:
     """Actions (T, S) with the labels of the rows and the names of all actions.
 
+    Columns are times, unless ``across`` says what else lies between the ``ends``.
+
     >>> found = PolicyMap(np.array([[0, 1], [1, 1]]), ["low", "high"], ["wait", "treat"])
     >>> list(found.runs(0)), found.used
     ([(0, 0, 0), (1, 1, 1)], [0, 1])
@@ -131,6 +133,8 @@ class PolicyMap:
     actions: npt.NDArray[Any]
     rows: Sequence[str]
     names: Sequence[str]
+    across: str = "time"
+    ends: tuple[float, float] | None = None
 
     @property
     def used(self) -> list[int]:
@@ -147,13 +151,15 @@ class PolicyMap:
     def html(self) -> str:
         """As SVG and text; hovering names a cell. Large maps are cut, and say so."""
         axes = NamedAxes(self.rows)
-        if len(axes.names) > 1:
+        if len(axes.names) > 1 and self.ends is None:
             return self._html_panels(axes)
         times, n_states = self.actions.shape
         rows = min(n_states, MOST_STATES)
         shown = min(times, max(1, MOST_CELLS // rows))
-        part = PolicyMap(self.actions[:shown, :rows], self.rows[:rows], self.names)
-        what = f"actions by state, from time 0 to {shown - 1}" if times > 1 else "by state"
+        part = replace(self, actions=self.actions[:shown, :rows], rows=self.rows[:rows])
+        what = f"actions by state, from {self.across} 0 to {shown - 1}" if times > 1 else "by state"
+        if self.ends is not None:
+            what = f"actions by state, {self.across} from {part._place(0)} to {part._place(-1)}"
         left = [counted(n_states - rows, "more state")] * (rows < n_states)
         left += [counted(times - shown, "more time")] * (shown < times)
         more = f" (and {', '.join(left)})" if left else ""
@@ -215,6 +221,8 @@ class PolicyMap:
         parts = [f'<text x="0" y="{ROW * s + 12}" fill="currentColor">{name}</text>']
         for first, last, action in self.runs(s):
             when = f"time {first}" if first == last else f"times {first} to {last}"
+            if self.ends is not None:
+                when = f"{self.across} {self._place(first)} to {self._place(last)}"
             tip = escape(f"{shortened(state)}, {when}: {shortened(self.names[action])}")
             parts.append(
                 f'<rect x="{LEFT + unit * first:.1f}" y="{ROW * s + 1}" '
@@ -223,28 +231,33 @@ class PolicyMap:
             )
         return "".join(parts)
 
+    def _place(self, column: int) -> str:
+        """Where a column lies between the ends."""
+        assert self.ends is not None
+        return f"{np.linspace(*self.ends, len(self.actions))[column]:.4g}"
+
     # -------------------------------------------------------------- for plots
     def plot(self, axis: Axes | None = None) -> Axes:
         """On a matplotlib axis by time and state, with letters in the cells if they fit.
 
         Without an axis, states with named axes become small maps on a figure of their own.
         """
-        axes = NamedAxes(self.rows) if axis is None else None
+        axes = NamedAxes(self.rows) if axis is None and self.ends is None else None
         if axes is not None and len(axes.names) > 1:
             return self._plot_panels(axes.panels(self.actions, 1000))
         horizon, n_states = self.actions.shape
         if axis is None:
             axis = new_axis(8.5, min(11.0, max(2.4, 1.2 + 0.2 * n_states)))
         key = Key(self.names)
-        self._mesh(axis, self.actions.T, key)
+        self._mesh(axis, self.actions.T, key, self.ends)
         if horizon > 1:
-            axis.set_xlabel("time")
+            axis.set_xlabel(self.across)
         else:
             axis.set_xticks([])
         axis.set_ylabel("state")
         some = np.linspace(0, n_states - 1, min(n_states, MOST_LABELS)).round().astype(int)
         axis.set_yticks(np.unique(some), [label(self.rows[s]) for s in np.unique(some)])
-        if horizon <= 50 and n_states <= 25:
+        if self.ends is None and horizon <= 50 and n_states <= 25:
             for (t, s), a in np.ndenumerate(self.actions):
                 axis.text(
                     t, s, key.marks[a], ha="center", va="center", fontsize=min(9.0, 380 / horizon),
@@ -254,12 +267,17 @@ class PolicyMap:
         return axis
 
     @staticmethod
-    def _mesh(axis: Axes, cells: npt.NDArray[Any], key: Key) -> None:
-        """Cells (down, across) in the colours of their actions."""
+    def _mesh(
+        axis: Axes, cells: npt.NDArray[Any], key: Key, ends: tuple[float, float] | None = None
+    ) -> None:
+        """Cells (down, across) in the colours of their actions; ``ends`` of the columns, or ids."""
         from matplotlib.colors import ListedColormap
 
+        low, high = ends or (0, cells.shape[1] - 1)
+        half = (high - low) / max(cells.shape[1] - 1, 1) / 2 or 0.5
         axis.pcolormesh(
-            np.arange(cells.shape[1] + 1) - 0.5, np.arange(cells.shape[0] + 1) - 0.5,
+            np.linspace(low - half, high + half, cells.shape[1] + 1),
+            np.arange(cells.shape[0] + 1) - 0.5,
             np.ma.masked_equal(cells, NONE), cmap=ListedColormap(key.colours), vmin=-0.5,
             vmax=len(key.colours) - 0.5, rasterized=cells.size > 5000,
         )  # fmt: skip
@@ -284,8 +302,9 @@ class PolicyMap:
         from matplotlib.patches import Patch
 
         used = self.used
+        marks = [f"{mark}  " if self.ends is None else "" for mark in key.marks]
         handles = [
-            Patch(color=key.colours[a], label=f"{key.marks[a]}  {label(self.names[a])}")
+            Patch(color=key.colours[a], label=f"{marks[a]}{label(self.names[a])}")
             for a in used[:MOST_NAMED]
         ]
         if len(used) > MOST_NAMED:

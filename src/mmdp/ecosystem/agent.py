@@ -59,6 +59,23 @@ class Agent:
         self.time += 1
         return action
 
+    @property
+    def belief(self) -> dict[str, float]:
+        """The weight of every model by its label, after the last state that it was given.
+
+        >>> import mmdp
+        >>> two = mmdp.domains.two_models().train
+        >>> agent = mmdp.ecosystem.Agent(mmdp.solve(two, 9, mmdp.BeliefGrid()))
+        >>> agent.belief, [agent(state) for state in ("1", "4")], agent.belief
+        ({'m1': 0.5, 'm2': 0.5}, [1, 0], {'m1': 0.0, 'm2': 1.0})
+        """
+        followed: Any = self.policy
+        if not hasattr(followed, "belief"):
+            raise InputError(f"{followed!r} keeps no belief; solve with a method that does")
+        if self.time == 0:
+            return followed.belief(self.memory, 1, 0)
+        return followed.belief(self.memory, self.time - 1, self.seen[0])
+
     def _state(self, observation: Any) -> int:
         """The number of a state from its number or label."""
         labels = getattr(self.policy, "state_labels", None) or ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mmdp.methods.base import Callback, Context, Method, Outcome, Progress
+from mmdp.methods.belief_grid import BeliefGrid
 from mmdp.methods.cadp import CADP
 from mmdp.methods.exact import Exact
 from mmdp.methods.gradient import Gradient, Mirror
@@ -18,7 +19,7 @@ from mmdp.methods.table import METHODS, Capabilities, able, capabilities
 from mmdp.methods.wsu import WSU
 
 __all__ = [
-    "CADP", "METHODS", "MILP", "MVP", "POMCP", "QMDP", "WSU", "Callback", "Capabilities",
-    "Context", "Exact", "Gradient", "Method", "Mirror", "MixTS", "Oracle", "Outcome", "Progress",
-    "Question", "Rollout", "able", "capabilities",
+    "CADP", "METHODS", "MILP", "MVP", "POMCP", "QMDP", "WSU", "BeliefGrid", "Callback",
+    "Capabilities", "Context", "Exact", "Gradient", "Method", "Mirror", "MixTS", "Oracle",
+    "Outcome", "Progress", "Question", "Rollout", "able", "capabilities",
 ]  # fmt: skip

@@ -111,6 +111,11 @@ class BeliefPlanner(Policy):
             return memory
         return replace(memory, belief=x.seen_first(memory.belief, state)).draw()
 
+    def belief(self, memory: Memory, time: int, state: int) -> dict[str, float]:
+        """The weight of every model by its label, once the state at this time is seen."""
+        weights = self._seen(memory, time, state).belief
+        return dict(zip(self.model.model_labels, weights.tolist(), strict=True))
+
     def act(self, memory: Memory, time: int, state: int) -> int:
         x, memory = self.tables, self._seen(memory, time, state)
         if x.mode == VALUES:
@@ -154,7 +159,7 @@ class BeliefPlanner(Policy):
 
     def __repr__(self) -> str:
         return (
-            f"BeliefPlanner({self.name}, {counted(self.horizon, 'time step')}, belief over "
+            f"{type(self).__name__}({self.name}, {counted(self.horizon, 'time step')}, belief over "
             f"{counted(self.model.n_models, 'model')})"
         )
 

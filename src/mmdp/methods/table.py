@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from mmdp.errors import InputError, Remedy
 from mmdp.methods.base import Method
+from mmdp.methods.belief_grid import BeliefGrid
 from mmdp.methods.cadp import CADP
 from mmdp.methods.exact import Exact
 from mmdp.methods.gradient import Gradient, Mirror
@@ -46,7 +47,8 @@ from mmdp.solution import Status
 METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
-        CADP, WSU, MVP, Gradient, Mirror, Oracle, QMDP, MixTS, POMCP, Rollout, Exact, MILP,
+        CADP, WSU, MVP, Gradient, Mirror, Oracle, QMDP, MixTS, POMCP, Rollout, BeliefGrid,
+        Exact, MILP,
     )
 }  # fmt: skip
 COMPARED = (CADP.name, WSU.name, MVP.name)  # side by side in a report by default
@@ -115,7 +117,7 @@ def able(
     ``drifts``: whether it plans for models that change.
 
     >>> able(policy="belief"), able(policy="markov", optimal=True)
-    (['qmdp', 'mixts', 'pomcp', 'rollout'], ['exact', 'milp'])
+    (['qmdp', 'mixts', 'pomcp', 'rollout', 'grid'], ['exact', 'milp'])
     """
     return [
         x.name

@@ -238,6 +238,10 @@ class Policy:
         """What a map of it shows: (times, rows) actions, and the label of each row."""
         raise self._lacking("map of actions")
 
+    def map(self) -> PolicyMap:
+        """A map of it, for notebooks and plots."""
+        return PolicyMap(*self.drawn(), self.action_names)
+
     @property
     def state_names(self) -> list[str]:
         """Labels of the states, or their ids."""
@@ -274,8 +278,7 @@ class Policy:
 
     def _repr_html_(self) -> str:
         """For notebooks: a map of the actions; if randomised, of the most probable ones."""
-        actions, rows = self.drawn()
-        return PolicyMap(actions, rows, self.action_names).html()
+        return self.map().html()
 
     def __repr__(self) -> str:
         steps = [] if self.horizon == math.inf else [counted(int(self.horizon), "time step")]

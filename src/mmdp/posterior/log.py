@@ -51,6 +51,28 @@ class Log:
         return len(self.state)
 
 
+@dataclass(frozen=True)
+class Steps:
+    """Logged transitions of a known model in the order in which they were seen, by ids."""
+
+    state: Ints
+    action: Ints
+    next_state: Ints
+    episode: Ints
+    time: Ints  # the number of the decision
+    row: Ints  # where it is in the log
+    source: Source
+
+    @property
+    def episodes(self) -> int:
+        return len(np.unique(self.episode))
+
+    @property
+    def times(self) -> Ints:
+        """(n + 1,) before the first step and after each."""
+        return np.append(self.time[:1], self.time + 1)
+
+
 def read_log(
     log: Any,
     columns: Mapping[str, str] | None = None,
@@ -58,12 +80,46 @@ def read_log(
     actions: int | Iterable[object] | None = None,
 ) -> Log:
     """Read a log from a path, a DataFrame or a mapping of columns."""
+    return _read(log, columns, states, actions)[0]
+
+
+def read_steps(
+    log: Any, states: int | Iterable[object], actions: int | Iterable[object]
+) -> Steps:  # fmt: skip
+    """Read a log of known states and actions, whose ids count from 0.
+
+    It is put in the order of its times. Without whole numbers as times, decisions are counted.
+    """
+    try:
+        found, table = _read(log, None, states, actions, base=0)
+    except InputError as error:  # its arguments are those of fit
+        raise InputError(error.problem, [x for x in error.remedies if isinstance(x, str)]) from None
+    n, source = len(found), found.source
+    if found.count is not None:
+        source.fail("has counts; here a row is one step: repeat it, or drop the column 'count'")
+    episode = coded(table["episode"]).codes if "episode" in table else np.zeros(n, np.int64)
+    seen = _times(table["time"], source) if "time" in table else np.arange(n) + 0.5
+    order = np.argsort(seen, kind="stable")
+    time: Ints = seen[order].astype(np.int64)
+    if (time != seen[order]).any():
+        time = np.asarray(pd.Series(time).groupby(episode[order]).cumcount(), np.int64)
+    return Steps(
+        found.state[order], found.action[order], found.next_state[order],
+        episode[order].astype(np.int64), time, order, source,
+    )  # fmt: skip
+
+
+def _read(
+    log: Any, columns: Mapping[str, str] | None, states: int | Iterable[object] | None,
+    actions: int | Iterable[object] | None, base: int | None = None,
+) -> tuple[Log, dict[str, pd.Series]]:  # fmt: skip
+    """The log and its columns; ``base``: what ids count from, None to find out."""
     table, source, notes = _columns(log, columns or {})
     if not len(table["state"]):
         source.fail("no rows; a log has one row per transition")
     wanted = {"state": _wanted(states, "states"), "action": _wanted(actions, "actions")}
     coded = {role: _coded(table[role], role, source, wanted) for role in REQUIRED}
-    base = _base(coded.values())
+    base = _base(coded.values()) if base is None else base
     if base:
         notes.append("the ids of this log count from 1")
     names, (state, next_state) = _ids("state", ("state", "next_state"), coded, wanted, source, base)
@@ -81,7 +137,8 @@ def read_log(
         state, action, next_state = (x[count > 0] for x in (state, action, next_state))
         reward = None if reward is None else reward[count > 0]
         count = count[count > 0]
-    return Log(state, action, next_state, count, reward, first, names, of_actions, source, notes)
+    read = Log(state, action, next_state, count, reward, first, names, of_actions, source, notes)
+    return read, table
 
 
 def _seen(column: pd.Series, source: Source) -> Ints:

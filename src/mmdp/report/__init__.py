@@ -25,7 +25,7 @@ from mmdp.words import suggested
 
 __all__ = ["KINDS", "PICTURES", "draw", "read_effects", "read_unseen", "write"]
 
-KINDS = (*PICTURES, "chart")  # what can be drawn
+KINDS = (*PICTURES, "chart", "belief")  # what can be drawn
 SECONDS = 20.0  # for a page, by estimates
 
 
@@ -131,9 +131,9 @@ def draw(
 
     ``kind`` is one of ``KINDS``: policy, methods, returns, regret, weights, trace, information,
     memory, frontier, enough, willingness, loss, or chart, the flow chart of a policy with memory,
-    as ``.svg`` or, for Graphviz, ``.dot``. ``options`` are those of
-    :func:`write` that say what is drawn: ``test, methods, objective, memory, effects, costs,
-    thresholds, compare, counting, seed``.
+    as ``.svg`` or, for Graphviz, ``.dot``, or belief, the map of :class:`mmdp.BeliefGrid` by state
+    and belief. ``options`` are those of :func:`write` that say what is drawn: ``test, methods,
+    objective, memory, effects, costs, thresholds, compare, counting, seed``.
 
     >>> import tempfile, mmdp
     >>> from mmdp import report
@@ -148,6 +148,8 @@ def draw(
         return _draw_chart(model, target, horizon, policy, options)
     plots.check_ending(target)
     _check_folder(target)
+    if kind == "belief":
+        return plots.save(plots.policy_heatmap(solve(model, horizon, "grid")), target)
     desk = Desk(model, horizon, policy, say=say, **{"memory": 4, **options})  # type: ignore[arg-type]
     picture = PICTURES[kind]
     section = next(x for x in SECTIONS if x.key == picture.section)

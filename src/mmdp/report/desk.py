@@ -26,6 +26,7 @@ from mmdp.objective import Mean, Objective, as_objective
 from mmdp.policy import (
     Markov,
     MarkovPolicy,
+    MemoryPolicy,
     Policy,
     PolicyKind,
     markov_policy,
@@ -105,7 +106,7 @@ class Desk:
         self.objective = _objective_of(options.get("objective"), policy, options.get("bound"))
         self.aimed = not self.objective.linear
         own: Any = getattr(policy, "policy", policy)
-        self.controller = own if getattr(own, "memory", "") and own.exact else None
+        self.controller = own if isinstance(own, MemoryPolicy) else None
         if self.controller is not None:
             self.controller.check(model, horizon)
             policy, horizon = None, self.controller.horizon

@@ -1,0 +1,84 @@
+"""Ducks, hunted: two hypotheses, a rule every autumn, a count every spring.
+
+python examples/ducks.py OUT      # writes models/, log.csv, map.svg and weights.svg into OUT
+"""
+
+# %% models
+import sys
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+import pandas as pd
+
+import mmdp
+from mmdp import plots
+
+out = Path(sys.argv[1] if len(sys.argv) > 1 else "out/ducks")
+out.mkdir(parents=True, exist_ok=True)
+
+ducks = np.arange(1, 8)  # millions in spring
+rules, share = ["closed", "restrictive", "liberal"], np.array([0.0, 0.1, 0.25])  # what is shot
+noise, edges = NormalDist(sigma=0.8), [-np.inf, *(ducks[:-1] + 0.5), np.inf]
+
+
+def spring(survival: np.ndarray) -> np.ndarray:
+    """(7, 3, 7) the next spring's count by this spring's and the rule, given survival (3,)."""
+    born = 1.2 * np.exp(-ducks / 7)  # young per adult: fewer if it is crowded
+    expected = ducks[:, None] * survival * (1 + born[:, None])
+    below = [[[noise.cdf(e - n) for e in edges] for n in row] for row in expected]
+    return np.diff(below, axis=2)
+
+
+hypotheses = {
+    "additive": 0.65 * (1 - share),  # who is shot would have lived
+    "compensatory": np.minimum(0.65, 0.84 * (1 - share)),  # others live in their place
+}
+reward = ducks[:, None] * share - 1.0 * (ducks < 3)[:, None]  # the bag; few ducks are a loss
+model = mmdp.MMDP(
+    [spring(x) for x in hypotheses.values()], reward, initial=np.eye(7)[2], discount=0.97,
+    states=[f"{n} m" for n in ducks], actions=rules, models=hypotheses,
+)  # fmt: skip
+mmdp.save(model, out / "models")
+print(model)
+
+# %% plan
+T = 20  # years ahead
+plan = mmdp.solve(model, T, "grid")
+print(f"value {plan.value:.4f}, at most {plan.bound:.4f}: {plan.gap:.3%} more")
+print(plan.policy.text())
+plots.save(plots.policy_heatmap(plan), out / "map.svg")
+
+# %% worth
+table = mmdp.solve(model, T)
+pairs = mmdp.bound(model, T, "pairs")
+known = mmdp.solve(model, T, "oracle")
+print(f"one table of actions, which never learns: {table.value:.3f}")
+print(f"state and belief:                         {plan.value:.3f}")
+print(f"no policy has more than (pairs):          {pairs.value:.3f}")
+print(f"knowing the truth from the start:         {known.value:.3f}")
+
+# %% years
+truth, rng = model.transitions[1], np.random.default_rng(8)  # what nobody knows
+now, count, log = model, "3 m", []
+for year in range(2026, 2034):
+    rule = mmdp.solve(now, T, "grid").policy.act_at(0, count, now.weights)
+    s, a = model.state_labels.index(count), rules.index(rule)
+    counted = model.state_labels[rng.choice(7, p=truth[s, a])]
+    log.append({"time": year, "state": count, "action": rule, "next_state": counted})
+    now = now.update(count, rule, counted, initial="last")
+    print(f"{year}: {count}, {rule:11} -> {counted}, compensatory {now.weights[1]:.2f}")
+    count = counted
+pd.DataFrame(log).to_csv(out / "log.csv", index=False)
+
+# %% once
+again = model.update(out / "log.csv", initial="last")
+weights = mmdp.posterior.weights_by_step(model, out / "log.csv")
+print(np.allclose(again.weights, now.weights), weights[:, 1].round(2).tolist())
+axis = plots.weights_by_step(weights, range(2026, 2035), model.model_labels)
+plots.save(axis, out / "weights.svg")
+
+# %% agent
+agent = mmdp.ecosystem.Agent(plan)
+for seen in ["3 m", *(step["next_state"] for step in log[:3])]:
+    print(f"{seen}: {rules[agent(seen)]:11}", {k: round(v, 2) for k, v in agent.belief.items()})

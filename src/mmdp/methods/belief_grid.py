@@ -1,0 +1,339 @@
+"""A policy over state and belief for two to four models, on a grid over the simplex.
+
+The value V_t(s, beta) is convex in the belief beta. Backwards in time, at every point of a grid:
+
+- from above, by U_t(s, beta) = max_a beta r + gamma sum_s' |beta'| U_{t+1}(s', beta' / |beta'|)
+  with beta'_m = beta_m p_m(s' | s, a). Between points U is linear on the simplices of Freudenthal's
+  triangulation (Lovejoy 1991), which lies above a convex function.
+- from below, by plans: a plan is what to do now and which plan follows each step. Its vector
+  alpha_m is its return in model m, so max alpha beta over the plans can be reached. The best plan
+  at each point is made of those of the points at t + 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import comb
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.bounds.closed import rounding
+from mmdp.draw.maps import PolicyMap
+from mmdp.errors import InputError
+from mmdp.kernels import Kernel
+from mmdp.kernels.controller import MOST_NODES, Controller, bytes_of
+from mmdp.kernels.planner import NODES, PlannerTables
+from mmdp.kernels.problem import TIE, Problem, at
+from mmdp.methods.base import Context, Method, Outcome, Question
+from mmdp.methods.belief import BeliefPlanner, Memory
+from mmdp.model import MMDP
+from mmdp.policy import Belief, PolicyKind
+from mmdp.policy.base import labels_of
+from mmdp.solution import PROVEN, Status
+from mmdp.validate import check_whole, ids_of
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+MOST_MODELS = 4
+INSIDE = 1e-6  # plans are chosen this far inside the simplex, so that they allow for every model
+COLUMNS = 101  # beliefs across a map
+
+
+class BeliefGridPolicy(BeliefPlanner):
+    """A plan for every time, state and belief on a grid; ``solve`` with BeliefGrid finds it.
+
+    It keeps the exact belief, and follows the plan that was best at the start: :meth:`act_at` says
+    what is best at any belief. Its returns are exact, on any models.
+    """
+
+    __slots__ = ("alphas",)
+
+    exact = True
+    alphas: Array  # (T, S, N, M) return of every plan in each model
+
+    def __init__(
+        self, model: MMDP, alphas: Array, controller: Controller, kernel: Kernel
+    ) -> None:  # fmt: skip
+        tables = PlannerTables(NODES, model.problem, controller=controller)
+        self._set(
+            name=BeliefGrid.name, model=model, horizon=len(alphas), tables=tables, baseline=None,
+            kernel=kernel, alphas=alphas,
+        )  # fmt: skip
+        self._set_labels(model.n_states, **labels_of(model))
+
+    @property
+    def controller(self) -> Controller:
+        assert self.tables.controller is not None
+        return self.tables.controller
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        return {**self.controller._asdict(), "models": self.model.fingerprint()}
+
+    def returns(self, model: MMDP, kernel: Kernel) -> Array:
+        return kernel.plan(model.problem, self.horizon).node_values(self.controller).returns
+
+    # ------------------------------------------------------------ who follows it
+    def start(self, seed: int | None = 0) -> Memory:
+        return replace(super().start(seed), sampled=-1)
+
+    def act(self, memory: Memory, time: int, state: int) -> int:
+        return int(self.controller.actions[time, state, self._node(memory, state)])
+
+    def update(
+        self, memory: Memory, time: int, state: int, action: int, next_state: int,
+        reward: float | None = None,
+    ) -> Memory:  # fmt: skip
+        after = super().update(memory, time, state, action, next_state, reward)
+        node = self.controller.moves[time, state, self._node(memory, state), next_state]
+        return replace(after, sampled=int(node))
+
+    def _node(self, memory: Memory, state: int) -> int:
+        return int(self.controller.first[state]) if memory.sampled < 0 else memory.sampled
+
+    # ------------------------------------------------------------ who reads it
+    def act_at(self, time: int, state: int | str, weights: npt.ArrayLike) -> str:
+        """The label of the best action at weights (M,) of the models.
+
+        >>> import mmdp
+        >>> policy = mmdp.solve(mmdp.domains.two_models().train, 9, "grid").policy
+        >>> [policy.act_at(0, "1", [w, 1 - w]) for w in (0.1, 0.9)]
+        ['2', '1']
+        """
+        s = ids_of([state], self.state_names, "the state")[0]
+        if not 0 <= time < self.horizon:
+            raise InputError(f"time {time} is outside 0..{self.horizon - 1}")
+        return self.action_names[int(self._at(time, s, np.asarray(weights, np.float64)))]
+
+    def _at(self, time: int, state: int, weights: Array) -> Any:
+        """(...) the best action at weights (..., M)."""
+        best = (weights @ self.alphas[time, state].T).argmax(axis=-1)
+        return self.controller.actions[time, state, best]
+
+    def map(self, time: int = 0) -> PolicyMap:
+        """What is best now by state (down) and weight of a model (across).
+
+        With two models it is the weight of the second. With more there is a row for each state and
+        model, the others keeping their shares of the rest.
+        """
+        names, prior = self.model.model_labels, self.model.weights
+        shares, count = np.linspace(0.0, 1.0, COLUMNS)[:, None], len(names)
+        rows, columns = [], []
+        for s in np.flatnonzero(self.model.deciding):
+            for m in range(count) if count > 2 else [count - 1]:
+                rest = np.where(np.arange(count) == m, 0.0, np.maximum(prior, TIE))
+                weights = shares * np.eye(count)[m] + (1 - shares) * rest / rest.sum()
+                rows.append(self.state_names[s] + f", {names[m]}" * (count > 2))
+                columns.append(self._at(time, int(s), weights))
+        across = f"weight of {names[-1]}" if count == 2 else "weight of the model"
+        return PolicyMap(np.array(columns).T, rows, self.action_names, across, (0.0, 1.0))
+
+    def text(self) -> str:
+        """What is best now, by the weight of a model."""
+        found = self.map()
+        lines = [f"what to do now, by the {found.across}:"]
+        for s, row in enumerate(found.rows):
+            *first, (_, _, last) = found.runs(s)
+            runs = [f"{found.names[a]} to {j / (COLUMNS - 1):g}" for _, j, a in first]
+            lines.append(f"  {row}: {', '.join([*runs, found.names[last]])}")
+        begins = np.flatnonzero(self.tables.problem.initial.any(axis=1))
+        if len(begins) == 1:
+            action = self.action_names[self.act(self.start(), 0, int(begins[0]))]
+            lines.insert(0, f"in {self.state_names[begins[0]]}, where it starts: {action}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return self.map().html()
+
+
+@dataclass(frozen=True)
+class BeliefGrid(Method):
+    """The best policy over state and belief of two to four models, with a proven gap.
+
+    Its value is exact, and its bound holds for every policy, also with memory. Both are as close as
+    the grid is fine. The policy has a map: actions by state and belief. There is no policy before
+    the end, so a time limit does not cut it short.
+
+    Parameters
+    ----------
+    points
+        The most points of the grid over the simplex; at most 254.
+
+    >>> import mmdp
+    >>> solution = mmdp.solve(mmdp.domains.two_models().train, 9, mmdp.BeliefGrid(points=11))
+    >>> solution.value, solution.status.name
+    (11.5, 'OPTIMAL')
+    """
+
+    points: int = 101
+
+    name: ClassVar[str] = "grid"
+    title: ClassVar[str] = "a plan by state and belief; 2 to 4 models"
+    finds: ClassVar[PolicyKind | None] = Belief()
+    proves: ClassVar[Status | None] = Status.OPTIMAL
+    complete: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_whole(self.points, "points")
+        if not MOST_MODELS <= self.points < MOST_NODES:
+            raise InputError(
+                f"points must be {MOST_MODELS} to {MOST_NODES - 1}, not {self.points:,}"
+            )
+
+    def lacks(self, question: Question) -> str | None:
+        if not question.kind.learns:
+            return f"it finds policies that keep a belief, not {question.kind.name} ones"
+        if not 2 <= (count := question.model.n_models) <= MOST_MODELS:
+            return f"its grid is for two to four models, not {count:,}"
+        return question.not_mean() or question.not_whole()
+
+    def bytes_held(self, question: Question) -> int:
+        return bytes_of(question.model.problem, question.steps, self.points)
+
+    def run(self, context: Context) -> Outcome:
+        found = _Recursion(context.problem, context.horizon, self.points)
+        alphas, controller = found.plans()
+        policy = BeliefGridPolicy(context.model, alphas, controller, context.kernel)
+        returns = policy.returns(context.model, context.kernel)
+        value, error = context.mean(returns), rounding(context.problem, context.horizon)
+        bound = max(found.bound + error, value)
+        closed = bound - value <= PROVEN * abs(value) + 2 * error
+        status = Status.OPTIMAL if closed else Status.COMPLETED
+        details = {"bound": bound, "bounds": "history", "points": len(found.grid.points)}
+        return Outcome(policy, status, 1, returns=returns, details=details)
+
+
+# ---------------------------------------------------------------------- the grid
+class Simplex(NamedTuple):
+    """Points with coordinates in multiples of 1 / n, and where the corners of a cell are.
+
+    x_i = n sum_{k >= i} beta_k, for i > 0, makes the grid one of whole numbers n >= x_1 >= x_2 ...
+
+    >>> grid = Simplex.of(3, 6)
+    >>> grid.n, grid.points[[0, -1]].tolist()
+    (2, [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> corners, shares = grid.around(np.array([0.25, 0.5, 0.25]))
+    >>> (shares @ grid.points[corners]).tolist()
+    [0.25, 0.5, 0.25]
+    """
+
+    n: int
+    points: Array  # (N, M)
+    place: Ints  # (n + 1, ...) number of the point at x
+
+    @classmethod
+    def of(cls, n_models: int, most: int) -> Simplex:
+        """The finest grid with at most so many points."""
+        n = max(n for n in range(1, most) if comb(n + n_models - 1, n_models - 1) <= most)
+        x = np.indices((n + 1,) * (n_models - 1)).reshape(n_models - 1, -1).T
+        x = x[(np.diff(x, axis=1) <= 0).all(axis=1)]
+        place = np.zeros((n + 1,) * (n_models - 1), np.int64)
+        place[tuple(x.T)] = np.arange(len(x))
+        ends = np.concatenate([np.full((len(x), 1), n), x, np.zeros((len(x), 1), int)], axis=1)
+        return cls(n, -np.diff(ends, axis=1) / n, place)
+
+    def around(self, beliefs: Array) -> tuple[Ints, Array]:
+        """(..., M) points whose cell holds each belief (..., M), and their shares."""
+        x = np.minimum(self.n * np.cumsum(beliefs[..., :0:-1], axis=-1)[..., ::-1], self.n)
+        low = np.floor(x)
+        order = np.argsort(low - x, axis=-1, kind="stable")  # the largest fraction first
+        part = np.take_along_axis(x - low, order, axis=-1)
+        one, zero = np.ones_like(part[..., :1]), np.zeros_like(part[..., :1])
+        shares = -np.diff(np.concatenate([one, part, zero], axis=-1), axis=-1)
+        steps = np.cumsum(np.eye(x.shape[-1])[order], axis=-2)
+        corners = np.concatenate([low[..., None, :], low[..., None, :] + steps], axis=-2)
+        inside = np.minimum(corners, self.n).astype(np.int64)  # those outside have no share
+        return self.place[tuple(np.moveaxis(inside, -1, 0))], shares
+
+
+class _Steps(NamedTuple):
+    """Where the beliefs at a state go: e entries of the pattern, N points."""
+
+    action: Ints  # (e,)
+    after: npt.NDArray[np.int32]  # (e,) the next state
+    p: Array  # (e, 1, M)
+    seen: Array  # (e, N, M) beta p at the points for plans, not scaled
+    corners: Ints  # (e, N, M)
+    shares: Array  # (e, N, M) times |beta'|
+
+
+class _Recursion:
+    """Both recursions. The last point is the belief at the start, which may differ by state."""
+
+    def __init__(self, x: Problem, horizon: int, points: int) -> None:
+        self.x, self.horizon, self.grid = x, horizon, Simplex.of(x.n_models, points)
+        self.table = x.storage.table()
+        root = x.seen_first(x.weights / x.weights.sum(), np.arange(x.n_states))[:, None]
+        same = np.broadcast_to(self.grid.points, (x.n_states, *self.grid.points.shape))
+        self.beliefs = np.concatenate([same, root], axis=1)  # (S, N, M)
+        self.inside = (1 - INSIDE) * self.beliefs + INSIDE * np.maximum(root, INSIDE)
+        self.bound = 0.0
+
+    def plans(self) -> tuple[Array, Controller]:
+        """(T, S, N, M) the vectors, and their plans as a controller; ``bound`` is then known."""
+        x, (S, N, M) = self.x, self.beliefs.shape
+        alphas = np.empty((self.horizon, S, N, M))
+        actions = np.empty((self.horizon, S, N), np.int32)
+        moves = np.empty((self.horizon, S, N, S), np.uint8)
+        alpha = np.repeat(x.terminal[:, None], N, axis=1)
+        upper = np.einsum("snm,sm->sn", self.beliefs, x.terminal)
+        for t in reversed(range(self.horizon)):
+            if t == self.horizon - 1 or len(self.table.p) > 1:
+                steps = [self._steps(at(self.table.p, t), s) for s in range(S)]
+            r, closed = at(x.r, t), ~at(x.allowed, t)
+            ahead, above, upper = x.ahead(alpha), upper, np.empty_like(upper)
+            for s, step in enumerate(steps):
+                upper[s] = self._from_above(s, step, r[s], closed[s], above)
+                found = self._from_below(s, step, r[s], closed[s], ahead)
+                alphas[t, s], actions[t, s], moves[t, s] = found
+            alpha = alphas[t]
+        self.bound = float(x.start().sum(axis=1) @ upper[:, -1])
+        return alphas, Controller(actions, moves, np.full(S, N - 1, np.uint8))
+
+    def _steps(self, p: Array, s: int) -> _Steps:
+        x, A = self.x, self.x.n_actions
+        ends = self.table.indptr[s * A : (s + 1) * A + 1]
+        row = slice(ends[0], ends[-1])
+        after = x.moved(self.beliefs[s] * p[row, None])
+        mass = after.sum(axis=2, keepdims=True)
+        corners, shares = self.grid.around(after / np.where(mass > 0, mass, 1.0))
+        return _Steps(
+            np.repeat(np.arange(A), np.diff(ends)), self.table.indices[row], p[row, None],
+            self.inside[s] * p[row, None], corners, shares * mass,
+        )  # fmt: skip
+
+    def _from_above(
+        self, s: int, step: _Steps, r: Array, closed: npt.NDArray[np.bool_], upper: Array
+    ) -> Array:
+        """(N,) U_t(s, .) from U_{t+1} (S, N)."""
+        q = r @ self.beliefs[s].T
+        later = upper[step.after[:, None, None], step.corners]
+        np.add.at(q, step.action, self.x.discount * (step.shares * later).sum(axis=2))
+        q[closed] = -np.inf
+        best: Array = q.max(axis=0)
+        return best
+
+    def _from_below(
+        self, s: int, step: _Steps, r: Array, closed: npt.NDArray[np.bool_], ahead: Array
+    ) -> tuple[Array, Ints, Ints]:
+        """(N, M) alpha_t(s, .), (N,) actions and (N, S) next plans, from alpha_{t+1} (S, N, M)."""
+        x, N = self.x, len(self.beliefs[s])
+        plan = (step.seen @ np.swapaxes(ahead[step.after], 1, 2)).argmax(axis=2)  # (e, N)
+        q = np.repeat(r[:, None], N, axis=1)  # (A, N, M)
+        np.add.at(q, step.action, x.discount * step.p * ahead[step.after[:, None], plan])
+        values = np.einsum("anm,nm->na", q, self.inside[s])
+        values[:, closed] = -np.inf
+        best, points = _lowest_best(values), np.arange(N)
+        follows = np.broadcast_to(points[:, None], (x.n_actions, N, x.n_states)).copy()
+        follows[step.action, :, step.after] = plan
+        return q[best, points], best, follows[best, points]
+
+
+def _lowest_best(values: Array) -> Ints:
+    """(...) the first of (..., n) that is as large as any, but for rounding."""
+    best, size = values.max(axis=-1), np.abs(np.where(np.isinf(values), 0.0, values)).max(axis=-1)
+    first: Ints = (values >= (best - TIE * size)[..., None]).argmax(axis=-1)
+    return first

@@ -1,0 +1,69 @@
+"""mmdp update: from a plan to a count to new weights, year by year."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mmdp
+from tests.cli.calls import refused, run
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "docs" / "adaptive-management.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def ducks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mmdp.MMDP:
+    """The models of the page, in the folder ``models``."""
+    script = (ROOT / "examples" / "ducks.py").read_text(encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["ducks.py", str(tmp_path)])
+    exec(script.split("# %% plan")[0], {})
+    monkeypatch.chdir(tmp_path)
+    return mmdp.load(tmp_path / "models")
+
+
+def test_eight_years_in_four_commands_are_those_of_the_page(ducks: mmdp.MMDP) -> None:
+    commands = re.findall(r"^(?:mmdp|echo) .*?(?=  )", PAGE, re.M)
+    assert [x.split()[1] for x in commands] == ["solve", '"2026,3', "update", "plot"]
+    solve, _, update, plot = (x.split()[1:] for x in commands)
+    shown = re.findall(r"^(20\d\d): (\d m), (\w+) +-> (\d m), compensatory (.*)$", PAGE, re.M)
+    assert len(shown) == 8
+    log, truth, rng = Path("log.csv"), ducks.transitions[1], np.random.default_rng(8)
+    log.write_text("time,state,action,next_state\n")
+    for year, state, rule, after, weight in shown:
+        planned = run("solve", *(["models", *solve[2:]] if year == "2026" else solve[1:]))
+        assert f"in {state}, where it starts: {rule}\n" in planned.out
+        row = truth[ducks.state_labels.index(state), ducks.action_labels.index(rule)]
+        assert ducks.state_labels[rng.choice(7, p=row)] == after
+        log.write_text(log.read_text() + f"{year},{state},{rule},{after}\n")
+        done = run(*update)
+        assert done.code == 0, done.err
+        assert f"{mmdp.load('now').weights[1]:.2f}" == weight
+    assert done.out.strip() in PAGE
+    assert "<svg" in Path("weights.svg").read_text(encoding="utf-8")
+    assert run(*plot).code == 0
+    assert "weight of compensatory" in Path("map.svg").read_text(encoding="utf-8")
+    found = run("update", "models", "log.csv", "--out", "now.npz", "--json").json
+    assert (found["steps"], found["start"]) == (8, "5 m")
+    assert sum(found["weights"].values()) == pytest.approx(1)
+    assert json.dumps(found)
+
+
+def test_several_sites_keep_the_start_and_mistakes_are_named(ducks: mmdp.MMDP) -> None:
+    log = Path("log.csv")
+    log.write_text("episode,state,action,next_state\nx,3 m,liberal,2 m\ny,6 m,closed,6 m\n")
+    done = run("update", "models", log, "--out", "now")
+    assert done.facts()["starts in"] == "as before"
+    P, now = ducks.transitions, mmdp.load("now")
+    expected = P[:, 2, 2, 1] * P[:, 5, 0, 5]
+    np.testing.assert_allclose(now.weights, expected / expected.sum())
+    np.testing.assert_array_equal(now.initial, ducks.initial)
+    log.write_text("state,action,next_state\n3 m,open,2 m\n")
+    message = refused("update", "models", log, "--out", "now")
+    assert "line 2: action 'open' is not among the 3 actions" in message
+    assert "--actions" not in message
+    assert "this is read, not written" in refused("update", "models", log, "--out", "models")

@@ -1,0 +1,197 @@
+"""Policies over state and belief, against walks through all histories."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mmdp
+from mmdp import plots
+from mmdp.methods.belief_grid import Simplex
+from mmdp.posterior import weights_by_step
+from mmdp.testing import beginning_apart, best_with_memory, changing, random_model
+
+T = 3
+
+
+def case(seed: int) -> mmdp.MMDP:
+    """Two to four models: masks, times, skewed weights; some change, some begin apart."""
+    model = random_model(seed, n_models=2 + seed % 3, n_states=3, n_actions=2 + seed % 2,
+                         horizon=T if seed % 4 == 1 else 0)  # fmt: skip
+    if seed % 4 == 2:
+        return changing(model, seed)
+    return beginning_apart(model, seed) if seed % 4 == 3 else model
+
+
+def tables(model: mmdp.MMDP, t: int) -> tuple[np.ndarray, np.ndarray]:
+    """(M, S, A, S') and (M, S, A) at t."""
+    P, r = model.transitions, model.rewards
+    return (P[t], r[t]) if model.horizon is not None else (P, r)
+
+
+def begun(model: mmdp.MMDP) -> np.ndarray:
+    """(M, S) the probability of each model and first state."""
+    return model.weights[:, None] * np.broadcast_to(model.initial, (model.n_models, model.n_states))
+
+
+def best(model: mmdp.MMDP, t: int, s: int, joint: np.ndarray, horizon: int = T) -> np.ndarray:
+    """(A,) the most that is left after each action, joint (M,): model and history."""
+    found = np.full(model.n_actions, -np.inf)
+    P, r = tables(model, t)
+    for a in np.flatnonzero(model.allowed[s]):
+        found[a] = joint @ r[:, s, a]
+        for z in range(model.n_states):
+            after = (joint * P[:, s, a, z]) @ model.model_transitions
+            if after.any():
+                last = t + 1 == horizon
+                rest = after @ model.terminal[:, z] if last else max(
+                    best(model, t + 1, z, after, horizon))  # fmt: skip
+                found[a] += model.discount * rest
+    return found
+
+
+def followed(policy: Any, model: mmdp.MMDP) -> np.ndarray:
+    """(M,) the return by the model at the start, over all histories; without changes of models."""
+    total = np.zeros(model.n_models)
+
+    def walk(t: int, s: int, memory: Any, chance: np.ndarray) -> None:
+        if t == T:
+            total[:] += chance * model.discount**t * model.terminal[:, s]
+            return
+        a = policy.act(memory, t, s)
+        P, r = tables(model, t)
+        total[:] += chance * model.discount**t * r[:, s, a]
+        for z in range(model.n_states):
+            after = chance * P[:, s, a, z]
+            if after.any():
+                walk(t + 1, z, policy.update(memory, t, s, a, z), after)
+
+    for s, chance in enumerate(np.broadcast_to(model.initial, (model.n_models, model.n_states)).T):
+        if chance.any():
+            walk(0, s, policy.start(), chance)
+    return total
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_best_with_memory_lies_between_value_and_bound(seed: int) -> None:
+    model = case(seed)
+    found = mmdp.solve(model, T, mmdp.BeliefGrid(points=120))
+    exact = sum(max(best(model, 0, s, b)) for s, b in enumerate(begun(model).T) if b.any())
+    slack = 1e-9 * abs(exact)
+    assert found.value <= exact + slack
+    assert found.bound >= exact - slack
+    assert found.bound - exact <= 0.05 * abs(exact) + 0.05
+    assert exact - found.value <= 0.01 * abs(exact)
+    assert (found.certificate.bounds, found.evaluation.errors) == ("history", None)
+    if not model.drifts:
+        assert math.isclose(exact, best_with_memory(model, T), rel_tol=1e-9)
+        np.testing.assert_allclose(found.returns, followed(found.policy, model), rtol=1e-9)
+
+
+def test_its_value_on_other_models_is_exact_too() -> None:
+    model, other = (random_model(seed, n_models=3, n_states=3, n_actions=2, horizon=0, masks=False)
+                    for seed in (3, 8))  # fmt: skip
+    policy = mmdp.solve(model, T, "grid").policy
+    np.testing.assert_allclose(mmdp.evaluate(policy, other).returns, followed(policy, other))
+
+
+@pytest.mark.parametrize("n_models", [2, 3, 4])
+def test_interpolation_lies_above_convex_functions_and_on_linear_ones(n_models: int) -> None:
+    grid, rng = Simplex.of(n_models, 100), np.random.default_rng(n_models)
+    assert len(grid.points) == math.comb(grid.n + n_models - 1, n_models - 1) <= 100
+    inside = rng.dirichlet(np.full(n_models, 0.5), 400)
+    inside[:100, rng.integers(n_models)] = 0.0  # on the boundary
+    inside = np.concatenate([inside / inside.sum(axis=1, keepdims=True), grid.points])
+    corners, shares = grid.around(inside)
+    assert (shares >= -1e-15).all()
+    np.testing.assert_allclose((shares[..., None] * grid.points[corners]).sum(axis=1), inside,
+                               atol=1e-12)  # fmt: skip
+    vectors = rng.normal(size=(6, n_models))
+    above = (shares * (grid.points @ vectors.T).max(axis=1)[corners]).sum(axis=1)
+    true = (inside @ vectors.T).max(axis=1)
+    assert (above >= true - 1e-12).all()
+    np.testing.assert_allclose(above[400:], true[400:], atol=1e-12)  # exact at the points
+
+
+def ducks() -> mmdp.MMDP:
+    """Two hypotheses of harvest, much as in docs/adaptive-management.md."""
+    share, n = np.array([0.0, 0.1, 0.25]), np.arange(1, 8)
+    lives = np.array([0.65 * (1 - share), np.minimum(0.65, 0.84 * (1 - share))])[:, None]
+    expected = n[:, None] * lives * (1 + 1.2 * np.exp(-n / 7))[:, None]
+    P = np.exp(-(((n - expected[..., None]) / 0.8) ** 2) / 2)
+    return mmdp.MMDP(
+        P / P.sum(axis=3, keepdims=True), n[:, None] * share - (n < 3)[:, None],
+        initial=np.eye(7)[2], discount=0.97, models=["additive", "compensatory"],
+        actions=["closed", "some", "much"],
+    )  # fmt: skip
+
+
+def test_two_hypotheses_are_within_a_thousandth_of_the_pair_bound() -> None:
+    model = ducks()
+    found, pairs = mmdp.solve(model, 20, "grid"), mmdp.bound(model, 20, "pairs")
+    assert found.value <= pairs.value
+    assert pairs.gap(found.value) <= 1e-3
+    assert found.gap <= 1e-3
+    assert found.value > mmdp.solve(model, 20).value * 1.005  # learning pays here
+    assert found.value < mmdp.solve(model, 20, "oracle").value
+
+
+@pytest.mark.parametrize("seed", [0, 6])
+def test_every_cell_of_the_map_is_the_best_action_there(seed: int) -> None:
+    model = random_model(seed, n_models=2, n_states=3, n_actions=3, horizon=0)
+    found = mmdp.solve(model, T, mmdp.BeliefGrid(points=101)).policy.map()
+    deciding = np.flatnonzero(model.deciding)
+    assert found.actions.shape == (101, len(deciding))
+    for i in range(0, 101, 5):
+        for row, s in enumerate(deciding):
+            q = best(model, 0, s, np.array([1 - i / 100, i / 100]))
+            assert q[found.actions[i, row]] >= q.max() - 1e-5 * max(1.0, abs(q.max()))
+
+
+def test_the_map_is_drawn_with_the_weight_across() -> None:
+    policy = mmdp.solve(ducks(), 8, "grid").policy
+    axis = plots.policy_heatmap(policy)
+    assert axis.get_xlabel() == "weight of compensatory"
+    assert axis.get_xlim() == (-0.005, 1.005)
+    html = policy._repr_html_()
+    assert "weight of compensatory from 0 to 1" in html
+    lines = policy.text().splitlines()
+    assert lines[0] == f"in 2, where it starts: {policy.act_at(0, 2, [0.5, 0.5])}"
+    assert len(lines) == 2 + 7
+    three = mmdp.solve(case(1), T, "grid").policy.map()
+    assert three.across == "weight of the model"
+    assert three.rows[:3] == ["0, 0", "0, 1", "0, 2"]
+
+
+def test_an_agent_has_the_belief_that_bayes_rule_gives() -> None:
+    model = ducks().replace(initial=[np.full(7, 1 / 7), [0.1, 0.2, 0.4, 0.1, 0.1, 0.1, 0.0]])
+    for method in (mmdp.BeliefGrid(points=11), mmdp.QMDP(episodes=2)):
+        agent = mmdp.ecosystem.Agent(mmdp.solve(model, 8, method, backend="numpy"))
+        assert agent.belief == dict(zip(model.model_labels, model.weights.tolist(), strict=True))
+        states = [2, 1, 2, 3]
+        actions = [agent(s) for s in states]
+        log = {"state": states[:-1], "action": actions[:-1], "next_state": states[1:]}
+        expected = weights_by_step(model, log)[-1]
+        np.testing.assert_allclose(list(agent.belief.values()), expected)
+    with pytest.raises(mmdp.InputError, match="keeps no belief"):
+        mmdp.ecosystem.Agent(mmdp.solve(model, 8)).belief  # noqa: B018
+    agent = mmdp.ecosystem.Agent(mmdp.solve(model, 8, "grid"))
+    agent(0)
+    first = model.weights * model.initial[:, 0]
+    np.testing.assert_allclose(list(agent.belief.values()), first / first.sum())
+
+
+def test_what_it_cannot_do_is_refused() -> None:
+    five = random_model(1, n_models=5)
+    with pytest.raises(mmdp.InputError, match="two to four models, not 5"):
+        mmdp.solve(five, T, "grid")
+    for points in (3, 255):
+        with pytest.raises(mmdp.InputError, match="points must be 4 to 254"):
+            mmdp.BeliefGrid(points=points)
+    with pytest.raises(mmdp.InputError, match="maximises the mean"):
+        mmdp.solve(ducks(), T, "grid", objective="worst")
+    with pytest.raises(mmdp.InputError, match="outside 0..2"):
+        mmdp.solve(ducks(), T, "grid").policy.act_at(3, 0, [0.5, 0.5])
