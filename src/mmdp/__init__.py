@@ -38,6 +38,7 @@ from mmdp.objective import (
 )
 from mmdp.policy import (
     Fixed,
+    Markov,
     MarkovPolicy,
     Memory,
     MemoryPolicy,
@@ -102,6 +103,7 @@ __all__ = [
     "Gradient",
     "Grid",
     "InputError",
+    "Markov",
     "MarkovPolicy",
     "Mean",
     "MeanCVaR",

@@ -19,6 +19,7 @@ from mmdp.methods.wsu import WSU
 from mmdp.policy import MarkovPolicy, Memory, Stationary
 from mmdp.search import charts
 from mmdp.search.ascent import Search
+from mmdp.search.coins import tossed
 from mmdp.search.kinds import landscape_of
 from mmdp.search.landscape import Landscape
 from mmdp.search.polish import check_polish, polish
@@ -136,10 +137,10 @@ class CADP(Method):
             limits: Any = {"tol": self.tol, "max_sweeps": self.max_iterations}
             return charts.grow(context, markov, **limits) if context.kind.nodes > 1 else markov
         landscape = landscape_of(context, self.sweeps)
-        if not context.kind.restricted:
-            return self._found(context, landscape)
-        if type(context.kind) is Stationary:
-            return priced(context, self._found(context, landscape))
+        if not context.kind.restricted or type(context.kind) is Stationary:
+            found = self._found(context, landscape)
+            found = tossed(context, found) if context.kind.randomised else found
+            return priced(context, found) if context.kind.restricted else found
 
         @functools.cache
         def unrestricted() -> Outcome:

@@ -75,7 +75,7 @@ class Tied(Restricted):
     groups: Any
 
     name: ClassVar[str] = "tied"
-    masks: ClassVar[bool] = False
+    masks = False
     title = "the time and the group of the state"
     change = "change of the action in a single group and time"
 
@@ -179,7 +179,7 @@ class Monotone(Restricted):
     actions: Sequence[Any] | None = None
 
     name: ClassVar[str] = "monotone"
-    masks: ClassVar[bool] = False
+    masks = False
     title = "the time and the state, never lower in a higher state"
     change = "other monotone rule at a single time"
     single_change = "change in a single state and time that keeps it monotone"

@@ -169,7 +169,7 @@ class Tree(Restricted):
     time: bool = True
 
     name: ClassVar[str] = "tree"
-    masks: ClassVar[bool] = False
+    masks = False
     starts: ClassVar[bool] = False
     title = "a few questions about the time and the state"
     change = "change that was tried of a question or an action"
