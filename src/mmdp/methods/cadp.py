@@ -118,7 +118,9 @@ class CADP(Method):
         if question.objective.linear:  # weights in windows, if those of all times do not fit
             return whole * min(steps, 2 * math.isqrt(steps) + 2) // steps
         # single changes need the weights of all models by the model at the start
-        return whole * (question.model.n_models if question.changes else 1)
+        whole *= question.model.n_models if question.changes else 1
+        drawn = question.kind.randomised and not question.endless  # by action too
+        return whole * (question.model.n_actions if drawn else 1)
 
     def count(self, problem: Problem) -> Count:
         """How many starts there are: one if more cannot help, or were not what the paper does."""
@@ -137,10 +139,10 @@ class CADP(Method):
             limits: Any = {"tol": self.tol, "max_sweeps": self.max_iterations}
             return charts.grow(context, markov, **limits) if context.kind.nodes > 1 else markov
         landscape = landscape_of(context, self.sweeps)
-        if not context.kind.restricted or type(context.kind) is Stationary:
+        rule = type(context.kind) is Stationary and context.kind.endless
+        if rule or not context.kind.restricted:
             found = self._found(context, landscape)
-            found = tossed(context, found) if context.kind.randomised else found
-            return priced(context, found) if context.kind.restricted else found
+            return priced(context, found) if rule else found
 
         @functools.cache
         def unrestricted() -> Outcome:
@@ -170,6 +172,8 @@ class CADP(Method):
             return WSU().run(context).but(status=Status.OPTIMAL, details=details)
         tol = self.tol * context.stakes
         outcome = Search(landscape, self.init, count, tol, self.max_iterations, free).run()
+        if context.kind.randomised:
+            return tossed(context, outcome)
         return self._polished(context, outcome) if self.polish else outcome
 
     def _polished(self, context: Context, outcome: Outcome) -> Outcome:

@@ -25,10 +25,13 @@ def priced(
     restriction never seems to gain. If the time is up, what is known by then must suffice.
     """
     known, linear = [], context.objective.linear
+    if randomised(outcome.policy) and not linear:  # a free one that draws is not known
+        context.details.pop("unrestricted", None)
+        return outcome
     try:
         if free is not None:
             known.append(context.worth(free().returns_known))
-        if not (context.kind.endless or (randomised(outcome.policy) and not linear)):
+        if not context.kind.endless:
             known.append(_onward(context, outcome.policy))
         elif linear:
             known.append(_by_time(context, outcome.policy))
