@@ -59,8 +59,8 @@ def on_random(objective: str) -> None:
         earned.append((found.value - best) / (bound - best) if bound > best else 0.0)
     print(
         f"{COUNT} instances, {objective}: below enumeration {below}, above a bound {above}, "
-        f"drawing earns something in {clear}, on average {np.mean(earned):.1%} of the distance to the "
-        f"bound, at most {max(earned):.1%}; {took / COUNT:.2f} s each",
+        f"drawing earns something in {clear}, on average {np.mean(earned):.1%} of the distance "
+        f"to the bound, at most {max(earned):.1%}; {took / COUNT:.2f} s each",
         flush=True,
     )
 

@@ -114,6 +114,6 @@ for name, nmb in zip(compared, np.sort(every.net_benefit(6_000), axis=1), strict
 # %% report
 mmdp.report.write(
     priced, out / "report.html", policy=solution, title="HIV: one drug or two", effects=effects,
-    costs=costs, thresholds=thresholds[::8], comparators=plans, counting=british,
+    costs=costs, thresholds=thresholds[::8], compare=plans, counting=british,
 )  # fmt: skip
 print("wrote", ", ".join(sorted(file.name for file in out.iterdir())))

@@ -1,9 +1,10 @@
-"""From a function to a decision: a spare part with a delivery time, then a lake.
+"""From a function to a decision: a spare part with a delivery time, a lake, and a car.
 
 python examples/from_a_function.py OUT
 """
 
 # %% function
+import runpy
 import sys
 from pathlib import Path
 
@@ -20,11 +21,11 @@ def step(state, action, event):  # arrays in, arrays out
     left = np.maximum(state["stock"] - event["demand"], 0)
     sold = state["stock"] - left
     profit = 5 * sold - 3 * action["order"] - 0.2 * left
-    return {"stock": np.minimum(left + state["ordered"], 30), "ordered": action["order"]}, profit
+    return {"stock": np.minimum(left + state["ordered"], 20), "ordered": action["order"]}, profit
 
 
 def demand(draw):
-    p = poisson.pmf(np.arange(31), draw["mean"])
+    p = poisson.pmf(np.arange(21), draw["mean"])
     return p / p.sum()
 
 
@@ -32,9 +33,9 @@ def demand(draw):
 def models(means):
     return mmdp.from_step(
         step,
-        states={"stock": range(31), "ordered": range(16)},
-        actions={"order": range(16)},
-        events={"demand": range(31)},
+        states={"stock": range(21), "ordered": range(11)},
+        actions={"order": range(11)},
+        events={"demand": range(21)},
         chance=demand,
         draws={"mean": means},
         initial={"stock": 10, "ordered": 0},
@@ -43,7 +44,7 @@ def models(means):
 
 
 rng = np.random.default_rng(0)
-train, test = models(rng.gamma(16, 0.5, 30)), models(rng.gamma(16, 0.5, 100))
+train, test = models(rng.gamma(9, 0.5, 20)), models(rng.gamma(9, 0.5, 100))
 print(train)
 
 # %% decision
@@ -52,6 +53,25 @@ print(solution.policy.action(stock=10, ordered=0), solution.policy.action(stock=
 print(f"test models: {mmdp.evaluate(solution, test).mean:.1f}")
 average = mmdp.solve(train, 26, "mvp")
 print(f"planned for the average demand: {mmdp.evaluate(average, test).mean:.1f}")
+
+# %% page
+page = mmdp.report.write(
+    train, out / "report.html", policy=solution, test=test, methods=["cadp", "mvp"], seconds=1
+)
+picture = mmdp.plots.save(mmdp.plots.policy_heatmap(solution), out / "policy.png")
+print(page.name, picture.name)
+
+# %% rule
+rule = mmdp.solve(train, 26, policy=mmdp.Tree(leaves=5))
+print(rule.policy.text())
+print(rule.price_text)
+print(f"test models: {mmdp.evaluate(rule, test).mean:.1f}")
+
+# %% card
+mmdp.export(rule, out / "card.html", model=train)
+mmdp.export(rule, out / "reorder.py", model=train)
+reorder = runpy.run_path(str(out / "reorder.py"))  # which needs nothing but Python
+print(reorder["rule"](time=3, stock=6))
 
 # %% lake
 LOADS = np.linspace(0, 0.8, 9)
@@ -84,3 +104,32 @@ for points in (9, 21, 81):
     lake = lakes(unseen, points)
     on, off = mmdp.evaluate(policy, lake), mmdp.simulate(policy, lake, off_grid=True, episodes=200)
     print(f"{points:6} {on.mean:13.2f} {off.mean:10.2f} ± {2 * off.stderr:.2f}")
+
+# %% environment
+VALLEY = {"position": mmdp.Grid(-1.2, 0.6, 21), "velocity": mmdp.Grid(-0.07, 0.07, 21)}
+
+
+def arrived(state):
+    return state["position"] >= 0.5
+
+
+constants = {"force": rng.uniform(0.0007, 0.0013, 5), "gravity": rng.uniform(0.002, 0.003, 5)}
+stepped = mmdp.ecosystem.from_gymnasium(
+    "MountainCar-v0", axes=VALLEY, draws=constants, until=arrived
+)
+print(stepped)
+
+
+# %% car
+def drive(state, action, draw):  # the same, for all rows at once
+    slope = draw["gravity"] * np.cos(3 * state["position"])
+    velocity = np.clip(state["velocity"] + draw["force"] * action["push"] - slope, -0.07, 0.07)
+    position = np.clip(state["position"] + velocity, -1.2, 0.6)
+    velocity = np.where((position == -1.2) & (velocity < 0), 0.0, velocity)
+    return {"position": position, "velocity": velocity}, -1.0
+
+
+cars = mmdp.from_step(
+    drive, states=VALLEY, actions={"push": [-1, 0, 1]}, draws=constants, until=arrived
+)
+print("the same model:", np.allclose(cars.transitions, stepped.transitions))

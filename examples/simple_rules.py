@@ -77,8 +77,13 @@ print(solution.policy.text())
 print(solution.price_text)
 
 # %% leaves
-for leaves, value in enumerate(solution.details["value_by_leaves"], 1):
-    print(f"leaves {leaves}: {value:.4f}")
+table = mmdp.value_of_leaves(model, 20, leaves=4, features={"stage": stages})
+print(table[["leaves", "value", "gain", "price"]].round(4).to_string(index=False))
+print(table.attrs["text"])
+
+# %% stakes
+facts = mmdp.measures.leaf_table(solution, model)
+print(facts.round(3).to_string(index=False))
 
 # %% stationary
 solution = mmdp.solve(model, math.inf)

@@ -137,7 +137,7 @@ def test_it_is_written_every_so_often(file: Path, monkeypatch: pytest.MonkeyPatc
         ({"policy": mmdp.Monotone()}, "another problem (another policy)"),
         ({"method": "wsu"}, "wsu cannot go on from a checkpoint; leave it out, or choose method="),
         ({"policy": mmdp.Memory(2)}, "cannot go on from a memory policy"),
-        ({"policy": mmdp.Tree(2)}, "cannot go on from a tree policy"),
+        ({"policy": mmdp.Tree(2)}, "another policy"),
         ({"checkpoint": "best.csv"}, "ends in .json"),
     ],
 )
@@ -258,3 +258,20 @@ def test_a_full_disk_leaves_what_was_kept(file: Path, monkeypatch: pytest.Monkey
     with pytest.warns(mmdp.errors.NotWritten):
         mmdp.solve(model, 8, checkpoint=file)
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("horizon", [4, math.inf])
+def test_a_tree_goes_on(file: Path, horizon: float) -> None:
+    """From the tree in the file, with its questions; one with more leaves is another problem."""
+    model, asked = random_model(3, n_models=3, n_states=4, horizon=0, discount=0.8), mmdp.Tree(3)
+    first = mmdp.solve(model, horizon, policy=asked, checkpoint=file, backend="numpy")
+    assert mmdp.load_policy(file, model).text() == first.policy.text()
+    late = mmdp.solve(
+        model, horizon, policy=asked, checkpoint=file, time_limit=1e-9, backend="numpy"
+    )
+    assert late.value == pytest.approx(first.value, rel=1e-12)
+    assert late.policy == first.policy
+    again = mmdp.solve(model, horizon, policy=asked, checkpoint=file, backend="numpy")
+    assert again.value >= first.value - 1e-12
+    with pytest.raises(mmdp.InputError, match="another restriction"):
+        mmdp.solve(model, horizon, policy=mmdp.Tree(2), checkpoint=file)

@@ -346,8 +346,7 @@ def test_bad_chains_are_one_clear_line(K: Any, message: str) -> None:
           for name in ("exact", "milp")),
         *(({"method": name}, "must stay true, and these models change; choose method='cadp'")
           for name in ("pomcp", "mixts")),
-        ({"objective": "cvar:0.2", "certify": True}, "only the mean can be bounded, not cvar:0.2"),
-        ({"policy": "stationary", "horizon": math.inf}, "over a number of decisions"),
+        ({"policy": "stationary", "horizon": math.inf}, "they are, and these models change"),
     ],
 )  # fmt: skip
 def test_what_needs_models_that_stay_is_refused(options: Any, message: str) -> None:
@@ -365,8 +364,35 @@ def test_what_is_proven_holds() -> None:
     x = drawn(2)
     solution = mmdp.solve(x, 3, certify=True)
     assert by_tree(x, 3) - EXACT <= solution.bound <= mmdp.bound(x, 3, "oracle").value
-    with pytest.raises(mmdp.InputError, match="only the mean can be bounded"):
-        mmdp.bound(x, 3, objective="worst")
+
+
+@pytest.mark.parametrize("aim", ["cvar:0.4", "worst", "entropic:2", "regret:worst", "var:0.4"])
+def test_what_is_proven_about_other_objectives_holds(aim: str) -> None:
+    """Of all policies, the returns by the model at the start along all paths."""
+    F = mmdp.objective.as_objective(aim)
+    for seed in (2, 4):
+        x = drawn(seed, M=3)
+        rho = np.array([by_paths(x, table) for table in every_policy(x, 2)])
+        own = mmdp.solve(x, 2, "oracle").returns
+        best = float(F.value(F.counted(rho, lambda own=own: own), x.weights).max())
+        solution = mmdp.solve(x, 2, objective=aim, certify=0.5)
+        oracle = mmdp.bound(x, 2, "oracle", objective=aim).value
+        assert solution.value - EXACT <= best <= solution.bound + EXACT
+        assert solution.bound <= oracle
+        if F.concave:  # the tilted mean proves more than the models' own optima
+            assert solution.bound < oracle
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_models_that_others_become(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    K = np.where(rng.random((5, 5)) < 0.25, rng.random((5, 5)), 0.0) + np.eye(5)
+    x = drawn(seed, M=5).replace(model_transitions=K / K.sum(axis=1, keepdims=True))
+    ever = np.linalg.matrix_power(x.model_transitions, 5) > 0
+    for m in range(5):
+        assert x.problem.becoming(np.array([m])).tolist() == np.flatnonzero(ever[m]).tolist()
+    still = x.replace(model_transitions=None)
+    assert still.problem.becoming(np.array([3, 1])).tolist() == [1, 3]
 
 
 def test_models_that_change_are_not_divided(tmp_path: Path) -> None:

@@ -91,6 +91,9 @@ tell(policy=found.policy.actions, value=found.value, returns=found.returns)
 tested = mmdp.evaluate(mmdp.MarkovPolicy.uniform(model, T), model)
 tell(returns=tested.returns, mean=tested.mean, regret=tested.regret)
 tell(bound=mmdp.bound(model, T, "oracle").value)
+every = mmdp.solve(random_model(3, "padded"), T, "oracle", backend="numpy").policies
+mine = mmdp.solve(model, T, "oracle").policies  # of the models in this process
+assert np.array_equal(mine, every[:, model.problem.models_here])
 climb = mmdp.Gradient(max_iterations=4)
 tell(mean=mmdp.solve(model, T, "mvp").value, climb=mmdp.solve(model, T, climb).value,
      some=model.subset([4, 1]).transitions)

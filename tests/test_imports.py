@@ -35,8 +35,10 @@ LINES = (
 # Imports inside a function that may go up, with the reason: (module, room).
 LAZY: dict[tuple[str, str], str] = {
     ("mmdp.domains._harvest", "functions"): "posterior, below functions, takes seeds as domains do",
+    ("mmdp.domains._cart_pole", "functions"): "the same",
     ("mmdp.domains._mountain_car", "functions"): "the same",
     ("mmdp.domains._perishable", "functions"): "the same",
+    ("mmdp.domains._substitutes", "functions"): "the same",
     ("mmdp.policy.restricted", "io"): "groups may be given as a file",
     ("mmdp.policy.tree", "io"): "features may be given as a file",
     ("mmdp.checkpoint", "io"): "a checkpoint is a policy file",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,11 @@ import mmdp
 from mmdp import plots
 from mmdp.draw.axes import LONGEST, MOST_LABELS
 from mmdp.draw.curves import informed
+from mmdp.draw.maps import PolicyMap
 from mmdp.draw.palette import MARKERS, action_colours
+from mmdp.testing import random_model
+from mmdp.words import percent
+from tests.cli.calls import run
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -60,6 +65,64 @@ def test_heatmap_of_many_states_labels_some_of_them() -> None:
     assert len(axis.get_yticks()) <= MOST_LABELS
     assert axis.get_yticklabels()[-1].get_text() == "499"
     assert not axis.texts  # no letters where they do not fit
+
+
+# ---------------------------------------------------------------------- two named axes
+def shop(states: dict[str, Any]) -> mmdp.MMDP:
+    def step(state: Any, action: Any, event: Any) -> Any:
+        left = np.maximum(state["stock"] - event["demand"], 0)
+        after = {**state, "stock": np.minimum(left + action["order"], 4)}
+        return after, 5 * (state["stock"] - left) - 3 * action["order"] - 0.1 * left
+
+    return mmdp.from_step(
+        step, states=states, actions={"order": range(4)}, events={"demand": range(3)},
+        chance=lambda: [0.2, 0.3, 0.5], until=lambda state: state["stock"] > 4,
+        initial={name: next(iter(values)) for name, values in states.items()},
+    )  # fmt: skip
+
+
+def test_maps_of_two_axes_show_what_the_policy_of_a_file_does(tmp_path: Path) -> None:
+    model = shop({"stock": range(5), "mode": ["on", "off"], "day": range(7)})
+    mmdp.save(model, tmp_path / "model.npz")
+    solution = mmdp.solve(mmdp.load(tmp_path / "model.npz"), 6)
+    for name in ("policy.csv", "policy.json"):
+        mmdp.save_policy(solution, tmp_path / name)
+        policy = mmdp.load_policy(tmp_path / name)
+        told = solution.policy.action(state=1 * 14 + 0 * 7 + 5)
+        assert policy.action(stock=1, mode="on", day=5) == told
+    axis = plots.policy_heatmap(policy)
+    axes = axis.get_figure().axes  # type: ignore[union-attr]
+    assert [x.get_title() for x in axes] == [
+        f"mode={mode}, time {t}" for mode in ("on", "off") for t in (0, 2, 3, 5)
+    ]
+    assert (axis.get_ylabel(), axes[-1].get_xlabel()) == ("stock", "day")
+    colours = action_colours(4)
+    for one in axes:
+        mode, time = one.get_title().removeprefix("mode=").split(", time ")
+        mesh: Any = one.collections[0]
+        shown = mesh.to_rgba(np.asarray(mesh.get_array()).reshape(5, 7))[..., :3]
+        for stock, day in np.ndindex(5, 7):
+            told = policy.action(time=int(time), stock=stock, mode=mode, day=day)
+            colour = matplotlib.colors.to_rgb(colours[int(told.removeprefix("order="))])
+            assert shown[stock, day] == pytest.approx(colour, abs=0.01)
+
+
+def test_a_notebook_names_the_values_of_a_cell() -> None:
+    policy = mmdp.solve(shop({"stock": range(5), "day": range(3)}), 1).policy
+    html = policy._repr_html_()
+    assert "actions by stock 0 to 4 (down) and day 0 to 2 (across)" in html
+    tips = re.findall("<title>(.*?)</title>", html)
+    assert tips == [f"stock={s}, day=0 to 2: {policy.action(stock=s, day=0)}" for s in range(5)]
+
+
+def test_states_left_out_of_a_map_of_two_axes_stay_empty() -> None:
+    rows = ["x=0, y=0", "x=0, y=1", "x=1, y=1", "ended"]
+    axis = PolicyMap(np.array([[1, 0, 1, 0]]), rows, ["a", "b"]).plot()
+    mesh: Any = axis.collections[0]
+    assert np.ma.filled(mesh.get_array(), 9).reshape(2, 2).tolist() == [[1, 0], [9, 1]]
+    for other in (["x=0, y=0", "x=1"], ["x=0, y=0", "end", "lost"], ["x=0", "x=1"]):
+        axis = PolicyMap(np.zeros((1, len(other)), int), other, ["a"]).plot()
+        assert axis.get_ylabel() == "state"
 
 
 def test_colours_of_actions_differ() -> None:
@@ -208,3 +271,28 @@ def test_labels_of_a_frontier_cover_neither_points_nor_each_other() -> None:
     assert [text.get_text() for text in plots.frontier(pd.DataFrame(rows)).texts] == [
         "mean", "CVaR 50%", "CVaR 20%", "CVaR 10% to 1%"
     ]  # fmt: skip
+
+
+def test_a_tree_has_a_row_for_each_node(tmp_path: Path) -> None:
+    """Questions with their numbers however long they are, leaves with their figures."""
+    model = random_model(7, n_models=3, n_states=5, horizon=0, discount=0.7, masks=False)
+    name = "what the ward's nurse wrote down on the first day of the $week$ <b>"
+    kind = mmdp.Tree(3, {f"{name} (mg)": range(5)}, time=False)
+    solution = mmdp.solve(model, 4, policy=kind)
+    facts = mmdp.measures.leaf_table(solution, model)
+    shown = [text.get_text() for text in plots.tree(solution, facts).texts]
+    questions = [x for x in shown if x.endswith("?")]
+    assert len(questions) == solution.policy.n_leaves - 1 == 2
+    assert all(re.search(r"is at most \d mg\?$", x) for x in questions)
+    notes = [x for x in shown if "of visits" in x]
+    assert [x.split(";")[0] for x in notes] == [f"{percent(x)} of visits" for x in facts["share"]]
+    assert [x in note for x, note in zip(facts["instead"], notes, strict=True)] == [True] * 3
+    plain = [text.get_text() for text in plots.tree(solution.policy).texts]
+    assert not any("visits" in x for x in plain)
+    file, out = tmp_path / "tree.json", tmp_path / "tree.svg"
+    mmdp.save(model, tmp_path / "models.npz")
+    mmdp.save_policy(solution.policy, file)
+    run("plot", "tree", tmp_path / "models.npz", "--policy", file, "--out", out)
+    assert "of visits" in out.read_text()
+    with pytest.raises(mmdp.InputError, match="shows a tree, not a MarkovPolicy"):
+        plots.tree(solution.policy.over(4))

@@ -382,7 +382,10 @@ def instance(seed: int) -> Instance:
     elif has(0.2):
         scale = np.full(M, 10.0 ** rng.integers(-12, 13))
     r, h = (x * scale.reshape((M,) + (1,) * k) for x, k in ((r, r.ndim - 2), (h, 1)))
-    if has(0.25):
+    paid = None
+    if isinstance(storage, Events) and has(0.5):
+        paid, r = by_event(rng, storage, n, float(scale[0]))
+    elif has(0.25):
         offset = rng.choice([-1, 1]) * 10.0 ** rng.uniform(0, 9, M if has(0.5) else 1)
         r = r + (offset * np.ones(M)).reshape((M,) + (1,) * (r.ndim - 2))
     lam = rng.dirichlet(np.full(M, 0.7)) if has(0.7) else np.full(M, 1 / M)
@@ -401,7 +404,8 @@ def instance(seed: int) -> Instance:
         spread = float(np.ptp(expected[:, lam > 0])) or 1.0
         objective = f"entropic:{float(rng.choice([0.3, 3.0])) / spread!r}"
     model = mmdp.MMDP(
-        storage, **{"next_rewards" if after else "rewards": r if varies else r[0]},
+        storage, **{"next_rewards" if after else "rewards": (r if varies else r[0])
+                    if paid is None else paid},
         initial=mu, weights=lam, discount=gamma, terminal=h, allowed=allowed, model_transitions=K,
         parameters={"x": rng.integers(0, 2, M)},
     )  # fmt: skip
@@ -428,6 +432,19 @@ def by_events(rng: Any, n: int, M: int, S: int, A: int) -> tuple[Events, Array]:
         to = after[i[0], s, a, w, c]
         P[time, :, s, a, to] += share[i[3], s, a, w, c] * chance[i[1], kind[i[2], s, a], w]
     return Events(after, chance, kind, share), P
+
+
+def by_event(rng: Any, events: Events, n: int, scale: float) -> tuple[Any, Array]:
+    """Rewards by event, and the same as tables (n, M, S, A)."""
+    _, S, A, W, _ = events.after.shape
+    chance, kind = events.chance, events.kind
+    assert kind is not None
+    paid = scale * rng.normal(size=(n if rng.random() < 0.5 else 1, S, A, W))
+    r = np.zeros((n, chance.shape[3], S, A))
+    for time, s, a, w in np.ndindex(n, S, A, W):
+        i = [time if len(x) > 1 else 0 for x in (paid, chance, kind)]
+        r[time, :, s, a] += paid[i[0], s, a, w] * chance[i[1], kind[i[2], s, a], w]
+    return events.rewards(paid), r
 
 
 def settings_of(kind: str, rng: Any, T: int, S: int, A: int, allowed: Array) -> Any:

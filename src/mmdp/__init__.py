@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from mmdp.measures import freedom as freedom
     from mmdp.measures import frontier as frontier
     from mmdp.measures import mixture as mixture
+    from mmdp.measures import value_of_leaves as value_of_leaves
     from mmdp.measures import value_of_memory as value_of_memory
     from mmdp.posterior import Prior as Prior
     from mmdp.posterior import Rewards as Rewards
@@ -159,6 +160,7 @@ __all__ = [
     "solve",
     "study",
     "testing",
+    "value_of_leaves",
     "value_of_memory",
 ]  # fmt: skip
 
@@ -171,7 +173,7 @@ _ELSEWHERE = {
     "fit": "posterior", "freedom": "measures", "from_draws": "posterior",
     "from_step": "functions", "frontier": "measures", "load": "io",
     "load_policy": "io", "mixture": "measures", "save": "io", "save_policy": "io",
-    "value_of_memory": "measures",
+    "value_of_leaves": "measures", "value_of_memory": "measures",
 }  # fmt: skip
 
 

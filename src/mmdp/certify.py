@@ -145,8 +145,9 @@ class Proof:
         if solution.policy.memory:
             method = for_every_policy(context.model.problem, F)
         return searched(
-            context.model, solution.provenance.horizon, method, F, seconds, solution, self.backend,
-            callback=None if self.callback is None else self._relay(tree), solve=context,
+            context.model, None if context.kind.endless else context.horizon, method, F, seconds,
+            solution, self.backend, solve=context,
+            callback=None if self.callback is None else self._relay(tree),
         )  # fmt: skip
 
     def _by_tree(self) -> Bound | None:
@@ -173,10 +174,10 @@ class Proof:
         oracle, F = found.details.get("bounds", {}).get("oracle", least.value), context.objective
         rho = F.counted(solution.returns, lambda: solution.evaluation.oracle)
         weights = context.model.weights
-        near = closed.closing(
-            PROVEN, solution.value, oracle, context.model.problem, context.decisions,
-            lambda error: float(F.value(rho + error, weights)),
-        )  # fmt: skip
+        closing = closed.Closing(context.model.problem, context.decisions)
+        near = closing(
+            PROVEN, solution.value, oracle, lambda error: float(F.value(rho + error, weights))
+        )
         return max(near, 3 * context.rounding(solution.returns)) if self.has_tree else near
 
     def _relay(self, known: Bound | None = None) -> Callback:

@@ -56,7 +56,7 @@ class Checkpoint:
         if not self.path.exists():
             return
         policy, known = self._read(), self.context
-        known.best_policy = policy.table_for(known.model)
+        known.best_policy = known.kind.table_of(policy, known.model)
         known.best_value = self._value = self._worth(policy)
 
     def at_least(self, outcome: Outcome) -> Outcome:

@@ -281,6 +281,17 @@ def unanswered() -> Iterator[None]:
         _unanswered -= 1
 
 
+def pass_on(pressed: object) -> None:
+    """Raise the Ctrl-C that was ``pressed``, if one was, where it was only noted before."""
+    if pressed:
+        raise KeyboardInterrupt
+
+
+def ignore_ctrl_c() -> None:
+    """Leave Ctrl-C to the process that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 class CtrlC:
     """Whether Ctrl-C was pressed inside the block; it is handled as usual.
 

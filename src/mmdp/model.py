@@ -25,16 +25,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp import notebook
 from mmdp.errors import InputError, MemoryLimitError
-from mmdp.kernels.events import Events
-from mmdp.kernels.problem import Part, Problem, Stored
+from mmdp.kernels.problem import Form, Part, Problem, Stored, once
 from mmdp.kernels.problem import Storage as Laid
+from mmdp.kernels.rewards import ByEvent, Rewards, blocks, held, mapped, reordered, within
 from mmdp.kernels.storage import Computed
 from mmdp.support import (
     MATERIALISE_LIMIT,
@@ -74,7 +74,7 @@ class Checked(NamedTuple):
     """The checked parts of a model; derived copies and pickles need nothing else."""
 
     storage: Laid
-    r: Array  # (T or 1, S, A, M)
+    r: Rewards  # (T or 1, S, A, M)
     next_rewards: Array | None  # (T or 1, nnz, M)
     fields: Fields
     horizon: int | None
@@ -229,7 +229,7 @@ class MMDP:
     def from_support(
         cls,
         support: Support | Computed,
-        rewards: Array | None = None,
+        rewards: Rewards | None = None,
         *,
         next_rewards: Array | None = None,
         part: Part | None = None,
@@ -284,8 +284,8 @@ class MMDP:
     def _arrays(self) -> list[npt.NDArray[Any]]:
         """All arrays of the transitions and rewards."""
         x = self._problem
-        parts = (*x, *x.storage.arrays(), self._state.next_rewards)
-        return [part for part in parts if isinstance(part, np.ndarray)]
+        parts = (*x, held(x.r), *x.storage.arrays(), self._state.next_rewards)
+        return list({id(y): y for y in parts if isinstance(y, np.ndarray)}.values())
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"MMDP is frozen; use model.replace({name}=...) for a changed copy")
@@ -323,11 +323,9 @@ class MMDP:
         return self._state.horizon
 
     @property
-    def storage(self) -> Literal["dense", "sparse", "events"]:
+    def storage(self) -> Form:
         """How transitions are held: tables, or events that all models share."""
-        if isinstance(self._problem.storage, Events):
-            return "events"
-        return "dense" if self._problem.dense else "sparse"
+        return self._problem.storage.form
 
     @property
     def name(self) -> str | None:
@@ -379,23 +377,13 @@ class MMDP:
         >>> mmdp.MMDP(P, [[1.0, 0.8], [0.0, 0.0]], states=["ill", "dead"]).deciding.tolist()
         [True, False]
         """
-        x, S, A = self._problem, self.n_states, self.n_actions
-        first = self.allowed.argmax(axis=1)
-        if isinstance(x.storage, Events):
-            differs, numbers = x.storage.leaves(), [x.r]
-        else:
-            rows = x.rows()
-            stays = x.indices == rows // A
-            leaves = np.zeros(S * A, dtype=bool)
-            leaves[rows[~stays][(x.p[:, ~stays] > 0).any(axis=(0, 2))]] = True
-            again = np.zeros((len(x.p), S * A, x.p.shape[2]))
-            again[:, rows[stays]] = x.p[:, stays]
-            differs, numbers = leaves.reshape(S, A), [again.reshape(len(x.p), S, A, -1), x.r]
-        for y in numbers:
-            same = np.take_along_axis(y, first[None, :, None, None], axis=2)
-            differs = np.logical_or(differs, np.any(y != same, axis=(0, 3)))
+        x, first = self._problem, self.allowed.argmax(axis=1)
+        differs = x.storage.differs(first)
+        for states, r in blocks(x.r):
+            same = np.take_along_axis(r, first[None, states, None, None], axis=2)
+            differs[states] |= np.any(r != same, axis=(0, 3))
         found: npt.NDArray[np.bool_] = np.any(differs & self.allowed, axis=1)
-        return found if found.any() else np.ones(S, dtype=bool)
+        return found if found.any() else np.ones(self.n_states, dtype=bool)
 
     @property
     def terminal(self) -> Array:
@@ -416,7 +404,7 @@ class MMDP:
     @property
     def rewards(self) -> Array:
         """(M, S, A), or (T, M, S, A): expected reward of an action; 0 if not allowed."""
-        return self._over_time(np.moveaxis(self._problem.r, -1, 1))
+        return self._over_time(np.moveaxis(np.asarray(self._problem.r), -1, 1))
 
     @property
     def has_missing(self) -> bool:
@@ -440,22 +428,29 @@ class MMDP:
 
     @property
     def state_labels(self) -> tuple[str, ...]:
-        return self._names("state").names
+        return self.names("state").names
 
     @property
     def action_labels(self) -> tuple[str, ...]:
-        return self._names("action").names
+        return self.names("action").names
 
     @property
     def model_labels(self) -> tuple[str, ...]:
-        return self._names("model").names
+        return self.names("model").names
 
     @property
     def labelled(self) -> dict[str, bool]:
         """Which of state, action and model have labels of their own."""
-        return {kind: self._names(kind).labels is not None for kind in KINDS}
+        return {kind: self.names(kind).labels is not None for kind in KINDS}
 
-    def _names(self, kind: str) -> Labels:
+    def names(self, kind: str) -> Labels:
+        """What the ids of a kind (state, action or model) stand for; it finds ids by labels.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 0.0]], actions=["wait", "treat"])
+        >>> one.names("action").all(["treat", 0])
+        [1, 0]
+        """
         own = getattr(self._state.fields, f"{kind}s")
         return Labels(kind, getattr(self, f"n_{kind}s"), own)
 
@@ -561,7 +556,7 @@ class MMDP:
             other = {"terminal", "model_transitions"} & set(changes)  # no longer what was built
             function = None if other else x.function
             return MMDP._of(x._replace(fields=fields, part=part, function=function))
-        expected: Array | None = x.r
+        expected: Rewards | None = x.r
         per_next = x.next_rewards
         if rewards:
             both = (rewards.get("rewards"), rewards.get("next_rewards"))
@@ -569,7 +564,7 @@ class MMDP:
         return MMDP._of(_checked(support, expected, per_next, fields, part, computed))
 
     def _but(
-        self, change: Callable[[Array], Array], r: Array, per_next: Array | None, **changes: Any
+        self, change: Callable[[Array], Array], r: Rewards, per_next: Array | None, **changes: Any
     ) -> MMDP:
         """Other models in the same storage, which need no check; not a part.
 
@@ -602,7 +597,7 @@ class MMDP:
             )
         own, function, first = self._state.fields.models, self.function, self._state.fields.initial
         return self._but(
-            lambda p: x.chosen(p, chosen), x.chosen(x.r, chosen),
+            lambda p: x.chosen(p, chosen), mapped(x.r, lambda r: x.chosen(r, chosen)),
             None if per_next is None else x.chosen(per_next, chosen),
             weights=x.weights[chosen] / total,
             initial=first if x.same_start else x.chosen(x.initial, chosen).T,
@@ -627,12 +622,13 @@ class MMDP:
         fields = x.fields._replace(terminal=x.fields.terminal[part.models_here])
         if not self._problem.same_start:
             fields = fields._replace(initial=self.initial[part.models_here])
-        r = np.ascontiguousarray(x.r[..., part.models_here])
-        per_next = x.next_rewards
-        if per_next is not None:
-            per_next = np.ascontiguousarray(per_next[..., part.models_here])
+
+        def here(values: Array) -> Array:
+            return np.ascontiguousarray(values[..., part.models_here])
+
+        per_next = None if x.next_rewards is None else here(x.next_rewards)
         _check_drift(fields, part)
-        stored = x.storage.mapped(lambda p: np.ascontiguousarray(p[..., part.models_here]))
+        stored, r = x.storage.mapped(here), mapped(x.r, here)
         return MMDP._of(Checked(stored, r, per_next, fields, x.horizon, part))
 
     def ordered_like(self, other: MMDP) -> MMDP:
@@ -648,15 +644,8 @@ class MMDP:
         s, a = (_places(self, other, kind) for kind in ("state", "action"))
         if (np.diff(s) > 0).all() and (np.diff(a) > 0).all():
             return self
-        x, fields, S, A = self._state, self._state.fields, self.n_states, self.n_actions
-        pattern = self._support(x.storage.table())[0]
-        row, to = np.divmod(pattern.keys, S)
-        row = np.argsort(s)[row // A] * A + np.argsort(a)[row % A]
-        keys = row * S + np.argsort(s)[to]
-        order = np.argsort(keys)
-        p = pattern.values.take(order, axis=1)
-        support = Support.on_keys(pattern.shape, keys[order], p)
-        stored = Stored(support.indptr, support.indices, p, pattern.dense)
+        x, fields = self._state, self._state.fields
+        stored, order = x.storage.ordered(s, a)
         per_next = None if x.next_rewards is None else x.next_rewards.take(order, axis=1)
         moved = fields._replace(
             initial=None if fields.initial is None else fields.initial[..., s],
@@ -665,7 +654,7 @@ class MMDP:
             states=None if fields.states is None else tuple(fields.states[i] for i in s),
             actions=None if fields.actions is None else tuple(fields.actions[i] for i in a),
         )
-        r = np.ascontiguousarray(x.r[:, s][:, :, a])
+        r = reordered(x.r, s, a)
         return MMDP._of(Checked(stored, r, per_next, moved, x.horizon, x.part))
 
     def mean_model(self) -> MMDP:
@@ -676,22 +665,33 @@ class MMDP:
         are those at the start, also if models change.
         """
         x, per_next, first = self._problem, self._state.next_rewards, self._state.fields.initial
-
-        def averaged(p: Array) -> Array:
-            mean: Array = x.mean(p)[..., None] / x.weights.sum()
-            return mean
-
-        if per_next is None:
-            r = x.mean(x.r)[..., None]
-        else:
-            support, per_next = self._support(x.storage.mapped(averaged))[0], x.mean(per_next)
-            r = expected_rewards(support, per_next[..., None])
-            per_next = per_next_worth_keeping(per_next[..., None], support)
+        if per_next is not None:
+            support = self._support(x.storage.mapped(x.average))[0]
+            per_next = per_next_worth_keeping(x.mean(per_next)[..., None], support)
+        mean = self.mean_problem()
         return self._but(
-            averaged, r, per_next, weights=None, models=None, parameters=None,
-            model_transitions=None, terminal=x.mean(x.terminal)[None, :],
-            initial=first if x.same_start else x.mean(x.initial) / x.weights.sum(),
+            x.average, mean.r, per_next, weights=None, models=None, parameters=None,
+            model_transitions=None, terminal=mean.terminal.T,
+            initial=first if x.same_start else mean.initial[:, 0],
             allow_missing="partial" if self.has_missing else False,
+        )  # fmt: skip
+
+    def mean_problem(self, weights: Array | None = None) -> Problem:
+        """The arrays of :meth:`mean_model`, by other weights (M,) if they are given."""
+        x, per_next = self._problem, self._state.next_rewards
+        x = x if weights is None else x._replace(weights=weights)
+        stored = x.storage.mapped(x.average)
+        if per_next is None:
+            r = mapped(x.r, lambda r: x.mean(r)[..., None])
+        else:
+            r = expected_rewards(self._support(stored)[0], x.mean(per_next)[..., None])
+        first = x.initial if x.same_start else x.average(x.initial)
+        terminal, one = x.mean(x.terminal)[:, None], np.ones(1)
+        for array in (held(r), terminal, one, first, *stored.arrays()):
+            array.setflags(write=False)
+        return x._replace(
+            storage=stored, r=r, initial=first, terminal=terminal, weights=one, drift=None,
+            part=None,
         )  # fmt: skip
 
     def _support(self, storage: Laid) -> tuple[Support, Computed | None]:
@@ -725,23 +725,16 @@ class MMDP:
         >>> same, one.replace(discount=0.9).fingerprint() == one.fingerprint()
         (True, False)
         """
-        x = self._problem
-        if isinstance(x.storage, Events):
-            p, found, held = np.empty((0, 0, x.n_models)), np.empty(0, bool), x.storage.arrays()
-        else:  # dense storage also holds what no model can take
-            p, found = _once(x.p), np.asarray(x.p.any(axis=(0, 2)))
-            held = [(x.rows() * x.n_states + x.indices)[found]]
-        rewards = _once(x.r if x.allowed.all() else np.where(x.allowed[..., None], x.r, 0.0))
-        digest = hashlib.sha256(repr((p.shape[::2], x.discount)).encode())
-        for part in (x.allowed, self.initial, x.weights, x.terminal, rewards, *held):
+        x, r = self._problem, held(self._problem.r)
+        rewards = once(r if x.allowed.all() else np.where(x.allowed[..., None], r, 0.0))
+        digest = hashlib.sha256(repr(x.discount).encode())
+        small = (x.allowed, self.initial, x.weights, x.terminal, rewards)
+        for part in (*small, *x.storage.content(self.n_states)):
             plus = part if part.dtype.kind != "f" else part + 0  # -0.0 is 0.0
             digest.update(repr(part.shape).encode())
             digest.update(np.ascontiguousarray(plus).data)
         if x.drift is not None:
             digest.update((x.drift + 0).tobytes())
-        for p_t in p:
-            for i in range(0, len(p_t), 4096):  # a copy of all would be large
-                digest.update((p_t[i : i + 4096][found[i : i + 4096]] + 0).tobytes())
         return digest.hexdigest()
 
     def _model_indices(self, models: Any) -> npt.NDArray[np.int64]:
@@ -750,7 +743,7 @@ class MMDP:
         else:
             items = np.asarray(models)
             if items.dtype.kind in "US":
-                found = self._names("model").find(items.tolist())
+                found = self.names("model").find(items.tolist())
                 if -1 in found:
                     raise InputError(f"no model is called {items[np.argmin(found)].item()!r}")
                 items = found
@@ -811,12 +804,12 @@ def _places(model: MMDP, other: MMDP, kind: str) -> npt.NDArray[np.int64]:
     mine, theirs = (getattr(x, f"{kind}_labels") for x in (model, other))
     if not (model.labelled[kind] and other.labelled[kind]) or set(mine) != set(theirs):
         return np.arange(len(mine))
-    found: npt.NDArray[np.int64] = model._names(kind).find(theirs)
+    found: npt.NDArray[np.int64] = model.names(kind).find(theirs)
     return found
 
 
 def _checked(
-    support: Support, expected: Array | None, per_next: Array | None, fields: Fields,
+    support: Support, expected: Rewards | None, per_next: Array | None, fields: Fields,
     part: Part | None = None, computed: Computed | None = None,
 ) -> Checked:  # fmt: skip
     """Transitions and rewards in the kernels' layout, checked; ``fields`` already are."""
@@ -832,13 +825,14 @@ def _checked(
     if not known:
         check_rows(support, mask, fields.allow_missing, shown)
     per_next = without_impossible(per_next, support)
+    if isinstance(expected, ByEvent) and not expected.of(computed):
+        raise InputError("rewards by event belong to other events than the transitions")
     check_rewards(expected, per_next, support, mask, shown)
     if expected is None:
         assert per_next is not None
         expected = expected_rewards(support, per_next)
         per_next = per_next_worth_keeping(per_next, support)
-    if not mask.all():
-        expected = np.where(mask[:, :, None], expected, 0.0)
+    expected = within(expected, mask)
     if fields.allow_missing and not known:  # where it is missing, the episode ends without a reward
         sums = support.row_sums(support.values)
         missing = (sums == 0).reshape(len(sums), *mask.shape, support.shape[0])
@@ -853,7 +847,8 @@ def _checked(
     _check_drift(fields, part)
     stored = Stored(support.indptr, support.indices, support.values, support.dense)
     return Checked(
-        stored if computed is None else computed, np.ascontiguousarray(expected), per_next,
+        stored if computed is None else computed,
+        expected if isinstance(expected, ByEvent) else np.ascontiguousarray(expected), per_next,
         fields._replace(allowed=mask), times.pop() if times else support.horizon, part,
     )  # fmt: skip
 
@@ -871,8 +866,3 @@ def _support_of(computed: Computed, horizon: int | None) -> Support:
         return Support((M, S, A), *computed.table(), None, steps)
     p, indptr = np.empty((computed.steps, 0, M)), np.zeros(S * A + 1, np.int64)
     return Support((M, S, A), indptr, np.empty(0, np.int32), p, False, None, steps)
-
-
-def _once(values: Array) -> Array:
-    """Values by time, kept once if they are the same at all times."""
-    return values[:1] if all(np.array_equal(x, values[0]) for x in values[1:]) else values

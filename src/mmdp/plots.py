@@ -16,23 +16,28 @@ from mmdp.draw.curves import (
     regret_distribution,
     returns_distribution,
     traces,
+    value_of_leaves,
     value_of_memory,
     weights_over_time,
 )
 from mmdp.draw.maps import PolicyMap
+from mmdp.draw.trees import Row
+from mmdp.draw.trees import tree as draw_tree
 from mmdp.errors import InputError
 from mmdp.io.writing import write_whole
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
-    from mmdp.policy import Policy
+    from mmdp.policy import Policy, TreePolicy
     from mmdp.solution import Solution
 
 __all__ = [
     "acceptability_curves", "errors_by", "expected_loss", "frontier", "methods_comparison",
     "new_axes", "new_axis", "png", "policy_heatmap", "regret_distribution",
-    "returns_distribution", "save", "svg", "traces", "value_of_memory", "weights_over_time",
+    "returns_distribution", "save", "svg", "traces", "tree", "value_of_leaves", "value_of_memory",
+    "weights_over_time",
 ]  # fmt: skip
 
 
@@ -45,6 +50,8 @@ def policy_heatmap(
 ) -> Axes:
     """The action by time (across) and state (down), with letters in the cells if they fit.
 
+    If states have named axes, like ``stock=3, ordered=5``, and no ``axis`` is given, small maps of
+    the two longest axes: a column for some of the times, a row for some values of the third axis.
     For a randomised policy it shows the most probable action. A stationary one has a single
     column, and one with memory a row for each state and node. ``states`` and ``actions`` are
     labels; by default those of the policy, or the ids if it has none.
@@ -57,6 +64,42 @@ def policy_heatmap(
     shown: Any = getattr(policy, "policy", policy)
     table, rows = shown.drawn()
     return PolicyMap(table, states or rows, actions or shown.action_names).plot(axis)
+
+
+def tree(
+    policy: TreePolicy | Solution, leaves: pd.DataFrame | None = None, axis: Axes | None = None
+) -> Axes:
+    """A small tree: its questions in words, and at each leaf the action in its colour.
+
+    With ``leaves``, the table of :func:`mmdp.measures.leaf_table`, a leaf also says its share of
+    the visits, and what the second best action would cost there.
+
+    >>> import mmdp
+    >>> train, _ = mmdp.domains.published("riverswim")
+    >>> solution = mmdp.solve(train, 50, policy=mmdp.Tree(2))
+    >>> axis = tree(solution, mmdp.measures.leaf_table(solution, train))
+    >>> [text.get_text() for text in axis.texts][:4]
+    ['state is at most 3?', 'yes', 'swim left', '23% of visits; swim right would cost 3.99']
+    """
+    shown: Any = getattr(policy, "policy", policy)
+    if not hasattr(shown, "nodes"):
+        raise InputError(
+            f"the picture shows a tree, not a {type(shown).__name__}",
+            ["solve with policy=mmdp.Tree(leaves=6), or mmdp solve --leaves 6"],
+        )
+    facts = iter([] if leaves is None else leaves.to_dict("records"))
+    rows = []
+    for path, yes, node, region in shown.nodes():
+        place = len(path), yes
+        if hasattr(node, "cut"):  # a question
+            rows.append(Row(*place, shown.features[node.feature].asked(node.cut)))
+            continue
+        known: dict[Any, Any] = next(facts, {})
+        rows.append(Row(
+            *place, shown.done(node, region), node.action, known.get("share"), known.get("stakes"),
+            known.get("instead") or "",
+        ))  # fmt: skip
+    return draw_tree(rows, shown.action_names, axis)
 
 
 def save(axis: Axes, path: str | Path) -> Path:

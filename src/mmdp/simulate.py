@@ -8,7 +8,7 @@ interval of the mean, however few episodes there are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,10 @@ from mmdp.errors import InputError
 from mmdp.kernels import Kernel, Plan
 from mmdp.kernels.endless import check_endless, decisions
 from mmdp.kernels.planner import PlannerTables
+from mmdp.kernels.rewards import sizes
 from mmdp.methods.belief import EPISODES, passes_of
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, Planner, Policy
+from mmdp.policy import MarkovPolicy, Planner, Policy, followed
 from mmdp.solution import Evaluation, widened
 from mmdp.support import check_memory
 from mmdp.validate import check_seed, check_whole, check_whole_model
@@ -80,11 +81,14 @@ def simulate(
     True
     """
     check_whole_model(model.problem, "a simulation")
-    made, horizon, cut = _followed(policy, model)
+    known = followed(policy, "simulate() takes a policy or a planner from solve()")
+    known.check(model)
+    horizon, cut = _simulated(known.horizon, model)
     if off_grid:
-        return _off_grid(policy, model, horizon, episodes, seed, cut)
+        return _off_grid(known, model, horizon, episodes, seed, cut)
+    made = known.tables_for(model, horizon)
     if made is None:
-        return _simulate_plainly(policy, model, horizon, episodes, seed, cut)
+        return _simulate_plainly(known, model, horizon, episodes, seed, cut)
     count, number = _episodes_of(made, model, horizon, episodes), _seed_of(seed)
     if threads is not None:
         check_whole(threads, "threads")
@@ -95,100 +99,81 @@ def simulate(
         plan = plan.but(terminal=np.zeros_like(model.problem.terminal))
     run = _Episodes(plan, made, model, number)
     end = run.simulate(count, check_time)
-    returns, wanted, count = run.returns, count, run.done
+    returns = apart = run.returns
     details: dict[str, Any] = {
-        "episodes": count,
-        "episodes_wanted": wanted,
-        "impossible": int(run.impossible.sum()),
-        "episode_sd": _overall_sd(returns, model.weights),
-        **cut,
-    }
+        "episodes_wanted": count, "impossible": int(run.impossible.sum()), **cut,
+    }  # fmt: skip
     if end.interrupted:
         details["interrupted"] = True
-    apart = run.apart(returns)
-    baseline = getattr(policy, "baseline", None)
-    if baseline is not None and control:
-        paired, exact = _baseline(run, baseline, kernel)
+    if known.baseline is not None and control:
+        paired, exact = _baseline(run, known.baseline, kernel)
         difference = run.apart(returns - paired)
         details["difference"] = float(model.weights @ difference.mean(axis=1))
         between = _errors(difference, model.weights)
         details["difference_stderr"] = float(np.linalg.norm(model.weights * between))
         if returns.size >= CONTROLLED:
             slope = details["control_slope"] = _slope(returns, paired)
-            apart = run.apart(returns - slope * (paired - exact[:, None]))
-    return _evaluation(apart, model, details)
+            apart = returns - slope * (paired - exact[:, None])
+    return _evaluation(returns, model, details, run.apart(apart))
 
 
-def _followed(policy: Any, model: MMDP) -> tuple[PlannerTables | None, int, dict[str, Any]]:
-    """What a kernel simulates, over how many decisions, and what is left out after them if any is.
-
-    None in place of tables: an object of the Planner protocol, or a policy that is followed step
-    by step.
-    """
-    if not isinstance(policy, Planner):
-        raise InputError(
-            f"simulate() takes a policy or a planner from solve(), not {type(policy).__name__}"
-        )
-    cut: dict[str, Any] = {}
-    if (horizon := policy.horizon) == math.inf:
-        check_endless(model.problem, model.horizon, model.state_labels)
-        horizon, left = decisions(model.problem, LEFT_OUT)
-        cut = {"horizon": horizon, "left_out": left * float(np.abs(model.problem.r).max())}
-    if not isinstance(policy, Policy):
-        return None, int(horizon), cut
-    policy.check(model)
-    return policy.tables_for(model, int(horizon)), int(horizon), cut
+def _simulated(horizon: float, model: MMDP) -> tuple[int, dict[str, Any]]:
+    """How many decisions are simulated, and what is left out after them if any is."""
+    if horizon < math.inf:
+        return int(horizon), {}
+    check_endless(model.problem, model.horizon, model.state_labels)
+    steps, left = decisions(model.problem, LEFT_OUT)
+    return steps, {"horizon": steps, "left_out": left * float(sizes(model.problem.r).max())}
 
 
-def _evaluation(returns: Array, model: MMDP, details: dict[str, Any]) -> Evaluation:
-    """Means and errors of independent returns (M, n)."""
+def _evaluation(
+    returns: Array, model: MMDP, details: Mapping[str, Any], apart: Array | None = None
+) -> Evaluation:
+    """Means and errors of the returns (M, episodes), or of independent ones in place of them."""
+    known = {"episodes": returns.shape[1], "episode_sd": _overall_sd(returns, model.weights)}
+    independent = returns if apart is None else apart
     return Evaluation(
-        returns=returns.mean(axis=1),
+        returns=independent.mean(axis=1),
         weights=model.weights,
-        errors=_errors(returns, model.weights),
+        errors=_errors(independent, model.weights),
         model_labels=model.model_labels if model.labelled["model"] else None,
-        details=details,
+        details={**known, **details},
     )
 
 
 def _simulate_plainly(
-    planner: Planner, model: MMDP, horizon: int, episodes: int | None, seed: int | None,
+    planner: Policy, model: MMDP, horizon: int, episodes: int | None, seed: int | None,
     cut: dict[str, Any],
 ) -> Evaluation:  # fmt: skip
-    """Any object of the Planner protocol, step by step in Python."""
+    """Any policy, step by step in Python."""
     count = _episodes_of(None, model, horizon, episodes or max(2, 200 // model.n_models))
     number, end = _seed_of(seed), model.problem.terminal * (not cut)
     returns = np.array(
         [[_one_episode(planner, model, horizon, end, m, number, e) for e in range(count)]
          for m in range(model.n_models)]
     )  # fmt: skip
-    sd = _overall_sd(returns, model.weights)
-    return _evaluation(returns, model, {"episodes": count, "episode_sd": sd, **cut})
+    return _evaluation(returns, model, cut)
 
 
 def _off_grid(
-    policy: Planner, model: MMDP, horizon: int, episodes: int | None, seed: int | None,
+    policy: Policy, model: MMDP, horizon: int, episodes: int | None, seed: int | None,
     cut: dict[str, Any],
 ) -> Evaluation:  # fmt: skip
     """Episodes of the function that the model was built from."""
-    if model.function is None or model.drifts:
+    if model.function is None:
         raise InputError(
-            "off_grid plays a function, and this model has none (files do not keep it)"
-            if model.function is None
-            else "off_grid plays models that stay as they are, and these change",
+            "off_grid plays a function, and this model has none (files do not keep it)",
             ["build the model with mmdp.from_step in this session"],
         )
-    if not isinstance(policy, Policy):
-        raise InputError("off_grid plays policies of time and state, not planners")
+    if reason := model.problem.not_still("off_grid plays models that stay as they are"):
+        raise InputError(reason)
     count = _episodes_of(None, model, horizon, episodes)
     returns = model.function.play(model, policy.over(horizon).table, count, _seed_of(seed), not cut)
-    sd = _overall_sd(returns, model.weights)
-    details = {"episodes": count, "episode_sd": sd, "off_grid": True, **cut}
-    return _evaluation(returns, model, details)
+    return _evaluation(returns, model, {"off_grid": True, **cut})
 
 
 def _one_episode(
-    planner: Planner, model: MMDP, horizon: int, terminal: Array, m: int, seed: int, episode: int
+    planner: Policy, model: MMDP, horizon: int, terminal: Array, m: int, seed: int, episode: int
 ) -> float:
     rng = np.random.default_rng([seed, m, episode])
     x, total, factor = model.problem, 0.0, 1.0
@@ -201,13 +186,13 @@ def _one_episode(
                 f"the planner takes action {a} in state {model.state_labels[s]!r} at time {t}, "
                 "which the model does not allow"
             )
-        row = slice(*x.indptr[s * model.n_actions + a : s * model.n_actions + a + 2])
-        chances = x.p[t if len(x.p) > 1 else 0, row, m]
+        row = x.storage.row(t, s * model.n_actions + a)
+        chances = row.p[:, m]
         reward = float(x.r[t if len(x.r) > 1 else 0, s, a, m])
         total += factor * reward
         if not chances.sum() > 0:  # an action missing in this model ends the episode
             return total
-        after = int(rng.choice(x.indices[row], p=chances / chances.sum()))
+        after = int(rng.choice(row.after, p=chances / chances.sum()))
         memory = planner.update(memory, t, s, a, after, reward)
         s, m, factor = after, x.next_model(m, rng), factor * model.discount
     return total + factor * float(terminal[s, m])

@@ -458,8 +458,8 @@ class Solution:
 
     @property
     def markov(self) -> MarkovPolicy | None:
-        """The policy if it is one of time and state; None otherwise."""
-        return self.policy if isinstance(self.policy, MarkovPolicy) else None
+        """The policy as a table of time and state, also of a tree; None if it is none."""
+        return None if self.policy is None else self.policy.markov
 
     def _repr_html_(self) -> str:
         """For notebooks: what __repr__ says, and a map of the policy."""

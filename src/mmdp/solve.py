@@ -20,16 +20,15 @@ from mmdp.checkpoint import Checkpoint
 from mmdp.clock import Callback, answer
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel, Plan
-from mmdp.methods import METHODS, Context, Method, Oracle, Outcome
+from mmdp.methods import METHODS, Context, Method, Outcome
 from mmdp.methods.table import asked
 from mmdp.model import MMDP
 from mmdp.objective import Function, Objective, as_objective
 from mmdp.policy import (
-    Belief,
     MarkovPolicy,
     Planner,
-    Policy,
     PolicyKind,
+    followed,
     markov_policy,
 )
 from mmdp.search.context import early
@@ -183,22 +182,19 @@ def evaluate(
     _check_model(model, "evaluate")
     if isinstance(policy, Solution):
         policy = policy.policy
-    if not isinstance(policy, Planner):
-        raise InputError(
-            f"evaluate() needs a policy, not {type(policy).__name__}; Oracle has one policy per "
-            "model and is evaluated by solving the models at hand"
-        )
-    kind: PolicyKind = getattr(policy, "kind", Belief())
-    steps = kind.steps(model, math.inf) if kind.endless else int(policy.horizon)
+    oracle = "Oracle has one policy per model and is evaluated by solving the models at hand"
+    known = followed(policy, "evaluate() needs a policy", oracle)
+    kind = known.kind
+    steps = kind.steps(model, math.inf) if kind.endless else int(known.horizon)
     check_extent(model.problem, steps)
     kernel = kernels.get(backend, model.problem, steps, passes=2)
     context = Context(model, steps, kernel, method="evaluate", kind=kind, seed=seed)
-    if isinstance(policy, Policy) and policy.exact and episodes is None:
-        policy.check(model)
-        returns = policy.returns(model, kernel)
+    if known.exact and episodes is None:
+        known.check(model)
+        returns = known.returns(model, kernel)
         return _evaluation(context, returns, _provenance(context, {}))
-    report = simulate(policy, model, episodes=episodes, seed=seed, backend=backend)
-    outcome = Outcome(policy, Status.COMPLETED, 1, errors=report.errors, details=report.details)
+    report = simulate(known, model, episodes=episodes, seed=seed, backend=backend)
+    outcome = Outcome(known, Status.COMPLETED, 1, errors=report.errors, details=report.details)
     return _evaluation(context, report.returns, _provenance(context, {}), outcome)
 
 
@@ -231,7 +227,6 @@ def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto
     plan, table = _plan(backend, model, policy), policy.table_for(model)
     b = plan.forward(table)
     found = plan.backward("given", policy=table, weights=b, keep=("gradient",))
-    assert found.gradient is not None
     scale = model.discount ** np.arange(policy.horizon)[:, None, None].astype(float)
     return scale * np.where(model.allowed, found.gradient, np.nan)
 
@@ -369,13 +364,9 @@ def _evaluation(
     model = context.model
 
     def oracle() -> Array:
-        endless = context.kind if context.kind.endless else None
-        fresh = Context(model, context.horizon, context.kernel, method="oracle", kind=endless)
-        found = Oracle(keep_policies=False).run(fresh).returns
-        assert found is not None
         # an optimum that rounding puts below an exact return is as high as that
         exact = outcome is None or outcome.errors is None
-        return np.maximum(found, returns) if exact else found
+        return np.maximum(context.own(), returns) if exact else context.own()
 
     returns.setflags(write=False)
     return Evaluation(

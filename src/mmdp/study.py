@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mmdp._version import __version__
-from mmdp.clock import unanswered
+from mmdp.clock import ending, unanswered
 from mmdp.errors import InputError, NotWritten
 from mmdp.identity import digest, facts
 from mmdp.kernels import BACKENDS
@@ -511,14 +511,11 @@ class Run:
         self.folder = None if out is None else _prepared(Path(out))
         self.files = {} if self.folder is None else _by_key(self.folder)
         self.callback, self.started = callback, time.perf_counter()
-        self.interrupted, self.reused, self.failed = False, 0, False
+        self.reused, self.failed = 0, False
         self.found: dict[Cell, Row] = {}
-        try:
+        with ending(lambda: self.found) as end:
             self._compute([cell for cell in cells if fresh or not self._read(cell)])
-        except KeyboardInterrupt:
-            if not self.found:
-                raise
-            self.interrupted = True
+        self.interrupted = end.interrupted
 
     @property
     def rows(self) -> list[Row]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels.problem import Part, Problem
+from mmdp.kernels.rewards import ByEvent, Rewards, blocks
 from mmdp.support import (
     Array,
     Shape,
@@ -109,15 +110,20 @@ class Labels(NamedTuple):
 
     def place(self, value: object) -> int:
         """The id of one label or id; an error that suggests the right one."""
-        found = int(self.find([value])[0])
-        if found < 0:
-            raise InputError(self.unknown(value))
+        return self.all([value])[0]
+
+    def all(self, values: Iterable[object]) -> list[int]:
+        """The ids of labels or ids, all known; an error that suggests the right one."""
+        given = list(values)
+        found: list[int] = self.find(given).tolist()
+        if -1 in found:
+            raise InputError(self.unknown(given[found.index(-1)]))
         return found
 
     def unknown(self, value: object) -> str:
         """What to say about a value that is none of them."""
         known = self.labels if self.labels is not None else [f"0..{self.size - 1}"]
-        return f"unknown {self.kind} {suggested(str(value), known)}; the log has {some(known)}"
+        return f"unknown {self.kind} {suggested(str(value), known)}; there is {some(known)}"
 
 
 def are_whole(texts: Iterable[str]) -> bool:
@@ -266,10 +272,13 @@ def by_label(
 # ---------------------------------------------------------------------- rewards
 def read_rewards(
     rewards: Any, next_rewards: Any, support: Support, fields: Fields
-) -> tuple[Array | None, Array | None]:
+) -> tuple[Rewards | None, Array | None]:
     """Rewards as ((T',) S, A, M) or as values on the pattern (T', nnz, M)."""
     n_models, n_states, n_actions = support.shape
     states, actions = fields.states or range(n_states), fields.actions or range(n_actions)
+    if isinstance(rewards, ByEvent) and next_rewards is None:
+        support.horizon = support.horizon or (len(rewards) if len(rewards) > 1 else None)
+        return rewards, None
     rewards = by_label(rewards, "rewards", states, actions)
     next_rewards = by_label(next_rewards, "next_rewards", actions, states)
     if (rewards is None) == (next_rewards is None):
@@ -482,10 +491,20 @@ def _wrong(
 
 
 def check_rewards(
-    expected: Array | None, per_next: Array | None, support: Support,
+    expected: Rewards | None, per_next: Array | None, support: Support,
     mask: npt.NDArray[np.bool_], fields: Fields,
 ) -> None:  # fmt: skip
-    if expected is not None:
+    if isinstance(expected, ByEvent):
+        y = expected.reward
+        if not np.isfinite([y.min(initial=0.0), y.max(initial=0.0)]).all():
+            bad = ~np.isfinite(y) & mask[None, :, :, None]
+            t, s, a, w = _first(bad) if bad.any() else (0, 0, 0, 0)
+            if bad.any():
+                place = f"state {_label(fields.states, s)}, action {_label(fields.actions, a)}"
+                raise InputError(
+                    f"reward is {y[t, s, a, w]} at {place}, event {w}; rewards must be finite"
+                )
+    elif expected is not None:
         bad = ~np.isfinite(expected) & mask[None, :, :, None]
         if bad.any():
             t, s, a, m = _first(bad)
@@ -664,7 +683,8 @@ def check_extent(problem: Problem, horizon: int, held: int = 0) -> None:
         [Remedy("horizon", do="shorten"), "spread the models over machines (docs: many hosts)"],
         models=sum(y.nbytes for y in (*x, *x.storage.arrays()) if isinstance(y, np.ndarray)),
     )  # fmt: skip
-    largest = max(float(x.r.max()), float(x.r.min()), key=abs)
+    ends = (float(end(y)) for _, y in blocks(x.r) for end in (np.max, np.min))
+    largest = max(ends, key=abs)
     last = float(np.abs(x.terminal).max())
     steps = horizon if x.discount == 1 else (1 - x.discount**horizon) / (1 - x.discount)
     if not abs(largest) * min(steps, LARGEST) + last <= LARGEST:
@@ -676,11 +696,8 @@ def check_extent(problem: Problem, horizon: int, held: int = 0) -> None:
 
 def check_whole_model(problem: Problem, what: str, remedies: Iterable[str | Remedy] = ()) -> None:
     """Refuse a part of the models for what needs all of them in one process."""
-    if problem.part is not None:
-        raise InputError(
-            f"{what} needs all models in one process, and this is {problem.part}",
-            [*remedies, "load the models without part="],
-        )
+    if reason := problem.not_whole(what):
+        raise InputError(reason, [*remedies, "load the models without part="])
 
 
 def check_time_limit(time_limit: float | None) -> None:

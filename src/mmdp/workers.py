@@ -20,7 +20,6 @@ import multiprocessing
 import os
 import pickle
 import shutil
-import signal
 import sys
 import tempfile
 import threading
@@ -38,6 +37,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from mmdp.clock import ignore_ctrl_c
 from mmdp.errors import InputError
 from mmdp.kernels.cpu.threads import default_threads, sharing
 
@@ -425,7 +425,7 @@ class Processes(ThreadPoolExecutor):
 
 def _serve(line: connection.Connection) -> None:
     """In a new process: answer calls, leave Ctrl-C to the study, and end with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_ctrl_c()
     threading.Thread(target=_end_with_the_study, daemon=True).start()
     with suppress(EOFError, OSError):
         while True:

@@ -31,6 +31,30 @@ def test_compare_finds_the_test_models_beside(
     assert rows[2]["test_regret"] == pytest.approx(0, abs=1e-12)
 
 
+def test_what_is_done_today_is_a_row(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:
+    chance = np.random.default_rng(1).dirichlet(np.ones(train.n_actions), (HORIZON, train.n_states))
+    today = mmdp.MarkovPolicy.for_model(train, probabilities=chance)
+    rule = mmdp.StationaryPolicy.for_model(train, [1] * train.n_states)
+    mmdp.save_policy(today, tmp_path / "today.csv")
+    mmdp.save_policy(rule, tmp_path / "rule.csv")
+    given = ("--compare", f"today={tmp_path / 'today.csv'}")
+    always = ("--compare", f"rule={tmp_path / 'rule.csv'}", "--compare", "one=1")
+    wanted = ("--methods", "cadp", "--no-test", "--objective", "cvar:0.5", "--json")
+    rows = run("compare", folder, "-T", HORIZON, *given, *always, *wanted).json["methods"]
+    found = {row["method"]: row["train"] for row in rows}
+    assert list(found) == ["cadp", "today", "rule", "one", "oracle"]
+    for name, policy in (
+        ("today", today),
+        ("rule", rule.over(HORIZON)),
+        ("one", rule.over(HORIZON)),
+    ):
+        assert found[name] == pytest.approx(mmdp.evaluate(policy, train).value("cvar:0.5"))
+    rows = run("compare", folder, "-T", "inf", *always, *wanted).json["methods"]
+    for row in rows[1:3]:
+        assert row["train"] == pytest.approx(mmdp.evaluate(rule, train).value("cvar:0.5"))
+    assert "'today': it ends after 6 decisions" in refused("compare", folder, "-T", "inf", *given)
+
+
 def test_compare_gives_the_published_means(paper_data: Path) -> None:
     data = paper_data / "riverswim"
     rows = run("compare", data, "-T", 50, "--methods", "cadp,wsu,mvp", "--json").json["methods"]

@@ -97,3 +97,47 @@ def test_ctrl_c_keeps_the_policies_so_far(folder: Path, monkeypatch: pytest.Monk
     assert done.code == 130
     assert "CVaR 20%" not in done.out
     assert "\nCVaR 60%" in done.out
+
+
+def test_what_each_leaf_earns(folder: Path, train: mmdp.MMDP, tmp_path: Path) -> None:
+    table = mmdp.value_of_leaves(train, HORIZON, 3)
+    words, out = ("frontier", folder, "-T", HORIZON, "--leaves", "1-3"), tmp_path / "leaves.csv"
+    done = run(*words, "--out", out)
+    assert fits(done.out.split("the elbow")[0])
+    rows = [line.split() for line in done.out.splitlines() if line[:1] in "123" and line]
+    assert [float(row[1]) for row in rows] == pytest.approx(table["value"].tolist(), abs=1e-3)
+    assert table.attrs["text"] in done.out
+    assert pd.read_csv(out)["value"].tolist() == pytest.approx(table["value"].tolist())
+    told = run(*words[:-1], "3", "--json", "--certify", 0.2, "--objective", "worst").json
+    (point,) = told["points"]
+    assert told["elbow"] == 3 == point["leaves"]
+    found = mmdp.solve(train, HORIZON, policy=mmdp.Tree(3), objective="worst")
+    assert point["value"] == pytest.approx(found.value)
+    assert point["gap"] >= point["price"] / abs(found.value) - 1e-9
+    run(*words, "--out", tmp_path / "leaves.svg")
+    assert "elbow" in (tmp_path / "leaves.svg").read_text()
+
+
+def test_leaves_that_are_refused(folder: Path) -> None:
+    words = ("frontier", folder, "-T", 2)
+    assert "give numbers from 1 on, e.g. 1-8" in refused(*words, "--leaves", "3-1")
+    assert "give one of them" in refused(*words, "--leaves", "1-2", "--alphas", "0.5")
+    assert "give --leaves too" in refused(*words, "--objective", "worst")
+
+
+def test_ctrl_c_keeps_the_leaves_so_far(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grown, solve = [], mmdp.measures.simplicity.solve
+
+    def interrupted(*arguments: object, **options: object) -> mmdp.Solution:
+        def stop(progress: mmdp.Progress) -> None:
+            grown.append(progress)
+            if len(grown) == 6:
+                signal.raise_signal(signal.SIGINT)
+
+        return solve(*arguments, **options, callback=stop)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("mmdp.measures.simplicity.solve", interrupted)
+    done = run("frontier", folder, "-T", HORIZON, "--leaves", "1-8")
+    assert done.code == 130
+    assert "the elbow is at" in done.out
+    assert "\n8  " not in done.out

@@ -27,6 +27,8 @@ SMALL: dict[str, dict[str, int]] = {
     "perishable": {"n_train": 6, "n_test": 4},
     "harvest": {"n_train": 6, "n_test": 4},
     "mountain_car": {"n_train": 6, "n_test": 4, "points": 9},
+    "cart_pole": {"n_train": 6, "n_test": 4, "points": 3},
+    "substitutes": {"n_train": 6, "n_test": 4},
 }
 ALIKE = 1e-3  # p-value under which two samples are called different; seeds are fixed
 

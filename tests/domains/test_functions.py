@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import gamma, poisson
+from scipy.stats import gamma, norm, poisson
 
 import mmdp
-from mmdp.domains import _mountain_car
+from mmdp.domains import _cart_pole, _mountain_car, _substitutes
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "perishable"
 
@@ -43,6 +43,65 @@ def test_inventory_by_a_step_equals_the_domain() -> None:
     np.testing.assert_allclose(mine.transitions, train.transitions, atol=1e-12)
     np.testing.assert_allclose(mine.rewards, train.rewards, atol=1e-12)
     np.testing.assert_array_equal(mine.initial, train.initial)
+
+
+# ---------------------------------------------------------------------- population
+def population_by_step(draws: Any) -> mmdp.MMDP:
+    """POP: what grows and what comes in from outside are events, likely by state, action, draw."""
+    sd, cost = np.array([0.6, 0.6, 0.5, 0.4, 0.3]), np.array([0, 800, 840, 880, 920])
+
+    def step(state: Any, action: Any, event: Any) -> Any:
+        after = np.minimum(event["grown"] + event["arrived"], 50)
+        return {"pests": after}, 1000 - state["pests"] ** 2 - cost[action["control"]]
+
+    def chance(draw: Any, state: Any, action: Any) -> Any:
+        s, a = state["pests"], action["control"]
+        treated = draw["mu0"] + draw["mu1"] * s + draw["mu2"] * s**2
+        rate = np.where(a == 0, draw["mu"], treated)
+        up_to = norm.cdf(((np.arange(50) + 0.5) / np.maximum(s, 1) - rate) / sd[a])
+        grown = np.diff(np.where(s == 0, 1.0, up_to), prepend=0.0, append=1.0)
+        arrived = np.diff(norm.cdf(np.arange(50) + 0.5, 3, 1.5), prepend=0.0, append=1.0)
+        return {"grown": grown, "arrived": arrived}
+
+    return mmdp.from_step(
+        step, states={"pests": range(51)}, actions={"control": range(5)},
+        events={"grown": range(51), "arrived": range(51)}, chance=chance, draws=draws,
+        initial={"pests": 10}, discount=0.9,
+    )  # fmt: skip
+
+
+def test_population_by_a_step_equals_the_domain() -> None:
+    train = mmdp.domains.population(2, 1, variant="corrected").train
+    mine = population_by_step(train.parameters)
+    np.testing.assert_allclose(mine.transitions, train.transitions, atol=1e-12)
+    np.testing.assert_allclose(mine.rewards, train.rewards, rtol=1e-12)
+    np.testing.assert_array_equal(mine.initial, train.initial)
+
+
+# ---------------------------------------------------------------------- two products
+def test_two_products_equal_tables_made_one_event_at_a_time() -> None:
+    train = mmdp.domains.substitutes(2, 1).train
+    draw = {name: values[1] for name, values in train.parameters.items()}
+    p = {k: poisson.pmf(range(10), draw[m]) for k, m in (("d1", "mean1"), ("d2", "mean2"))}
+    p = {k: x / x.sum() for k, x in p.items()}
+    for first, second, order1, order2 in [(0, 0, 0, 0), (8, 2, 3, 1), (1, 5, 0, 4), (0, 8, 2, 2)]:
+        row, reward = np.zeros((9, 9)), 0.0
+        for d1, d2, switches in np.ndindex(10, 10, 2):
+            chance = (
+                p["d1"][d1] * p["d2"][d2] * (draw["switch"] if switches else 1 - draw["switch"])
+            )
+            x, y = min(first + order1, 8), min(second + order2, 8)
+            sold1, sold2 = min(x, d1), min(y, d2)
+            if switches:  # those who find nothing ask for what is left of the other
+                more1, more2 = min(x - sold1, d2 - sold2), min(y - sold2, d1 - sold1)
+                sold1, sold2 = sold1 + more1, sold2 + more2
+            row[x - sold1, y - sold2] += chance
+            kept = x - sold1 + y - sold2
+            reward += chance * (8 * sold1 + 6 * sold2 - 5 * order1 - 3 * order2 - 0.3 * kept)
+        state, action = 9 * first + second, 5 * order1 + order2
+        np.testing.assert_allclose(train.transitions[1, state, action], row.reshape(-1), atol=1e-12)
+        assert train.rewards[1, state, action] == pytest.approx(reward)
+    assert _substitutes.chance(draw)["switches"] == [1 - draw["switch"], draw["switch"]]
 
 
 # ---------------------------------------------------------------------- perishable stock
@@ -107,3 +166,29 @@ def test_mountain_car_reaches_the_goal_off_the_grid() -> None:
     policy = mmdp.solve(train, 200, method="wsu").policy
     off = mmdp.simulate(policy, test, off_grid=True, episodes=5)
     assert -200 < off.mean < -80
+
+
+# ---------------------------------------------------------------------- CartPole
+def test_cart_pole_moves_as_in_gymnasium() -> None:
+    gymnasium = pytest.importorskip("gymnasium")
+    env = gymnasium.make("CartPole-v1").unwrapped
+    env.masspole, env.length = 0.2, 0.7
+    env.total_mass, env.polemass_length = 1.2, 0.14
+    names, rng = ("position", "speed", "angle", "turning"), np.random.default_rng(0)
+    for values in rng.uniform([-2.5, -2.5, -0.22, -3], [2.5, 2.5, 0.22, 3], (200, 4)):
+        push = int(rng.integers(2))
+        env.reset()
+        env.state = values
+        _, reward, over, *_ = env.step(push)
+        state = {name: values[i : i + 1] for i, name in enumerate(names)}
+        action = {"push": np.array([2 * push - 1])}
+        found, earned = _cart_pole.step(state, action, {"mass": 0.2, "length": 0.7})
+        np.testing.assert_allclose([found[name][0] for name in names], env.state, rtol=1e-12)
+        assert (bool(_cart_pole.over(found)[0]), earned) == (over, reward)
+
+
+@pytest.mark.slow
+def test_cart_pole_stays_up_off_the_grid() -> None:
+    train, test = mmdp.domains.cart_pole(5, 20)
+    policy = mmdp.solve(train, 200, method="wsu").policy
+    assert mmdp.simulate(policy, test, off_grid=True, episodes=10).returns.min() == 200

@@ -360,8 +360,8 @@ def tiny() -> mmdp.MMDP:
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        ("treta", "policy 'x': no action 'treta' (did you mean 'treat'?); the model has wait, tr"),
-        (7, "policy 'x': no action '7'"),
+        ("treta", "policy 'x': unknown action 'treta' (did you mean 'treat'?); there is wait, tr"),
+        (7, "policy 'x': unknown action '7'"),
         (["wait"], "policy 'x': 1 actions for 2 decisions; give one for each"),
         (
             {"ail": "wait"},

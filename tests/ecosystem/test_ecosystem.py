@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -13,6 +15,7 @@ import pytest
 
 import mmdp
 from mmdp import ecosystem
+from mmdp.domains import _cart_pole, _mountain_car
 from mmdp.testing import random_controller, random_model
 
 P = [
@@ -206,6 +209,120 @@ def test_state_entered_both_ways_gets_an_end_of_its_own() -> None:
     np.testing.assert_allclose(found, expected)
     with pytest.raises(mmdp.InputError, match="no transition table"):
         ecosystem.from_gymnasium(object())
+
+
+def test_a_stepped_environment_is_the_same_model_as_its_equations() -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium is not there")
+    draws = {"force": np.array([0.0008, 0.0012]), "gravity": np.array([0.0021, 0.0029])}
+    axes = {"position": mmdp.Grid(-1.2, 0.6, 9), "velocity": mmdp.Grid(-0.07, 0.07, 9)}
+    found = ecosystem.from_gymnasium(
+        "MountainCar-v0", axes=axes, draws=draws, until=lambda state: state["position"] >= 0.5
+    )
+    ours = _mountain_car.models(draws, 9)
+    np.testing.assert_allclose(found.transitions, ours.transitions, atol=1e-12)
+    np.testing.assert_allclose(found.rewards, ours.rewards, atol=1e-12)
+    assert found.name == "MountainCar-v0"
+    assert found.action_labels == ("act=0", "act=1", "act=2")
+    starts = found.function.first()[0]["position"]
+    assert starts.mean() == pytest.approx(-0.5, abs=0.02)
+    assert ((starts > -0.6) & (starts < -0.4)).all()
+
+
+def test_what_cart_pole_computes_once_follows_the_draw() -> None:
+    gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not there")
+    env = gymnasium.make("CartPole-v1")
+    ends = {"position": 2.4, "speed": 3.0, "angle": 0.2, "turning": 3.0}
+    draws = {"masspole": np.array([0.05, 0.3]), "length": np.array([0.3, 0.9])}
+    model = ecosystem.from_gymnasium(
+        env, axes={name: mmdp.Grid(-end, end, 3) for name, end in ends.items()}, draws=draws
+    )
+    state = {name: np.array([0.1, -0.1]) for name in ends}
+    for m in range(2):
+        draw = {"mass": draws["masspole"][m], "length": draws["length"][m]}
+        given = {name: x[m] for name, x in draws.items()}
+        found, _ = model.function.step(state=state, action={"act": np.array([0, 1])}, draw=given)
+        told, _ = _cart_pole.step(state, {"push": np.array([-1, 1])}, draw)
+        for name in ends:
+            np.testing.assert_allclose(found[name], told[name], rtol=1e-12)
+    assert (env.unwrapped.masspole, env.unwrapped.length) == (0.1, 0.5)  # as it was
+    assert mmdp.simulate(
+        mmdp.MarkovPolicy.uniform(model, 5), model, off_grid=True, episodes=2
+    ).mean == pytest.approx(5)
+
+
+def test_an_angle_goes_round_and_a_torque_is_one_of_those_given() -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium is not there")
+    axes = {"angle": mmdp.Grid(-np.pi, np.pi, 9, wraps=True), "speed": mmdp.Grid(-8, 8, 9)}
+    model = ecosystem.from_gymnasium(
+        "Pendulum-v1", axes=axes, actions={"torque": [-2.0, 0.0, 2.0]}, draws={"g": [9.0, 11.0]}
+    )
+    speed, torque, t = 6.0, 2.0, 0.05  # from angle pi, where gravity turns nothing
+    after = speed + 3 * torque * t
+    state = model.state_labels.index("angle=3.14159, speed=6")
+    row = model.transitions[0, state, model.action_labels.index("torque=2")]
+    reached = {label: p for label, p in zip(model.state_labels, row, strict=True) if p > 1e-12}
+    share = after * t / (np.pi / 4)
+    assert sum(p for label, p in reached.items() if "angle=-3.14159" in label) == pytest.approx(
+        1 - share
+    )
+    assert sum(p for label, p in reached.items() if "angle=-2.35619" in label) == pytest.approx(
+        share
+    )
+    assert model.rewards[0, state, 2] == pytest.approx(-(np.pi**2 + 3.6 + 0.004))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"draws": {"forces": [1.0]}}, "has no 'forces' (did you mean 'force'?); draws set"),
+        ({"axes": {"position": range(3)}}, "axes name 1 value; env.unwrapped.state after a reset"),
+        ({"models": 5}, "models, concentration and noise are for tables; with axes give draws"),
+        ({"axes": None, "draws": {"force": [1.0]}}, "need axes for the state"),
+        ({"axes": None}, "no transition table P[state][action]; give axes= for its state"),
+        ({"env": "Pendulum-v1"}, "say which to take, such as actions={'torque': [-2, 0, 2]}"),
+    ],
+)
+def test_what_cannot_be_stepped_is_refused(given: dict[str, Any], told: str) -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium is not there")
+    axes = {"position": mmdp.Grid(-1.2, 0.6, 3), "velocity": mmdp.Grid(-0.07, 0.07, 3)}
+    asked = {"env": "MountainCar-v0", "axes": axes} | given
+    with pytest.raises(mmdp.InputError, match=re.escape(told)):
+        ecosystem.from_gymnasium(asked.pop("env"), **asked)
+
+
+class Counter:
+    """Adds to a whole number; over at 3. ``noise`` makes it random."""
+
+    def __init__(self, noise: float = 0.0) -> None:
+        self.noise, self.gain, self.state, self.over = noise, 1.0, (0,), False
+        self.action_space = SimpleNamespace(n=2, start=1)
+        self.rng = np.random.default_rng(0)
+
+    def reset(self, seed: int | None = None) -> None:
+        self.state, self.over = (0,), False
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert not self.over
+        self.state = (int(self.state[0]) + action,)
+        self.over = self.state[0] >= 3
+        return self.state, self.gain + self.noise * self.rng.random(), self.over, False, {}
+
+
+def test_a_whole_state_is_stepped_and_ends_where_a_step_does() -> None:
+    counter = Counter()
+    model = ecosystem.from_gymnasium(counter, axes={"count": range(3)}, draws={"gain": [1.0, 5.0]})
+    assert model.state_labels == ("count=0", "count=1", "count=2", "ended")
+    assert model.action_labels == ("act=1", "act=2")
+    following = model.transitions[0].argmax(axis=2).tolist()
+    assert following == [[1, 2], [2, 3], [3, 3], [3, 3]]
+    assert model.rewards[:, :, 0].tolist() == [[1, 1, 1, 0], [5, 5, 5, 0]]
+    assert counter.gain == 1.0
+    np.testing.assert_allclose(model.initial, [1, 0, 0, 0])
+
+
+def test_an_environment_that_draws_lots_is_refused() -> None:
+    with pytest.raises(mmdp.InputError, match="returns other numbers when it is called again"):
+        ecosystem.from_gymnasium(Counter(0.5), axes={"count": range(3)})
 
 
 # ---------------------------------------------------------------------- toolboxes

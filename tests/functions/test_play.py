@@ -106,6 +106,18 @@ def test_another_start_other_models_and_no_last_decision() -> None:
     assert off.details["left_out"] > 0
 
 
+def test_models_that_begin_apart_are_played_from_their_own_starts() -> None:
+    model = pond(draws={"keep": [0.8, 0.8]})
+    policy = mmdp.solve(model, 5).policy
+    starts = np.eye(10)[[1, 4]]
+    found = mmdp.simulate(
+        policy, model.replace(initial=starts), off_grid=True, episodes=400
+    ).returns
+    for m in range(2):
+        alone = model.replace(initial=starts[m])
+        assert found[m] == mmdp.simulate(policy, alone, off_grid=True, episodes=400).returns[m]
+
+
 # ---------------------------------------------------------------------- refusals
 def test_without_the_function_off_grid_says_what_to_do(tmp_path: Path) -> None:
     model = pond()

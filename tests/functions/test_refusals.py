@@ -212,8 +212,6 @@ def test_chances_that_are_no_distribution_are_refused(chance: Any, told: str) ->
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"states": {"time": range(3)}}, "an axis of states is called 'time', a word that"),
-        ({"actions": {"node": range(3)}}, "called 'node'"),
         ({"states": {"my stock": range(3)}}, "'my stock'; give it a name like a variable's"),
         ({"states": {}}, "states must be a dict of axes by name"),
         ({"states": range(6)}, "states must be a dict of axes by name"),
@@ -245,6 +243,13 @@ def test_arguments_that_cannot_be_used_are_refused(more: dict[str, Any], told: s
         shop(**more)
 
 
+@pytest.mark.parametrize("what", ["states", "actions", "events"])
+@pytest.mark.parametrize("name", ["time", "state", "action", "model", "node"])
+def test_words_of_tables_are_no_names_of_axes(what: str, name: str) -> None:
+    with refused(f"an axis of {what} is called '{name}', a word that tables and policies need"):
+        shop(**{what: {name: range(3)}})
+
+
 @pytest.mark.parametrize("given", [(1, 0, 5), (0, 1, 1), (0, 1, 2.5), (0, float("inf"), 3)])
 def test_a_grid_that_is_none_is_refused(given: tuple[Any, ...]) -> None:
     with refused("a Grid"):
@@ -263,7 +268,9 @@ def test_all_over_everywhere() -> None:
         ({"terminal": lambda state: "a"}, "terminal has something that is not a number"),
         ({"initial": lambda state: "a"}, "initial has something that is not a number"),
         ({"initial": {"stock": {0: "a"}}}, "initial has something that is not a number"),
-        ({"initial": {"stock": [0, 1]}}, "initial must name a value for each of stock"),
+        ({"initial": {"stock": []}}, "initial must name a value for each of stock"),
+        ({"initial": {"stock": [[0, 1]]}}, "a sample of each, of one length"),
+        ({"initial": {"stock": [0, 9]}}, "initial stock is 9, which is not on its axis (0 to 5)"),
         ({"draws": {"mean": []}}, "the same number of draws, at least one"),
     ],
 )

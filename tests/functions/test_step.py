@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import re
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mmdp
+from mmdp.functions import calls
 from mmdp.functions.axes import Axes
 from mmdp.kernels.events import Events
 
@@ -300,6 +304,33 @@ def test_a_start_between_points_is_shared_by_them() -> None:
     np.testing.assert_allclose(model.initial, [0.0625, 0.1875, 0.1875, 0.5625, 0, 0])
 
 
+def test_a_sample_of_starts_is_shared_by_the_points_around_them() -> None:
+    model = mmdp.from_step(
+        lambda state, action: (dict(state), 0.0), states={"x": mmdp.Grid(0, 1, 3), "y": range(2)},
+        actions={"u": [0]}, initial={"x": [0.25, 1.0], "y": [1, 0]},
+    )  # fmt: skip
+    np.testing.assert_allclose(model.initial.reshape(3, 2), [[0, 0.25], [0, 0.25], [0.5, 0]])
+
+
+def test_a_grid_that_wraps_has_a_place_for_every_number() -> None:
+    def turn(state: Any, action: Any) -> Any:
+        return {"angle": state["angle"] + action["by"]}, np.cos(state["angle"] * np.pi / 180)
+
+    model = mmdp.from_step(
+        turn, states={"angle": mmdp.Grid(0, 360, 5, wraps=True)},
+        actions={"by": [-90.0, 45.0, 720.0]}, initial={"angle": 450},
+    )  # fmt: skip
+    assert model.initial.tolist() == [0, 1, 0, 0, 0]
+    p = model.transitions[0]
+    assert p[0, 0].tolist() == [0, 0, 0, 1, 0]
+    assert p[3, 1].tolist() == [0, 0, 0, 0.5, 0.5]  # 315 is between 270 and 360
+    for s in range(4):
+        assert p[s, 2, s] == 1  # twice round
+    values = mmdp.evaluate(mmdp.MarkovPolicy([[1] * 5] * 3), model.replace(initial=np.eye(5)[0]))
+    again = mmdp.evaluate(mmdp.MarkovPolicy([[1] * 5] * 3), model.replace(initial=np.eye(5)[4]))
+    assert values.mean == pytest.approx(again.mean)  # 360 is 0 again
+
+
 def test_a_start_may_be_a_function_of_the_state() -> None:
     model = simple(initial=lambda state: (state["x"] <= 0.5) & (state["y"] == 1))
     np.testing.assert_allclose(model.initial, [0, 0.5, 0, 0.5, 0, 0])
@@ -319,3 +350,52 @@ def test_draws_are_kept_as_parameters_and_fields_reach_the_model() -> None:
     assert model.parameters["price"].tolist() == [1, 2]
     assert model.weights.tolist() == [0.25, 0.75]
     assert model.name == "shop"
+
+
+# ---------------------------------------------------------------------- progress
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_long_call_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(state: Any, action: Any, draw: Any) -> Any:
+        return {"x": state["x"]}, draw["gain"]
+
+    step.rows = 2  # type: ignore[attr-defined]
+    given: Any = {
+        "states": {"x": range(3)}, "actions": {"u": [0, 1]}, "draws": {"gain": [1.0, 2.0]}
+    }  # fmt: skip
+    for after in (0.0, 60.0):
+        screen = Screen()
+        monkeypatch.setattr(sys, "stderr", screen)
+        monkeypatch.setattr(calls, "SHOW_AFTER", after)
+        monkeypatch.setattr(calls, "AGAIN", 0.0)
+        mmdp.from_step(step, **given)
+        lines = [text.strip() for text in screen.getvalue().split("\r") if text.strip()]
+        seen = [re.findall(r"(\d+) of (\d+) rows", text)[0] for text in lines]
+        # 2 draws of 3 states and 2 actions, 2 rows at a time
+        assert seen == ([] if after else [(str(n), "12") for n in (2, 4, 6, 8, 10)])
+
+
+def test_who_listens_hears_it_in_place_of_stderr(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(calls, "SHOW_AFTER", 0.0)
+    bar, lines = calls.Bar("step"), list[str]()
+    with calls.heard(lines.append), bar:
+        bar.at(0, 2_000)
+        bar.at(1_500, 2_000)
+    bar.at(1_900, 2_000)
+    assert [text.split(" rows")[0] for text in lines] == ["step: 1,500 of 2,000"]
+    assert capsys.readouterr().err == ""
+
+
+def test_off_a_terminal_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(calls, "SHOW_AFTER", 0.0)
+    mmdp.from_step(
+        lambda state, action: ({"x": 0}, 0.0), states={"x": range(3)}, actions={"u": [0]}
+    )
+    assert capsys.readouterr().err == ""

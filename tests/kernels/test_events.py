@@ -12,10 +12,11 @@ import pytest
 import mmdp
 from mmdp import kernels
 from mmdp.errors import MemoryLimitError
-from mmdp.kernels import endless, events
+from mmdp.kernels import endless, events, rewards
 from mmdp.kernels.cpu import climb
 from mmdp.kernels.cpu.kernel import NumbaKernel
 from mmdp.kernels.events import Events
+from mmdp.kernels.rewards import ByEvent
 from mmdp.testing import (
     best_by_enumeration,
     changing,
@@ -54,17 +55,20 @@ def steady(seed: int) -> mmdp.MMDP:
         coefficient=rng.dirichlet(np.ones(C), (1, S, A, W)),
     )
     return mmdp.MMDP(
-        shared, rng.normal(size=(M, S, A)), discount=0.9, weights=rng.dirichlet(np.ones(M)),
-        initial=rng.dirichlet(np.ones(S)), terminal=rng.normal(size=(M, S)),
+        shared, shared.rewards(rng.normal(size=(S, A, W))), discount=0.9,
+        weights=rng.dirichlet(np.ones(M)), initial=rng.dirichlet(np.ones(S)),
+        terminal=rng.normal(size=(M, S)),
     )  # fmt: skip
 
 
 @pytest.fixture
 def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks for tables fails."""
+    """Whoever asks for tables of more than two models fails."""
+    made = Events.table
 
-    def refuse(self: Events) -> None:
-        raise AssertionError("tables were made")
+    def refuse(self: Events) -> object:
+        assert self.shape[0] <= 2, "tables were made"
+        return made(self)
 
     monkeypatch.setattr(Events, "table", refuse)
 
@@ -101,14 +105,17 @@ def test_solves_equal_brute_force(backend: str) -> None:
 
 
 QUESTIONS: list[dict[str, Any]] = [
-    {"method": "wsu"}, {"method": "mvp"}, {"method": "oracle"},
+    {"method": "wsu"}, {"method": "mvp"}, {"method": "oracle"}, {"method": "milp"},
+    {"method": mmdp.QMDP(episodes=5)}, {"method": mmdp.MixTS(episodes=5, likelihood="both")},
+    {"method": mmdp.Rollout(episodes=5)}, {"method": mmdp.POMCP(episodes=2, queries=9)},
+    {"policy": mmdp.Tree(leaves=2)},
     {"method": mmdp.CADP(sweeps="paper")}, {"method": mmdp.CADP(starts=4)},
     {"method": mmdp.Gradient()}, {"objective": mmdp.CVaR(0.4)}, {"objective": "worst"},
     {"policy": mmdp.Tied([0, 1, 1])}, {"policy": mmdp.Monotone()},
 ]  # fmt: skip
 BY_TABLES: list[dict[str, Any]] = [
     {"policy": mmdp.Stationary(), "horizon": np.inf},
-    {"method": mmdp.QMDP(episodes=5)}, {"method": "exact"}, {"policy": mmdp.Memory(2)},
+    {"method": "exact"}, {"policy": mmdp.Memory(2)},
 ]  # fmt: skip
 
 
@@ -178,12 +185,91 @@ def test_evaluation_and_changed_copies(no_tables: None) -> None:
             )  # fmt: skip
 
 
+def test_rewards_by_event_are_those_of_a_plain_loop() -> None:
+    for seed in range(1, 16, 2):
+        model = random_events(seed)
+        r, e = model.problem.r, model.problem.storage
+        assert isinstance(r, ByEvent)
+        assert isinstance(e, Events)
+        expected = np.zeros(r.shape)
+        for t, s, a, m in np.ndindex(r.shape):
+            x = e.at(t)
+            paid = r.reward[t if len(r.reward) > 1 else 0, s, a]
+            expected[t, s, a, m] = sum(x.chance[x.kind[s, a], w, m] * y for w, y in enumerate(paid))
+        np.testing.assert_allclose(np.asarray(r), expected, rtol=0, atol=1e-13)
+        t, s, a, m = (np.random.default_rng(seed).integers(0, n, 7) for n in r.shape)
+        np.testing.assert_allclose(r[t, s, a, m], expected[t, s, a, m], rtol=0, atol=1e-13)
+        np.testing.assert_allclose(r[t, s, a], expected[t, s, a], rtol=0, atol=1e-13)
+
+
+def test_rewards_in_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_events(next(x for x in range(1, 99, 2) if random_events(x).n_states > 2))
+    tables = tables_of(model)
+    monkeypatch.setattr(rewards, "BLOCK", 1)
+    assert len(list(rewards.blocks(model.problem.r))) == model.n_states > 1
+    assert (model.deciding == tables.deciding).all()
+    np.testing.assert_allclose(model.rewards, tables.rewards)
+    for mine, theirs in zip(model.problem, tables.problem, strict=True):
+        assert not isinstance(mine, np.ndarray) or np.array_equal(mine, theirs)
+    for ask in ("stakes", "magnitudes", "roundings"):
+        found, expected = (getattr(x.problem, ask)(4) for x in (model, tables))
+        np.testing.assert_allclose(found, expected, rtol=0.5 if ask == "roundings" else 1e-12)
+
+
+def test_bad_rewards_by_event_are_named() -> None:
+    shared = Events(AFTER, CHANCE)
+    with pytest.raises(mmdp.InputError, match=r"reward has shape \(1, 2, 1, 3\)"):
+        shared.rewards(np.zeros((2, 1, 3)))
+    paid = np.zeros((2, 1, 2))
+    paid[1, 0, 1] = np.nan
+    with pytest.raises(mmdp.InputError, match="reward is nan at state 1, action 0, event 1"):
+        mmdp.MMDP(shared, shared.rewards(paid))
+    other = Events(AFTER, np.array([[[[0.1] * 3, [0.9] * 3]]]))
+    with pytest.raises(mmdp.InputError, match="belong to other events"):
+        mmdp.MMDP(other, shared.rewards(np.zeros((2, 1, 2))))
+
+
+def test_moves_are_those_of_tables() -> None:
+    for seed in SEEDS:
+        model = random_events(seed)
+        mine, theirs = (x.problem.storage.moves() for x in (model, tables_of(model)))
+        rng, rows = np.random.default_rng(seed), np.flatnonzero(model.allowed)
+        row, m = rng.choice(rows, 50), rng.integers(0, model.n_models, 50)
+        after = rng.integers(0, model.n_states, 50)
+        for t in range(model.horizon or 1):
+            u = rng.random(50)
+            assert (mine.drawn(t, row, m, u) == theirs.drawn(t, row, m, u)).all()
+            np.testing.assert_allclose(
+                mine.likelihood(t, row, after), theirs.likelihood(t, row, after), atol=1e-15
+            )
+
+
+def test_states_in_another_order(no_tables: None) -> None:
+    for seed in SEEDS:
+        model = random_events(seed)
+        names = [f"s{i}" for i in range(model.n_states)], [f"a{i}" for i in range(model.n_actions)]
+        model, other = (
+            model.replace(states=x, actions=y) for x, y in (names, [z[::-1] for z in names])
+        )
+        moved = model.ordered_like(other)
+        assert moved.storage == "events"
+        assert moved.state_labels == other.state_labels
+        T = model.horizon or 3
+        policy = mmdp.MarkovPolicy.random(model, T)
+        flipped = mmdp.MarkovPolicy.for_model(moved, model.n_actions - 1 - policy.actions[:, ::-1])
+        np.testing.assert_allclose(
+            mmdp.evaluate(flipped, moved).returns, mmdp.evaluate(policy, model).returns, atol=1e-12
+        )
+
+
 def test_files_hold_the_events(tmp_path: Path) -> None:
     for seed in SEEDS:
         model = random_events(seed)
         mmdp.save(model, tmp_path / "shared.npz")
         found = mmdp.load(tmp_path / "shared.npz")
         assert found.storage == "events"
+        assert type(found.problem.r) is type(model.problem.r)
+        assert found.memory == model.memory
         assert found.fingerprint() == model.fingerprint()
         sparse = mmdp.load(tmp_path / "shared.npz", storage="sparse")
         assert sparse.storage == "sparse"
@@ -241,9 +327,10 @@ def test_sweeps_in_short_numbers_end_with_exact_returns(
         np.testing.assert_allclose(short.returns, exact.returns, rtol=1e-12)
     if room == 0.0:
         return
-    solved = mmdp.solve(model, T, mmdp.CADP(sweeps="paper", starts=1), backend="jax")
+    method = mmdp.CADP(sweeps="paper", starts=1)
+    solved, plain = (mmdp.solve(model, T, method, backend=name) for name in ("jax", "numpy"))
     assert solved.details["numbers"] == "32-bit sweeps, 64-bit returns"
-    assert solved.value == pytest.approx(mmdp.solve(model, T, backend="numpy").value, rel=1e-9)
+    assert solved.value == pytest.approx(plain.value, rel=1e-9)
 
 
 def test_rows_add_up_events_that_lead_to_one_state() -> None:
@@ -291,9 +378,7 @@ def test_tables_that_would_be_too_large_are_refused(monkeypatch: pytest.MonkeyPa
     assert mmdp.solve(model, 2).value < np.inf
     for ask in (
         lambda: model.transitions,
-        lambda: mmdp.simulate(mmdp.MarkovPolicy.uniform(model, 2), model, episodes=2),
         lambda: mmdp.solve(model, 2, policy=mmdp.Memory(2)),
-        lambda: mmdp.solve(model, 2, "milp"),
     ):
         with pytest.raises(MemoryLimitError, match="tables of these shared events would take"):
             ask()

@@ -236,7 +236,7 @@ def test_train_test_gap_shrinks_with_the_number_of_models() -> None:
     train, test = mmdp.domains.riverswim(seed=0)
     table = measures.enough_models(train, 20, [1, 10, 100], test=test, repeats=6)
     assert table["models"].tolist() == [1, 10, 100]
-    solution = mmdp.solve(train, 20)
+    solution = mmdp.solve(train, 20, mmdp.CADP(starts=1))
     last = table.iloc[-1]
     assert last["train"] == pytest.approx(solution.value)
     assert last["test"] == pytest.approx(mmdp.evaluate(solution, test).mean)
@@ -254,6 +254,41 @@ def test_half_the_models_are_held_out_without_test_models() -> None:
         measures.enough_models(model, 2, [50], test=model)
     with pytest.raises(mmdp.InputError, match="give test= models"):
         measures.enough_models(model.subset([0]), 2)
+
+
+def test_drawn_models_are_solved_as_if_they_were_all() -> None:
+    """Other weights of one problem give what a problem of the drawn models gives."""
+    model, method = random_model(5, n_models=9, n_states=4), mmdp.CADP(starts=1)
+    rng = np.random.default_rng(0)
+    order = rng.permutation(9)
+    test, train = np.sort(order[:4]), np.sort(order[4:])
+    full = mmdp.solve(model.subset(train), 3, method)
+    expected = []
+    for _ in range(2):
+        chosen = rng.choice(train, 2, replace=False)
+        part = model.subset(np.sort(chosen))
+        found = mmdp.solve(part, 3, method)
+        control = full.value - mmdp.evaluate(full, part).mean
+        expected.append((found.value + control, mmdp.evaluate(found, model.subset(test)).mean))
+    table = measures.enough_models(model, 3, [2, 5], repeats=2)
+    np.testing.assert_allclose(table[["train", "test"]].iloc[0], np.mean(expected, axis=0))
+    assert table["test"].iloc[1] == pytest.approx(mmdp.evaluate(full, model.subset(test)).mean)
+    with pytest.raises(mmdp.InputError, match="qmdp remembers"):
+        measures.enough_models(model, 3, [2], method="qmdp")
+
+
+def test_resamples_take_the_better_of_two_ascents() -> None:
+    model = random_model(11, n_models=6, n_states=3)
+    found, full = measures.stability(model, 4, resamples=4, seed=3), mmdp.solve(model, 4, seed=3)
+    rng = np.random.default_rng(3)
+    for loss in found.losses:
+        counts = rng.multinomial(6, model.weights)
+        drawn = model.replace(weights=counts / 6)
+        ends = [mmdp.solve(drawn, 4, mmdp.CADP(init=x, starts=1)) for x in ("wsu", full.policy)]
+        values = [full.value - mmdp.evaluate(end, model).mean for end in ends]
+        gap = ends[0].value - ends[1].value
+        expected = values if abs(gap) < 1e-9 else [values[int(gap < 0)]]
+        assert min(abs(loss - x) for x in expected) < 1e-9
 
 
 def test_a_solution_of_other_models_says_nothing_about_these() -> None:

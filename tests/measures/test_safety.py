@@ -5,13 +5,33 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
+from scipy.optimize import linprog
 
 import mmdp
 from mmdp.objective import CVaR, as_objective
-from mmdp.testing import all_policies, best_lottery, random_model, returns_of
+from mmdp.testing import all_policies, random_model, returns_of
 from tests.instances import NO_TIME, SEEDS, at_least, tiny
+
+
+def best_lottery(
+    returns: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], alpha: float
+) -> float:
+    """The best CVaR of a lottery over policies with these returns (N, M), by a linear program.
+
+    Over w (N,), eta and z (M,): max eta - sum lambda z / alpha, z >= eta - sum_k w_k rho^k.
+    """
+    N, M = returns.shape
+    found = linprog(
+        np.concatenate([np.zeros(N), [-1.0], weights / alpha]),
+        A_ub=np.hstack([-returns.T, np.ones((M, 1)), -np.eye(M)]), b_ub=np.zeros(M),
+        A_eq=np.concatenate([np.ones(N), np.zeros(M + 1)])[None], b_eq=[1.0],
+        bounds=[(0, None)] * N + [(None, None)] + [(0, None)] * M,
+    )  # fmt: skip
+    assert found.fun is not None
+    return -float(found.fun)
 
 
 @settings(max_examples=at_least(15), **NO_TIME)

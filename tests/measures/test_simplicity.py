@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations, product
 
 import numpy as np
 import pytest
 
 import mmdp
+from mmdp.measures import leaf_table
 from mmdp.measures.simplicity import ENOUGH, one_action, one_rule, short_rule
+from mmdp.testing import random_model
 
 
 def problem(seed: int) -> tuple[mmdp.MMDP, mmdp.MarkovPolicy, np.ndarray]:
@@ -76,3 +79,59 @@ def test_no_action_is_allowed_everywhere() -> None:
     )
     policy = mmdp.MarkovPolicy([[0, 1]])
     assert one_action(policy, model, np.full((1, 2), 0.5)) is None
+
+
+@pytest.mark.parametrize(("horizon", "goal"), [(4, "mean"), (4, "cvar:0.3"), (math.inf, "mean")])
+def test_each_leaf_by_a_solve_of_its_own(horizon: float, goal: str) -> None:
+    size = {"n_states": 5, "n_actions": 3, "horizon": 0, "discount": 0.8, "masks": False}
+    model, test = (random_model(seed, n_models=4, **size) for seed in (5, 6))
+    asked = {"objective": goal, "backend": "numpy"}
+    table = mmdp.value_of_leaves(model, horizon, 3, test=test if goal == "mean" else None, **asked)
+    own = [mmdp.solve(model, horizon, policy=mmdp.Tree(n), **asked) for n in (1, 2, 3)]
+    assert table["value"].tolist() == pytest.approx([x.value for x in own])
+    assert table["gain"].tolist()[1:] == pytest.approx(np.diff([x.value for x in own]))
+    assert table["rule"].tolist() == [x.policy.text() for x in own]
+    assert table["price"].iloc[-1] == pytest.approx(own[-1].price, abs=1e-9)
+    if goal == "mean":
+        tested = [mmdp.evaluate(x.policy, test).mean for x in own]
+        assert table["test"].tolist() == pytest.approx(tested)
+    some = mmdp.value_of_leaves(model, horizon, (1, 3), **asked)
+    assert some["value"].tolist() == pytest.approx([own[0].value, own[2].value])
+
+
+def test_where_to_stop() -> None:
+    """Two leaves on riverswim, one if nothing is gained, and all if each earns as much."""
+    swim = mmdp.domains.published("riverswim").train
+    table = mmdp.value_of_leaves(swim, 10, 4)
+    line = np.interp([1, 2, 3, 4], [1, 4], table["value"].iloc[[0, 3]])
+    assert table.attrs["elbow"] == 1 + (table["value"] - line).argmax()
+    assert f"the elbow is at {table.attrs['elbow']} lea" in table.attrs["text"]
+    one = random_model(2, n_models=3, n_states=4, n_actions=1, horizon=0, discount=0.9)
+    assert mmdp.value_of_leaves(one, 3, 3).attrs["elbow"] == 1
+    assert mmdp.value_of_leaves(swim, 50, 2).attrs["elbow"] == 2
+    with pytest.raises(mmdp.InputError, match="leaves is empty"):
+        mmdp.value_of_leaves(one, 3, [])
+
+
+@pytest.mark.parametrize("horizon", [4, math.inf])
+def test_what_is_at_stake_at_a_leaf(horizon: float) -> None:
+    """By simulation of the visits, and by trees whose leaf has another action."""
+    model = random_model(7, n_models=3, n_states=5, horizon=0, discount=0.7, masks=False)
+    solution = mmdp.solve(model, horizon, policy=mmdp.Tree(3), objective="worst")
+    found, policy = leaf_table(solution, model), solution.policy
+    assert found["share"].sum() == pytest.approx(1)
+    steps = 200 if horizon == math.inf else 4
+    b = mmdp.model_weights(policy.over(steps), model).sum(axis=1)
+    if horizon == math.inf:
+        b = (b * 0.7 ** np.arange(steps)[:, None]).sum(axis=0, keepdims=True)
+    leaves = [x for x in policy.nodes() if not hasattr(x.node, "cut")]
+    for row, (path, _, leaf, region) in zip(found.itertuples(), leaves, strict=True):
+        assert row.when == (", ".join(path) or "always")
+        assert row.share == pytest.approx(b[region].sum() / b.sum(), rel=1e-6)
+        worst = {}
+        for a in {*range(model.n_actions)} - {leaf.action}:
+            table = np.where(region, a, policy.table).reshape(policy.table.shape)
+            other = type(policy.rows).for_model(model, table)
+            worst[model.action_labels[a]] = mmdp.evaluate(other, model).worst
+        assert row.instead == max(worst, key=worst.get)
+        assert row.stakes == pytest.approx(solution.value - max(worst.values()))

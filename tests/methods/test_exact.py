@@ -8,7 +8,6 @@ from hypothesis import given, settings
 
 import mmdp
 from mmdp import kernels
-from mmdp.bounds.closed import magnitude
 from mmdp.methods.base import Context, Progress
 from mmdp.methods.exact import Exact
 from mmdp.methods.milp import MILP
@@ -121,7 +120,7 @@ def test_optimal_means_optimal_at_any_scale(method: mmdp.methods.Method, scale: 
         small = model.replace(rewards=model.rewards * scale, terminal=model.terminal * scale)
         found = mmdp.solve(small, T, method, seed=0)
         assert found.status is Status.OPTIMAL
-        size = max(abs(truth), 1e-3 * magnitude(model.problem, T))
+        size = max(abs(truth), 1e-3 * float(model.problem.magnitudes(T).max()))
         assert found.value / scale == pytest.approx(truth, abs=2.5e-5 * size)
         assert found.details["bound"] >= truth * scale - 1e-12 * size * scale
 

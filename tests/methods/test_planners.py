@@ -350,6 +350,19 @@ def test_a_users_own_planner_can_be_evaluated():
         mmdp.evaluate(bad, MODEL)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda planner: mmdp.measures.policy_table(planner, MODEL),
+        lambda planner: mmdp.model_weights(planner, MODEL),
+        lambda planner: mmdp.solve(MODEL, 6, mmdp.CADP(init=planner)),
+    ],
+)
+def test_a_users_own_planner_has_no_table(call):
+    with pytest.raises(mmdp.InputError, match="may depend on all that was seen"):
+        call(Always())
+
+
 def test_time_limit_of_planners_returns_what_was_simulated():
     slow = mmdp.POMCP(queries=300, episodes=40_000)
     solution = mmdp.solve(MODEL, 6, slow, seed=0, time_limit=0.2)

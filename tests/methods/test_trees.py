@@ -11,7 +11,11 @@ import numpy.typing as npt
 import pytest
 
 import mmdp
+from mmdp.kernels import get
 from mmdp.objective import as_objective
+from mmdp.policy.tree import Feature
+from mmdp.search.context import Context
+from mmdp.search.trees import Few, Trees
 from mmdp.testing import random_model, returns_of
 
 T, S, A = 4, 5, 3
@@ -123,6 +127,54 @@ def test_a_rule_for_every_day() -> None:
         tables = np.repeat(np.array(rows)[:, None], T, axis=1)
         best = float((returns_of(tables, model) @ model.weights).max())
         assert best - 1e-9 <= found.value <= best + 1e-9 or abs(found.value / best - 1) < 1e-3
+
+
+@pytest.mark.parametrize("horizon", [3, math.inf])
+@pytest.mark.parametrize("time", [True, False])
+def test_a_rule_that_no_single_question_improves(horizon: float, time: bool) -> None:
+    """One action pays if two answers are the same, the other if they differ; a third does not
+    matter. All that a question adds on its own is 0, for every action.
+    """
+    bits = np.array([*itertools.product(range(2), repeat=3)])
+    same = bits[:, 0] == bits[:, 2]
+    R = np.stack([np.where(same, 1.0, -1.0), np.where(same, -1.0, 1.0)], axis=1)
+    stay = np.broadcast_to(np.eye(8)[:, None], (2, 8, 2, 8))
+    model = mmdp.MMDP(stay, np.stack([R, 3 * R]), discount=0.5, initial=np.full(8, 1 / 8))
+    features = {f"bit {i}": bits[:, i] for i in range(3)}
+    found = mmdp.solve(model, horizon, policy=mmdp.Tree(4, features, time), backend="numpy")
+    assert found.value == pytest.approx(4.0 if horizon == math.inf else 3.5)
+    assert found.details["value_by_leaves"][:2] == pytest.approx([0, 0])
+    assert found.policy.n_leaves == 4
+
+
+def test_pairs_of_questions_are_summed_up() -> None:
+    """The sums over two answers, by masks, of features by number, by category and by time."""
+    rng = np.random.default_rng(0)
+    model = random_model(1, n_models=2, n_states=6, n_actions=3, horizon=0, masks=False)
+    features = {"size": [3, 1, 2, 2, 5, 4], "site": [*"abcabd"]}
+    context = Context(model, 4, get("numpy"), kind=mmdp.Tree(3, features))
+    trees = Trees(context)
+    W, region = rng.normal(size=(4, 6, 3)), rng.random((4, 6)) < 0.7
+    for f, first in enumerate(trees.features):
+        for g, sums in trees._crossed(f, W, region):
+            second = trees.features[g]
+            for c, d in itertools.product(range(first.n_cuts), range(second.n_cuts)):
+                yes, too = first.yes(c), second.yes(d)
+                parts = [[yes & too, yes & ~too], [~yes & too, ~yes & ~too]]
+                exact = [[W[region & x].sum(axis=0) for x in row] for row in parts]
+                np.testing.assert_allclose(sums[:, c, :, d], exact, atol=1e-12)
+
+
+def test_some_questions_stand_for_many() -> None:
+    feature = Feature.of("size", range(100))
+    few = Few.of(feature, 5)
+    assert len(few.cuts) == 5
+    for i, cut in enumerate(few.cuts):
+        np.testing.assert_array_equal(few.sides[0, i, few.bins], feature.yes(cut)[0])
+    words = Feature.of("site", [*"abcdefgh"])
+    few = Few.of(words, 3)
+    for i, cut in enumerate(few.cuts):
+        np.testing.assert_array_equal(few.sides[0, i, few.bins], words.yes(cut)[0])
 
 
 def test_trees_repeat_and_keep_to_the_time(swim: mmdp.MMDP) -> None:

@@ -158,6 +158,15 @@ def test_it_reads_as_a_rule() -> None:
     assert TreePolicy(policy.rows, Leaf(1), []).text().startswith("always: treat; in ")
 
 
+def test_units_go_with_the_number() -> None:
+    count = Feature.of("CD4 count [cells/mm3]", [100, 200.5])
+    assert count.asked(0) == "CD4 count is at most 100 cells/mm3"
+    assert count.asked(0, yes=False) == "CD4 count is above 100 cells/mm3"
+    assert Feature.of("f(x)", [1, 2]).asked(0) == "f is at most 1 x"
+    assert Feature.of("(kg)", [1, 2]).asked(0) == "(kg) is at most 1"
+    assert Feature.of("site (ward)", ["in", "out"]).asked(0, yes=False) == "site (ward) is not in"
+
+
 def test_cuts_are_told_apart() -> None:
     near = Feature.of("size", [0.1, 1.0, 1.0 + 1e-15, 1e13, 1e13 + 1])
     told = [near.asked(cut).removeprefix("size is at most ") for cut in range(4)]
@@ -170,6 +179,11 @@ def test_it_goes_where_tables_go() -> None:
     free = mmdp.solve(MODEL, 3, mmdp.CADP(init=tree, starts=1), backend="numpy")
     assert free.value >= mmdp.evaluate(tree, MODEL).mean - 1e-12
     np.testing.assert_array_equal(tree.table_for(MODEL), tree.over(3).table_for(MODEL))
+    solution = mmdp.solve(MODEL, 3, policy=mmdp.Tree(2, FRAME), backend="numpy")
+    assert solution.markov == solution.policy.over(3)
+    lasting = mmdp.solve(MODEL, math.inf, policy=mmdp.Tree(2, FRAME), backend="numpy")
+    assert lasting.markov is None
+    np.testing.assert_array_equal(lasting.policy.probabilities.argmax(axis=1), lasting.policy.table)
 
 
 def test_states_that_do_not_allow_the_action() -> None:

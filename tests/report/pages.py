@@ -53,6 +53,7 @@ def written(path: Path, model: mmdp.MMDP, **options: Any) -> Page:
     unasked = {
         "resamples": 0,
         "information": False,
+        "rule": False,
         "enough": False,
         "frontier": False,
         "memory": 0,

@@ -259,7 +259,7 @@ def test_a_policy_that_is_best_for_several_tails_has_their_names() -> None:
 def test_the_curves_of_the_frontier_are_drawn_first(small: mmdp.MMDP) -> None:
     given = cost_and_effect(small)
     many = {f"plan {i}": {0: i % 3, 1: i // 3, 2: 0, 3: 0} for i in range(9)}
-    desk = Desk(small, 3, comparators=many, **given)
+    desk = Desk(small, 3, compare=many, **given)
     found = findings.willingness(desk)
     axis = PICTURES["willingness"].draw(desk, found)
     assert axis is not None
@@ -270,7 +270,7 @@ def test_the_curves_of_the_frontier_are_drawn_first(small: mmdp.MMDP) -> None:
 
 def test_a_comparator_that_is_this_policy_says_so(small: mmdp.MMDP) -> None:
     mine = mmdp.solve(small, 3)
-    given = {"comparators": {"ours": mine, "0": 0}, **cost_and_effect(small)}
+    given = {"compare": {"ours": mine, "0": 0}, **cost_and_effect(small)}
     found = findings.willingness(Desk(small, None, mine, **given))  # type: ignore[arg-type]
     assert list(found.policies)[:2] == ["ours (this policy)", "0"]
 
@@ -337,10 +337,10 @@ def test_cost_and_effect_on_the_command_line(tmp_path: Path, small: mmdp.MMDP) -
     assert say("plot", "loss", tmp_path / "models", "-T", 3, "-o", picture, *usual)[0] == 0
     for arguments, told in (
         (given[:2], "belong together"),
-        (("--compare", "never=0"), "this option is about costs and effects; give --effects too"),
-        ((*given, "--compare", "never"), "'never' is not NAME=ACTION"),
+        (("--cost-rate", "0.1"), "this option is about costs and effects; give --effects too"),
+        ((*given, "--compare", "never"), "'never' is not NAME=POLICY"),
         ((*given, "--compare", "a=0", "--compare", "a=1"), "'a=1' is named twice"),
-        ((*given, "--compare", "a=9"), "policy 'a': no action '9'; the model has 0, 1, 2"),
+        ((*given, "--compare", "a=9"), "policy 'a': unknown action '9'; there is 0..2"),
         ((*given, "--cost-rate", "0.9"), "cost_rate is a discount rate per step"),
         ((*given[:3], "5;20"), "give numbers separated by commas"),
     ):
@@ -761,7 +761,7 @@ def test_the_budget_is_spent_from_the_top(small: mmdp.MMDP) -> None:
         keys = [x.key for x in found]
         assert keys == [key for key in takes if key in keys]  # in the order of the page
         assert {*keys, *left} == {*takes}
-        assert {*always} - {"willingness"} <= {*keys}
+        assert {*always} - {"willingness", "controller"} <= {*keys}
         base = sum(takes[key] for key in takes if key in always)
         for key, missing in left.items():
             above = [k for k in list(takes)[: list(takes).index(key)] if k in keys]
@@ -857,8 +857,8 @@ def test_progress_names_every_section(tmp_path: Path, small: mmdp.MMDP) -> None:
 def test_refusals_name_the_nearest_way(tmp_path: Path, small: mmdp.MMDP) -> None:
     two, out = mmdp.domains.two_models().train, tmp_path / "r.html"
     nodes = mmdp.solve(two, 9, policy=mmdp.Memory(nodes=2))
-    with pytest.raises(mmdp.InputError, match="leave the policy out and pass memory=2"):
-        report.write(two, out, policy=nodes)
+    with pytest.raises(mmdp.InputError, match="needs a policy or a method that computes one"):
+        report.write(two, out, policy=nodes.policy, methods=[])
     for wrong, match in (({"frontire": True}, "did you mean 'frontier'"), ({"seconds": -1}, "at")):
         with pytest.raises(mmdp.InputError, match=match):
             report.write(small, out, horizon=3, **wrong)

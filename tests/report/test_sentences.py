@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,12 +72,11 @@ def general(x: Numbers, own: np.ndarray) -> list[str]:
     mean, knows = float(own @ WEIGHTS), float(x.oracle @ WEIGHTS)
     missing = at_most(knows - mean)
     near = WEIGHTS[x.oracle - own <= 0.01 * np.abs(x.oracle)].sum()
-    worst = int(own.argmin())
     return [
         f"returns {number(mean)} on average over the 4 models.",
-        f"In at least four of five models it returns between {number(x.quantile(own, 0.1))} and "
-        f"{number(x.quantile(own, 0.9))}. The worst is model {worst} with {number(own.min())}; "
-        f"the worst tenth average {number(x.tail(own, 0.1))}.",
+        f"It returns {number(own[0])} in model 0, {number(own[1])} in model 1, {number(own[2])} in "
+        f"model 2 and {number(own[3])} in model 3.",
+        f"{number(own.min())} worst model {number(x.tail(own, 0.1))} worst tenth, mean (CVaR 10%)",
         f"A policy that learns which models are plausible could gain at most {missing}",
         f"so at most {missing} is missing",
         f"{number(np.sqrt(WEIGHTS @ (own - mean) ** 2))} standard deviation over models",
@@ -210,6 +211,202 @@ def test_the_kind_is_told() -> None:
     assert mmdp.Fixed({"bad": "treat"}).text(model, 2) == "bad: treat"
     assert mmdp.Fixed([[-1, -1, -1], [0, -1, 1]]).text(model, 2) == "mild: by time; well: by time"
     assert mmdp.Tied([0, 1, 2]).text(model, 2) == ""
+
+
+# ---------------------------------------------------------------------- what is done today
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_what_is_gained_over_what_is_done_today(objective: str, tmp_path: Path) -> None:
+    """A fixed action, and a randomised table, whose return is the mean over all its tables."""
+    x, model = tied_problem(3)
+    other, test = tied_problem(4)
+    chance = np.random.default_rng(0).dirichlet(np.ones(2), size=(2, 3))
+    coin = mmdp.MarkovPolicy.for_model(model, probabilities=chance)
+    solution = mmdp.solve(model, 2, objective=objective)
+    page = written(
+        tmp_path, model, policy=solution, test=test, compare={"clinicians": coin, "never": "wait"}
+    )
+    table = solution.policy.actions
+    worth = (lambda y: y @ WEIGHTS) if objective == "mean" else np.min
+
+    def tossed(numbers: Numbers) -> np.ndarray:
+        each = np.take_along_axis(chance[None], numbers.tables[..., None], 3)[..., 0]
+        return each.prod(axis=(1, 2)) @ numbers.returns
+
+    for name, theirs in {
+        "clinicians": tossed,
+        "never": lambda n: n.of(np.zeros((2, 3), int)),
+    }.items():
+        said = []
+        for numbers in (x, other):
+            mine, his = numbers.of(table), theirs(numbers)
+            gain, better = worth(mine) - worth(his), mine > his + 1e-9
+            up = (
+                ("more", "higher")[objective == "worst"]
+                if gain >= 0
+                else ("less", "lower")[objective == "worst"]
+            )
+            too = "and more " if gain <= 0 or objective == "worst" else ""
+            part = f"({percent(WEIGHTS[better].sum())} of the weight)"
+            part = f" {part}" if abs(WEIGHTS[better].sum() - better.mean()) > 1e-6 else ""
+            of = f"({percent(abs(gain / worth(his)))}) " if abs(gain) <= abs(worth(his)) else ""
+            said.append((number(abs(gain), 3), of, up, f"{too}in {better.sum()} of 4 models{part}"))
+        (gain, of, up, where), (held, _, held_up, there) = said
+        than = "than that of" if objective == "worst" else "than"
+        check(page, [
+            f"{gain} {of}{up} {than} {name}, {where}; on the held-out models {held} {held_up}, "
+            f"{there}."
+        ])  # fmt: skip
+        assert f"{name} {number(theirs(x) @ WEIGHTS, 5)}" in page.text  # a row of the tables
+
+
+# ---------------------------------------------------------------------- many models, or dice
+def test_how_safe_it_is_over_many_models(tmp_path: Path) -> None:
+    """One state and step: a model returns the reward of the one action, drawn apart."""
+    rewards = np.random.default_rng(2).normal(size=25) * 10_000
+    model = mmdp.MMDP(np.ones((25, 1, 2, 1)), np.stack([rewards, rewards - 1], 1)[:, None])
+    order = np.sort(rewards)
+    tail = (order[0] + order[1] + 0.5 * order[2]) / 2.5  # a tenth of 25
+    check(written(tmp_path, model, horizon=1), [
+        f"In at least four of five models it returns between {number(order[2])} and "
+        f"{number(order[22])}. The worst is model {rewards.argmin()} with {number(order[0])}; "
+        f"the worst tenth average {number(tail)}.",
+    ])  # fmt: skip
+
+
+def test_a_policy_that_draws_its_actions(tmp_path: Path) -> None:
+    x, model = tied_problem(6)
+    chance = np.random.default_rng(1).dirichlet(np.ones(2), size=(2, 3))
+    chance[0, 0], chance[1, 1:] = [1.0, 0.0], [0.0, 1.0]
+    dice = mmdp.MarkovPolicy.for_model(model, probabilities=chance)
+    each = np.take_along_axis(chance[None], x.tables[..., None], 3)[..., 0].prod(axis=(1, 2))
+    visits = sum(p * x.visits(table) for p, table in zip(each, x.tables, strict=True))
+    answer = findings.answer(Desk(model, None, dice))
+    for a in range(2):
+        taken = (visits * chance[:, :, a]).sum() / visits.sum()
+        assert dict(answer.usual)[model.action_labels[a]] == pytest.approx(taken)
+    lot = visits[chance.max(axis=2) < 1].sum() / visits.sum()
+    page = written(tmp_path, model, policy=dice)
+    check(page, [
+        *general(x, each @ x.returns),
+        f"In {percent(lot)} of the decisions that come up it draws the action by lot",
+    ])  # fmt: skip
+    differ = json.loads(page.scripts[1])["differ"]
+    names = json.loads(page.scripts[1])["names"]
+    table = mmdp.solve(model, 2).policy.actions
+    other = (visits * (1 - np.take_along_axis(chance, table[..., None], 2)[..., 0])).sum()
+    assert differ[names.index("this policy")][names.index("CADP")] == pytest.approx(other / 2)
+
+
+# ---------------------------------------------------------------------- off the grid
+def pond(state: Any, action: Any, draw: Any) -> Any:
+    """A level that falls by a share and rises by what is added; nothing is left to chance."""
+    level = state["level"] * draw["keep"] + 0.3 * action["add"]
+    return {"level": level}, np.minimum(level, 1.0) - 0.1 * action["add"]
+
+
+def test_the_value_without_the_grid_is_shown(tmp_path: Path) -> None:
+    """Episodes by hand; a wide bound explains the difference, a close one does not."""
+    model = mmdp.from_step(
+        pond, states={"level": mmdp.Grid(0, 2, 5)}, actions={"add": range(3)},
+        draws={"keep": [0.5, 0.7]}, initial={"level": 0.3}, discount=0.9,
+    )  # fmt: skip
+    found, played = mmdp.solve(model, 6), []
+    for keep in (0.5, 0.7):
+        level, total = 0.3, 0.0
+        for t in range(6):
+            add = int(found.policy.actions[t, round(level / 0.5)])
+            level = level * keep + 0.3 * add
+            total += 0.9**t * (min(level, 1.0) - 0.1 * add)
+        played.append(total)
+    apart = found.value - np.mean(played)
+    assert abs(apart) > 0.001
+    page = written(tmp_path, model, policy=found)
+    less = "less" if apart > 0 else "more"
+    check(page, [
+        f"it returns {number(found.value)} on average; played with your function as it is, "
+        f"{number(np.mean(played))} ± 0 ",
+        f"Without the grid the policy returns {number(abs(apart), 3)} {less} than the model says, "
+        "more than chance explains: make the grid finer.",
+    ])  # fmt: skip
+    for share, coarse in ((2, False), (0.5, True)):
+        desk = Desk(model, None, found, bound=found.value + share * abs(apart))
+        assert findings.off_grid(desk)[0].coarse == coarse
+
+
+# ---------------------------------------------------------------------- memory
+def test_the_page_of_a_policy_with_memory(tmp_path: Path) -> None:
+    """Its returns by hand: a chain over states and nodes."""
+    model, _ = mmdp.domains.two_models()
+    policy = mmdp.solve(model, 9, policy=mmdp.Memory(2)).policy
+    own = []
+    for m in range(2):
+        x, total = np.zeros((4, 2)), 0.0
+        x[np.arange(4), policy.first] = model.initial
+        for t in range(9):
+            after = np.zeros_like(x)
+            for s, n in itertools.product(range(4), range(2)):
+                a = policy.actions[t, s, n]
+                total += x[s, n] * model.rewards[m, s, a]
+                for s2 in range(4):
+                    after[s2, policy.moves[t, s, n, s2]] += x[s, n] * model.transitions[m, s, a, s2]
+            x = after
+        own.append(total)
+    best = mmdp.solve(model, 9)
+    gain = np.mean(own) - best.value
+    better = int((np.array(own) > best.returns + 1e-9).sum())
+    mmdp.save(model, tmp_path / "two.npz")
+    mmdp.save_policy(policy, tmp_path / "chart.json")
+    out = tmp_path / "page.html"
+    words = ("report", tmp_path / "two.npz", "--policy", tmp_path / "chart.json", "-o", out)
+    done = CliRunner().invoke(app, [*map(str, words), "--seconds", "0.1"])
+    assert done.exit_code == 0, done.output
+    page = Page(out.read_text(encoding="utf-8"))
+    check(page, [
+        f"with 2 nodes of memory, returns {number(np.mean(own))} on average",
+        f"That is {number(gain, 3)} ({percent(gain / best.value)}) more than CADP finds without "
+        f"memory, in {better} of 2 models.",
+        f"the given policy, 2 nodes {number(np.mean(own), 5)}",
+    ])  # fmt: skip
+    assert "Node 1" in page.text  # the flow chart
+
+
+# ---------------------------------------------------------------------- a small rule
+def small_tables() -> dict[int, np.ndarray]:
+    """All tables (2, 3) of trees with one leaf, or two, by number of leaves: by numpy alone."""
+    one = [np.full((2, 3), a) for a in range(2)]
+    where = [np.broadcast_to(np.arange(3) <= cut, (2, 3)) for cut in range(2)]
+    where += [np.broadcast_to(np.array([[True], [False]]), (2, 3))]
+    two = [np.where(yes, a, 1 - a) for yes in where for a in range(2)]
+    return {1: np.array(one), 2: np.array(one + two)}
+
+
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_the_smallest_rule_within_one_percent(objective: str, tmp_path: Path) -> None:
+    seen = []
+    for seed in (0, 1, 2) if objective == "mean" else (0, 4):
+        x, model = tied_problem(seed)
+        model = model.replace(states=["stock 0", "stock 1", "stock 2"])
+        model = model.replace(rewards=model.rewards + 3)  # 1% is then some of it
+        worth = (lambda y: y @ WEIGHTS) if objective == "mean" else (lambda y: y.min(axis=-1))
+        x = Numbers(x.P, x.r + 3, 2, 3, 2)
+        best = worth(x.returns).max()
+        policy = mmdp.solve(model, 2, mmdp.CADP(starts=32), objective=objective)
+        assert policy.value == pytest.approx(best)
+        page = written(tmp_path, model, policy=policy, rule=True)
+        found = {k: max(worth(x.of(y)) for y in tables) for k, tables in small_tables().items()}
+        leaves = next((k for k, value in found.items() if value >= best - 0.01 * best), None)
+        said = page.text.split("What to do ")[1].split("How safe")[0]
+        seen.append(leaves)
+        if leaves is None:
+            assert "A rule of 1 leaf " not in page.text
+            assert "A rule of 2 leaves " not in page.text
+            continue
+        lost = best - found[leaves]
+        share = f"gives up {number(lost, 3)} ({percent(lost / best)}) of it"
+        loss = share if lost > 1e-9 * best else "gives up nothing"
+        assert f"A rule of {leaves} {'leaf' if leaves == 1 else 'leaves'} {loss}." in page.text
+        assert ("always: " if leaves == 1 else "otherwise: ") in said
+    assert seen == ([2, 1, None] if objective == "mean" else [None, 2])
 
 
 # ---------------------------------------------------------------------- absorbing

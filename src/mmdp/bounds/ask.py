@@ -12,7 +12,6 @@ from mmdp.errors import InputError
 from mmdp.kernels import Plan
 from mmdp.kernels.problem import Array, Table
 from mmdp.objective import Mean, Objective
-from mmdp.policy import MarkovPolicy
 from mmdp.solution import Solution
 
 if TYPE_CHECKING:
@@ -43,11 +42,12 @@ def read_incumbent(
     given: Any, model: MMDP, steps: int, *, endless: bool = False
 ) -> tuple[Table | None, float]:
     """A user's Solution, MarkovPolicy or number as a table, or as a value; tables need an end."""
-    if isinstance(given, Solution):
-        given = given.value if endless or given.markov is None else given.markov
-    if isinstance(given, MarkovPolicy):
-        given.check(model, steps)
-        return given.table_for(model), -math.inf
+    policy = getattr(given, "markov", None)
+    if isinstance(given, Solution) and (endless or policy is None):
+        given, policy = given.value, None
+    if policy is not None:
+        policy.check(model, steps)
+        return policy.table_for(model), -math.inf
     if given is None:
         return None, -math.inf
     if not isinstance(given, Real) or isinstance(given, bool):

@@ -15,36 +15,31 @@ STAKES = 1000  # a gap is relative to at most this many times (Oracle - value)
 def own_optimum(plan: Plan) -> tuple[Array, Array]:
     """(S, A, M) q* at the first step, -inf if not allowed, and (M,) lambda_m v*_{1,m}(mu)."""
     x, values = plan.problem, plan.backward("own", keep=("values",)).values
-    assert values is not None
     q = np.where(x.allowed[0, :, :, None], plan.step(0, values[1]), -np.inf)
     return q, x.weights * plan.returns(values[0])
 
 
-def magnitude(problem: Problem, horizon: float) -> float:
-    """The largest |return| that rewards of this size could give in any model."""
-    return float(problem.magnitudes(horizon).max())
+class Closing:
+    """How close a bound must come to a value to close a gap of it, on one problem.
 
-
-def scale_of(value: float, problem: Problem, horizon: float) -> float:
-    """What a relative gap is relative to: |value|, or a thousandth of the largest return."""
-    return max(abs(value), 1e-3 * magnitude(problem, horizon))
-
-
-def closing(
-    gap: float, value: float, oracle: float, problem: Problem, horizon: float,
-    worth: Callable[[Array], float] | None = None,
-) -> float:  # fmt: skip
-    """How close a bound must come to a value to close this gap.
-
-    If rewards have a large offset, a small share of the value is much of what is at stake between
-    Oracle and the value. So that counts too, and rounding alone leaves no gap open. ``worth``
-    gives the value if the returns are moved by an error (M,); the mean of all models by default.
+    A gap is relative to |value|, or to a thousandth of the largest possible return. If rewards have
+    a large offset, a small share of the value is much of what is at stake between Oracle and the
+    value. So that counts too, and rounding alone leaves no gap open.
     """
-    scale = min(scale_of(value, problem, horizon), STAKES * max(oracle - value, 0.0))
-    felt = horizon if problem.discount == 1 else min(horizon, 4 / (1 - problem.discount))
-    error = problem.roundings(felt)
-    moved = 2 * problem.weights @ error if worth is None else worth(error) - worth(-error)
-    return max(gap * scale, 2 * float(moved))
+
+    def __init__(self, problem: Problem, horizon: float) -> None:
+        felt = horizon if problem.discount == 1 else min(horizon, 4 / (1 - problem.discount))
+        self.weights, self.error = problem.weights, problem.roundings(felt)
+        self.largest = float(problem.magnitudes(horizon).max())
+
+    def __call__(
+        self, gap: float, value: float, oracle: float,
+        worth: Callable[[Array], float] | None = None,
+    ) -> float:  # fmt: skip
+        """``worth``: the value if returns move by an error (M,); by default, of their mean."""
+        scale = min(max(abs(value), 1e-3 * self.largest), STAKES * max(oracle - value, 0.0))
+        error, worth = self.error, worth or (lambda x: float(self.weights @ x))
+        return max(gap * scale, 2 * (worth(error) - worth(-error)))
 
 
 def rounding(problem: Problem, horizon: float) -> float:

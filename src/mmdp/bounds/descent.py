@@ -27,7 +27,8 @@ SMALLEST = 1e-4  # level, as a share of the gap, at which the search has converg
 
 IN_CACHE = 2**15  # numbers that are moved at a time
 
-Watch = Callable[[float], object]  # the best value of D so far
+TELL = 20  # steps between two calls of a watch
+Watch = Callable[[], object]
 
 
 @dataclass
@@ -71,8 +72,8 @@ class Descent:
         last = self.steps + max_steps
         while self.steps < last and not self.converged and self.best > enough:
             self.step()
-            if watch is not None:
-                watch(self.best)
+            if watch is not None and self.steps % TELL == 0:
+                watch()
             if clock() > deadline:
                 return
 

@@ -79,25 +79,26 @@ def bound(
     if method not in BOUNDS:
         raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUNDS)}")
     check_time_limit(time_limit)
-    return searched(
-        model, horizon, method, as_objective(objective),
-        SECONDS if time_limit is None else time_limit, incumbent, backend, seed, callback,
-    )  # fmt: skip
-
-
-def searched(
-    model: MMDP, horizon: float | None, method: str, objective: Objective, seconds: float,
-    incumbent: Any, backend: str | Kernel, seed: int = 0, callback: Callback | None = None,
-    solve: Context | None = None,
-) -> Bound:  # fmt: skip
-    """The bound after these seconds. If a ``solve`` has a plan of the same kernel, on that plan."""
+    F, seconds = as_objective(objective), SECONDS if time_limit is None else time_limit
     x, endless = model.problem, horizon == math.inf
     if endless:
         check_endless(x, model.horizon, model.state_labels)
-        steps = steps_that_fit(x, seconds)
-    else:
-        steps = check_horizon(model.horizon, horizon)
-    check_ask(x, steps, method, objective)
+    steps = None if endless else check_horizon(model.horizon, horizon)
+    check_ask(x, steps or steps_that_fit(x, seconds), method, F)
+    return searched(model, steps, method, F, seconds, incumbent, backend, seed, callback)
+
+
+def searched(
+    model: MMDP, horizon: int | None, method: str, objective: Objective, seconds: float,
+    incumbent: Any, backend: str | Kernel, seed: int = 0, callback: Callback | None = None,
+    solve: Context | None = None,
+) -> Bound:  # fmt: skip
+    """The bound after these seconds; a ``horizon`` of None is infinite.
+
+    If a ``solve`` has a plan of the same kernel, on that plan.
+    """
+    x, endless = model.problem, horizon is None
+    steps = steps_that_fit(x, seconds) if horizon is None else horizon
     known = read_incumbent(incumbent, model, steps, endless=endless)
     time, kernel = Stopwatch(seconds), machine(backend, x, steps, method)
     if solve is None or solve.kernel.name != kernel.name:
@@ -111,7 +112,7 @@ def searched(
 
 def check_ask(problem: Problem, steps: int, method: str, objective: Objective) -> None:
     """Refuse what no bound holds for, or what does not fit."""
-    check_holds(method, objective, problem)
+    check_holds(method, problem)
     check_bounded(objective, method)
     if method != "oracle":
         check_whole_model(problem, f"bound {method}", [Remedy("method", "oracle", do="use")])

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.bounds.relaxation import Mask, open_actions
-from mmdp.clock import to_the_end
+from mmdp.clock import pass_on, to_the_end
 from mmdp.kernels import Plan, Problem
 from mmdp.kernels.problem import Array, Reach
 
@@ -85,8 +85,6 @@ def build(plan: Plan, reach: Reach, cap: Array | None = None) -> Program:
     column[t, s, a] = n_u + np.arange(len(t))
     flow, flow_to = _flow(problem, used)
     own = plan.backward("own", keep=("q", "values"))
-    assert own.q is not None
-    assert own.values is not None
     loss = np.maximum(own.values[t, s] - own.q[t, s, a], 0.0)
     loss *= (problem.discount ** t.astype(float))[:, None]
     upper = hi[t, s]
@@ -121,9 +119,7 @@ def _flow(problem: Problem, used: Mask) -> tuple[Any, Array]:
     entries = _Entries()
     entries.add(here[:, None] * n_models + model, cells[:, None] * n_models + model, 1.0)
     for k in np.flatnonzero(t < horizon - 1):  # where the mass of each cell goes
-        row = s[k] * n_actions + a[k]
-        part = slice(x.indptr[row], x.indptr[row + 1])
-        p, to = x.p[t[k] if len(x.p) > 1 else 0, part], x.indices[part]
+        to, p = x.storage.row(int(t[k]), int(s[k]) * n_actions + int(a[k]))
         there: Any = state[t[k] + 1, to]
         seen = np.flatnonzero(there >= 0)  # the others are out of reach
         entries.add(there[seen][:, None] * n_models + model, k * n_models + model, -p[seen])
@@ -287,13 +283,8 @@ def _follow(solver: Any, watch: Watch, unit: float, slack: float) -> None:
 
 def solve_relaxation(program: Program, time_limit: float | None) -> Answer:
     """The program without integrality, with the prices of its rows."""
-    return interruptible(minimise(*program.rows(), time_limit=time_limit))
-
-
-def interruptible(answer: Answer) -> Answer:
-    """The answer, unless Ctrl-C came: raises KeyboardInterrupt then."""
-    if answer.status == "interrupted":
-        raise KeyboardInterrupt
+    answer = minimise(*program.rows(), time_limit=time_limit)
+    pass_on(answer.status == "interrupted")
     return answer
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from mmdp.bounds import closed, lp
 from mmdp.bounds.ask import Ask
-from mmdp.bounds.descent import Descent, Watch
+from mmdp.bounds.descent import Descent
 from mmdp.bounds.matching import FINER, FIRST, Matching, Tournament
 from mmdp.bounds.relaxation import Relaxation
 from mmdp.clock import Progress, Stop, clock, ending
@@ -33,30 +33,21 @@ PAIR_STEP = 1.5  # values of all pairs on the fine grid that a step with them ta
 SLOW = 0.01  # share of the gap: if models alone gain less in a step's time, pairs take over
 
 
-def check_holds(method: str, objective: Objective, problem: Problem) -> None:
+def check_holds(method: str, problem: Problem) -> None:
     """Refuse bounds that do not hold for models that change.
 
     Oracle and QMDP hold: they see which model holds at every time, or from the second on, and no
     policy sees more. The searches give each model, or pair, its own states and values, which the
-    others then share. Nor is the return of a model its own, so only the mean is defined.
+    others then share.
     """
-    if problem.apart:
-        return
-    if method not in ("best", *CLOSED):
-        raise InputError(
-            f"{method} holds for models that never change, and these do",
-            [Remedy("method", "best", *CLOSED, do="choose")],
-        )
-    if not objective.linear:
-        raise InputError(
-            f"for models that change only the mean can be bounded, not {objective}",
-            [Remedy("objective", "mean")],
-        )
+    reason = problem.not_still(f"{method} holds for models that never change")
+    if reason and method not in ("best", *CLOSED):
+        raise InputError(reason, [Remedy("method", "best", *CLOSED, do="choose")])
 
 
 def for_every_policy(problem: Problem, objective: Objective | None = None) -> str:
     """The method that bounds all policies best, also those that learn."""
-    if not problem.apart:
+    if problem.not_still("pairs"):
         return "best"  # the closed forms
     return "pairs" if objective is None or objective.concave else "oracle"
 
@@ -100,6 +91,7 @@ class Portfolio:
         self.q, self.own = closed.own_optimum(self.plan)
         self.pass_seconds = clock() - self.began  # of one pass over all models
         self.slack = closed.rounding(self.problem, self.horizon)
+        self.closing = closed.Closing(self.problem, self.horizon)
         if method != "qmdp":
             self.note("oracle", closed.oracle_bound(self.own) + self.slack, "history")
         if method != "oracle":
@@ -153,8 +145,7 @@ class Portfolio:
     @property
     def tolerance(self) -> float:
         """How close a bound must come to the incumbent to meet it."""
-        oracle = self.found["oracle"][0]
-        return closed.closing(TIGHT, self.target, oracle, self.problem, self.horizon)
+        return self.closing(TIGHT, self.target, self.found["oracle"][0])
 
     def left(self) -> float:
         return self.deadline - clock()
@@ -187,7 +178,7 @@ class Portfolio:
 
     def best(self) -> None:
         """The closed forms if they are exact; otherwise pairs, then the dual that fits the time."""
-        if not self.problem.apart:  # no search is valid
+        if not self.plan.apart:  # no search is valid
             return
         alone = int((self.problem.weights > 0).sum()) == 1
         if alone or self.horizon == 1 or (self.problem.allowed.sum(axis=2) == 1).all():
@@ -318,27 +309,20 @@ class Portfolio:
         if pairs is not search.relaxation.pairs:
             search.regroup(pairs)
         enough = self.target + self.tolerance
+
+        def watch() -> None:
+            self.note(name, search.bound, "markov")
+
+        heard = None if self.ask.callback is None else watch
         try:
             while clock() < deadline and not self.met:
-                search.run(
-                    deadline=deadline, max_steps=100, enough=enough, watch=self._watch(name, search)
-                )
+                search.run(deadline=deadline, max_steps=100, enough=enough, watch=heard)
                 if search.best <= enough or not self._go_on(search):
                     break
         finally:
             if search.steps:
                 self.note(name, search.bound, "markov")
             self.details |= {"steps": search.steps, "closed": search.closed}
-
-    def _watch(self, name: str, search: Descent) -> Watch | None:
-        if self.ask.callback is None:
-            return None
-
-        def watch(best: float) -> None:
-            if search.steps % 20 == 0:
-                self.note(name, search.bound, "markov")
-
-        return watch
 
     def _go_on(self, search: Descent) -> bool:
         """Close actions when the search has slowed down; refine the grid when it has ended."""
@@ -375,8 +359,6 @@ class Portfolio:
     def _advantage(self) -> Array:
         """(T, S, A, M) q - v of the incumbent policy."""
         found = self.plan.backward("given", policy=self.policy, keep=("q", "values"))
-        assert found.q is not None
-        assert found.values is not None
         return np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
 
 

@@ -154,9 +154,12 @@ def tilted(ask: Ask, kernel: Kernel) -> Tilted:
 
 
 def _of_some(plan: Plan, weights: Array, kernel: Kernel) -> Plan:
-    """The plan with other weights; models without one are left out: each costs time."""
+    """The plan with other weights; models without one are left out: each costs time.
+
+    They stay if a model with a weight may turn into them.
+    """
     some, share = np.flatnonzero(weights > 0), weights / weights.sum()
-    if len(some) == len(weights):
+    if len(some) == len(weights) or not plan.apart:
         return plan.but(weights=share)
     problem = plan.problem.some(some)._replace(weights=share[some])
     return kernel.plan(problem, plan.horizon)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from mmdp.clock import Stop, clock
 from mmdp.kernels import Plan, Problem
 from mmdp.kernels.problem import Array, Pairs, Reach
+from mmdp.kernels.rewards import sizes
 
 Mask = npt.NDArray[np.bool_]
 QUICK = 0.1  # seconds; states whose reach is found at a time are doubled while it takes less
@@ -152,10 +153,8 @@ class Relaxation:
     def rounding(self, y: Array | None) -> float:
         """The most by which floating-point error can have lowered D(y); added to every bound."""
         x = self.problem
-        r, terminal = (
-            float(x.weights @ np.abs(y).reshape(-1, x.n_models).max(axis=0, initial=0.0))
-            for y in (x.r, x.terminal)
-        )
+        r = float(x.weights @ sizes(x.r))
+        terminal = float(x.weights @ np.abs(x.terminal).max(axis=0))
         own, common = r, 0.0
         if y is not None:
             own += float(np.abs(y).max(initial=0.0))

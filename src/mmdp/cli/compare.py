@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 from click.core import ParameterSource
 
-from mmdp import MMDP, Evaluation, Oracle
+from mmdp import MMDP, Evaluation, Oracle, Status
 from mmdp._version import __version__
 from mmdp.cli import options
 from mmdp.cli.console import (
@@ -34,6 +34,7 @@ from mmdp.cli.options import (
     build_method,
     check_out,
     command,
+    named_rules,
     option,
     takes,
     write_csv,
@@ -41,10 +42,11 @@ from mmdp.cli.options import (
 )
 from mmdp.cli.types import PATH, Names, OutFile
 from mmdp.errors import InputError
-from mmdp.methods import Method
+from mmdp.methods import Context, Method, Outcome, Question
 from mmdp.methods.table import METHODS, able, can
 from mmdp.objective import Objective
 from mmdp.study import Cell, Found, Row, Run, Source
+from mmdp.validate import check_horizon
 from mmdp.words import clock, counted, figures, leading, two_errors
 
 
@@ -52,6 +54,7 @@ from mmdp.words import clock, counted, figures, leading, two_errors
     "mmdp compare data/riverswim --horizon 50",
     "mmdp compare data/hiv -T 15 --methods cadp,wsu,mvp --out table.csv",
     "mmdp compare data/riverswim -T 50 --methods cadp,qmdp,mixts --episodes 100",
+    "mmdp compare models -T 15 --compare today=practice.csv --compare never=wait",
     "mmdp compare train.npz -T 20 --test-data test.npz --json",
 )
 @options.data
@@ -61,6 +64,7 @@ from mmdp.words import clock, counted, figures, leading, two_errors
     default=",".join(able(policy="markov", optimal=False)), show_default=True,
     help="Methods, in this order; see mmdp methods. With -T inf those for stationary policies.",
 )  # fmt: skip
+@options.against
 @option(
     "--test/--no-test", default=None,
     help="Evaluate on the test models of the folder; by default if there are any.",
@@ -73,11 +77,11 @@ from mmdp.words import clock, counted, figures, leading, two_errors
 @options.as_json
 @takes(Loading)
 def compare(
-    data: Path, horizon: float | None, methods: Sequence[str], test: bool | None,
-    test_data: Path | None, out: Path | None, objective: Objective, episodes: int | None,
-    running: Running, as_json: bool, loading: Loading,
+    data: Path, horizon: float | None, methods: Sequence[str], compare: dict[str, str],
+    test: bool | None, test_data: Path | None, out: Path | None, objective: Objective,
+    episodes: int | None, running: Running, as_json: bool, loading: Loading,
 ) -> int:  # fmt: skip
-    """Solve DATA with several methods, side by side.
+    """Solve DATA with several methods, side by side, and compare with what is done today.
 
     With an --objective other than the mean, the columns train and test show that objective; regret
     is still that of the mean. Methods that cannot maximise it maximise the mean instead.
@@ -98,6 +102,7 @@ def compare(
         methods = able(policy="stationary", optimal=False)
     chosen = _chosen(methods, episodes)
     train = loading.read(data, quiet=as_json)
+    chosen[-1:-1] = _given(named_rules(compare, train), train, horizon)
     tested = None
     if test_data is not None or test is not False:
         tested = _read_test(data, test_data, train, test is True, loading, quiet=as_json)
@@ -143,6 +148,34 @@ def _chosen(names: Sequence[str], episodes: int | None) -> list[Method]:
     return [*chosen, Oracle(keep_policies=False)]
 
 
+@dataclass(frozen=True, eq=False)
+class Given(Method):
+    """A policy that was given, as if a method had found it; ``table`` as in ``PolicyKind``."""
+
+    name: str  # type: ignore[misc]
+    table: Any
+    complete: ClassVar[bool] = True
+
+    def lacks(self, question: Question) -> str | None:
+        return None
+
+    def run(self, context: Context) -> Outcome:
+        return Outcome(self.table, Status.COMPLETED, 0)
+
+
+def _given(rules: Mapping[str, Any], model: MMDP, horizon: float | None) -> list[Method]:
+    """The policies of ``--compare``; over an infinite horizon, rules that are always the same."""
+    from mmdp.economics.comparators import named_policies
+
+    endless = horizon == math.inf
+    for name, rule in rules.items() if endless else ():
+        if getattr(rule, "horizon", math.inf) != math.inf:
+            raise InputError(f"policy {name!r}: it ends after {rule.horizon} decisions; -T inf "
+                             "needs a rule that is the same at all times")  # fmt: skip
+    found = named_policies(rules, model, 1 if endless else check_horizon(model.horizon, horizon))
+    return [Given(name, x.table[0] if endless else x.table) for name, x in found.items()]
+
+
 def _read_test(
     data: Path, test_data: Path | None, train: MMDP, wanted: bool, loading: Loading, *, quiet: bool
 ) -> MMDP | None:
@@ -161,7 +194,8 @@ class Compared(Cell):
     working: Any = None
 
     def ready(self, train: MMDP, test: MMDP | None) -> Cell:
-        self.working.say(f"solving with {self.method.name}")
+        doing = "evaluating" if isinstance(self.method, Given) else "solving with"
+        self.working.say(f"{doing} {self.method.name}")
         able = can(self.method, train, self.horizon, self.objective)
         return self if able else replace(self, objective="mean")
 

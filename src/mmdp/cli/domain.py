@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mmdp.cli import options
-from mmdp.cli.console import Working, show_facts, show_json, sizes
+from mmdp.cli.console import Working, notice, show_facts, show_json, sizes
 from mmdp.cli.options import command, option
 from mmdp.cli.types import refuse_name
 from mmdp.errors import InputError
@@ -57,6 +57,7 @@ def domain(
     info read it. Without NAME the domains are listed.
     """
     from mmdp.domains import DESCRIPTIONS, DOMAINS
+    from mmdp.functions.calls import heard
     from mmdp.io.folders import replace_folder
 
     if as_list or name is None:
@@ -68,7 +69,7 @@ def domain(
         raise InputError(f"say where to write {name}: --out FOLDER")
     counts = {"seed": seed, "models": models, "test_models": test_models}
     arguments = _arguments(name, DOMAINS[name], counts, settings)
-    with Working(f"drawing the models of {name}", quiet=as_json) as working:
+    with Working(f"drawing the models of {name}", quiet=as_json) as working, heard(notice):
         train, test = _draw(name, DOMAINS[name], arguments)
         working.say(f"writing {out}")
         replace_folder(out, train, test)

@@ -36,7 +36,10 @@ def _description(model: MMDP) -> dict[str, Any]:
     """Everything that ``info`` knows about a model."""
     import numpy as np
 
-    rewards = model.rewards[np.broadcast_to(model.allowed, model.rewards.shape)]
+    from mmdp.kernels.rewards import blocks
+
+    found = [r[:, model.allowed[states]] for states, r in blocks(model.problem.r)]
+    ends = [(r.min(), r.max()) for r in found if r.size]
     weights = model.weights
     return {
         "name": model.name, "models": model.n_models, "states": model.n_states,
@@ -46,8 +49,8 @@ def _description(model: MMDP) -> dict[str, Any]:
         "weights_uniform": bool(np.ptp(weights) <= 1e-12),
         "weights_range": [weights.min(), weights.max()],
         "not_allowed": int((~model.allowed).sum()), "pairs": model.allowed.size,
-        "reward_range": [rewards.min(), rewards.max()], "next_rewards": model.has_next_rewards,
-        "models_change": model.drifts,
+        "reward_range": [min(x for x, _ in ends), max(y for _, y in ends)],
+        "next_rewards": model.has_next_rewards, "models_change": model.drifts,
         "terminal": bool(model.terminal.any()), "storage": model.storage,
         "density": model.density, "memory": model.memory,
         "labels": {

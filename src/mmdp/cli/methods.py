@@ -5,7 +5,7 @@ from __future__ import annotations
 from mmdp.cli import options
 from mmdp.cli.console import show_json, show_table
 from mmdp.cli.options import command
-from mmdp.methods.table import able, capabilities
+from mmdp.methods.table import by_case, capabilities
 from mmdp.solution import Status
 from mmdp.words import either
 
@@ -26,13 +26,7 @@ def methods(as_json: bool) -> None:
     rows = [(row.name, row.title, row.memory, _proven(row.proves)) for row in table]
     show_table(("method", "what it does", "memory", "proves"), rows, left=4)
     print()
-    aiming = [row.name for row in table if len(row.objectives) > 1]
-    for case, names in {
-        "models that change over time": able(drifts=True),
-        "an infinite horizon": able(policy="stationary"),
-        "a tied or monotone policy": able(policy="tied"),
-        "objectives other than the mean": aiming,
-    }.items():
+    for case, names in by_case().items():
         print(f"For {case}: {either(names, ' and ')}.")
 
 

@@ -253,10 +253,28 @@ def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -
     for text in given:
         name, equals, value = text.partition("=")
         if not (name and equals and value) or name in found:
-            what = "is named twice" if name in found else "is not NAME=ACTION"
+            what = "is named twice" if name in found else "is not NAME=POLICY"
             raise InputError(f"{param.opts[0]} {text!r} {what}; e.g. 'never treat=wait'")
         found[name] = value
     return found
+
+
+against = option(
+    "--compare", multiple=True, metavar="NAME=POLICY", callback=_pairs,
+    help="What is done today, or could be: a policy file, or the action that is always taken. May "
+    "be given several times.",
+)  # fmt: skip
+
+
+def named_rules(given: Mapping[str, str], model: MMDP) -> dict[str, Any]:
+    """The policies of ``--compare``: labels of actions as they are, others from their files."""
+    import mmdp
+
+    def read(rule: str) -> Any:
+        file = Path(rule).suffix in (".csv", ".json") or Path(rule).is_file()
+        return mmdp.load_policy(rule, model) if file and rule not in model.action_labels else rule
+
+    return {name: read(rule) for name, rule in given.items()}
 
 
 @dataclass(frozen=True)
@@ -323,10 +341,7 @@ class Willingness(Outcomes):
     thresholds: Annotated[list[float] | None, option(
         "--thresholds", type=Numbers("0,20000,50000"), help="Values of one unit of effect to try.",
     )]  # fmt: skip
-    compare: Annotated[dict[str, str], option(
-        "--compare", multiple=True, metavar="NAME=ACTION", callback=_pairs,
-        help="Strategy to compare with: one action at all times, or a policy file.",
-    )]  # fmt: skip
+    compare: Annotated[dict[str, str], against]
 
     def options(self, model: MMDP) -> dict[str, Any]:
         """The arguments of :func:`mmdp.report.write` and ``draw``."""
@@ -335,18 +350,13 @@ class Willingness(Outcomes):
         if (self.effects is None) != (self.thresholds is None):
             raise InputError("--effects and --thresholds belong together; give both or none")
         if self.effects is None:
-            if self.compare or self.counting != mmdp.economics.Counting():
+            if self.counting != mmdp.economics.Counting():
                 raise InputError("this option is about costs and effects; give --effects too")
-            return {}
+            return {"compare": named_rules(self.compare, model)}
         worth, price = mmdp.report.read_effects(self.effects, model)
-        beside = {
-            name: mmdp.load_policy(rule, model)
-            if rule not in model.action_labels and Path(rule).is_file() else rule
-            for name, rule in self.compare.items()
-        }  # fmt: skip
         return {
             "effects": worth, "costs": price, "thresholds": self.thresholds,
-            "comparators": beside, "counting": self.counting,
+            "counting": self.counting, "compare": named_rules(self.compare, model),
         }  # fmt: skip
 
 

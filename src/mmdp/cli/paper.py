@@ -9,6 +9,7 @@ from mmdp.cli import options
 from mmdp.cli.console import Steps, complain, show_json, show_table
 from mmdp.cli.options import INTERRUPTED, command, option
 from mmdp.cli.types import PATH, Words
+from mmdp.clock import ending
 from mmdp.words import either
 
 DOMAINS = ("RS", "POP", "POPS", "INV", "HIV")
@@ -56,12 +57,12 @@ def paper(
     out.mkdir(parents=True, exist_ok=True)
     if data is not None and job.generated and not as_json:
         complain(f"note: {data} has no models of {', '.join(job.generated)}; these are generated")
-    try:
+    with ending() as end:
         with Steps(quiet=as_json) as steps:
             job.report = steps.say
             results = job.run()
         files = write(results, out)
-    except KeyboardInterrupt:
+    if end.interrupted:
         kept = f"{job.done} of {job.total} results kept in {out / 'cells'}"
         complain(f"interrupted; {kept}; run again to go on")
         return INTERRUPTED

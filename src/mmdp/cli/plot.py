@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,17 +22,25 @@ from mmdp.cli.options import (
 from mmdp.cli.types import PATH, refuse_name
 from mmdp.policy import markov_policy
 
+if TYPE_CHECKING:
+    from mmdp.model import MMDP
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+
+def _kinds() -> tuple[str, ...]:
     from mmdp.report import KINDS
 
-    return [name for name in KINDS if name.startswith(incomplete)]
+    return (*KINDS, "tree")
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _kinds() if name.startswith(incomplete)]
 
 
 @command(
     "mmdp plot policy models --horizon 50 --out policy.png",
     "mmdp plot returns models --horizon 50 --policy policy.csv --out returns.svg",
     "mmdp plot chart models --policy chart.csv --out chart.svg",
+    "mmdp plot tree models --policy tree.json --out tree.svg",
 )
 @click.argument("kind", shell_complete=_complete, help="What to draw; see above.")
 @options.data
@@ -50,16 +58,21 @@ def plot(
     """Draw one of the report's pictures as PNG or SVG.
 
     KIND is policy, methods, returns, regret, weights, trace, information, memory, frontier,
-    enough, willingness, loss, or chart: the flow chart of a policy that mmdp solve --memory wrote,
-    as .svg, or as .dot for Graphviz.
+    enough, willingness, loss, chart: the flow chart of a policy that mmdp solve --memory wrote,
+    as .svg, or as .dot for Graphviz, or tree: the questions and leaves of a policy that mmdp solve
+    --leaves wrote as .json, with the share of visits and what is at stake at each leaf.
     """
     import mmdp
 
-    check_finite(horizon)
-    if kind not in mmdp.report.KINDS:
-        refuse_name("picture", kind, mmdp.report.KINDS)
+    if kind not in _kinds():
+        refuse_name("picture", kind, _kinds())
     with Working(f"drawing {kind}") as working:
         model = loading.read(data, quiet=True)
+        if kind == "tree":
+            _draw_tree(model, out, horizon, policy, seed)
+            print(f"{kind} drawn in {out}")
+            return
+        check_finite(horizon)
         given: Any = None
         if policy is not None and kind == "chart":
             given = mmdp.load_policy(policy, model)
@@ -73,3 +86,16 @@ def plot(
             methods=methods, seed=seed, say=working.say, **willingness.options(model),
         )  # fmt: skip
     print(f"{kind} drawn in {out}")
+
+
+def _draw_tree(model: MMDP, out: Path, horizon: int | None, policy: Path | None, seed: int) -> None:
+    """The tree of a file; without one, the best that is found with the usual number of leaves."""
+    import mmdp
+
+    mmdp.plots.check_ending(out)
+    if policy is None:
+        shown: Any = mmdp.solve(model, horizon, policy=mmdp.Tree(), seed=seed)
+    else:
+        shown = mmdp.load_policy(policy, model)
+        shown.check_horizon(horizon)
+    mmdp.plots.save(mmdp.plots.tree(shown, mmdp.measures.leaf_table(shown, model)), out)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mmdp.cli.console import notice
 from mmdp.errors import InputError, Remedy
 from mmdp.words import either, suggested
 
@@ -73,11 +74,14 @@ class PythonName(NamedTuple):
 
 @lru_cache(maxsize=1)  # train and test models come from one run
 def _run(file: Path) -> dict[str, Any]:
+    from mmdp.functions.calls import heard
+
     if not file.is_file():
         raise InputError(f"{file}: no such file; check the path")
     sys.path.insert(0, str(file.parent))  # as Python does for a file that it runs
     try:
-        return runpy.run_path(str(file))
+        with heard(notice):
+            return runpy.run_path(str(file))
     except InputError as error:
         raise error.at(file) from None
     except Exception as error:

@@ -98,7 +98,7 @@ class Page:
     "mmdp report models -T 15 --objective cvar:0.1 --out safe.html",
     "mmdp report data/hiv -T 15 --certify 10 --information",
     "mmdp report models -T 15 --effects effects.csv --thresholds 0,20000,50000",
-    "mmdp report models -T 15 --effects effects.csv --thresholds 20000 --compare never=wait",
+    "mmdp report models -T 15 --compare today=practice.csv --compare never=wait",
 )
 @options.data
 @options.horizon
@@ -125,11 +125,11 @@ def report(
         model = loading.read(data, quiet=True)
         table, shown, proof, notes = None, None, None, list[str]()
         if policy is not None:
-            instead = ["give --memory N in place of --policy", "draw it with mmdp plot chart"]
-            file = given_policy(policy, model, horizon, "a report shows", instead)
-            table = markov_policy(file, "a report shows")
-            shown = mmdp.load_policy(policy, model)  # stationary ones and trees as such
-            horizon = table.horizon if horizon is None else horizon
+            shown = mmdp.load_policy(policy, model)  # stationary ones, trees and charts as such
+            if not shown.memory:
+                file = given_policy(policy, model, horizon, "a report shows")
+                table = markov_policy(file, "a report shows")
+            horizon = int((table or shown).horizon) if horizon is None else horizon
             proof, notes = page.known_proof(policy, model, shown.horizon == math.inf)
             for note in notes:
                 complain(f"note: {note}")

@@ -44,7 +44,7 @@ from mmdp.methods.table import (
     sample,
 )
 from mmdp.objective import Objective
-from mmdp.policy import KINDS, Memory, Tied, Tree, TreePolicy
+from mmdp.policy import KINDS, Memory, Tied, Tree
 from mmdp.solution import POLICIES, PROVEN
 from mmdp.words import at_most_percent, clock, counted, either, figures, two_errors
 
@@ -291,7 +291,7 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
 
     introduce(data, model)
     show_facts(solution.title, _facts(solution))
-    rule = f"\n{solution.policy.text()}" if isinstance(solution.policy, TreePolicy) else ""
+    words = "" if solution.policy is None else solution.policy.text()
     if solution.certificate is not None:
         print(textwrap.fill(proof(solution), WIDTH))
     if out is not None:
@@ -301,17 +301,15 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
 
             kept = certificate_beside(out) if out.suffix.lower() == ".csv" else out
             print(f"its proof is kept in {kept}")
-        if rule:
-            print(rule)
+        if words:
+            print(f"\n{words}")
     elif solution.policy is None:
         print("each model has a policy of its own; no single policy can do better")
     elif solution.evaluation.errors is not None:
         episodes = counted(solution.evaluation.details["episodes"], "episode")
         print(f"simulated, {episodes} per model; a policy with memory has no table of actions")
-    elif solution.policy.memory:
-        print(f"\n{solution.policy.flow_chart().words}")
-    elif rule:
-        print(rule)
+    elif words:
+        print(f"\n{words}")
     else:
         show_policy(solution.policy, model)
 

@@ -141,6 +141,22 @@ class Numbers(click.ParamType[list[float]]):
             ) from None
 
 
+class Span(click.ParamType[range]):
+    """Whole numbers from one to another: ``1-8``; a single one stands for itself."""
+
+    name = "a-b"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> range:
+        first, _, last = str(value).partition("-")
+        try:
+            found = range(int(first), int(last or first) + 1)
+        except ValueError:
+            found = range(0)
+        if not found or found[0] < 1:
+            raise InputError(f"{param.opts[0]} {value!r}: give numbers from 1 on, e.g. 1-8")
+        return found
+
+
 class Listed(click.ParamType[int | list[str]]):
     """A number, or labels separated by commas."""
 

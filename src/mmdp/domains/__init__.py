@@ -6,7 +6,7 @@ the name for the command ``mmdp domain NAME``, and ``DESCRIPTIONS`` describes ea
 
 >>> import mmdp
 >>> list(mmdp.domains.DOMAINS)[-3:]
-['perishable', 'harvest', 'mountain_car']
+['mountain_car', 'cart_pole', 'substitutes']
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mmdp.domains import (
+    _cart_pole,
     _garnet,
     _harvest,
     _hiv,
@@ -22,8 +23,10 @@ from mmdp.domains import (
     _perishable,
     _population,
     _riverswim,
+    _substitutes,
     _two_models,
 )
+from mmdp.domains._cart_pole import cart_pole
 from mmdp.domains._common import Domain
 from mmdp.domains._garnet import garnet
 from mmdp.domains._harvest import harvest
@@ -34,11 +37,13 @@ from mmdp.domains._perishable import perishable
 from mmdp.domains._population import population, population_small
 from mmdp.domains._published import published
 from mmdp.domains._riverswim import riverswim
+from mmdp.domains._substitutes import substitutes
 from mmdp.domains._two_models import two_models
 
 __all__ = [
-    "DESCRIPTIONS", "DOMAINS", "Domain", "garnet", "harvest", "hiv", "inventory", "mountain_car",
-    "perishable", "population", "population_small", "published", "riverswim", "two_models",
+    "DESCRIPTIONS", "DOMAINS", "Domain", "cart_pole", "garnet", "harvest", "hiv", "inventory",
+    "mountain_car", "perishable", "population", "population_small", "published", "riverswim",
+    "substitutes", "two_models",
 ]  # fmt: skip
 
 DOMAINS: dict[str, Callable[..., Domain]] = {
@@ -52,6 +57,8 @@ DOMAINS: dict[str, Callable[..., Domain]] = {
     "perishable": perishable,
     "harvest": harvest,
     "mountain_car": mountain_car,
+    "cart_pole": cart_pole,
+    "substitutes": substitutes,
 }
 
 DESCRIPTIONS: dict[str, str] = {
@@ -65,4 +72,6 @@ DESCRIPTIONS: dict[str, str] = {
     "perishable": _perishable.DESCRIPTION,
     "harvest": _harvest.DESCRIPTION,
     "mountain_car": _mountain_car.DESCRIPTION,
+    "cart_pole": _cart_pole.DESCRIPTION,
+    "substitutes": _substitutes.DESCRIPTION,
 }

@@ -21,14 +21,14 @@ def new_axis(width: float = 6.0, height: float = 3.8) -> Axes:
     return new_axes(1, width, height)[0]
 
 
-def new_axes(count: int, width: float = 9.0, height: float = 3.8) -> list[Axes]:
-    """Axes side by side on one figure, drawn without a screen."""
+def new_axes(count: int, width: float = 9.0, height: float = 3.8, rows: int = 1) -> list[Axes]:
+    """Axes side by side on one figure, in rows of ``count``, drawn without a screen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    axes: list[Axes] = list(figure.subplots(1, count, squeeze=False)[0])
+    axes: list[Axes] = list(figure.subplots(rows, count, squeeze=False).reshape(-1))
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
         for side in (axis.xaxis, axis.yaxis):  # 1,880,000 rather than 1.88 and 1e6 in a corner

@@ -407,3 +407,23 @@ def value_of_memory(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
             axis.axhspan(value - 2 * error, value + 2 * error, color=colour, alpha=0.15, lw=0)
     axis.set_xticks(found["nodes"], [f"{n:.0f}" for n in found["nodes"]])
     return dressed(axis, "nodes of memory (1: none)", "mean return", legend={"fontsize": 9})
+
+
+def value_of_leaves(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
+    """Value by leaves, below the best policy found; the elbow is marked.
+
+    ``frame`` is what :func:`mmdp.value_of_leaves` returns.
+    """
+    axis = axis or new_axis()
+    leaves, values = frame["leaves"], frame["value"]
+    axis.plot(leaves, values, color=COLOURS[0], marker="o", linewidth=1.8, label="best tree found")
+    best = (values + frame["price"]).max()
+    if np.isfinite(best):
+        axis.axhline(best, color=COLOURS[1], linestyle="--", label="best policy found")
+    elbow = frame[leaves == frame.attrs["elbow"]]
+    axis.plot(
+        elbow["leaves"], elbow["value"], color=COLOURS[2], marker="D", linestyle="none",
+        markersize=10, label="elbow",
+    )  # fmt: skip
+    axis.set_xticks(leaves)
+    return dressed(axis, "leaves", "value", legend={"fontsize": 9})

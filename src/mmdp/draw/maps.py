@@ -1,4 +1,8 @@
-"""The map of a policy: time to the right, a row for each state, a colour for each action."""
+"""The map of a policy, a colour for each action: by time and state, or by two named axes.
+
+If states are combinations of values by name, like ``stock=3, ordered=5``, small maps of two axes
+show some times, and some values of the other axes.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.draw.axes import MOST_LABELS, label, new_axis
+from mmdp.draw.axes import MOST_LABELS, label, new_axes, new_axis
 from mmdp.draw.palette import action_colours, ink_on, letters
-from mmdp.words import counted, shortened
+from mmdp.words import counted, named_values, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
 WIDTH, ROW, LEFT, LETTER = 420, 16, 130, 7  # pixels in a notebook
 MOST_STATES, MOST_CELLS = 40, 4000  # in a notebook
 MOST_NAMED = 30  # actions in a legend
+TIMES, OTHERS, SIDE = 4, 3, 41  # small maps: times, values of another axis, of a side in SVG
+PANEL, GAP = 150, 28  # pixels of a small map, and around it
+NONE = -1  # in a map of two axes: there is no such state
 
 
 class Key:
@@ -32,9 +39,84 @@ class Key:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names, self.marks = list(names), letters(len(names))
+        self.names, self.marks = list(names), letters(names)
         self.colours = action_colours(len(names))
         self.inks = [ink_on(colour) for colour in self.colours]
+
+
+class Panel(NamedTuple):
+    """A small map: ``cells[i, j]`` is the action at ``down[i]`` and ``across[j]``."""
+
+    title: str
+    cells: npt.NDArray[Any]
+    down: Sequence[str]
+    across: Sequence[str]
+
+
+class NamedAxes:
+    """States by their values on named axes; ``names`` has fewer than two if they have none.
+
+    >>> axes = NamedAxes(["stock=0, way=1", "stock=2, way=1", "ended"])
+    >>> axes.names, axes.values, axes.places.tolist(), axes.states
+    (['stock', 'way'], [['0', '2'], ['1']], [[0, 0], [1, 0]], [0, 1])
+    """
+
+    def __init__(self, rows: Sequence[str]) -> None:
+        first = named_values(rows[0]) if len(rows) else {}
+        named = [named_values(row) for row in rows] if len(first) > 1 else []
+        self.states = [s for s, x in enumerate(named) if x]
+        same = len(self.states) >= len(rows) - 1 and all(
+            named[s].keys() == first.keys() for s in self.states
+        )
+        self.names = list(first) if same and self.states else []
+        self.values = [list(dict.fromkeys(named[s][k] for s in self.states)) for k in self.names]
+        at = [{x: i for i, x in enumerate(values)} for values in self.values]
+        self.places = np.array(
+            [[of[named[s][k]] for k, of in zip(self.names, at, strict=True)] for s in self.states]
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(map(len, self.values))
+
+    def panels(self, actions: npt.NDArray[Any], side: int) -> list[list[Panel]]:
+        """Maps of actions (T, S) by the two longest axes: a row of maps for each value of another.
+
+        Axes beyond the third are held at their middle; at most ``side`` values of an axis.
+        """
+        down, across = sorted(sorted(range(len(self.shape)), key=lambda i: -self.shape[i])[:2])
+        others = [i for i in range(len(self.shape)) if i not in (down, across)]
+        table = np.full((len(actions), *self.shape), NONE)
+        table[(slice(None), *self.places.T)] = actions[:, self.states]
+        varies = (actions[:, self.states] != actions[0, self.states]).any()
+        times = _spread(len(actions), TIMES) if varies else [0]
+        held: list[dict[int, int]] = [{i: self.shape[i] // 2 for i in others}]
+        if others:
+            held = [held[0] | {others[0]: j} for j in _spread(self.shape[others[0]], OTHERS)]
+        sides = [_spread(self.shape[i], side) for i in (down, across)]
+        found = []
+        for at in held:
+            which = tuple(at.get(i, slice(None)) for i in range(len(self.shape)))
+            fixed = [f"{self.names[i]}={self.values[i][j]}" for i, j in at.items()]
+            found.append([
+                Panel(
+                    ", ".join([*fixed, *([f"time {t}"] if varies else [])]),
+                    table[(t, *which)][np.ix_(*sides)],
+                    *([f"{self.names[i]}={self.values[i][j]}" for j in side]
+                      for i, side in zip((down, across), sides, strict=True)),
+                )
+                for t in times
+            ])  # fmt: skip
+        return found
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """At most ``most`` of 0 .. count - 1, evenly, the first and the last among them.
+
+    >>> _spread(3, 4), _spread(26, 4)
+    ([0, 1, 2], [0, 8, 17, 25])
+    """
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int)).tolist()
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +146,9 @@ class PolicyMap:
     # -------------------------------------------------------------- for notebooks
     def html(self) -> str:
         """As SVG and text; hovering names a cell. Large maps are cut, and say so."""
+        axes = NamedAxes(self.rows)
+        if len(axes.names) > 1:
+            return self._html_panels(axes)
         times, n_states = self.actions.shape
         rows = min(n_states, MOST_STATES)
         shown = min(times, max(1, MOST_CELLS // rows))
@@ -73,17 +158,55 @@ class PolicyMap:
         left += [counted(times - shown, "more time")] * (shown < times)
         more = f" (and {', '.join(left)})" if left else ""
         key = Key(self.names)
+        drawn = "".join(part._row(s, key) for s in range(rows))
+        return part._framed(drawn, LEFT + WIDTH, ROW * rows, f"{what}{more}", key)
+
+    def _framed(self, drawn: str, width: int, height: int, what: str, key: Key) -> str:
+        """A picture with its legend and a line about it."""
         legend = " ".join(
             f'<span style="white-space:nowrap"><span style="color:{key.colours[a]}">&#9632;</span> '
             f"{escape(shortened(self.names[a]))}</span>"
-            for a in part.used
+            for a in self.used
         )
         return (
-            f'<div><svg role="img" aria-label="{what}" xmlns="http://www.w3.org/2000/svg" '
-            f'width="{LEFT + WIDTH}" height="{ROW * rows}" font-size="12" '
-            f'font-family="sans-serif">{"".join(part._row(s, key) for s in range(rows))}'
-            f"</svg><div>{legend}</div><div>{what}{more}</div></div>"
+            f'<div><svg role="img" aria-label="{escape(what)}" xmlns="http://www.w3.org/2000/svg" '
+            f'width="{width}" height="{height}" font-size="12" font-family="sans-serif">{drawn}'
+            f"</svg><div>{legend}</div><div>{escape(what)}</div></div>"
         )
+
+    def _html_panels(self, axes: NamedAxes) -> str:
+        key, panels = Key(self.names), axes.panels(self.actions, SIDE)
+        drawn = "".join(
+            f'<g transform="translate({j * (PANEL + GAP)},{i * (PANEL + GAP)})">'
+            f"{self._panel(panel, key)}</g>"
+            for i, row in enumerate(panels)
+            for j, panel in enumerate(row)
+        )
+        width, height = (n * (PANEL + GAP) for n in (len(panels[0]), len(panels)))
+        sides = [named(x) for x in (panels[0][0].down, panels[0][0].across)]
+        down, across = (f"{name} {values[0]} to {values[-1]}" for name, values in sides)
+        what = f"actions by {down} (down) and {across} (across)"
+        return self._framed(drawn, width, height, what, key)
+
+    def _panel(self, panel: Panel, key: Key) -> str:
+        """A small map: its title and a bar for every run of equal actions."""
+        ys, xs = (np.linspace(0, PANEL, n + 1).round().astype(int) for n in panel.cells.shape)
+        across, columns = named(panel.across)
+        title = escape(shortened(panel.title, 28))
+        parts = [f'<text x="0" y="12" fill="currentColor">{title}</text>']
+        for i, row in enumerate(panel.cells.tolist()):
+            for action, run in groupby(enumerate(row), key=lambda x: x[1]):
+                places = [j for j, _ in run]
+                if action == NONE:
+                    continue
+                ends = dict.fromkeys((columns[places[0]], columns[places[-1]]))
+                tip = f"{panel.down[i]}, {across}={' to '.join(ends)}: {self.names[action]}"
+                parts.append(
+                    f'<rect x="{xs[places[0]]}" y="{18 + ys[i]}" '
+                    f'width="{xs[places[-1] + 1] - xs[places[0]]}" height="{ys[i + 1] - ys[i]}" '
+                    f'fill="{key.colours[action]}"><title>{escape(tip)}</title></rect>'
+                )
+        return "".join(parts)
 
     def _row(self, s: int, key: Key) -> str:
         """A state: its label and a bar for every run of equal actions."""
@@ -102,20 +225,22 @@ class PolicyMap:
 
     # -------------------------------------------------------------- for plots
     def plot(self, axis: Axes | None = None) -> Axes:
-        """On a matplotlib axis, with letters in the cells if they fit."""
-        from matplotlib.colors import ListedColormap
+        """On a matplotlib axis by time and state, with letters in the cells if they fit.
 
+        Without an axis, states with named axes become small maps on a figure of their own.
+        """
+        axes = NamedAxes(self.rows) if axis is None else None
+        if axes is not None and len(axes.names) > 1:
+            return self._plot_panels(axes.panels(self.actions, 1000))
         horizon, n_states = self.actions.shape
         if axis is None:
             axis = new_axis(8.5, min(11.0, max(2.4, 1.2 + 0.2 * n_states)))
         key = Key(self.names)
-        axis.pcolormesh(
-            np.arange(horizon + 1) - 0.5, np.arange(n_states + 1) - 0.5, self.actions.T,
-            cmap=ListedColormap(key.colours), vmin=-0.5, vmax=len(key.colours) - 0.5,
-            rasterized=self.actions.size > 5000,
-        )  # fmt: skip
-        axis.invert_yaxis()
-        axis.set_xlabel("time")
+        self._mesh(axis, self.actions.T, key)
+        if horizon > 1:
+            axis.set_xlabel("time")
+        else:
+            axis.set_xticks([])
         axis.set_ylabel("state")
         some = np.linspace(0, n_states - 1, min(n_states, MOST_LABELS)).round().astype(int)
         axis.set_yticks(np.unique(some), [label(self.rows[s]) for s in np.unique(some)])
@@ -127,6 +252,33 @@ class PolicyMap:
                 )  # fmt: skip
         self._legend(axis, key)
         return axis
+
+    @staticmethod
+    def _mesh(axis: Axes, cells: npt.NDArray[Any], key: Key) -> None:
+        """Cells (down, across) in the colours of their actions."""
+        from matplotlib.colors import ListedColormap
+
+        axis.pcolormesh(
+            np.arange(cells.shape[1] + 1) - 0.5, np.arange(cells.shape[0] + 1) - 0.5,
+            np.ma.masked_equal(cells, NONE), cmap=ListedColormap(key.colours), vmin=-0.5,
+            vmax=len(key.colours) - 0.5, rasterized=cells.size > 5000,
+        )  # fmt: skip
+        axis.invert_yaxis()
+
+    def _plot_panels(self, panels: list[list[Panel]]) -> Axes:
+        rows, columns, key = len(panels), len(panels[0]), Key(self.names)
+        axes = new_axes(columns, 1.9 + 2.3 * columns, 0.5 + 2.3 * rows, rows)
+        for axis, panel in zip(axes, (x for row in panels for x in row), strict=True):
+            self._mesh(axis, panel.cells, key)
+            axis.set_title(label(panel.title, 40), fontsize="small")
+            for side, texts in ((axis.yaxis, panel.down), (axis.xaxis, panel.across)):
+                name, values = named(texts)
+                some = _spread(len(values), 5)
+                side.set_ticks(some, [label(values[i]) for i in some])
+                side.set_label_text(label(name))
+            axis.label_outer()
+        self._legend(axes[columns - 1], key)
+        return axes[0]
 
     def _legend(self, axis: Axes, key: Key) -> None:
         from matplotlib.patches import Patch
@@ -142,3 +294,13 @@ class PolicyMap:
             handles=handles, title="action", loc="upper left", bbox_to_anchor=(1.0, 1.0),
             frameon=False,
         )  # fmt: skip
+
+
+def named(labels: Sequence[str]) -> tuple[str, list[str]]:
+    """The name and the values of labels ``name=value``.
+
+    >>> named(["stock=0", "stock=1"])
+    ('stock', ['0', '1'])
+    """
+    parts = [text.partition("=") for text in labels]
+    return parts[0][0], [value for _, _, value in parts]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 # Okabe and Ito's colours, which most colour-blind readers can tell apart; markers help too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # lines
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -13,6 +16,7 @@ VIRIDIS = (
     "#471365", "#482475", "#414487", "#355f8d", "#2a788e", "#21918c", "#22a884", "#44bf70",
     "#7ad151", "#bddf26", "#dfe318",
 )  # fmt: skip
+GREEK = "αβγδεζηθικλμνξοπρστυφχψω"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -43,13 +47,19 @@ def _rgb(colour: str) -> list[int]:
     return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
 
 
-def letters(count: int) -> list[str]:
+def letters(names: Sequence[str]) -> list[str]:
     """A short mark per action: a letter, or a number if there are not enough letters.
 
-    >>> letters(3), letters(53)[-1]
-    (['A', 'B', 'C'], '53')
+    The letters are Greek if one of the others is a word of a name: "B  strategy A" would mislead.
+
+    >>> letters(["wait", "treat"]), letters(["drug B", "drug A"]), letters(["x"] * 53)[-1]
+    (['A', 'B'], ['α', 'β'], '53')
     """
-    return list(LETTERS[:count]) if count <= len(LETTERS) else [str(i + 1) for i in range(count)]
+    words = {word for name in names for word in re.findall(r"\w+", name)}
+    for alphabet in (LETTERS, GREEK):
+        if len(names) <= len(alphabet) and words.isdisjoint(alphabet[: len(names)]):
+            return list(alphabet[: len(names)])
+    return [str(i + 1) for i in range(len(names))]
 
 
 def ink_on(colour: str) -> str:

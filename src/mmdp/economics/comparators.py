@@ -15,7 +15,6 @@ from mmdp.model import MMDP
 from mmdp.policy import MarkovPolicy, markov_policy
 from mmdp.solve import evaluate
 from mmdp.validate import check_horizon, ids_of, is_named
-from mmdp.words import some, suggested
 
 
 def cost_effectiveness(
@@ -113,9 +112,8 @@ def _fixed(rule: Any, model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
     single = model.allowed.sum(axis=1) == 1
     table = np.tile(np.where(single, model.allowed.argmax(axis=1), -1), (horizon, 1))
     if is_named(rule):
-        states = ids_of(rule.keys(), model.state_labels, "the rule")
-        for s, (_, action) in zip(states, rule.items(), strict=True):
-            table[:, s] = _place(action, model)
+        states = ids_of(rule.keys(), model.names("state").axis, "the rule")
+        table[:, states] = model.names("action").all(action for _, action in rule.items())
         if (table < 0).any():
             left = model.state_labels[int(np.argmax(table[0] < 0))]
             raise InputError(f"no action for state {left!r}; name every state that has a choice")
@@ -123,15 +121,5 @@ def _fixed(rule: Any, model: MMDP, horizon: int) -> npt.NDArray[np.int64]:
     by_time = rule if isinstance(rule, Sequence) and not isinstance(rule, str) else [rule] * horizon
     if len(by_time) != horizon:
         raise InputError(f"{len(by_time)} actions for {horizon} decisions; give one for each")
-    actions = np.array([_place(action, model) for action in by_time])
+    actions = np.array(model.names("action").all(by_time))
     return np.where(table < 0, actions[:, None], table)
-
-
-def _place(given: Any, model: MMDP) -> int:
-    """The id of an action, from its label or its id."""
-    labels = model.action_labels
-    if isinstance(given, (int, np.integer)) and 0 <= given < len(labels):
-        return int(given)
-    if str(given) in labels:
-        return labels.index(str(given))
-    raise InputError(f"no action {suggested(str(given), labels)}; the model has {some(labels)}")

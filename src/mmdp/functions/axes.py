@@ -54,6 +54,10 @@ class Points:
             off = self._sorted[at] != x
         return self._order[at], off
 
+    def clipped(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Values (n,), those beyond an end put on it."""
+        return np.clip(x, self._sorted[0], self._sorted[-1])
+
     def remedy(self, x: Any) -> str:
         """What helps against a value that is not on the axis."""
         if self.numeric and self._sorted[0] < x < self._sorted[-1]:
@@ -72,7 +76,8 @@ class Grid:
     What lies between two points is shared by them: a next state goes to the corners of its cell
     with weights that keep every function that is linear along each axis (multilinear
     interpolation). A finer grid takes longer and comes closer to the problem without a grid, which
-    ``mmdp.simulate(policy, model, off_grid=True)`` plays.
+    ``mmdp.simulate(policy, model, off_grid=True)`` plays. With ``wraps``, ``high`` is ``low``
+    again, as for an angle, and every number has its place.
 
     >>> import mmdp
     >>> mmdp.Grid(-1.2, 0.6, 4).values.round(2).tolist()
@@ -81,13 +86,14 @@ class Grid:
 
     corners: ClassVar[int] = 2
 
-    def __init__(self, low: float, high: float, points: int) -> None:
+    def __init__(self, low: float, high: float, points: int, wraps: bool = False) -> None:
         whole = isinstance(points, (int, np.integer)) and not isinstance(points, bool)
         if not whole or points < 2:
             raise InputError(f"a Grid needs a whole number of at least 2 points, not {points!r}")
         if not -math.inf < low < high < math.inf:
             raise InputError(f"a Grid goes from low to high, not from {low} to {high}")
         self.low, self.high, self.points = float(low), float(high), int(points)
+        self.wraps = bool(wraps)
         self.values: Array = np.linspace(low, high, points)
         self.values.setflags(write=False)
 
@@ -95,9 +101,16 @@ class Grid:
 
     def find(self, x: npt.NDArray[Any]) -> tuple[Array, npt.NDArray[np.bool_]]:
         """The place (n,) from 0 to points - 1, between points too; and (n,) what is outside."""
-        at: Array = (x.astype(float) - self.low) * ((self.points - 1) / (self.high - self.low))
+        above = x.astype(float) - self.low
+        if self.wraps:
+            above %= self.high - self.low
+        at: Array = above * ((self.points - 1) / (self.high - self.low))
         off = ~((at >= -AGREE) & (at <= self.points - 1 + AGREE))
         return np.clip(np.where(off, 0.0, at), 0.0, self.points - 1), off
+
+    def clipped(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Values (n,), those beyond an end put on it."""
+        return x if self.wraps else np.clip(x, self.low, self.high)
 
     def remedy(self, x: Any) -> str:
         return "clip it, or extend the axis"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from mmdp.errors import InputError
 from mmdp.functions.axes import Array
 from mmdp.kernels.events import Events
+from mmdp.kernels.rewards import ByEvent
 from mmdp.model import MMDP
 from mmdp.posterior.draws import flat_parameters
 from mmdp.support import Columns, Support, check_memory, support_of
@@ -66,7 +68,7 @@ def build(x: Steps, **fields: Any) -> MMDP:
     if over.all():
         raise InputError("until holds in every state, so there is nothing to decide; check it")
     chances = x.chances(mask & ~over[:, None])
-    found, r = _stepped(x, mask & ~over[:, None], over, chances)
+    found, paid = _stepped(x, mask & ~over[:, None], over, chances)
     open_ = np.ones((S, A), bool)
     open_[: len(mask)] = mask | over[:, None]
     fields |= {
@@ -74,40 +76,40 @@ def build(x: Steps, **fields: Any) -> MMDP:
         "states": x.state_labels, "actions": x.actions.labels(),
         "parameters": flat_parameters(x.draws) or None,
     }  # fmt: skip
-    shared = all(y is row[0] for row in found for y in row)
-    storage = _events(found, chances) if shared else _tables(x, found, chances, open_)
-    return MMDP.from_support(storage, r, **fields).with_function(x)
+    if all(y is row[0] for row in found for y in row):
+        events = _events(found, chances)
+        r = paid if x.step.per_draw() else events.rewards(paid).smallest()
+        return MMDP.from_support(events, r, **fields).with_function(x)
+    return MMDP.from_support(_tables(x, found, chances, open_), paid, **fields).with_function(x)
 
 
 def _stepped(x: Steps, mask: Mask, over: Mask, chances: Chances) -> tuple[list[list[Leads]], Array]:
-    """Where events lead by time and draw (one if it reads none); (T or 1, S, A, M) rewards."""
-    S, A, M = x.n_states, x.actions.size, x.n_models
-    T, asked = x.steps(x.step, x.chance), x.steps(x.step)
-    check_memory(8 * T * S * A * M, "the rewards of all models")
-    r, found = np.zeros((T, S, A, M)), []
-    for t in range(asked):
-        row: list[Leads] = []
-        for m in range(M):
-            leads, reward = x.stepped(m, t, mask, over, chances)
-            row.append(row[0] if row and leads.like(row[0]) else leads)
-            which = m if x.step.per_draw() else slice(None)
-            for i in [t] if asked > 1 else range(T):
-                expected = _expected(x, reward, chances, i, which)
-                r[i, ..., which] = expected.reshape(r[i, ..., which].shape)
-            if not x.step.per_draw():
-                break
-        found.append(row)
+    """Where events lead by time and draw (one if it reads none), and what they earn.
+
+    Rewards are (T or 1, S, A, W) if the step reads no draw, else (T or 1, S, A, M).
+    """
+    T, steps = x.steps(x.step, x.chance), x.steps(x.step)
+    found: list[list[Leads]] = [[] for _ in range(steps)]
+
+    def asked(m: int, t: int) -> Array:
+        """(1, S, A, W) rewards; where events lead is added to what was found."""
+        leads, reward = x.stepped(m, t, mask, over, chances)
+        row = found[t]
+        row.append(row[0] if row and leads.like(row[0]) else leads)
+        return reward.reshape(1, *leads.after.shape[:3])
+
+    first = [asked(0, t) for t in range(steps)]
+    if not x.step.per_draw():
+        return found, np.concatenate(first)
+    size = first[0].shape[1:3]
+    check_memory(8 * T * math.prod(size) * x.n_models, "the rewards of all models")
+    r = np.empty((T, *size, x.n_models))
+    for m, t in np.ndindex(x.n_models, steps):
+        reward = first[t] if m == 0 else asked(m, t)
+        own = ByEvent(reward, chances.table[..., m : m + 1], chances.kind)
+        for i in [t] if steps > 1 else range(T):
+            r[i, ..., m] = own[i][..., 0]
     return found, r
-
-
-def _expected(x: Steps, reward: Array, chances: Chances, t: int, m: int | slice) -> Array:
-    """(S A,) or (S A, M): sum_w chance_m(w) reward(w) from (S A, W)."""
-    table, kind = chances.at(t, np.arange(len(reward)))
-    found = np.empty((len(reward), *np.zeros(x.n_models)[m].shape))
-    order = np.argsort(kind, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
-        found[rows] = reward[rows] @ table[kind[rows[0]]][:, m]
-    return found
 
 
 def _events(found: list[list[Leads]], chances: Chances) -> Events:

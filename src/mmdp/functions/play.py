@@ -37,7 +37,7 @@ class Played:
 
     def _returns(self, m: int, episodes: int, seed: int, ends: bool) -> Array:
         rng = np.random.default_rng([seed, m])
-        state = self._start(rng.random(episodes))
+        state = self._start(m, rng.random(episodes))
         ended, alive = self.steps.ended(state, episodes), np.arange(episodes)
         alive, state = alive[~ended], {k: v[~ended] for k, v in state.items()}
         total, factor = np.zeros(episodes), 1.0
@@ -56,11 +56,12 @@ class Played:
             total[alive] += factor * self.steps.terminal(state=state, **given)
         return total
 
-    def _start(self, u: Array) -> State:
-        """First states: as they were given, or points of the model's initial distribution."""
+    def _start(self, m: int, u: Array) -> State:
+        """First states: as they were given, or points of model m's initial distribution."""
         (values, p), own, S = self.steps.first(), self.steps.initial(), self.steps.states.size
-        if own is None or not np.array_equal(own, self.model.initial):
-            values, p = self.steps.states.at(np.arange(S)), self.model.initial[:S]
+        mine = np.broadcast_to(self.model.initial, (self.model.n_models, self.model.n_states))[m]
+        if own is None or not np.array_equal(own, mine):
+            values, p = self.steps.states.at(np.arange(S)), mine[:S]
         which = np.minimum(np.searchsorted(np.cumsum(p), u * p.sum(), side="right"), len(p) - 1)
         return {k: v[which] for k, v in values.items()}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mmdp.errors import InputError
 from mmdp.functions.axes import Array, Axes
 from mmdp.functions.build import Chances, Ids, Leads, Mask, build
-from mmdp.functions.calls import Answer, Function, check_elementwise
+from mmdp.functions.calls import Answer, Bar, Function, check_elementwise
 from mmdp.functions.play import Played
 from mmdp.model import MMDP
 from mmdp.policy.tree import ENDED
@@ -66,7 +66,8 @@ def from_step(
         model without parameters.
     initial
         ``{"stock": 10}``; or for an axis its values with their probabilities, ``{"stock": {0: 0.5,
-        10: 0.5}}``; or ``initial(state)``, weights of the states. Uniform by default.
+        10: 0.5}}``; or a sample of first states, arrays of one length; or ``initial(state)``,
+        weights of the states. Uniform by default.
     allowed
         ``allowed(state, action)``: whether an action may be taken; ``step`` never sees the others.
     terminal
@@ -100,7 +101,8 @@ def from_step(
     steps = Steps.read(
         step, states, actions, events, chance, draws, allowed, terminal, until, times, initial
     )
-    return build(steps, discount=discount, **fields)
+    with steps.bar:
+        return build(steps, discount=discount, **fields)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +120,7 @@ class Steps:
     draws: Draws
     times: tuple[Any, ...] | None
     start: Any = None
+    bar: Bar = field(default_factory=lambda: Bar("step"))
 
     @classmethod
     def read(
@@ -364,8 +367,11 @@ class Steps:
             share[..., 0] = 1.0
         reward = np.zeros(S * A * W)
         when = [t] if self.steps(self.step) > 1 else range(chances.steps)
-        for first in range(0, self.states.size * A * W, ROWS):
-            rows = np.arange(first, min(first + ROWS, self.states.size * A * W))
+        size, at_a_time = self.states.size * A * W, getattr(self.step.function, "rows", ROWS)
+        for first in range(0, size, at_a_time):
+            calls = self.n_models if self.step.per_draw() else 1
+            self.bar.at((t * calls + m) * size + first, self.steps(self.step) * calls * size)
+            rows = np.arange(first, min(first + at_a_time, size))
             pairs = rows // W
             rows = rows[mask.reshape(-1)[pairs] & chances.possible(when, pairs, rows % W)]
             if not len(rows):
@@ -485,11 +491,14 @@ class Steps:
                 raise InputError("initial(state) must give weights of 0 or more, some above 0")
             return states, p / p.sum()
         named = isinstance(given, Mapping) and set(given) == set(self.states)
-        if not named or any(map(np.ndim, given.values())):
+        shape, *others = {np.shape(x) for x in given.values()} if named else [(0,)]
+        if not others and len(shape) == 1 and shape[0]:
+            return {k: np.asarray(given[k]) for k in self.states}, np.full(shape, 1 / shape[0])
+        if not named or others or shape:
             raise InputError(
                 f"initial must name a value for each of {', '.join(self.states)}, like "
-                f"{{'{next(iter(self.states))}': ...}}, or values with their probabilities, or be "
-                "a function of the state"
+                f"{{'{next(iter(self.states))}': ...}}, or values with their probabilities, or a "
+                "sample of each, of one length, or be a function of the state"
             )
         some = {k: v if isinstance(v := given[k], Mapping) else {v: 1.0} for k in self.states}
         points = np.indices([len(x) for x in some.values()]).reshape(len(some), -1)

@@ -18,6 +18,7 @@ from mmdp.io.tables import assemble, entries
 from mmdp.io.writing import reason
 from mmdp.kernels.events import Events
 from mmdp.kernels.problem import Part
+from mmdp.kernels.rewards import ByEvent
 from mmdp.model import MMDP
 from mmdp.support import Storage, Support
 from mmdp.words import readable_bytes
@@ -30,8 +31,14 @@ _EVENTS = ("after", "chance", "kind", "coefficient")
 
 
 def save_npz(model: MMDP, path: Path, **more: Any) -> None:
-    with path.open("wb") as file:
-        np.savez(file, **arrays_of(model), **more)
+    """Arrays as they are; if events earn the same in all models, what repeats itself is packed."""
+    arrays = {**arrays_of(model), **more}
+    packed = {"reward", "terminal"} if "reward" in arrays else ()
+    with zipfile.ZipFile(path, "w", compresslevel=1) as archive:
+        for name, array in arrays.items():
+            archive.compression = zipfile.ZIP_DEFLATED if name in packed else zipfile.ZIP_STORED
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
 
 
 def arrays_of(model: MMDP) -> dict[str, Any]:
@@ -40,6 +47,11 @@ def arrays_of(model: MMDP) -> dict[str, Any]:
     arrays: dict[str, Any] = {"format": np.array(FORMAT), **_transitions(x.storage)}
     arrays |= x._asdict()
     del arrays["storage"], arrays["part"]
+    if isinstance(x.r, ByEvent):
+        del arrays["r"]
+        arrays["reward"] = x.r.reward
+        if not x.terminal.any():  # by state and model, unlike all else
+            del arrays["terminal"]
     if not model.drifts:
         del arrays["drift"]
     arrays["allowed"], arrays["initial"] = model.allowed, model.initial
@@ -111,10 +123,12 @@ def check_sizes(path: Path) -> None:
 
 def from_arrays(arrays: Mapping[str, Any], part: Part | None = None) -> MMDP:
     """The stored model, checked: a damaged file must not reach a kernel."""
-    allowed, r, per_next = arrays["allowed"], arrays["r"], arrays.get("next_rewards")
+    allowed, per_next = arrays["allowed"], arrays.get("next_rewards")
+    r = arrays["reward"] if "reward" in arrays else np.ascontiguousarray(arrays["r"])
     drift, shared = arrays.get("drift"), "after" in arrays
     p = arrays["chance" if shared else "p"]
-    numbers = (p, r, per_next, drift, *(arrays[x] for x in ("initial", "weights", "terminal")))
+    terminal = arrays.get("terminal")
+    numbers = (p, r, per_next, drift, terminal, arrays["initial"], arrays["weights"])
     floats = all(x.dtype == np.float64 for x in numbers if x is not None)
     ids = ("after", "horizon") if shared else ("indptr", "indices", "horizon")
     whole = all(arrays[name].dtype.kind == "i" for name in ids)
@@ -122,15 +136,15 @@ def from_arrays(arrays: Mapping[str, Any], part: Part | None = None) -> MMDP:
         raise TypeError("arrays of another type")
     horizon = int(arrays["horizon"])
     given: Any = {name: arrays.get(name) for name in _EVENTS}
-    support = Events(**given) if shared else Support(
+    support: Any = Events(**given) if shared else Support(
         (p.shape[2], *allowed.shape), arrays["indptr"].astype(np.int64),
         arrays["indices"].astype(np.int32), np.ascontiguousarray(p), bool(arrays["dense"]), None,
         horizon if horizon > 0 else None,
     )  # fmt: skip
     return MMDP.from_support(
-        support, np.ascontiguousarray(r), next_rewards=per_next, weights=arrays["weights"],
-        terminal=arrays["terminal"].T, allowed=allowed, model_transitions=drift,
-        **fields_of(arrays), part=part,
+        support, support.rewards(r) if "reward" in arrays else r, next_rewards=per_next,
+        weights=arrays["weights"], terminal=None if terminal is None else terminal.T,
+        allowed=allowed, model_transitions=drift, **fields_of(arrays), part=part,
     )  # fmt: skip
 
 

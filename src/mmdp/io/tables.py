@@ -240,7 +240,7 @@ def entries(model: MMDP) -> Table:
     if next_rewards is not None:
         keep = (keep | (next_rewards != 0)) & x.allowed.reshape(-1)[rows][:, None]
     on_pattern = (model.horizon or 1, len(rows), model.n_models)
-    r = np.broadcast_to(x.r, (on_pattern[0], *x.r.shape[1:]))
+    r = np.broadcast_to(np.asarray(x.r), (on_pattern[0], *x.r.shape[1:]))
     # 32 bits at once: these arrays are several times the size of the model
     if model.horizon is None:
         k, m = map(_short, np.nonzero(keep[0]))

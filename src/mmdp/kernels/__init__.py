@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 
-from mmdp.errors import InputError, Remedy
+from mmdp.errors import InputError
 from mmdp.kernels.numpy.kernel import NumpyKernel
 from mmdp.kernels.plan import Kernel, Plan
 from mmdp.kernels.problem import Backward, Problem
@@ -45,11 +45,11 @@ def get(
     if not isinstance(backend, str):
         if not callable(getattr(backend, "plan", None)):
             raise InputError(f"backend must be a name or a kernel, not {backend!r}")
-        _check_part(backend.name, problem)
+        if problem is not None:
+            problem.joined_by(backend.name)
         return backend
-    if problem is not None and problem.part is not None:
-        backend = "jax" if backend == "auto" else backend
-        _check_part(backend, problem)
+    if problem is not None:
+        backend = problem.joined_by(backend)
     if backend == "auto":
         backend = "numba"
         if (problem is not None and problem.seconds(horizon, passes) <= QUICK) or _numba_is_off():
@@ -72,20 +72,6 @@ def get(
 
         return JaxKernel()
     raise InputError(f"no backend is called {backend!r}; choose one of auto, {', '.join(BACKENDS)}")
-
-
-def _check_part(backend: str, problem: Problem | None) -> None:
-    """Refuse a part of the models unless these processes hold all of them."""
-    if problem is None or problem.part is None:
-        return
-    if backend != "jax":
-        raise InputError(
-            f"the model is {problem.part}, which backend {backend!r} cannot join with the others",
-            [Remedy("backend", "jax", do="use")],
-        )
-    from mmdp.kernels.exchange import check_parts
-
-    check_parts(problem)
 
 
 def _numba_is_off() -> bool:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.problem import Array, IntArray, Problem
+from mmdp.kernels.problem import Array, IntArray, Kept, Problem
 
 MOST_NODES = 255  # nodes are numbered in bytes
 
@@ -61,7 +61,7 @@ class NodeValues(NamedTuple):
 
     controller: Controller
     returns: Array  # (M,)
-    values: Array | None  # (T + 1, S, N, M) if they are kept
+    values: Kept  # (T + 1, S, N, M)
 
 
 def bytes_of(problem: Problem, horizon: int, nodes: int) -> int:

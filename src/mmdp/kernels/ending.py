@@ -47,7 +47,7 @@ def until_ended(problem: Problem, labels: Sequence[str] = ()) -> Problem:
     live = met & ~graph.ended  # (S, M)
     table = problem.storage.table()
     p = np.where(live[graph.state], table.p, 0.0)
-    r = np.where(live[:, None], problem.r, 0.0)
+    r = np.where(live[:, None], np.asarray(problem.r), 0.0)
     return problem._replace(storage=Stored(table.indptr, table.indices, p, table.dense), r=r)
 
 

@@ -48,11 +48,8 @@ def check_endless(problem: Problem, varies_over: int | None, states: Sequence[st
             f"the model varies over {varies_over} time steps, so it has no infinite horizon",
             [Remedy("horizon", varies_over), "give rates that do not vary"],
         )
-    if problem.drift is not None:
-        raise InputError(
-            "models that change are planned for over a number of decisions",
-            [Remedy("horizon", 50, do="for example")],
-        )
+    if reason := problem.not_still("an infinite horizon is for models that stay as they are"):
+        raise InputError(reason, [Remedy("horizon", 50, do="give a number, for example")])
     if problem.discount == 1:
         until_ended(problem, states)
 

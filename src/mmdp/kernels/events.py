@@ -7,7 +7,7 @@ so that everything of the size S A W is stored once for all models, and p is nev
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -15,9 +15,23 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError, MemoryLimitError
-from mmdp.kernels.operator import Row
+from mmdp.kernels.moves import Moves, column
+from mmdp.kernels.numpy.kernel import StoredPlan
 from mmdp.kernels.plan import Plan
-from mmdp.kernels.problem import Array, IntArray, Problem, Stored, Table, at, frozen
+from mmdp.kernels.problem import (
+    Array,
+    Form,
+    Ids,
+    IntArray,
+    Pairs,
+    Problem,
+    Row,
+    Stored,
+    Table,
+    at,
+    frozen,
+)
+from mmdp.kernels.rewards import ByEvent, expected
 from mmdp.kernels.storage import Computed
 from mmdp.words import readable_bytes
 
@@ -32,6 +46,14 @@ class Moment(NamedTuple):
     chance: Array  # (K, W, M)
     kind: IntArray  # (S, A)
     coefficient: Array  # (S, A, W, C)
+
+
+class Pattern(NamedTuple):
+    """The pattern of tables (see :mod:`mmdp.kernels.problem`), on which p = E k at each time."""
+
+    indptr: Ids
+    indices: IntArray
+    E: list[Any]  # (nnz, K W) sparse: the coefficients of events in each entry
 
 
 class Events(Computed):
@@ -57,9 +79,12 @@ class Events(Computed):
     >>> stock, order, demand = np.ogrid[:3, :2, :2]
     >>> after = np.minimum(np.maximum(stock - demand, 0) + order, 2)[None, ..., None]
     >>> events = Events(after, chance=np.array([[[[0.5, 0.9], [0.5, 0.1]]]]))
-    >>> model = mmdp.MMDP(events, rewards=[[0, -1], [5, 4], [5, 4]], discount=0.9)
+    >>> sold = np.minimum(stock, demand)
+    >>> model = mmdp.MMDP(events, events.rewards(5 * sold - 1 * order), discount=0.9)
     >>> model.transitions[:, 1, 1].tolist()
     [[0.0, 0.5, 0.5], [0.0, 0.1, 0.9]]
+    >>> model.rewards[:, 1, 1].tolist()
+    [1.5, -0.5]
     """
 
     checked = True
@@ -103,8 +128,12 @@ class Events(Computed):
         other.chance, other.shape = chance, (chance.shape[3], *self.shape[1:])
         return other
 
-    def leaves(self) -> npt.NDArray[np.bool_]:
-        """(S, A) whether an event that is possible leads to another state."""
+    @property
+    def form(self) -> Form:
+        return "events"
+
+    def differs(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether an event that is possible leads to another state."""
         found, stay = np.zeros(self.shape[1:], bool), np.arange(self.shape[1])[:, None]
         for e in map(self.at, range(self.steps)):
             possible = np.logical_or.reduce(e.chance > 0, axis=2)
@@ -112,6 +141,30 @@ class Events(Computed):
                 moves = (e.after[:, :, w, c] != stay) & (e.coefficient[:, :, w, c] > 0)
                 found |= moves & possible[e.kind, w]
         return found
+
+    def row(self, t: int, row: int) -> Row:
+        e, (s, a) = self.at(t), divmod(row, self.shape[2])
+        terms = e.coefficient[s, a, :, :, None] * e.chance[e.kind[s, a], :, None]
+        after, place = np.unique(e.after[s, a], return_inverse=True)
+        p = np.zeros((len(after), terms.shape[2]))
+        np.add.at(p, place.reshape(-1), terms.reshape(-1, terms.shape[2]))
+        possible = p.any(axis=1)
+        return Row(after[possible], p[possible])
+
+    def moves(self) -> Moves:
+        return EventMoves(self)
+
+    def ordered(self, s: Ids, a: Ids) -> tuple[Events, Ids]:
+        other, place = copy.copy(self), np.argsort(s).astype(np.int32)
+        other.__dict__.pop("_table", None)
+        other.after = frozen(place[self.after[:, s][:, :, a]])
+        for name in ("kind", "coefficient"):
+            part = getattr(self, name)
+            setattr(other, name, None if part is None else frozen(part[:, s][:, :, a]))
+        return other, np.empty(0, np.int64)
+
+    def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+        return iter(self.arrays())
 
     def at(self, t: int) -> Moment:
         """All arrays at time t."""
@@ -122,6 +175,18 @@ class Events(Computed):
             at(self.after, t), at(self.chance, t), np.broadcast_to(kind, shape[:2]),
             np.broadcast_to(share, shape),
         )  # fmt: skip
+
+    def rewards(self, reward: npt.ArrayLike) -> ByEvent:
+        """What events earn in all models, (S, A, W) or (T or 1, S, A, W), as rewards of a model."""
+        array = np.asarray(reward)
+        array = _read(array[None] if array.ndim == 3 else array, "reward", "iuf", 4)
+        shape = self.after.shape[1:4]
+        if array.shape[1:] != shape or len(array) not in (1, max(self.steps, len(array))):
+            raise InputError(
+                f"events: reward has shape {array.shape}; it must be (times or 1, "
+                f"{', '.join(map(str, shape))})"
+            )
+        return ByEvent(array, self.chance, self.kind)
 
     # ------------------------------------------------------------ within
     def _check(self) -> None:
@@ -156,12 +221,11 @@ class Events(Computed):
                 _check_shares(name, array, axis)
 
     @cached_property
-    def _table(self) -> Stored:
-        """p = E k for each time, with E (nnz, K W) the coefficients of events in each entry."""
+    def pattern(self) -> Pattern:
+        """Where events lead: the pattern of tables, whatever the chances are."""
         import scipy.sparse
 
-        (M, S, A), (W, C) = self.shape, self.after.shape[3:]
-        self._check_tables()
+        (_, S, A), (W, C) = self.shape, self.after.shape[3:]
         moments = [self.at(t) for t in range(self.steps)]
         column = [(e.kind[:, :, None] * W + np.arange(W)).repeat(C) for e in moments]
         row = np.arange(S * A).repeat(W * C)
@@ -171,16 +235,24 @@ class Events(Computed):
         ]
         keys = [(row * S + e.after.reshape(-1))[u] for e, u in zip(moments, used, strict=True)]
         found = np.unique(np.concatenate(keys))
-        p = np.empty((self.steps, len(found), M))
+        E = []
         for t, (e, k, u) in enumerate(zip(moments, column, used, strict=True)):
             place = np.searchsorted(found, keys[t]), k[u]
-            E = scipy.sparse.coo_array(
-                (e.coefficient.reshape(-1)[u], place), shape=(len(found), len(e.chance) * W)
-            )
-            p[t] = E.tocsr() @ e.chance.reshape(-1, M)
+            shape = len(found), len(e.chance) * W
+            E.append(scipy.sparse.coo_array((e.coefficient.reshape(-1)[u], place), shape).tocsr())
         lengths = np.bincount(found // S, minlength=S * A)
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
-        return Stored(indptr, (found % S).astype(np.int32), p, len(found) == S * A * S)
+        return Pattern(np.concatenate([[0], np.cumsum(lengths)]), (found % S).astype(np.int32), E)
+
+    @cached_property
+    def _table(self) -> Stored:
+        """p = E k for each time."""
+        self._check_tables()
+        indptr, indices, E = self.pattern
+        M, S, A = self.shape
+        p = np.empty((self.steps, len(indices), M))
+        for t, each in enumerate(E):
+            p[t] = each @ at(self.chance, t).reshape(-1, M)
+        return Stored(indptr, indices, p, len(indices) == S * A * S)
 
     def _check_tables(self) -> None:
         """Refuse tables that are far larger than the events."""
@@ -188,9 +260,10 @@ class Events(Computed):
         size = 8 * self.steps * M * S * A * min(S, self.longest * self.steps)
         if size > LARGEST:
             raise MemoryLimitError(
-                f"the tables of these shared events would take {readable_bytes(size)}",
+                f"the tables of these shared events would take {readable_bytes(size)}; policies "
+                "with memory, prices and files by entry need them",
                 [
-                    "use a method that needs none, such as cadp",
+                    "use a method that needs none, such as cadp or qmdp",
                     "take fewer models with subset()",
                     "make the axes coarser",
                 ],
@@ -222,6 +295,26 @@ def _check_shares(name: str, array: Array, axis: int) -> None:
         raise InputError(f"events: {name} sums to {sums[place]:.10g}, not 1, at {where}")
 
 
+class EventMoves(NamedTuple):
+    """Where single episodes go by shared events; see :class:`mmdp.kernels.moves.Moves`."""
+
+    events: Events
+
+    def drawn(self, t: int, rows: Ids, models: Ids, u: Array) -> Ids:
+        e, (s, a) = self.events.at(t), np.divmod(rows, self.events.shape[2])
+        p = e.coefficient[s, a] * e.chance[e.kind[s, a], :, models][:, :, None]
+        after = e.after[s, a].reshape(len(rows), -1)
+        order = np.argsort(after, axis=1, kind="stable")
+        k = column(np.take_along_axis(p.reshape(after.shape), order, axis=1), u)
+        every = np.arange(len(rows))
+        return after[every, order[every, k]].astype(np.int64)
+
+    def likelihood(self, t: int, rows: Ids, after: Ids) -> Array:
+        e, (s, a) = self.events.at(t), np.divmod(rows, self.events.shape[2])
+        leads = e.after[s, a] == after[:, None, None]
+        return expected((leads * e.coefficient[s, a]).sum(axis=2), e.chance, e.kind[s, a])
+
+
 class EventRows(Plan):
     """A plan of shared events on any machine."""
 
@@ -231,14 +324,25 @@ class EventRows(Plan):
         assert isinstance(storage, Events)
         return storage
 
+    def pair_values(self, pairs: Pairs, y: Array | None = None, u: Array | None = None) -> Array:
+        """By tables of two models at a time, unless there are prices for all."""
+        if y is not None or u is not None:
+            return super().pair_values(pairs, y, u)
+        self.events.pattern  # noqa: B018  # found once for all pairs
+        one = np.zeros(1, np.int64)
+        values = []
+        for i, j in zip(pairs.first, pairs.second, strict=True):
+            two = self.problem.some(np.array([i, j] if i != j else [i]))
+            plan = self._by_tables(two._replace(storage=two.storage.table(), r=np.asarray(two.r)))
+            values.append(plan.pair_values(pairs._replace(first=one, second=one + (i != j))))
+        return np.concatenate(values)
+
+    def _by_tables(self, problem: Problem) -> Plan:
+        """The plan of a few models whose tables were made, on this machine."""
+        return StoredPlan(problem, self.horizon)
+
     def rows(self, t: int, s: int, a: int) -> Row:
-        e = self.events.at(t)
-        terms = e.coefficient[s, a, :, :, None] * e.chance[e.kind[s, a], :, None]
-        after, place = np.unique(e.after[s, a], return_inverse=True)
-        p = np.zeros((len(after), terms.shape[2]))
-        np.add.at(p, place.reshape(-1), terms.reshape(-1, terms.shape[2]))
-        possible = p.any(axis=1)
-        return Row(after[possible], p[possible])
+        return self.events.row(t, s * self.problem.n_actions + a)
 
 
 class EventsPlan(EventRows):

@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.problem import Array, IntArray, Problem, Table, at, frozen
-
-
-class Row(NamedTuple):
-    """One row of the transitions: next states (k,) and their probabilities (k, M)."""
-
-    after: IntArray
-    p: Array
+from mmdp.kernels.problem import Array, IntArray, Problem, Row, Table, at, frozen
+from mmdp.kernels.rewards import Rewards
 
 
 class Operator:
@@ -95,7 +89,7 @@ class Operator:
         *,
         weights: Array | None = None,
         initial: Array | None = None,
-        rewards: Array | None = None,
+        rewards: Rewards | None = None,
         terminal: Array | None = None,
         allowed: npt.NDArray[np.bool_] | None = None,
         discount: float | None = None,
@@ -106,7 +100,7 @@ class Operator:
         rewards: (T or 1, S, A, M). terminal: (S, M). allowed: (T or 1, S, A).
         """
         new = {"weights": weights, "initial": initial, "r": rewards, "terminal": terminal}
-        changed: Any = {name: frozen(part) for name, part in new.items() if part is not None}
+        changed: Any = {name: frozen(np.asarray(y)) for name, y in new.items() if y is not None}
         problem = self.problem._replace(**changed)
         if discount is not None:
             problem = problem._replace(discount=discount)

@@ -13,8 +13,7 @@ import numpy as np
 from mmdp.kernels.numpy.bounds import Bounds
 from mmdp.kernels.numpy.controllers import Controllers
 from mmdp.kernels.numpy.episodes import Episodes
-from mmdp.kernels.operator import Row
-from mmdp.kernels.problem import Array, Problem, Table
+from mmdp.kernels.problem import Array, Problem, Row, Table
 
 
 class Plan(Controllers, Bounds, Episodes):
@@ -22,7 +21,7 @@ class Plan(Controllers, Bounds, Episodes):
 
     The operator is in :mod:`mmdp.kernels.operator`, the passes over time in
     :mod:`mmdp.kernels.numpy.passes`, the rest in the other files of that folder. Controllers,
-    occupancies, pairs and episodes read the tables of the storage instead.
+    occupancies and pairs read the tables of the storage instead, episodes its moves.
     """
 
 
@@ -32,6 +31,8 @@ class Drifting(Plan):
     v is worth K v before the change, and b moves on by K. The kernel's own fused passes do not
     apply, so all passes are those of :class:`Plan`, on the machine of the plan inside.
     """
+
+    apart = False
 
     def __init__(self, inner: Plan, problem: Problem) -> None:
         super().__init__(problem, inner.horizon)

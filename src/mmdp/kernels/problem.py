@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -36,7 +36,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.clock import seconds
-from mmdp.errors import InputError
+from mmdp.errors import InputError, Remedy
+from mmdp.kernels.moves import Moves, TableMoves
+from mmdp.kernels.rewards import Rewards, blocks, mapped, sizes
 
 if TYPE_CHECKING:
     from mmdp.kernels.plan import Plan
@@ -44,7 +46,9 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
 Table = npt.NDArray[Any]  # a policy: (T, S) actions or (T, S, A) probabilities
-Models = slice | npt.NDArray[np.int64]  # some of the models
+Ids = npt.NDArray[np.int64]
+Models = slice | Ids  # some of the models
+Form = Literal["dense", "sparse", "events"]
 
 LINE = 64  # bytes that a processor moves at a time
 
@@ -104,13 +108,15 @@ class Part(NamedTuple):
     def models_here(self) -> slice:
         return slice(*(self.models * i // self.n for i in (self.i, self.i + 1)))
 
-    @property
-    def longest(self) -> int:
-        """The most models that a part has."""
-        return -(-self.models // self.n)
-
     def __str__(self) -> str:
         return f"part {self.i} of {self.n}"
+
+
+class Row(NamedTuple):
+    """One row of the transitions: next states (k,) and their probabilities (k, M)."""
+
+    after: IntArray
+    p: Array
 
 
 class Storage(Protocol):
@@ -147,6 +153,31 @@ class Storage(Protocol):
         """The problem laid out in plain numpy, for a kernel that has no plan of its own."""
         ...
 
+    @property
+    def form(self) -> Form:
+        """How they are held, in a word."""
+        ...
+
+    def differs(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """(S, A) whether (s, a) may lead elsewhere, or stays in s as action first[s] does not."""
+        ...
+
+    def ordered(self, s: Ids, a: Ids) -> tuple[Storage, Ids]:
+        """With states and actions in the order of these ids, and the order of the entries."""
+        ...
+
+    def row(self, t: int, row: int) -> Row:
+        """Where row s * A + a leads at time t."""
+        ...
+
+    def moves(self) -> Moves:
+        """Next states of single episodes."""
+        ...
+
+    def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+        """What tells these transitions from others, however they are stored, as arrays."""
+        ...
+
 
 class Stored(NamedTuple):
     """Tables: the values of all models side by side on one pattern (see the module's table)."""
@@ -180,6 +211,49 @@ class Stored(NamedTuple):
     def plan(self, problem: Problem, horizon: int) -> Plan:
         return PLAIN[Stored](problem, horizon)
 
+    @property
+    def form(self) -> Form:
+        return "dense" if self.dense else "sparse"
+
+    def rows(self) -> Ids:
+        """(nnz,) row s * A + a of every entry."""
+        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+
+    def row(self, t: int, row: int) -> Row:
+        entries = slice(*self.indptr[row : row + 2])
+        return Row(self.indices[entries], at(self.p, t)[entries])
+
+    def moves(self) -> TableMoves:
+        return TableMoves(self)
+
+    def differs(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        S, size, rows = len(first), len(self.indptr) - 1, self.rows()
+        stays = self.indices == rows // (size // S)
+        leaves = np.zeros(size, dtype=bool)
+        leaves[rows[~stays][(self.p[:, ~stays] > 0).any(axis=(0, 2))]] = True
+        again: npt.NDArray[Any] = np.zeros((len(self.p), size, self.p.shape[2]))
+        again[:, rows[stays]] = self.p[:, stays]
+        again = again.reshape(len(self.p), S, -1, self.p.shape[2])
+        same = np.take_along_axis(again, first[None, :, None, None], axis=2)
+        return leaves.reshape(S, -1) | np.any(again != same, axis=(0, 3))
+
+    def ordered(self, s: Ids, a: Ids) -> tuple[Stored, Ids]:
+        S, A, row = len(s), len(a), self.rows()
+        row = np.argsort(s)[row // A] * A + np.argsort(a)[row % A]
+        order = np.argsort(row * S + np.argsort(s)[self.indices])
+        lengths = np.bincount(row, minlength=S * A)
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        indices = np.argsort(s)[self.indices][order].astype(np.int32)
+        return Stored(indptr, indices, self.p.take(order, axis=1), self.dense), order
+
+    def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+        p, found = once(self.p), np.asarray(self.p.any(axis=(0, 2)))  # dense ones hold zeros
+        yield np.array([len(p), p.shape[2]])
+        yield (self.rows() * n_states + self.indices)[found]
+        for p_t in p:
+            for i in range(0, len(p_t), 4096):  # a copy of all would be large
+                yield p_t[i : i + 4096][found[i : i + 4096]]
+
 
 # how storages are laid out in plain numpy; filled by numpy/kernel.py
 PLAIN: dict[type, Callable[[Problem, int], Plan]] = {}
@@ -193,7 +267,7 @@ class Problem(NamedTuple):
     """
 
     storage: Storage
-    r: Array
+    r: Rewards
     allowed: npt.NDArray[np.bool_]
     initial: Array
     weights: Array
@@ -225,14 +299,24 @@ class Problem(NamedTuple):
         return len(self.weights)
 
     @property
-    def apart(self) -> bool:
-        """Whether models are independent of each other: none becomes another."""
-        return self.drift is None
+    def n_parts(self) -> int:
+        """Over how many processes the models are spread."""
+        return 1 if self.part is None else self.part.n
+
+    @property
+    def most_here(self) -> int:
+        """The most models that a process holds."""
+        return -(-self.n_models // self.n_parts)
 
     @property
     def models_here(self) -> slice:
         """Which of the models p, r and terminal hold."""
         return slice(0, self.n_models) if self.part is None else self.part.models_here
+
+    @property
+    def weights_here(self) -> Array:
+        """The weights of the models that p, r and terminal hold."""
+        return self.weights[self.models_here]
 
     @property
     def n_states(self) -> int:
@@ -262,10 +346,15 @@ class Problem(NamedTuple):
         >>> one.problem.stakes(2), one.problem.stakes(math.inf)
         (1.5, 2.0)
         """
-        known = self.weights[self.models_here] > 0
+        known = self.weights_here > 0
         counts = np.logical_or.reduce(self.allowed)[:, :, None] & known
-        spans = ((self.r, counts), (self.terminal, known))
-        here = [end(x, initial=side, where=y) for x, y in spans for end, side in _ENDS]
+        spans = ((blocks(self.r), counts), ([(slice(None), self.terminal[:, None])], known))
+        here = []
+        for parts, y in spans:
+            found = [[end(x, initial=i, where=y[n]) for end, i in _ENDS] for n, x in parts]
+            here += [
+                end(ends) for (end, _), ends in zip(_ENDS, zip(*found, strict=True), strict=True)
+            ]
         ends = self.everywhere(here)
         r, terminal = (float(max(ends[:, i].max() - ends[:, i + 1].min(), 0.0)) for i in (0, 2))
         times, last = self._felt(horizon, times)
@@ -285,9 +374,7 @@ class Problem(NamedTuple):
         too, count as the largest of all.
         """
         times, last = self._felt(horizon, times)
-        flat = (y.reshape(-1, y.shape[-1]) for y in (self.r, self.terminal))
-        r, terminal = (np.maximum(y.max(axis=0), -y.min(axis=0)) for y in flat)  # no copy of r
-        found: Array = times * r + last * terminal
+        found: Array = times * sizes(self.r) + last * np.abs(self.terminal).max(axis=0)
         if self.drift is None and self.part is None:
             return found
         return np.full(self.n_models, self.everywhere([float(found.max())]).max())
@@ -307,11 +394,11 @@ class Problem(NamedTuple):
 
     def rows(self) -> npt.NDArray[np.int64]:
         """(nnz,) row s * A + a of every entry of the pattern."""
-        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        return self.storage.table().rows()
 
     def prior_weights(self, horizon: int = 1) -> Array:
         """(1, 1, M) the initial model weights as b for WSU; (T, 1, M) if models change."""
-        weights = [self.weights[self.models_here]]
+        weights = [self.weights_here]
         for _ in range(horizon - 1 if self.drift is not None else 0):
             weights.append(self.moved(weights[-1]))
         return np.array(weights)[:, None]
@@ -324,11 +411,32 @@ class Problem(NamedTuple):
         """(..., M) sum_m b_m K[m, m']: b after the model has changed."""
         return b if self.drift is None else b @ self.drift
 
+    def turned(self, now: Any, draw: Callable[[Array], Any]) -> Any:
+        """The models that hold after a step in models ``now``; ``draw`` takes their rows of K."""
+        return now if self.drift is None else draw(self.drift[now])
+
     def next_model(self, m: int, rng: np.random.Generator) -> int:
         """The model that holds after a step in model m."""
-        if self.drift is None:
-            return m
-        return int(rng.choice(self.n_models, p=self.drift[m] / self.drift[m].sum()))
+        return int(self.turned(m, lambda K: rng.choice(len(K), p=K / K.sum())))
+
+    def becoming(self, models: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+        """The models that may hold at some time if one of these holds at the start; in order."""
+        found = np.unique(models)
+        while self.drift is not None:
+            before, turned = found, np.flatnonzero(self.drift[found].any(axis=0))
+            found = np.union1d(before, turned)
+            if len(found) == len(before):
+                break
+        return found
+
+    @property
+    def copies_by_start(self) -> int:
+        """Copies of b, each for a model at the start, if that need not be the model now."""
+        return 1 if self.drift is None else self.n_models
+
+    def not_still(self, why: str) -> str | None:
+        """``why`` something needs models that never change, as a reason; None if these do not."""
+        return None if self.drift is None else f"{why}, and these models change"
 
     @property
     def same_start(self) -> bool:
@@ -341,7 +449,7 @@ class Problem(NamedTuple):
 
     def start(self) -> Array:
         """(S, M): b at the first step, mu_m(s) lambda_m."""
-        return self.initial * self.weights[self.models_here]
+        return self.initial * self.weights_here
 
     def seen_first(self, beliefs: Array, states: Any) -> Array:
         """(..., M) beliefs after the first states (...) are seen; as before if none explains it."""
@@ -356,11 +464,34 @@ class Problem(NamedTuple):
         return self.gathered(here)
 
     # ------------------------------------------------------------ all parts together
+    def not_whole(self, what: str) -> str | None:
+        """Why something that needs all models in one process cannot be done; None if it can."""
+        if self.part is None:
+            return None
+        return f"{what} needs all models in one process, and this is {self.part}"
+
+    def joined_by(self, backend: str) -> str:
+        """The backend that joins the models of all processes: refuse one that cannot.
+
+        ``"auto"`` is jax then. If the models are whole, every backend stays as it is.
+        """
+        if self.part is None:
+            return backend
+        if backend not in ("auto", "jax"):
+            raise InputError(
+                f"the model is {self.part}, which backend {backend!r} cannot join with the others",
+                [Remedy("backend", "jax", do="use")],
+            )
+        from mmdp.kernels.exchange import check_parts
+
+        check_parts(self)
+        return "jax"
+
     def gathered(self, here: Array) -> Array:
         """(M,) numbers of the models of all parts, from those of the models here."""
         if self.part is None:
             return here
-        found = self.everywhere(np.pad(here, (0, self.part.longest - len(here))))
+        found = self.everywhere(np.pad(here, (0, self.most_here - len(here))))
         all_models: Array = np.empty(self.n_models)
         for i, row in enumerate(found):
             theirs = self.part._replace(i=i).models_here
@@ -378,10 +509,21 @@ class Problem(NamedTuple):
 
         return exchange(values)
 
+    def anywhere(self, *facts: bool) -> Sequence[bool]:
+        """Whether each fact is true in one of the parts."""
+        if self.part is None:
+            return facts
+        return [any(column) for column in self.everywhere(facts).T]
+
     def mean(self, values: Array) -> Array:
         """sum_m lambda_m values[..., m] over the models of all parts."""
-        total: Array = self.everywhere(values @ self.weights[self.models_here]).sum(axis=0)
+        total: Array = self.everywhere(values @ self.weights_here).sum(axis=0)
         return total
+
+    def average(self, p: Array) -> Array:
+        """(..., 1) the mean of probabilities p (..., M), which sum to 1 again."""
+        mean: Array = self.mean(p)[..., None] / self.weights.sum()
+        return mean
 
     def chosen(self, values: Array, models: npt.NDArray[np.integer[Any]]) -> Array:
         """values[..., models] in every part, wherever these models are."""
@@ -405,7 +547,7 @@ class Problem(NamedTuple):
             return picked(y, models) if self.part is None else self.chosen(y, ids)
 
         return self._replace(
-            storage=self.storage.mapped(own), r=own(self.r), terminal=own(self.terminal),
+            storage=self.storage.mapped(own), r=mapped(self.r, own), terminal=own(self.terminal),
             initial=self.initial if self.same_start else own(self.initial),
             weights=self.weights[models], drift=None, part=None,
         )  # fmt: skip
@@ -439,6 +581,11 @@ def picked(array: Array, models: Models) -> Array:
     return own
 
 
+def once(values: Array) -> Array:
+    """Values by time, kept once if they are the same at all times."""
+    return values[:1] if all(np.array_equal(x, values[0]) for x in values[1:]) else values
+
+
 def windows(horizon: int, each: int, room: float) -> list[slice]:
     """Time steps in windows: one if an array of ``each`` bytes a step fits, else about sqrt(T).
 
@@ -451,7 +598,7 @@ def windows(horizon: int, each: int, room: float) -> list[slice]:
     return [slice(t, min(t + steps, horizon)) for t in range(0, horizon, steps)]
 
 
-def at(array: npt.NDArray[Any], t: int) -> npt.NDArray[Any]:
+def at(array: npt.NDArray[Any] | Rewards, t: int) -> npt.NDArray[Any]:
     """The slice at time t of an array whose time axis may have length 1 (the same at all times)."""
     result: npt.NDArray[Any] = array[t if len(array) > 1 else 0]
     return result
@@ -479,6 +626,9 @@ class Job(NamedTuple):
         return self.tol, self.max_sweeps, self.watch
 
 
+Kept = Any  # an array if it was asked for, else None
+
+
 class Backward(NamedTuple):
     """What a backward pass found; parts that ``keep`` does not name are None.
 
@@ -490,10 +640,10 @@ class Backward(NamedTuple):
     """
 
     first: Array
-    actions: IntArray | None
-    values: Array | None
-    gradient: Array | None
-    q: Array | None
+    actions: Kept
+    values: Kept
+    gradient: Kept
+    q: Kept
 
 
 class Ascent(NamedTuple):

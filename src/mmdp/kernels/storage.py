@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.kernels.moves import Moves
 from mmdp.kernels.plan import Plan
-from mmdp.kernels.problem import Array, Problem, Storage, Stored
+from mmdp.kernels.problem import Array, Form, Ids, Problem, Row, Storage, Stored
 
 
 class Computed:
     """Derive from this class: give ``shape``, and a ``plan`` with ``expect`` and ``push``.
 
     Passes, ascents and objectives run on that plan, with every backend. Work that goes entry by
-    entry (checks, controllers, pairs of models, episodes, files) reads tables, which are made
-    once, when they are first asked for.
+    entry (checks, controllers, pairs of models, files) reads tables, which are made once, when
+    they are first asked for. So do episodes and linear programs unless ``moves`` and ``row`` are
+    written too.
     """
 
     shape: tuple[int, int, int]  # models, states, actions
@@ -48,6 +50,25 @@ class Computed:
     def arrays(self) -> list[npt.NDArray[Any]]:
         """All that is held of the transitions."""
         return self.table().arrays()
+
+    @property
+    def form(self) -> Form:
+        return self.table().form
+
+    def differs(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        return self.table().differs(first)
+
+    def ordered(self, s: Ids, a: Ids) -> tuple[Storage, Ids]:
+        return self.table().ordered(s, a)
+
+    def row(self, t: int, row: int) -> Row:
+        return self.table().row(t, row)
+
+    def moves(self) -> Moves:
+        return self.table().moves()
+
+    def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
+        return self.table().content(n_states)
 
     @cached_property
     def _table(self) -> Stored:

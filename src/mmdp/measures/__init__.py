@@ -11,10 +11,11 @@ from mmdp.measures.memory import memory_gain, value_of_memory
 from mmdp.measures.regret import regret_by_horizon
 from mmdp.measures.robustness import Stability, enough_models, stability
 from mmdp.measures.safety import Frontier, frontier
+from mmdp.measures.simplicity import leaf_table, value_of_leaves
 from mmdp.measures.tables import policy_table
 
 __all__ = [
     "Estimate", "Freedom", "Frontier", "Mixture", "Stability", "enough_models", "evpi", "evppi",
-    "freedom", "frontier", "information_table", "memory_gain", "mixture", "policy_table",
-    "regret_by_horizon", "stability", "value_of_memory",
+    "freedom", "frontier", "information_table", "leaf_table", "memory_gain", "mixture",
+    "policy_table", "regret_by_horizon", "stability", "value_of_leaves", "value_of_memory",
 ]  # fmt: skip

@@ -226,7 +226,8 @@ def _evppi(
 def _gain(model: MMDP, best: Solution, members: npt.NDArray[np.int64], method: Any) -> float:
     """What knowing that one of these models holds gains, times their weight."""
     weight = float(model.weights[members].sum())
-    if len(members) == 1 and not (model.drifts or best.provenance.policy.restricted):
+    alone = len(model.problem.becoming(members)) == 1
+    if alone and not best.provenance.policy.restricted:
         return weight * max(float(best.evaluation.regret[members[0]]), 0.0)  # its own optimum
     return 0.0 if weight <= 0 else _solved_group(model, best, members, method).gain
 
@@ -271,12 +272,12 @@ def _solved_group(
 
 
 def _group(model: MMDP, members: npt.NDArray[np.int64]) -> MMDP:
-    """The problem if one of these models holds; if models change, if it holds at the start."""
-    if not model.drifts:
+    """The problem if one of these models holds at the start, with those that they turn into."""
+    every = model.problem.becoming(members)
+    if len(every) == len(members):
         return model.subset(members)
-    weights = np.zeros(model.n_models)
-    weights[members] = model.weights[members] / model.weights[members].sum()
-    return model.replace(weights=weights)
+    weights = np.where(np.isin(every, members), model.weights[every], 0.0)
+    return model.subset(every).replace(weights=weights / weights.sum())
 
 
 def _solve_group(part: MMDP, best: Solution, method: Any) -> Solution:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp import kernels
 from mmdp.clock import unanswered
 from mmdp.domains._common import check_count
 from mmdp.errors import InputError
-from mmdp.methods import Method
+from mmdp.kernels.problem import IntArray
+from mmdp.methods import CADP, Context, Method
+from mmdp.methods.table import asked, need_table
 from mmdp.model import MMDP
+from mmdp.objective import Mean
 from mmdp.policy import MarkovPolicy, markov_policy
-from mmdp.solution import Solution
-from mmdp.solve import evaluate, model_weights, solve
+from mmdp.solution import Solution, Status
+from mmdp.solve import read_method, solve
 
 Array = npt.NDArray[np.float64]
 
@@ -72,7 +76,8 @@ def stability(
 ) -> Stability:
     """Solve again on bootstrap resamples of the models and count the decisions that change.
 
-    Each resample draws M models with replacement by their weights. A decision at (t, s) is
+    Each resample draws M models with replacement by their weights. CADP climbs from two starts
+    then: WSU's policy for the models drawn, and the full problem's policy. A decision at (t, s) is
     weighted by the probability that the full problem's policy meets it; all times count alike.
     States in which no action changes anything (:attr:`mmdp.MMDP.deciding`) do not count.
 
@@ -90,33 +95,83 @@ def stability_of(
     full: Solution, model: MMDP, resamples: int, seed: int | None, method: str | Method
 ) -> Stability:
     """What :func:`stability` finds, from the method's solution for all models."""
-    visited = (
-        model_weights(markov_policy(full, "stability needs"), model).sum(axis=1) * model.deciding
-    )
+    policy = markov_policy(full, "stability needs")
+    redrawn = Redrawn(model, full.provenance.horizon, method, seed, 2 * resamples)
+    visited = redrawn.visited(policy.actions) * model.deciding
     rng = np.random.default_rng(seed)
     frequency = np.zeros(visited.shape)
     changed, losses = np.empty(resamples), np.empty(resamples)
     for i in range(resamples):
-        found = _resampled(model, full, rng, method, seed)
-        differs = found.actions != full.policy.actions
+        counts = rng.multinomial(model.n_models, model.weights)
+        found = redrawn.solved(counts / counts.sum(), policy.actions)
+        differs = found.actions != policy.actions
         frequency += differs
         changed[i] = (visited * differs).sum() / visited.sum()
-        losses[i] = full.value - evaluate(found, model).mean
+        losses[i] = full.value - float(found.returns @ model.weights)
     share = float(changed.mean())
-    return Stability(share, changed, frequency / resamples, visited, losses, full.policy)
+    return Stability(share, changed, frequency / resamples, visited, losses, policy)
 
 
-def _resampled(
-    model: MMDP, full: Solution, rng: np.random.Generator, method: str | Method, seed: int | None
-) -> MarkovPolicy:
-    """The policy of one resample; where it is indifferent, the full problem's decision."""
-    counts = rng.multinomial(model.n_models, model.weights)
-    drawn = np.flatnonzero(counts)
-    part = model.subset(drawn).replace(weights=counts[drawn] / counts.sum())
-    found: Any = solve(part, full.provenance.horizon, method, seed=seed).policy
-    reached = model_weights(found, part).sum(axis=1) > 0
-    actions = np.where(reached, found.actions, full.policy.actions)
-    return MarkovPolicy.for_model(model, actions)
+def one_start(method: str | Method) -> Method:
+    """The method; a CADP that may choose its starts takes one.
+
+    It does so for all draws alike, so that none is searched for longer than another.
+    """
+    chosen = read_method(method)
+    if isinstance(chosen, CADP) and chosen.starts == "auto":
+        return replace(chosen, starts=1)
+    return chosen
+
+
+class Solved(NamedTuple):
+    """A policy (T, S) for some weights of the models, and its return (M,) in every model."""
+
+    actions: IntArray
+    returns: Array
+
+
+class Redrawn:
+    """One problem with other weights of its models, ``draws`` times; it is laid out once."""
+
+    def __init__(
+        self, model: MMDP, horizon: float | None, method: str | Method, seed: int | None,
+        draws: int,
+    ) -> None:  # fmt: skip
+        self.method = one_start(method)
+        need_table(type(self.method), "drawing the models again needs")
+        question, x = asked(self.method, model, horizon, Mean()), model.problem
+        passes = draws * self.method.passes(x, question.steps)
+        kernel = kernels.get("auto", x, question.steps, passes=passes)
+        self.context = Context(model, question.steps, kernel, kind=question.kind, seed=seed)
+
+    def visited(self, actions: IntArray) -> Array:
+        """(T, S) the probability of being there."""
+        found: Array = self.context.plan.forward(actions).sum(axis=2)
+        return found
+
+    def solved(self, weights: Array, known: IntArray | None = None) -> Solved:
+        """The policy of the method if the models had these weights (M,).
+
+        With a ``known`` one, CADP climbs from that too and keeps the better end, and where the
+        policy never goes it is the known one.
+        """
+        inner = self.context.quiet(weights=weights)
+        found = self._run(self.method, inner)
+        if known is None:
+            return found
+        if isinstance(self.method, CADP):
+            start = MarkovPolicy.for_model(inner.model, known)
+            other = self._run(replace(self.method, init=start), inner.quiet())
+            if other.returns @ weights >= found.returns @ weights - 1e-12 * inner.stakes:
+                found = other
+        there = inner.plan.forward(found.actions).sum(axis=2) > 0
+        return found._replace(actions=np.where(there, found.actions, known))
+
+    def _run(self, method: Method, context: Context) -> Solved:
+        outcome = method.run(context)
+        if outcome.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        return Solved(outcome.policy, context.returns(outcome.policy))
 
 
 @unanswered()
@@ -132,7 +187,8 @@ def enough_models(
 ) -> pd.DataFrame:
     """Train and test value against the number of models the policy is computed from.
 
-    For each size, ``repeats`` subsets of the models are drawn and solved. Columns: ``models``,
+    For each size, ``repeats`` subsets of the models are drawn and solved, by CADP from one start
+    unless ``method`` says how many. Columns: ``models``,
     ``train`` (mean value on the models solved), ``test`` (mean value on test models), ``gap``
     (train - test: how much the policy fits its own models), ``gap_sd`` over repeats,
     ``best_test``, the highest test value of a repeat, and ``test_sd`` over repeats. When
@@ -153,24 +209,53 @@ def enough_models(
     """
     check_count(repeats, "repeats")
     rng = np.random.default_rng(seed)
+    drawn: npt.NDArray[np.int64] = np.arange(model.n_models)
+    held_out = None
     if test is None:
         if model.n_models < 2:
             raise InputError("one model cannot be split; give test= models")
-        order = rng.permutation(model.n_models)
-        half = model.n_models // 2
-        model, test = model.subset(np.sort(order[half:])), model.subset(np.sort(order[:half]))
+        held_out, drawn = (np.sort(x) for x in np.split(rng.permutation(drawn), [len(drawn) // 2]))
+    counts = _sizes(sizes, len(drawn))
+    redrawn = Redrawn(model, horizon, method, seed, repeats * len(counts))
+    whole = _share(model.weights, drawn)
+    full = redrawn.solved(whole)
+    tested = _tester(redrawn, full, test, held_out)
     rows = []
-    full = solve(model, horizon, method)
-    for size in _sizes(sizes, model.n_models):
-        count = repeats if size < model.n_models else 1  # all models are drawn in one way only
-        values = np.array(
-            [_train_and_test(model, test, full, size, rng, method) for _ in range(count)]
-        )
-        gaps, tested = values[:, 0] - values[:, 1], values[:, 1]
-        spread, rough = (x.std(ddof=1) if count > 1 else 0.0 for x in (gaps, tested))
-        rows.append((size, *values.mean(axis=0), gaps.mean(), spread, tested.max(), rough))
+    for size in counts:
+        count = repeats if size < len(drawn) else 1  # all models are drawn in one way only
+        values = np.empty((count, 2))
+        for row in values:
+            chosen = rng.choice(drawn, size, replace=False) if size < len(drawn) else drawn
+            part = _share(model.weights, chosen)
+            found = redrawn.solved(part) if size < len(drawn) else full
+            control = float(full.returns @ whole) - float(full.returns @ part)
+            row[:] = found.returns @ part + control, tested(found)
+        gaps, on_test = values[:, 0] - values[:, 1], values[:, 1]
+        spread, rough = (x.std(ddof=1) if count > 1 else 0.0 for x in (gaps, on_test))
+        rows.append((size, *values.mean(axis=0), gaps.mean(), spread, on_test.max(), rough))
     columns = ["models", "train", "test", "gap", "gap_sd", "best_test", "test_sd"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _share(weights: Array, chosen: npt.NDArray[np.int64]) -> Array:
+    """(M,) the weights of the chosen models, which sum to 1; 0 for the others."""
+    found = np.zeros_like(weights)
+    found[chosen] = weights[chosen] / weights[chosen].sum()
+    return found
+
+
+def _tester(
+    redrawn: Redrawn, full: Solved, test: MMDP | None, held_out: npt.NDArray[np.int64] | None
+) -> Callable[[Solved], float]:
+    """What gives the mean return on the test models, or on those that are held out."""
+    if test is None:
+        assert held_out is not None
+        share = _share(redrawn.context.model.weights, held_out)
+        return lambda found: float(found.returns @ share)
+    context = redrawn.context
+    apart = Context(test, context.horizon, context.kernel, kind=context.kind)
+    MarkovPolicy.for_model(context.model, full.actions).check(test)
+    return lambda found: apart.mean(apart.returns(found.actions))
 
 
 def _sizes(sizes: Sequence[int] | None, available: int) -> list[int]:
@@ -184,16 +269,3 @@ def _sizes(sizes: Sequence[int] | None, available: int) -> list[int]:
     if not len(sizes):
         raise InputError("sizes must hold at least one number of models")
     return [int(size) for size in sizes]
-
-
-def _train_and_test(
-    model: MMDP, test: MMDP, full: Solution, size: int, rng: np.random.Generator,
-    method: str | Method,
-) -> tuple[float, float]:  # fmt: skip
-    if size == model.n_models:
-        return full.value, evaluate(full, test).mean
-    chosen = np.sort(rng.choice(model.n_models, size, replace=False))
-    part = model.subset(chosen)
-    found = solve(part, full.provenance.horizon, method)
-    control = full.value - float(full.returns[chosen] @ part.weights)
-    return found.value + control, evaluate(found, test).mean

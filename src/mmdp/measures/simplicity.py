@@ -1,20 +1,32 @@
-"""Simpler policies than one of time and state: a rule in a few phases, and what it gives up."""
+"""Simpler policies than one of time and state: rules in a few phases or with a few leaves, and what
+they give up.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
+from mmdp.errors import InputError
+from mmdp.kernels.endless import Endless
 from mmdp.kernels.numpy.passes import choose
 from mmdp.kernels.problem import Pick
 from mmdp.model import MMDP
-from mmdp.policy import Markov, MarkovPolicy, PolicyKind
+from mmdp.objective import Objective, as_objective
+from mmdp.policy import Markov, MarkovPolicy, PolicyKind, Tree, TreePolicy
+from mmdp.policy.tree import Leaf
 from mmdp.search.tables import pick_of
+from mmdp.solution import Solution
 from mmdp.solve import evaluate, gradient, model_weights, solve
+from mmdp.validate import check_whole
+from mmdp.words import counted, number, percent
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -26,6 +38,153 @@ MOST_CUTS = 64  # times at which a phase may end
 MOST_STATES = 200  # by which the phases are chosen
 STEPS = 5  # of the search for one rule for all steps
 MOST_ACTIONS = 20  # that are tried everywhere
+
+
+def value_of_leaves(
+    model: MMDP,
+    horizon: float | None = None,
+    leaves: int | Sequence[int] = 8,
+    *,
+    features: Any = None,
+    time: bool = True,
+    objective: Objective | str = "mean",
+    test: MMDP | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """What each further leaf of a tree earns: the best rule found with each number of leaves.
+
+    Parameters
+    ----------
+    model, horizon, objective
+        As for :func:`mmdp.solve`.
+    leaves
+        The most leaves, for all numbers from 1 on; or the numbers to show.
+    features, time
+        What a tree may ask about (see :class:`mmdp.Tree`).
+    test
+        Test models to evaluate the rules on.
+    options
+        Others of :func:`mmdp.solve`, such as ``certify``, ``time_limit`` and ``seed``.
+
+    One solve grows them all, each from smaller ones, so the value never falls. Columns: ``leaves``,
+    ``value``, ``gain`` over the row before, ``price`` (what it lacks to the best policy found that
+    is no tree) and ``share`` of that, ``gap`` to a proven bound if one was asked for, ``test``, the
+    ``seconds`` that its growth took, and the ``rule`` in words. ``attrs["elbow"]`` is the number of
+    leaves after which further ones earn the least: its value lies highest above the straight line
+    from the first to the last. ``attrs["text"]`` says it in a sentence, ``attrs["policies"]`` are
+    the policies; :func:`mmdp.plots.value_of_leaves` draws the table.
+
+    >>> import mmdp
+    >>> train, _ = mmdp.domains.published("riverswim")
+    >>> table = mmdp.value_of_leaves(train, 50, 3)
+    >>> table["value"].round(2).tolist(), table.attrs["elbow"]
+    ([196.23, 200.22, 200.22], 2)
+    """
+    counts = [*range(1, leaves + 1)] if isinstance(leaves, int) else sorted({*leaves})
+    if not counts:
+        raise InputError("leaves is empty; give numbers of leaves, such as (1, 2, 3)")
+    for count in counts:
+        check_whole(count, "leaves")
+    kind = Tree(counts[-1], features, time)
+    found = solve(model, horizon, policy=kind, objective=objective, **options)
+    rules = found.details.get("grown") or [found.policy]  # stopped early: what there is
+    counts = [n for n in counts if n <= len(rules)] or [1]
+    shown = [rules[n - 1] for n in counts]
+    values = np.array([evaluate(x, model).value(found.objective) for x in shown])
+    free = found.details.get("unrestricted", np.nan)
+    columns: dict[str, Any] = {
+        "leaves": counts, "value": values, "gain": np.diff(values, prepend=np.nan),
+        "price": free - values, "share": (free - values) / abs(free),
+    }  # fmt: skip
+    if found.bound is not None:
+        columns["gap"] = (found.bound - values) / np.abs(values)
+    if test is not None:
+        columns["test"] = [evaluate(x, test).value(found.objective) for x in shown]
+    spent = found.details.get("seconds_by_leaves") or [found.seconds]
+    columns["seconds"] = [spent[n - 1] for n in counts]
+    frame = pd.DataFrame({**columns, "rule": [x.text() for x in shown]})
+    line = np.interp(counts, [counts[0], counts[-1]], [values[0], values[-1]])
+    above = values - line
+    highest = len(counts) - 1 - int(above[::-1].argmax())  # on a line every leaf earns as much
+    elbow = int((values == values[highest]).argmax())
+    frame.attrs |= {"elbow": counts[elbow], "policies": shown, "text": _elbow_text(frame, elbow)}
+    return frame
+
+
+def leaf_table(
+    policy: TreePolicy | Solution, model: MMDP, *, objective: Objective | str | None = None
+) -> pd.DataFrame:
+    """One row per leaf of a tree: when it holds, what it does, how often and how much it matters.
+
+    ``when`` has the answers that lead there, ``share`` the visits to it among all, over the models
+    and times (discounted if there is no last decision). ``instead`` is the second best action for
+    the whole leaf, and ``stakes`` what taking it there would cost: exact, all else unchanged, by
+    ``objective`` (by default the solution's, otherwise the mean). Negative stakes mean that the
+    other action is better.
+
+    >>> import mmdp
+    >>> train, _ = mmdp.domains.published("riverswim")
+    >>> solution = mmdp.solve(train, 50, policy=mmdp.Tree(2))
+    >>> table = mmdp.measures.leaf_table(solution, train)
+    >>> table[["when", "action"]].values.tolist()
+    [['state is at most 3', 'swim left'], ['state is above 3', 'swim right']]
+    >>> table["share"].round(2).tolist(), table["stakes"].round(1).tolist()
+    ([0.23, 0.77], [4.0, 150.5])
+    """
+    given, tree = policy, policy.policy if isinstance(policy, Solution) else policy
+    if not isinstance(tree, TreePolicy):
+        raise InputError(
+            f"leaves are those of a tree, not of a {type(tree).__name__}",
+            ["solve with policy=mmdp.Tree(leaves=6), or mmdp solve --leaves 6"],
+        )
+    tree.check(model)
+    goal = given.objective if objective is None and isinstance(given, Solution) else objective
+    F, visited = as_objective(goal or "mean"), _visited(tree, model)
+    value, rows = evaluate(tree, model).value(F), []
+    for when, _, leaf, region in tree.nodes():
+        if not isinstance(leaf, Leaf):
+            continue
+        others = [a for a in range(model.n_actions) if a != leaf.action]
+        tables = (_with(tree, model, region, a) for a in others)
+        tried = (tree.rows.of_table(x, **tree.labels) for x in tables)
+        worths = [evaluate(x, model).value(F) for x in tried]
+        best = max(range(len(others)), key=worths.__getitem__, default=None)
+        rows.append({
+            "when": ", ".join(when) or "always", "action": model.action_labels[leaf.action],
+            "share": visited[region].sum() / visited.sum(),
+            "instead": None if best is None else model.action_labels[others[best]],
+            "stakes": np.nan if best is None else value - worths[best],
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _visited(tree: TreePolicy, model: MMDP) -> Array:
+    """(T, S) or (1, S) how often each state is visited, over the models by weight."""
+    if tree.markov is not None:
+        return model_weights(tree.markov, model).sum(axis=1)
+    visits = Endless.of(model.problem).visits(tree.table_for(model))
+    return (model.weights @ visits)[None]
+
+
+def _with(tree: TreePolicy, model: MMDP, region: Mask, action: int) -> npt.NDArray[np.int32]:
+    """The table with another action in a region, where it is allowed."""
+    there = region & model.allowed[:, action]
+    return np.where(there, np.int32(action), np.atleast_2d(tree.table)).reshape(tree.table.shape)
+
+
+def _elbow_text(frame: pd.DataFrame, elbow: int) -> str:
+    """What the best place to stop gives up, and what the leaves after it earn."""
+    here, last = frame.iloc[elbow], frame.iloc[-1]
+    at = counted(int(here["leaves"]), "leaf", "leaves")
+    text = f"the elbow is at {at}: {number(here['value'], 6)}"
+    if here["price"] > 0:
+        text += f", {percent(here['share'])} below the best policy found"
+    more = int(last["leaves"] - here["leaves"])
+    if not more:
+        return text
+    earned = last["value"] - here["value"]
+    by = f"{text}; {counted(more, 'further leaf', 'further leaves')}"
+    return f"{by} can earn {number(earned)} more" if earned > 0 else f"{by} earned nothing"
 
 
 @dataclass(frozen=True, eq=False)

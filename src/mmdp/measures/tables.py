@@ -81,7 +81,6 @@ def policy_cells(policy: MarkovPolicy, model: MMDP) -> Cells:
     table, plan = policy.table_for(model), _plan(model, policy.horizon)
     b = plan.forward(table)
     found = plan.backward("given", policy=table, weights=b, keep=("gradient",))
-    assert found.gradient is not None
     actions, visited = policy.actions.astype(np.int64), b.sum(axis=2)
     margin, runner_up = _margins(found.gradient, actions, visited)
     return Cells(visited, margin, runner_up, _agreement(plan, actions))
@@ -109,7 +108,6 @@ def _agreement(plan: Plan, actions: npt.NDArray[np.int64]) -> Array:
     """(T, S) weight of the models for which the action is as good as any, from there on."""
     problem, horizon = plan.problem, len(actions)
     values = plan.backward("own", keep=("values",)).values
-    assert values is not None
     agree = np.empty(actions.shape)
     # (M,) for each model its own: one with large rewards leaves the others as they are
     slack = np.minimum(TIE * problem.stakes(horizon), TIE * problem.magnitudes(horizon))

@@ -19,7 +19,7 @@ from mmdp.clock import Stopwatch
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.planner import SAMPLED, VALUES, PlannerTables
-from mmdp.kernels.problem import Problem, at
+from mmdp.kernels.problem import Problem
 from mmdp.methods.base import Context, Method, Outcome, Question, Stop
 from mmdp.methods.cadp import CADP
 from mmdp.model import MMDP
@@ -133,7 +133,7 @@ class BeliefPlanner(Policy):
         if x.reward_sd > 0:
             if reward is None:
                 raise InputError("this planner learns from rewards: pass reward= to update()")
-            r = at(x.problem.r, time)[state, action]
+            r = x.problem.r[min(time, len(x.problem.r) - 1), state, action]
             z = ((reward - r) / x.reward_sd) ** 2
             alive = memory.belief * likelihood > 0
             if alive.any():
@@ -163,13 +163,8 @@ def _transition_likelihood(
     x: Problem, time: int, state: int, action: int, next_state: int
 ) -> Array:
     """(M,) probability of the observed transition under each model."""
-    row = state * x.n_actions + action
-    start, stop = x.indptr[row], x.indptr[row + 1]
-    k = start + np.searchsorted(x.indices[start:stop], next_state)
-    if k == stop or x.indices[k] != next_state:
-        return np.zeros(x.n_models)
-    result: Array = at(x.p, time)[k]
-    return result
+    rows, after = np.array([state * x.n_actions + action]), np.array([next_state])
+    return x.storage.moves().likelihood(time, rows, after)[0]
 
 
 @dataclass(frozen=True)
@@ -189,8 +184,11 @@ class Planning(Method):
     baseline: MarkovPolicy | None = None
 
     finds: ClassVar[PolicyKind | None] = Belief()
+    draws: ClassVar[bool] = False  # whether it acts by a model that it draws
 
     def lacks(self, question: Question) -> str | None:
+        if self.draws and (reason := question.not_still("the model that it draws must stay true")):
+            return reason
         if not question.kind.learns:
             return f"it finds policies that keep a belief, not {question.kind.name} ones"
         return question.not_mean() or question.not_whole()

@@ -117,8 +117,7 @@ class CADP(Method):
         whole, steps = super().bytes_held(question), question.steps
         if question.objective.linear:  # weights in windows, if those of all times do not fit
             return whole * min(steps, 2 * math.isqrt(steps) + 2) // steps
-        # single changes need the weights of all models by the model at the start
-        whole *= question.model.n_models if question.changes else 1
+        whole *= question.model.problem.copies_by_start  # for single changes
         drawn = question.kind.randomised and not question.endless  # by action too
         return whole * (question.model.n_actions if drawn else 1)
 

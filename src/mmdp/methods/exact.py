@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mmdp.bounds import closed
-from mmdp.bounds.descent import Descent, Watch
+from mmdp.bounds.descent import Descent
 from mmdp.bounds.matching import match
 from mmdp.bounds.relaxation import Mask, Relaxation
 from mmdp.clock import clock
@@ -157,10 +158,9 @@ class TimeTree(Tree):
             before = search.bound if search.steps else bound
             search.run(
                 max_steps=steps, enough=self.value, deadline=self.context.time.deadline,
-                watch=self._watch(bound, search),
+                watch=partial(self.report, bound, search),
             )  # fmt: skip
-            self.working = min(bound, search.bound)
-            self.report()
+            self.report(bound, search)
             if self.working - self.value <= self.tolerance:
                 self.dropped = max(self.dropped, self.working)
                 return
@@ -190,22 +190,14 @@ class TimeTree(Tree):
     def incumbent_inside(self, mask: Mask) -> None:
         """CADP restricted to the node, from the incumbent moved into it."""
         best = self.context.best_policy
-        assert best is not None
         actions = np.where(
             np.take_along_axis(mask, best[:, :, None].astype(np.int64), 2)[:, :, 0],
             best, mask.argmax(axis=2),
         ).astype(np.int32)  # fmt: skip
         ascend_inside(self.context, mask, actions)
 
-    def _watch(self, bound: float, search: Descent) -> Watch:
-        def watch(best: float) -> None:
-            if search.steps % 20 == 0:
-                self.working = min(bound, search.bound)
-                self.report()
-
-        return watch
-
-    def report(self) -> None:
+    def report(self, bound: float, search: Descent) -> None:
+        self.working = min(bound, search.bound)
         self.context.tell(self.bound, self.nodes)
 
     def _share(self, share: float) -> float:

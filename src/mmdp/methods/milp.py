@@ -104,12 +104,9 @@ class MILP(Method):
 
     def _near(self, context: Context, outer: float, slack: float) -> float:
         """How close the bound must come: as elsewhere, or as close as HiGHS is accurate."""
-        x, stakes = context.problem, outer - context.best_value
-        returns = context.returns(context.best_policy)
-        near = closed.closing(
-            self.gap, context.best_value, outer, x, context.horizon,
-            lambda error: context.worth(returns + error),
-        )  # fmt: skip
+        value, returns = context.best_value, context.returns(context.best_policy)
+        closing, stakes = closed.Closing(context.problem, context.horizon), outer - value
+        near = closing(self.gap, value, outer, lambda error: context.worth(returns + error))
         return max(near, min(self.gap * stakes + slack, SURE * stakes))
 
     def _outer(self, context: Context) -> float:
@@ -132,7 +129,6 @@ class MILP(Method):
 
     def _solve(self, context: Context, outer: float) -> tuple[tails.Tail, lp.Answer]:
         x, best = context.problem, context.best_policy
-        assert best is not None
         if self.tight:
             reach = reach_bounds(context.plan)
         else:

@@ -10,7 +10,8 @@ import numpy as np
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.kernels.planner import SAMPLED, PlannerTables
-from mmdp.methods.base import Context, Outcome, Question
+from mmdp.kernels.rewards import blocks
+from mmdp.methods.base import Context, Outcome
 from mmdp.methods.belief import Planning, passes_of
 
 
@@ -48,6 +49,7 @@ class MixTS(Planning):
 
     name: ClassVar[str] = "mixts"
     title: ClassVar[str] = "Thompson sampling over the models"
+    draws: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.resample not in ("episode", "step"):
@@ -59,20 +61,17 @@ class MixTS(Planning):
         if self.reward_sd is not None and not self.reward_sd > 0:
             raise InputError(f"reward_sd must be positive, not {self.reward_sd}")
 
-    def lacks(self, question: Question) -> str | None:
-        drawn = question.not_still("the model that it draws must stay true")
-        return drawn or super().lacks(question)
-
     def passes(self, problem: Problem, horizon: int) -> float:
         return passes_of(problem, self.episodes, carry=self.carry)
 
     def run(self, context: Context) -> Outcome:
         problem = context.problem
         own = context.plan.backward("own", keep=("actions",)).actions
-        assert own is not None
         reward_sd = 0.0
         if self.likelihood != "transition":
-            spread = float(np.sqrt(problem.r.var(axis=-1)[:, problem.allowed[0]].mean()))
+            open_ = problem.allowed[0]
+            found = [r.var(axis=-1)[:, open_[states]] for states, r in blocks(problem.r)]
+            spread = float(np.sqrt(np.concatenate(found, axis=1).mean()))
             reward_sd = self.reward_sd or spread or 1.0
         made = PlannerTables(
             SAMPLED, problem, own=own, each_step=self.resample == "step", carry=self.carry,

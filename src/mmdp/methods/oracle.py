@@ -20,7 +20,8 @@ class Oracle(Method):
     Parameters
     ----------
     keep_policies
-        Whether to keep the policies; without them only values are found, in less memory.
+        Whether to keep the policies, of the models in this process if they are spread over several;
+        without them only values are found, in less memory.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]])
@@ -48,7 +49,7 @@ class Oracle(Method):
             policies = own.actions[None] if self.keep_policies else None
             returns = context.problem.returns(own.values.T)
             return Outcome(None, Status.OPTIMAL, 1, policies=policies, returns=returns)
-        keep = ("actions",) if self.keep_policies and context.problem.part is None else ()
+        keep = ("actions",) if self.keep_policies else ()
         found = context.plan.backward("own", keep=keep)
         returns = context.problem.returns(found.first)
         policies = None

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.kernels.planner import TREE, PlannerTables
-from mmdp.methods.base import Context, Outcome, Question
+from mmdp.methods.base import Context, Outcome
 from mmdp.methods.belief import Planning
 from mmdp.validate import check_whole
 
@@ -49,6 +49,7 @@ class POMCP(Planning):
     name: ClassVar[str] = "pomcp"
     title: ClassVar[str] = "tree search with the exact belief"
     least_passes: ClassVar[float] = math.inf
+    draws: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_whole(self.queries, "queries")
@@ -56,10 +57,6 @@ class POMCP(Planning):
             raise InputError(f'leaf must be "cadp", "rollout" or "random", not {self.leaf!r}')
         if not self.exploration >= 0:
             raise InputError(f"exploration must be at least 0, not {self.exploration}")
-
-    def lacks(self, question: Question) -> str | None:
-        drawn = question.not_still("the model that it draws must stay true")
-        return drawn or super().lacks(question)
 
     def run(self, context: Context) -> Outcome:
         if context.model.has_missing:
@@ -69,7 +66,6 @@ class POMCP(Planning):
             )
         actions = self.baseline_actions(context)
         found = context.plan.backward("given", policy=actions, keep=("values", "q"))
-        assert found.q is not None
         parts: dict[str, Any] = {
             "exploration": self.exploration * _spread(found.q),
             "queries": self.queries,

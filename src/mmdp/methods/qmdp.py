@@ -28,6 +28,5 @@ class QMDP(Planning):
 
     def run(self, context: Context) -> Outcome:
         q = context.plan.backward("own", keep=("q",)).q
-        assert q is not None
         made = PlannerTables(VALUES, context.problem, q=q)
         return self.planned(context, made, self.baseline_actions(context))

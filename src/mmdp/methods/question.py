@@ -38,16 +38,6 @@ class Question:
         """Whether there is no last decision."""
         return self.kind.endless
 
-    @property
-    def changes(self) -> bool:
-        """Whether the models change over time."""
-        return self.model.drifts
-
-    @property
-    def whole(self) -> bool:
-        """Whether all models are in this process."""
-        return self.model.problem.part is None
-
     # ------------------------------------------------------------ reasons
     def not_mean(self) -> str | None:
         """For methods that maximise the mean only."""
@@ -67,9 +57,8 @@ class Question:
 
     def not_still(self, why: str) -> str | None:
         """For methods that need models that never change; ``why`` they do."""
-        return f"{why}, and these models change" if self.changes else None
+        return self.model.problem.not_still(why)
 
     def not_whole(self, what: str = "it") -> str | None:
         """For what needs all models in one process."""
-        part = self.model.problem.part
-        return f"{what} needs all models in one process, and this is {part}" if part else None
+        return self.model.problem.not_whole(what)

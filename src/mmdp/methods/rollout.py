@@ -30,5 +30,4 @@ class Rollout(Planning):
     def run(self, context: Context) -> Outcome:
         actions = self.baseline_actions(context)
         q = context.plan.backward("given", policy=actions, keep=("q",)).q
-        assert q is not None
         return self.planned(context, PlannerTables(VALUES, context.problem, q=q), actions)

@@ -41,7 +41,7 @@ class StationaryTree(Tree):
                 "solve with cadp"
             )
         self.x = x
-        super().__init__(context, options, float(context.problem.weights @ x.roundings()))
+        super().__init__(context, options, context.mean(x.roundings()))
 
     def first_bound(self) -> None:
         """Every model by itself."""

@@ -127,6 +127,16 @@ def able(
     ]
 
 
+def by_case() -> dict[str, list[str]]:
+    """The methods for what not every method can do, in words."""
+    return {
+        "models that change over time": able(drifts=True),
+        "an infinite horizon": able(policy="stationary"),
+        "a tied or monotone policy": able(policy="tied"),
+        "objectives other than the mean": able(objective="cvar"),
+    }
+
+
 # ---------------------------------------------------------------------- asking
 def asked(
     method: Method, model: MMDP, horizon: float | None, objective: Objective,
@@ -144,7 +154,7 @@ def asked(
         if other.finds is not None and can(other(), model, horizon, objective, policy)
     ]  # fmt: skip
     remedies: list[str | Remedy] = [Remedy("method", *others, do="choose")] if others else []
-    if not question.whole:
+    if question.not_whole():
         remedies.append("load the models without part=")
     raise InputError(f"{method.name} cannot do this: {reason}", remedies)
 

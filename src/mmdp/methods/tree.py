@@ -29,6 +29,7 @@ class Tree:
 
     def __init__(self, context: Context, options: Exact, slack: float) -> None:
         self.context, self.options, self.slack = context, options, slack
+        self.closing = closed.Closing(context.problem, context.decisions)
         self.nodes = 0
         self.heap: list[tuple[float, int, Mask, Any]] = []
         self.count = itertools.count()
@@ -48,10 +49,7 @@ class Tree:
 
     @property
     def tolerance(self) -> float:
-        gap, x = self.options.gap, self.context.problem
-        return max(
-            closed.closing(gap, self.value, self.oracle, x, self.context.decisions), 2 * self.slack
-        )
+        return max(self.closing(self.options.gap, self.value, self.oracle), 2 * self.slack)
 
     @property
     def proven(self) -> bool:

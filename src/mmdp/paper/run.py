@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mmdp
+from mmdp.clock import pass_on
 from mmdp.errors import InputError
 from mmdp.identity import digest
 from mmdp.methods import Method
@@ -164,8 +165,7 @@ class Job:
     def rows(self, cells: Sequence[StudyCell]) -> list[Row]:
         """The cells as a study, with nothing missing."""
         run = Run(cells, out=self.out, jobs=self.jobs, fresh=self.fresh, callback=self._heard)
-        if run.interrupted:
-            raise KeyboardInterrupt
+        pass_on(run.interrupted)
         failed = [row["error"] for row in run.rows if row.get("error")]
         if failed:
             raise InputError(failed[0])

@@ -4,7 +4,7 @@ from mmdp.policy.base import Policy
 from mmdp.policy.kinds import Belief, PolicyKind
 from mmdp.policy.markov import Markov, MarkovPolicy, markov_policy
 from mmdp.policy.memory import Memory, MemoryPolicy
-from mmdp.policy.planner import Planner
+from mmdp.policy.planner import Planner, followed
 from mmdp.policy.restricted import Fixed, Monotone, Tied
 from mmdp.policy.stationary import Stationary, StationaryPolicy
 from mmdp.policy.table import KINDS, read_kind
@@ -13,5 +13,5 @@ from mmdp.policy.tree import Tree, TreePolicy
 __all__ = [
     "KINDS", "Belief", "Fixed", "Markov", "MarkovPolicy", "Memory", "MemoryPolicy", "Monotone",
     "Planner", "Policy", "PolicyKind", "Stationary", "StationaryPolicy", "Tied", "Tree",
-    "TreePolicy", "markov_policy", "read_kind",
+    "TreePolicy", "followed", "markov_policy", "read_kind",
 ]  # fmt: skip

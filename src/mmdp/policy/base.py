@@ -107,6 +107,11 @@ class Policy:
             "action_labels": self.action_labels,
         }  # fmt: skip
 
+    @property
+    def markov(self) -> MarkovPolicy | None:
+        """Itself if it is a table of time and state; None otherwise."""
+        return None
+
     def over(self, horizon: int) -> MarkovPolicy:
         """The same decisions as a policy of time and state over ``horizon`` decisions."""
         raise self._lacking("table of time and state")
@@ -217,6 +222,10 @@ class Policy:
         s = ids_of([key], self.state_names, "the state")[0]
         return self.action_names[self.act(self.start(), time, s)]
 
+    def text(self) -> str:
+        """The rule in words; empty if it has none but its table."""
+        return ""
+
     def to_frame(self) -> pd.DataFrame:
         """The policy as a tidy table."""
         raise self._lacking("table of actions")
@@ -254,7 +263,7 @@ class Policy:
         self._set(**state)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Policy) or type(other) is not type(self):
+        if type(other) is not type(self):
             return NotImplemented
         mine, theirs = self.parts, other.parts
         return mine.keys() == theirs.keys() and all(

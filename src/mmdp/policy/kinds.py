@@ -112,6 +112,10 @@ class PolicyKind:
         """The policy that a method's table stands for, with the labels of ``model``."""
         raise NotImplementedError
 
+    def table_of(self, policy: Policy, model: MMDP) -> Any:
+        """What a method would have found, had it found ``policy``: a solve goes on from it."""
+        return policy.table_for(model)
+
 
 class Belief(PolicyKind):
     """Policies that keep a belief over the models and learn from what they see."""

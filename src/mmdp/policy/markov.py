@@ -14,6 +14,7 @@ from mmdp.kernels import Kernel
 from mmdp.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
 from mmdp.policy.base import Policy, labels_of
 from mmdp.policy.kinds import PolicyKind
+from mmdp.policy.planner import followed
 from mmdp.support import refuse_masked
 from mmdp.validate import by_label, check_seed, check_whole
 from mmdp.words import percent
@@ -280,6 +281,10 @@ class MarkovPolicy(TablePolicy):
     def horizon(self) -> int:
         return len(self.table)
 
+    @property
+    def markov(self) -> MarkovPolicy:
+        return self
+
     def over(self, horizon: int) -> MarkovPolicy:
         """The policy itself; a horizon other than its own is refused."""
         self.check_horizon(horizon)
@@ -315,9 +320,7 @@ def markov_policy(
     needs = f"{purpose} {needed}, and"
     if policy is None:
         raise InputError(f"{needs} {given.method} has one policy per model", [_other(argument)])
-    if not isinstance(policy, Policy):
-        kind = type(given).__name__
-        raise InputError(f"{purpose} a policy or the Solution it comes from, not {kind}")
+    policy = followed(policy, f"{purpose} a policy or the Solution it comes from")
     if policy.memory:
         others = [] if policy.exact else [_other(argument)]
         whose = "this one" if policy.exact else policy.name

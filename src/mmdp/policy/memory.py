@@ -281,6 +281,10 @@ class MemoryPolicy(Policy):
         assert self._chart is not None
         return self._chart
 
+    def text(self) -> str:
+        """The flow chart in words."""
+        return self.flow_chart().words
+
     def to_frame(self) -> pd.DataFrame:
         """One row per time, state and node: ``time, state, node, action, moves, start``.
 

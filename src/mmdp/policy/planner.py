@@ -1,8 +1,15 @@
-"""What can be followed: the protocol of policies, for objects of any class."""
+"""What can be followed: the protocol of policies, and objects of any class as policies."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from mmdp.errors import InputError
+from mmdp.policy.base import Policy
+from mmdp.policy.kinds import Belief
+
+if TYPE_CHECKING:
+    from mmdp.model import MMDP
 
 
 @runtime_checkable
@@ -37,3 +44,38 @@ class Planner(Protocol):
     ) -> Any:  # fmt: skip
         """The memory after seeing where the action led."""
         ...
+
+
+class Followed(Policy):
+    """A planner of any class as a policy: all that is known of it is what it does, step by step."""
+
+    __slots__ = ("act", "horizon", "name", "planner", "start", "update")
+
+    exact = False
+    kind = Belief()
+    memory = "may depend on all that was seen"
+    planner: Planner
+
+    def __init__(self, planner: Planner) -> None:
+        own = ("act", "horizon", "name", "start", "update")
+        self._set(planner=planner, **{name: getattr(planner, name) for name in own})
+
+    def check(self, model: MMDP, horizon: float | None = None) -> None:
+        """Its actions are checked when they are taken."""
+
+    def __repr__(self) -> str:
+        return repr(self.planner)
+
+
+def followed(given: Any, purpose: str, *remedies: str) -> Policy:
+    """What was given, as a policy; ``purpose`` begins the sentence that refuses anything else.
+
+    >>> followed(3, "simulate() takes a policy")
+    Traceback (most recent call last):
+    mmdp.errors.InputError: simulate() takes a policy, not int
+    """
+    if isinstance(given, Policy):
+        return given
+    if isinstance(given, Planner):
+        return Followed(given)
+    raise InputError(f"{purpose}, not {type(given).__name__}", remedies)

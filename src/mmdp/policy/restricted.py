@@ -16,11 +16,11 @@ import numpy.typing as npt
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.policy.kinds import needs_settings
-from mmdp.policy.markov import Markov, MarkovPolicy
-from mmdp.policy.stationary import Stationary, StationaryPolicy
+from mmdp.policy.markov import Markov, TablePolicy
+from mmdp.policy.stationary import Stationary
 from mmdp.support import refuse_masked
 from mmdp.validate import by_label, ids_of, is_named, ordered
-from mmdp.words import counted, either, some, suggested
+from mmdp.words import counted, either, some
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
@@ -47,7 +47,7 @@ class Restricted(Markov):
             object.__setattr__(kind, name, value)
         return kind
 
-    def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> MarkovPolicy | StationaryPolicy:  # type: ignore[override]
+    def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> TablePolicy:  # type: ignore[override]
         kind = Stationary() if self.endless else Markov()
         return kind.policy_of(model, table)
 
@@ -343,21 +343,9 @@ def _is_missing(given: Any) -> bool:
     return given is None or bool(np.all(pd.isna(given))) or not str(given).strip()
 
 
-def _id_of(given: Any, model: MMDP, what: str) -> int:
-    """The id of a state or action, given by label or id."""
-    labels: tuple[str, ...] = getattr(model, f"{what}_labels")
-    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
-        if 0 <= given < len(labels):
-            return int(given)
-        raise InputError(f"there is no {what} {given}; the model has {len(labels)}")
-    if str(given) not in labels:
-        raise InputError(f"the model has no {what} {suggested(str(given), labels)}")
-    return labels.index(str(given))
-
-
 def _ids_of(given: Any, model: MMDP, what: str) -> list[int]:
     alone = isinstance(given, str) or not isinstance(given, Iterable)
-    return [_id_of(x, model, what) for x in ([given] if alone else given)]
+    return model.names(what).all([given] if alone else given)
 
 
 def _named(states: Iterable[int], model: MMDP) -> str:

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel
 from mmdp.kernels.planner import PlannerTables
-from mmdp.policy.base import Policy
-from mmdp.policy.markov import MarkovPolicy
+from mmdp.policy.markov import MarkovPolicy, TablePolicy
 from mmdp.policy.restricted import Restricted
 from mmdp.policy.stationary import StationaryPolicy
 from mmdp.support import refuse_masked
@@ -28,8 +27,6 @@ from mmdp.validate import check_whole, ids_of, is_named
 from mmdp.words import counted, either, named_values, some
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from mmdp.model import MMDP
 
 Array = npt.NDArray[np.float64]
@@ -41,6 +38,9 @@ TIME = "time"
 ENDED = "ended"  # the state in which it is all over
 MISSING = ("", "NA", "NaN", "nan", "NaT", "<NA>")  # how a missing value is written
 _NUMBERED = re.compile(r"(.*?)\s*(-?\d+(?:\.\d+)?)")  # "stock 12": a name and a number
+
+
+_UNIT = re.compile(r"(.*\S)\s*[(\[]([^()\[\]]+)[)\]]")  # "weight (kg)": a name and a unit
 
 
 # ---------------------------------------------------------------------- trees
@@ -67,6 +67,17 @@ class Planted(NamedTuple):
 
     table: IntArray
     tree: Node
+
+
+class Visit(NamedTuple):
+    """A node with the answers in words that lead to it, the last of them (None at the root), and
+    where they do: (T, S), or (1, S) if there is no last decision.
+    """
+
+    path: tuple[str, ...]
+    yes: bool | None
+    node: Node
+    region: Mask
 
 
 def count_leaves(tree: Node) -> int:
@@ -127,13 +138,22 @@ class Feature:
         said: Mask = self.codes <= cut if self.ordered else self.codes == cut
         return said[:, None] if self.timed else said[None]
 
-    def asked(self, cut: int) -> str:
-        """The question in words, without a question mark."""
+    def asked(self, cut: int, yes: bool = True) -> str:
+        """The question in words, without a question mark, or the answer no as a clause.
+
+        A unit at the end of the name goes with the number.
+
+        >>> Feature.of("body weight (kg)", [50, 75]).asked(0, yes=False)
+        'body weight is above 50 kg'
+        """
         level = self.levels[cut]
         if isinstance(level, str):
-            return f"{self.name} is {level}"
+            return f"{self.name} is {'' if yes else 'not '}{level}"
         short, above = (f"{x:.12g}" for x in self.levels[cut : cut + 2])
-        return f"{self.name} is at most {short if short != above else repr(level)}"
+        found = _UNIT.fullmatch(self.name)
+        name, unit = (found[1], f" {found[2]}") if found else (self.name, "")
+        said = "at most" if yes else "above"
+        return f"{name} is {said} {short if short != above else repr(level)}{unit}"
 
 
 # ---------------------------------------------------------------------- the kind
@@ -170,7 +190,6 @@ class Tree(Restricted):
 
     name: ClassVar[str] = "tree"
     masks = False
-    starts: ClassVar[bool] = False
     title = "a few questions about the time and the state"
     change = "change that was tried of a question or an action"
 
@@ -239,6 +258,9 @@ class Tree(Restricted):
         features = self.features_of(model, 1 if self.endless else len(table.table))
         return TreePolicy(rows, table.tree, features)
 
+    def table_of(self, policy: TreePolicy, model: MMDP) -> Planted:  # type: ignore[override]
+        return Planted(policy.table_for(model), policy.tree)
+
 
 def _own_columns(model: MMDP) -> dict[str, list[Any]]:
     """What the labels say: values by name, or a number.
@@ -296,7 +318,7 @@ def _column(name: str, given: Any, model: MMDP) -> list[Any]:
 
 
 # ---------------------------------------------------------------------- the policy
-class TreePolicy(Policy):
+class TreePolicy(TablePolicy):
     """A tree with the table of actions that it makes; frozen.
 
     ``text()`` says the rule in words, and :meth:`over` gives it as a table.
@@ -325,12 +347,11 @@ class TreePolicy(Policy):
     rows: MarkovPolicy | StationaryPolicy
     tree: Node
     features: tuple[Feature, ...]
-    deterministic: ClassVar[bool] = True
 
     def __init__(
         self, rows: MarkovPolicy | StationaryPolicy, tree: Node, features: Iterable[Feature]
     ) -> None:
-        self._set(rows=rows, tree=tree, features=tuple(features))
+        self._set(rows=rows, table=rows.table, tree=tree, features=tuple(features))
         self._set_labels(rows.n_states, **rows.labels)
 
     # ------------------------------------------------------------ what it is
@@ -346,30 +367,23 @@ class TreePolicy(Policy):
         return count_leaves(self.tree)
 
     @property
+    def axes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.rows.axes
+
+    @property
     def horizon(self) -> float:
         return self.rows.horizon
 
     @property
-    def actions(self) -> IntArray:
-        """(T, S) action ids; (S,) if there is no last decision."""
-        return self.rows.actions
-
-    @property
-    def table(self) -> npt.NDArray[Any]:
-        return self.rows.table
+    def markov(self) -> MarkovPolicy | None:
+        return self.rows.markov
 
     @property
     def parts(self) -> dict[str, Any]:
-        return {**self.rows.parts, "rule": self.text()}
+        return {**super().parts, "rule": self.text()}
 
     def over(self, horizon: int) -> MarkovPolicy:
         return self.rows.over(horizon)
-
-    def table_for(self, model: MMDP) -> npt.NDArray[Any]:
-        return self.rows.table_for(model)
-
-    def _check_actions(self, model: MMDP) -> None:
-        self.rows._check_actions(model)
 
     def returns(self, model: MMDP, kernel: Kernel) -> Array:
         """(M,) its exact return on every model; :func:`mmdp.evaluate` has more."""
@@ -378,46 +392,46 @@ class TreePolicy(Policy):
     def tables_for(self, model: MMDP, horizon: int) -> PlannerTables:
         return self.rows.tables_for(model, horizon)
 
-    def act(self, memory: Any, time: int, state: int) -> int:
-        return self.rows.act(memory, time, state)
-
     # ------------------------------------------------------------ who reads it
+    def nodes(self) -> Iterator[Visit]:
+        """All nodes, each after the question that leads to it."""
+        everywhere = np.ones(np.atleast_2d(self.actions).shape, dtype=bool)
+        return self._nodes(Visit((), None, self.tree, everywhere))
+
+    def _nodes(self, at: Visit) -> Iterator[Visit]:
+        yield at
+        if isinstance(at.node, Split):
+            asked, cut = self.features[at.node.feature], at.node.cut
+            there = asked.yes(cut)
+            for yes, node in ((True, at.node.yes), (False, at.node.no)):
+                path, region = (*at.path, asked.asked(cut, yes)), at.region & (there == yes)
+                yield from self._nodes(Visit(path, yes, node, region))
+
     def text(self) -> str:
         """The rule in words: a question or an action in each line.
 
         It names states that do not allow the action of their leaf, and what is done there.
         """
-        everywhere = np.ones(np.atleast_2d(self.actions).shape, dtype=bool)
-        return "\n".join(self._lines(self.tree, everywhere, "", "always: "))
+        lines = []
+        for path, yes, node, region in self.nodes():
+            head = f"if {path[-1]}" if yes else "always" if yes is None else "otherwise"
+            done = f" {self.done(node, region)}" if isinstance(node, Leaf) else ""
+            if path or done:
+                lines.append(f"{'    ' * (len(path) - 1)}{head}:{done}")
+        return "\n".join(lines)
 
-    def _lines(self, node: Node, region: Mask, indent: str, head: str) -> Iterator[str]:
-        if isinstance(node, Leaf):
-            yield f"{indent}{head}{self._done(node.action, region)}"
-            return
-        asked = self.features[node.feature]
-        yes = asked.yes(node.cut)
-        if node is not self.tree:
-            yield f"{indent}{head.rstrip()}"
-            indent += "    "
-        yield from self._lines(node.yes, region & yes, indent, f"if {asked.asked(node.cut)}: ")
-        yield from self._lines(node.no, region & ~yes, indent, "otherwise: ")
-
-    def _done(self, action: int, region: Mask) -> str:
+    def done(self, leaf: Leaf, region: Mask) -> str:
         """What is done in a leaf: its action, and others where a state does not allow it."""
-        names, states = self.action_names, self.state_names
+        action, names, states = leaf.action, self.action_names, self.state_names
         t, s = np.nonzero(region & (np.atleast_2d(self.actions) != action))
         other = dict.fromkeys(zip(s.tolist(), np.atleast_2d(self.actions)[t, s], strict=True))
         return "; ".join([names[action], *(f"in {states[s]}: {names[a]}" for s, a in other)])
-
-    def to_frame(self) -> pd.DataFrame:
-        """Its table of actions (see :meth:`mmdp.MarkovPolicy.to_frame`)."""
-        return self.rows.to_frame()
 
     def stored(self) -> dict[str, Any]:
         columns = {x.name: x.values for x in self.features if not x.timed}
         time = any(x.timed for x in self.features)
         return {
-            **self.rows.stored(), "features": columns, "time": time,
+            **super().stored(), "features": columns, "time": time,
             "tree": self._stored(self.tree),
         }  # fmt: skip
 
@@ -469,9 +483,6 @@ class TreePolicy(Policy):
             return node._replace(yes=renamed(node.yes), no=renamed(node.no))
 
         return TreePolicy(rows, renamed(self.tree), features)
-
-    def drawn(self) -> tuple[IntArray, list[str]]:
-        return self.rows.drawn()
 
     @property
     def _trait(self) -> str:

@@ -73,6 +73,9 @@ def write(
         Seed of every random choice.
     title, notes
         Heading of the page, and warnings of your own, as plain text.
+    rule
+        Whether to look for the smallest tree that gives up at most 1% (see :class:`mmdp.Tree`),
+        with which the answer begins. It needs states that are numbered or have named axes.
     frontier
         Whether to look for safer policies too (see :func:`mmdp.frontier`).
     information
@@ -87,9 +90,11 @@ def write(
     effects, costs, thresholds
         Effect and cost of each action, shaped like rewards, and possible values of one unit of
         effect. The page then has a willingness-to-pay sweep. See :func:`read_effects`.
-    comparators
-        Policies and fixed strategies to compare with by name, such as ``{"never treat": "wait"}``;
-        see :func:`mmdp.economics.cost_effectiveness`.
+    compare
+        What is done today, or could be, by name: policies, also randomised ones, or fixed
+        strategies such as ``{"never treat": "wait"}``, as for
+        :func:`mmdp.economics.cost_effectiveness`. Each is a row of the tables and in the pictures,
+        and the answer says what this policy gains over it.
     counting
         Discount rates of effects and costs, half-cycle weights: :class:`mmdp.economics.Counting`.
     unseen
@@ -128,7 +133,7 @@ def draw(
     memory, frontier, enough, willingness, loss, or chart, the flow chart of a policy with memory,
     as ``.svg`` or, for Graphviz, ``.dot``. ``options`` are those of
     :func:`write` that say what is drawn: ``test, methods, objective, memory, effects, costs,
-    thresholds, comparators, counting, seed``.
+    thresholds, compare, counting, seed``.
 
     >>> import tempfile, mmdp
     >>> from mmdp import report

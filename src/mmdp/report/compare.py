@@ -27,7 +27,7 @@ class Comparison:
 
     ``rivals`` has all: the first ``along`` are points of the frontier, each once, then this one if
     it is none of them, the simpler and the others. ``used``: the actions that some of them take;
-    ``start``: the two that are shown first, this one and the safest or another one.
+    ``start``: the two that are shown first, this one and one that was named, the safest or another.
     """
 
     desk: Desk
@@ -73,7 +73,8 @@ def compared(desk: Desk, found: Mapping[str, Any]) -> Comparison:
     this, safer = desk.policy, found["frontier"]
     along = [] if safer is None else [_named(x, this) for x in _along(safer.frontier)]
     here = Rival("this policy", this, desk.evaluation, desk.held_out)
-    others = [found["answer"].short, *(found["simpler"] or ())]
+    rule = found["rule"]
+    others = [found["answer"].short if rule is None else rule.rival, *(found["simpler"] or ())]
     others += [
         Rival(row.name, row.policy, row.found, row.held_out)
         for row in found["methods"].rows
@@ -83,15 +84,18 @@ def compared(desk: Desk, found: Mapping[str, Any]) -> Comparison:
     rivals = [*along, *([] if known else [here]), *(x for x in others if x.policy != this)]
     states = desk.model.deciding
     used = np.unique(np.concatenate([x.policy.actions[:, states] for x in rivals]))
-    return Comparison(desk, rivals, len(along), used, _start(this, rivals, along))
+    return Comparison(desk, rivals, len(along), used, _start(desk, rivals, along))
 
 
 def _named(rival: Rival, this: MarkovPolicy) -> Rival:
     return replace(rival, name=f"this policy ({rival.name})") if rival.policy == this else rival
 
 
-def _start(this: MarkovPolicy, rivals: list[Rival], along: list[Rival]) -> tuple[int, int]:
-    place = [x.policy == this for x in rivals].index(True)
+def _start(desk: Desk, rivals: list[Rival], along: list[Rival]) -> tuple[int, int]:
+    place = [x.policy == desk.policy for x in rivals].index(True)
+    named = [i for i, x in enumerate(rivals) if x.name in desk.named]
+    if named:
+        return named[0], place
     if not along:
         return place, min(place + 1, len(rivals) - 1)
     safest = int(np.argmax([x.found.cvar(TAIL) for x in along]))
@@ -129,8 +133,11 @@ def _figures(rival: Rival) -> dict[str, float]:
 
 def _differ(one: Rival, other: Rival, visited: npt.NDArray[np.float64]) -> float:
     """Share of the decisions that come up with one policy that the other takes differently."""
-    differs = one.policy.actions != other.policy.actions
-    return float(visited[differs].sum() / visited.sum())
+    if one.policy.deterministic and other.policy.deterministic:
+        differs = 1.0 * (one.policy.actions != other.policy.actions)
+    else:  # the least share of decisions that cannot be the same, however the dice fall
+        differs = np.abs(one.policy.probabilities - other.policy.probabilities).sum(axis=2) / 2
+    return float((visited * differs).sum() / visited.sum())
 
 
 def _wins(one: Rival, other: Rival) -> float:

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from mmdp.bounds import Bound
 from mmdp.economics import Counting
 from mmdp.economics.comparators import named_policies
-from mmdp.errors import InputError, Remedy
+from mmdp.errors import InputError
+from mmdp.identity import digest, facts
 from mmdp.measures.simplicity import Rule, short_rule
 from mmdp.measures.tables import Cells, policy_cells
 from mmdp.methods.base import Method
@@ -25,10 +26,8 @@ from mmdp.objective import Mean, Objective, as_objective
 from mmdp.policy import (
     Markov,
     MarkovPolicy,
-    MemoryPolicy,
     Policy,
     PolicyKind,
-    TreePolicy,
     markov_policy,
 )
 from mmdp.solution import Evaluation, Solution
@@ -50,6 +49,7 @@ class Options(TypedDict, total=False):
     objective: str | Objective | None
     seed: int | None
     unseen: Sequence[tuple[str | int, str | int]]
+    rule: bool | None
     frontier: bool | None
     information: bool | None
     memory: int | None
@@ -58,7 +58,7 @@ class Options(TypedDict, total=False):
     effects: npt.ArrayLike | None
     costs: npt.ArrayLike | None
     thresholds: Sequence[float]
-    comparators: Mapping[str, Any] | None
+    compare: Mapping[str, Any] | None
     counting: Counting | None
 
 
@@ -75,7 +75,6 @@ class Outcomes(NamedTuple):
     effects: npt.ArrayLike
     costs: npt.ArrayLike
     thresholds: tuple[float, ...]
-    comparators: Mapping[str, MarkovPolicy]
     counting: Counting
 
 
@@ -85,7 +84,9 @@ class Desk:
     ``given``: someone gave the policy, rather than a method of the page. ``solution``: how it was
     found; None if that is not known or was for other models. ``asked`` has what was asked for by
     name. ``kind`` is the kind of policy that was asked for, and ``objective`` what counts.
-    ``words``: the policy as it was given in words, a tree; else empty.
+    ``words``: the policy as it was given in words, a tree; else empty. ``named``: policies to
+    compare it with, such as what is done today. ``controller``: a given policy with memory; the
+    maps are then of the policy of time and state that the first method finds.
     """
 
     def __init__(
@@ -99,20 +100,26 @@ class Desk:
         self.test, self.seed = options.get("test"), options.get("seed", 0)
         self.methods = tuple(options.get("methods", COMPARED))
         self.unseen = tuple(options.get("unseen", ()))
-        if policy is None and not self.methods:
+        if (policy is None or hasattr(policy, "flow_chart")) and not self.methods:
             raise InputError("a report needs a policy or a method that computes one")
         self.objective = _objective_of(options.get("objective"), policy, options.get("bound"))
         self.aimed = not self.objective.linear
+        own: Any = getattr(policy, "policy", policy)
+        self.controller = own if getattr(own, "memory", "") and own.exact else None
+        if self.controller is not None:
+            self.controller.check(model, horizon)
+            policy, horizon = None, self.controller.horizon
         self.given, self.kind = policy is not None, _kind_of(policy)
-        own = getattr(policy, "policy", policy)
-        self.words = own.text() if isinstance(own, TreePolicy) else ""
+        self.words = ""
         if policy is not None:
             self.policy = _table_of(policy, horizon if self.kind.endless else None)
+            self.words = own.text()
             horizon = self.policy.horizon if horizon is None else horizon
         self.horizon = check_horizon(model.horizon, horizon)
         if policy is not None:
             self.policy.check(model, self.horizon)
         self._check()
+        self.named = named_policies(options.get("compare") or {}, model, self.horizon)
         self.outcomes = self._read_outcomes()
         self._kept: dict[Any, Any] = {}
         self._find(policy)
@@ -137,10 +144,8 @@ class Desk:
         thresholds = tuple(asked.get("thresholds") or ())
         counting = asked.get("counting") or Counting()
         if effects is None and costs is None and not thresholds:
-            if asked.get("comparators") or counting != Counting():
-                raise InputError(
-                    "comparators and counting are about effects and costs; give these too"
-                )
+            if counting != Counting():
+                raise InputError("counting is about effects and costs; give these too")
             return None
         if effects is None or costs is None or not thresholds:
             raise InputError(
@@ -152,8 +157,7 @@ class Desk:
                 ["make the net benefit their reward first: Counting.net_benefit in Python, "
                  "mmdp convert --effects FILE --value K on the command line"],
             )  # fmt: skip
-        named = named_policies(asked.get("comparators") or {}, self.model, self.horizon)
-        return Outcomes(effects, costs, thresholds, named, counting)
+        return Outcomes(effects, costs, thresholds, counting)
 
     # -------------------------------------------------------------- the policy
     def _find(self, policy: Policy | Solution | None) -> None:
@@ -196,6 +200,11 @@ class Desk:
         return bound
 
     @property
+    def steady(self) -> bool:
+        """Whether the policy is the same at all times, and known as such."""
+        return self.kind.endless
+
+    @property
     def action_names(self) -> list[str]:
         """Labels of the actions; ``action 0`` and so on if they have none."""
         labels = self.model.action_labels
@@ -228,7 +237,7 @@ class Desk:
         """The solutions of all methods."""
         return [self.solved(place) for place in range(len(self.methods))]
 
-    def evaluate(self, policy: MarkovPolicy) -> Evaluation:
+    def evaluate(self, policy: Policy) -> Evaluation:
         return self._once(("own", _content(policy)), lambda: evaluate(policy, self.model))
 
     def tested(self, policy: Any) -> Evaluation | None:
@@ -282,10 +291,8 @@ def check_names(given: Mapping[str, Any], known: type) -> None:
 
 
 def _content(policy: Any) -> Any:
-    """What a policy is known by: its table, or itself if it has none."""
-    if not isinstance(policy, MarkovPolicy):
-        return id(policy)
-    return tuple((name, part.tobytes()) for name, part in policy.parts.items())
+    """What a policy is known by: what it does."""
+    return digest(facts([policy.name, policy.parts]))
 
 
 def _objective_of(given: Any, policy: Any, bound: Any) -> Objective:
@@ -308,12 +315,6 @@ def _kind_of(given: Any) -> PolicyKind:
 def _table_of(found: Any, horizon: int | None = None) -> MarkovPolicy:
     """The Markov policy of what was given or computed; of a stationary one over the horizon."""
     policy = getattr(found, "policy", found)
-    if isinstance(policy, MemoryPolicy):
-        raise InputError(
-            f"a report shows a policy of time and state, but this one {policy.memory}",
-            [Remedy("memory", max(policy.n_nodes, 2), do="leave the policy out and pass"),
-             "draw it with report.draw('chart', ...)"],
-        )  # fmt: skip
     if horizon is None and getattr(policy, "horizon", 0) == np.inf:
         raise InputError(
             "a report shows a number of decisions, but this policy is stationary",

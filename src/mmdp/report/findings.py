@@ -11,6 +11,8 @@ import numpy.typing as npt
 from mmdp.draw.curves import informed
 from mmdp.economics import WillingnessToPay, willingness_to_pay
 from mmdp.economics.comparators import twin
+from mmdp.errors import InputError
+from mmdp.functions.axes import Grid
 from mmdp.measures import (
     Frontier,
     Stability,
@@ -20,13 +22,16 @@ from mmdp.measures import (
     information_table,
 )
 from mmdp.measures.memory import value_and_policy
-from mmdp.measures.robustness import stability_of
+from mmdp.measures.robustness import one_start, stability_of
 from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules
-from mmdp.policy import MarkovPolicy, MemoryPolicy
+from mmdp.model import MMDP
+from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, Stationary, Tree, TreePolicy
 from mmdp.report.desk import Desk, titled
 from mmdp.report.rule import Sentence, in_words, usual_actions
+from mmdp.simulate import simulate
 from mmdp.solution import PROVEN, Evaluation, Solution, Status
-from mmdp.solve import read_method
+from mmdp.solve import read_method, solve
+from mmdp.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,9 +40,12 @@ Array = npt.NDArray[np.float64]
 
 RESAMPLES = 20
 NODES = 3  # of memory, if nobody says how many
+LEAVES = (8, 4, 2)  # the most that the small rule may have, the first that takes SOON seconds
+SOON = 10.0
+WITHIN = 0.01  # what it may give up, as a share of the value
 FEWEST = 5  # models in a subset
 QUICK = 0.005  # seconds of a pass up to which subsets of the models are drawn ten times, not three
-AROUND = 10  # passes for what goes with a solve: drawing the models, evaluation
+AROUND = 3  # passes for what goes with an ascent: returns here and on test models, visits
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +67,39 @@ def rival(desk: Desk, name: str, policy: MarkovPolicy) -> Rival:
 
 
 # ---------------------------------------------------------------------- the answer
+class Versus(NamedTuple):
+    """This policy against a named one: ``gain`` of what counts, ``of`` what the other has.
+
+    ``better``: the number of models in which it returns more; ``weight``: theirs.
+    """
+
+    name: str
+    gain: float
+    of: float
+    better: int
+    weight: float
+
+
+def versus(desk: Desk, name: str, one: Evaluation, other: Evaluation) -> Versus:
+    mine, theirs = (x.value(desk.objective) for x in (one, other))
+    near = 1e-9 * np.abs(other.returns)
+    better = one.returns > other.returns + near
+    gain = 0.0 if abs(mine - theirs) <= max(1e-9 * abs(mine), near.max()) else mine - theirs
+    return Versus(name, gain, theirs, int(better.sum()), float(one.weights[better].sum()))
+
+
+def _against(desk: Desk) -> list[tuple[Versus, Versus | None]]:
+    """The named policies, on the models at hand and on the held-out ones."""
+    found: list[tuple[Versus, Versus | None]] = []
+    for name, policy in desk.named.items():
+        here = versus(desk, name, desk.evaluation, desk.evaluate(policy))
+        mine, theirs, there = desk.held_out, desk.tested(policy), None
+        if mine is not None and theirs is not None:
+            there = versus(desk, name, mine, theirs)
+        found.append((here, there))
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Answer:
     """What the first lines say, apart from what other sections find."""
@@ -67,10 +108,12 @@ class Answer:
     short: Rival  # that rule as a policy
     sentences: list[Sentence]  # the rule in words; empty if it takes too many
     usual: list[tuple[str, float]]  # the most frequent actions and their shares
+    drawn: float  # share of the decisions that are drawn by lot
     worst_model: str
     oracle_mean: float  # of someone who knows the model
     ceiling: float | None  # what counts for them; None if that is not known to be more
     learning: tuple[float, float]  # the most that a policy that learns gains, and its share
+    against: list[tuple[Versus, Versus | None]]  # the named policies, here and held out
     closed: bool  # whether the policy is proven to be the best
 
 
@@ -88,9 +131,17 @@ def answer(desk: Desk) -> Answer:
     gain = max(most - found.mean, 0.0)
     return Answer(
         rule, rival(desk, "the short rule", rule.policy), in_words(desk, rule),
-        usual_actions(desk), desk.model.model_labels[int(worst)], knows, ceiling,
-        (gain, gain / max(abs(found.mean), 1e-300)), _closed(desk),
+        usual_actions(desk), _drawn(desk), desk.model.model_labels[int(worst)], knows, ceiling,
+        (gain, gain / max(abs(found.mean), 1e-300)),
+        _against(desk), _closed(desk),
     )  # fmt: skip
+
+
+def _drawn(desk: Desk) -> float:
+    if desk.policy.deterministic:
+        return 0.0
+    visited = desk.visited()
+    return float(visited[desk.policy.probabilities.max(axis=2) < 1].sum() / visited.sum())
 
 
 def _closed(desk: Desk) -> bool:
@@ -112,6 +163,109 @@ def simpler(desk: Desk) -> tuple[Rival, ...]:
     if not desk.words and (rule := one_rule(*given)) != desk.rule().policy:
         found = {"one rule for all steps": rule, **found}
     return tuple(rival(desk, name, x) for name, x in found.items() if x is not None)
+
+
+class SmallRule(NamedTuple):
+    """The smallest tree that gives up at most 1% of what counts; ``gain``: what it has more."""
+
+    policy: TreePolicy
+    rival: Rival
+    gain: float
+
+
+def can_grow(desk: Desk) -> bool:
+    """Whether a tree has something to ask about, and is simpler than the policy."""
+    if desk.words or desk.model.drifts or type(desk.kind) not in (Markov, Stationary):
+        return False
+    try:
+        Tree().check(desk.model, desk.horizon)
+    except InputError:
+        return False
+    return True
+
+
+def small_rule(desk: Desk) -> SmallRule | None:
+    """One search grows trees of all sizes; another ends at the smallest that will do."""
+    most = most_leaves(desk)
+    found = _grown(desk, most)
+    least = desk.value - WITHIN * abs(desk.value)
+    values = found.details["value_by_leaves"]
+    leaves = next((k for k, value in enumerate(values, 1) if value >= least), None)
+    if leaves is None:
+        return None
+    tree = (found if leaves == most else _grown(desk, leaves)).policy
+    ruled = rival(
+        desk, f"the rule of {counted(tree.n_leaves, 'leaf', 'leaves')}", tree.over(desk.horizon)
+    )
+    gain = ruled.found.value(desk.objective) - desk.value
+    return SmallRule(tree, ruled, gain if gain > 1e-9 * abs(desk.value) else 0.0)
+
+
+def most_leaves(desk: Desk) -> int:
+    return next((k for k in LEAVES if desk.seconds(passes_of_rule(desk, k)) <= SOON), 1)
+
+
+def passes_of_rule(desk: Desk, leaves: int | None = None) -> float:
+    """About how many passes the two searches take; for other objectives they are longer."""
+    return 600 * (leaves or most_leaves(desk)) * (5 if desk.aimed else 1)
+
+
+def _grown(desk: Desk, leaves: int) -> Solution:
+    kind = Tree(leaves, time=not desk.kind.endless)
+    return solve(desk.model, desk.horizon, policy=kind, objective=desk.objective, seed=desk.seed)
+
+
+class OffGrid(NamedTuple):
+    """The mean return on the grid, and of the user's function without it, with two errors.
+
+    ``coarse``: whether they differ by more than chance and the proof, if there is one, explain.
+    """
+
+    on: float
+    off: float
+    error: float
+    episodes: int
+    coarse: bool
+
+
+def has_grid(model: MMDP | None) -> bool:
+    """Whether a continuous axis was put on a grid by a function that is still at hand."""
+    if model is None or model.function is None or model.drifts:
+        return False
+    return any(isinstance(axis, Grid) for axis in model.function.states.values())
+
+
+def off_grid(desk: Desk) -> tuple[OffGrid, OffGrid | None]:
+    """Here, and on the held-out models if they have a function too."""
+    here = _off_grid(desk, desk.model, desk.evaluation)
+    tested = None
+    if desk.test is not None and desk.held_out is not None and has_grid(desk.test):
+        tested = _off_grid(desk, desk.test, desk.held_out)
+    return here, tested
+
+
+def _off_grid(desk: Desk, model: MMDP, found: Evaluation) -> OffGrid:
+    played = simulate(desk.policy, model, seed=desk.seed, off_grid=True)
+    proof = None if desk.aimed or model is not desk.model else desk.bound
+    allowed = 0.0 if proof is None else proof.value - desk.value
+    error = 2 * played.stderr if played.stderr > 1e-12 * abs(played.mean) else 0.0  # rounding
+    coarse = abs(found.mean - played.mean) > max(allowed, error)
+    return OffGrid(found.mean, played.mean, error, played.details["episodes"], coarse)
+
+
+class Controller(NamedTuple):
+    """The given policy with memory against the page's own without, and its flow chart."""
+
+    policy: MemoryPolicy
+    found: Evaluation
+    gained: Versus
+
+
+def controller(desk: Desk) -> Controller:
+    assert desk.controller is not None
+    found = desk.evaluate(desk.controller)
+    gained = versus(desk, desk.name, found, desk.evaluation)
+    return Controller(desk.controller.merged(desk.model), found, gained)
 
 
 class Asked(NamedTuple):
@@ -214,6 +368,13 @@ def _rows(desk: Desk) -> tuple[Row, ...]:
         if found.policy is not None and found not in same:
             tested = desk.tested(found.policy)
             rows.append(Row(titled(found), found.evaluation, tested, *_how(found)))
+    if (x := desk.controller) is not None:
+        name = f"the given policy, {counted(x.n_nodes, 'node')}"
+        rows.insert(0, Row(name, desk.evaluate(x), desk.tested(x), status="given"))
+    rows += [
+        Row(name, desk.evaluate(x), desk.tested(x), status="given", policy=x)
+        for name, x in desk.named.items()
+    ]
     oracle, held_out = desk.evaluation.oracle, desk.held_out
     knows = Evaluation(oracle, desk.model.weights, _oracle=lambda: oracle)
     tested = None
@@ -363,23 +524,25 @@ def _draws(desk: Desk) -> tuple[list[int], int]:
 
 
 def passes_of_sizes(desk: Desk) -> float:
-    """About how many passes the solves with fewer models take: small ones take more starts."""
+    """About how many passes the ascents with fewer models take."""
     counts, repeats = _draws(desk)
     return _passes(desk, (len(counts) - 1) * repeats + 1) if can_split(desk) else 0.0
 
 
 def passes_of_resamples(desk: Desk) -> float:
-    return _passes(desk, desk.asked.get("resamples") or RESAMPLES) if can_redraw(desk) else 0.0
+    count = desk.asked.get("resamples") or RESAMPLES
+    return _passes(desk, 2 * count) if can_redraw(desk) else 0.0  # from two starts
 
 
-def _passes(desk: Desk, solves: int) -> float:
-    one = read_method(desk.methods[0]).passes(desk.model.problem, desk.horizon)
-    return solves * (one + AROUND)
+def _passes(desk: Desk, ascents: int) -> float:
+    one = one_start(desk.methods[0]).passes(desk.model.problem, desk.horizon)
+    return ascents * (one + AROUND)
 
 
 def can_split(desk: Desk) -> bool:
     """Whether there are models enough, and a method, to solve with fewer of them."""
-    return _to_draw(desk) > FEWEST and bool(desk.methods)
+    table = bool(desk.methods) and isinstance(read_method(desk.methods[0]).finds, Markov)
+    return table and _to_draw(desk) > FEWEST
 
 
 def _to_draw(desk: Desk) -> int:
@@ -403,7 +566,7 @@ def resamples(desk: Desk) -> Stability | None:
 def willingness(desk: Desk) -> WillingnessToPay:
     x = desk.outcomes
     assert x is not None
-    named = dict(x.comparators)
+    named = dict(desk.named)
     same = twin(desk.policy, named, x.counting.models(desk.model, x.effects, x.costs, desk.horizon))
     if same is None:
         named = {"this policy": desk.policy, **named}

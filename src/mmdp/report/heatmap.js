@@ -13,10 +13,14 @@
   };
   const visited = data.most_visited.slice().sort((a, b) => a - b);
 
+  const still = () => steady && look.value === "action";
+
   // ---------------------------------------------------------------- words
   function words(t, s) {
     const i = t * S + s, a = place[i];
-    let text = `Time ${t}, state ${states[s]}: ${actions[used[a]]} (${marks[a]}).`;
+    const what = `state ${states[s]}: ${actions[used[a]]} (${marks[a]}).`;
+    if (still()) return `At all times in ${what}`;
+    let text = `Time ${t}, ${what}`;
     const chance = numbers.probability[i];
     text += chance > 0 ? ` Probability of being there ${number(chance)}.` : " Never reached.";
     const margin = numbers.margin[i];
@@ -56,7 +60,7 @@
   }
   let scale = null;
   const main = new PolicyMap(map, {
-    ...drawn, rows: [], words, said: at("said"),
+    ...drawn, rows: [], words, still, said: at("said"),
     numbers: () => scale && { values: numbers[look.value], scale },
   });
   function choose() {
@@ -71,7 +75,7 @@
   look.addEventListener("change", choose);
   if (rowsOf) rowsOf.addEventListener("change", choose);
 
-  const small = new PolicyMap(at("glance"), { ...drawn, rows: visited, tallest: 190, narrowest: 0.5 });
+  const small = new PolicyMap(at("glance"), { ...drawn, rows: visited, still: () => steady, tallest: 190, narrowest: 0.5 });
   const colour = () => { choose(); actionLegend(at("glance-legend"), new Set(place)); };
 
   // ---------------------------------------------------------------- start, and changes around us

@@ -22,7 +22,8 @@ class HeatMap:
 
     ``states``: those of the map in their order, with a decision and not too many; ``left_out``:
     how many are too many; ``idle``: labels of those in which no action changes anything;
-    ``rows``: the states of the table in words, in which ``share`` of the decisions come up;
+    ``rows``: the states of the table in words, in which ``share`` of the decisions come up, and
+    ``listed`` the same in the table's order, the most visited first if there are many;
     ``visits`` (S,): expected number of visits.
     """
 
@@ -46,6 +47,7 @@ class HeatMap:
         self.idle = [desk.model.state_labels[s] for s in np.flatnonzero(~deciding)]
         self.choice = len(self.states) > MANY_STATES  # the most visited states, or all
         self.rows = np.sort(self.most_visited[:MOST_ROWS]).tolist()
+        self.listed = self.most_visited[:MOST_ROWS].tolist() if self.choice else self.rows
         self.share = float(self.visits[self.rows].sum()) / max(float(self.visits.sum()), 1e-300)
 
     def runs(self, state: int) -> list[tuple[int, int, str]]:
@@ -65,6 +67,7 @@ class HeatMap:
             numbers["changes"] = self.stability.frequency
         return {
             "horizon": desk.horizon,
+            "steady": desk.steady,
             "states": [" ".join(desk.model.state_labels[s].split()) for s in states],
             "actions": [" ".join(text.split()) for text in desk.action_names],
             "used": used.tolist(),

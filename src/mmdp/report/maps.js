@@ -4,7 +4,7 @@
 // is reached by mouse and by keyboard, and is described in words.
 const at = (id) => document.getElementById(id);
 const data = JSON.parse(at("policy-data").textContent);
-const { horizon: T, states, actions, used, marks, colours, inks } = data;
+const { horizon: T, steady, states, actions, used, marks, colours, inks } = data;
 const unpack = (text, Type) =>
   new Type(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
 const maps = []; // all of them, to be drawn again when the window or the colours change
@@ -85,18 +85,19 @@ function actionLegend(legend, shown) {
 // ------------------------------------------------------------------ a map
 // options: place(t, s), the action; reached(t, s); rows, states from top to bottom; words(t, s);
 // said, where the words of the focused cell go; numbers(), values to shade by instead of actions;
-// marked(t, s), cells with a frame; tallest, narrowest, in pixels; moved(cell), when it is pointed at
+// still(), whether one column stands for all times; marked(t, s), cells with a frame; tallest, narrowest, in pixels; moved(cell), when it is pointed at
 const STEPS = {
   ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
   PageUp: [0, -10], PageDown: [0, 10], Home: [-Infinity, 0], End: [Infinity, 0],
 };
 class PolicyMap {
   constructor(host, options) {
-    Object.assign(this, { tallest: 900, narrowest: 5, host, cell: null, pointed: null }, options);
+    Object.assign(this, { tallest: 900, narrowest: 5, still: () => false, host, cell: null, pointed: null }, options);
     this.canvas = host.querySelector("canvas");
     maps.push(this);
     if (this.words) this.listen();
   }
+  get T() { return this.still() ? 1 : T; }
   sizes(g) {
     const n = this.rows.length;
     const usual = n <= 12 ? 34 : n <= 60 ? 19 : Math.min(14, 900 / n);
@@ -106,12 +107,12 @@ class PolicyMap {
     const longest = this.host.clientWidth < 500 ? 14 : 26;
     const labels = this.rows.map((s, k) => (k % step === 0 ? short(states[s], longest) : ""));
     const left = 12 + Math.max(...labels.map((text) => g.measureText(text).width));
-    const w = Math.min(60, Math.max(this.narrowest, (this.host.clientWidth - left - 12) / T));
-    return { n, h, w, left, labels, top: 8, bottom: 36 };
+    const w = Math.min(this.still() ? 240 : 60, Math.max(this.narrowest, (this.host.clientWidth - left - 12) / this.T));
+    return { n, h, w, left, labels, top: 8, bottom: this.still() ? 4 : 36 };
   }
   draw() {
     const g = this.canvas.getContext("2d"), box = this.box = this.sizes(g);
-    const wide = Math.ceil(box.left + T * box.w + 10);
+    const wide = Math.ceil(box.left + this.T * box.w + 10);
     const high = Math.ceil(box.top + box.n * box.h + box.bottom);
     const sharp = Math.min(window.devicePixelRatio > 1 || light ? 2 : 1, 16000 / wide, 16000 / high);
     this.canvas.width = wide * sharp;
@@ -131,10 +132,10 @@ class PolicyMap {
     const same = (t, u) => this.place(t, s) === this.place(u, s)
       && this.reached(t, s) === this.reached(u, s)
       && (!this.marked || this.marked(t, s) === this.marked(u, s));
-    for (let t = 0; t < T;) {
+    for (let t = 0; t < this.T;) {
       const a = this.place(t, s), reached = this.reached(t, s);
       let end = t + 1;
-      while (end < T && same(t, end)) end += 1;
+      while (end < this.T && same(t, end)) end += 1;
       const x = left + t * w, width = (end - t) * w;
       const name = h >= 13 ? this.fitting(g, a, width - gap - 4) : "";
       g.globalAlpha = reached ? 1 : 0.3;
@@ -165,7 +166,7 @@ class PolicyMap {
   }
   drawNumbers(g, s, k, { values, scale }) {
     const { h, w, left, top } = this.box, gap = h >= 8 ? 1 : 0, y = top + k * h;
-    for (let t = 0; t < T; t += 1) {
+    for (let t = 0; t < this.T; t += 1) {
       const value = values[t * states.length + s];
       if (Number.isNaN(value)) continue;
       g.fillStyle = shade(scale.of(value));
@@ -182,8 +183,9 @@ class PolicyMap {
     g.textAlign = "center";
     g.textBaseline = "top";
     const nice = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((d) => d * w >= 34) || 2000;
+    if (this.still()) return;
     const y = top + n * h + 4;
-    for (let t = 0; t < T; t += nice) g.fillText(t, left + (t + 0.5) * w, y);
+    for (let t = 0; t < this.T; t += nice) g.fillText(t, left + (t + 0.5) * w, y);
     g.fillStyle = theme("--quiet");
     g.fillText("time", left + (T * w) / 2, y + 16);
   }
@@ -201,7 +203,7 @@ class PolicyMap {
     const frame = this.canvas.getBoundingClientRect();
     const t = Math.floor((event.clientX - frame.left - this.box.left) / this.box.w);
     const k = Math.floor((event.clientY - frame.top - this.box.top) / this.box.h);
-    return t >= 0 && t < T && k >= 0 && k < this.rows.length ? { t, k } : null;
+    return t >= 0 && t < this.T && k >= 0 && k < this.rows.length ? { t, k } : null;
   }
   listen() {
     const { canvas, host } = this;
@@ -236,7 +238,7 @@ class PolicyMap {
   }
   move(t, k) {
     this.cell = {
-      t: Math.min(T - 1, Math.max(0, t)), k: Math.min(this.rows.length - 1, Math.max(0, k)),
+      t: Math.min(this.T - 1, Math.max(0, t)), k: Math.min(this.rows.length - 1, Math.max(0, k)),
     };
     this.said.textContent = this.words(this.cell.t, this.rows[this.cell.k]);
     this.draw();

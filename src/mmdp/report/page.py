@@ -27,6 +27,8 @@ def document(desk: Desk, seconds: float, title: str | None, notes: tuple[str, ..
     pictures = {kind: inlined(desk, kind, found[x.key]) for x in shown for kind in x.pictures}
     if found["memory"] is not None:
         pictures["chart"] = chart(found["memory"].policy)
+    if found["controller"] is not None:
+        pictures["controller"] = chart(found["controller"].policy, "controller")
     whole = (x.seconds(desk) for x in SECTIONS if x.tells(desk) and x.asked(desk) is not False)
     return render(
         "report/templates/page.html.j2",

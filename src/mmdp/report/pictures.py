@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mmdp.economics import WillingnessToPay
 
-MOST_CURVES = 7  # of the acceptability picture
+MOST_CURVES = 7  # in one picture
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,14 @@ class Picture:
 def _policy(desk: Desk, found: Any) -> Axes:
     model, shown = desk.model, np.flatnonzero(desk.model.deciding)
     rows = [model.state_labels[s] for s in shown]
-    return PolicyMap(desk.policy.actions[:, shown], rows, desk.action_names).plot()
+    actions = desk.policy.actions[: 1 if desk.steady else None, shown]
+    return PolicyMap(actions, rows, desk.action_names).plot()
 
 
 def _returns(desk: Desk, found: float) -> Axes:
     returns = {desk.name: desk.evaluation.returns, "Oracle": desk.evaluation.oracle}
+    named = list(desk.named.items())[: MOST_CURVES - 2]
+    returns |= {name: desk.evaluate(policy).returns for name, policy in named}
     return curves.returns_distribution(returns, desk.model.weights)
 
 
@@ -187,9 +190,9 @@ def inlined(desk: Desk, kind: str, found: Any) -> Markup | None:
         return None if axis is None else Markup(_inline(axes.svg(axis), kind, picture.title))
 
 
-def chart(policy: MemoryPolicy) -> Markup:
+def chart(policy: MemoryPolicy, kind: str = "chart") -> Markup:
     """The flow chart of a policy with memory as SVG for the page."""
-    return Markup(_inline(policy.flow_chart().svg(), "chart", "Flow chart of the policy"))
+    return Markup(_inline(policy.flow_chart().svg(), kind, "Flow chart of the policy"))
 
 
 def _inline(svg: str, kind: str, title: str) -> str:

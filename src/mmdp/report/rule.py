@@ -45,7 +45,10 @@ def in_words(desk: Desk, rule: Rule) -> list[Sentence]:
 def usual_actions(desk: Desk, most: int = 3) -> list[tuple[str, float]]:
     """The actions that are taken most, and the share of the decisions that come up."""
     visited = desk.visited()
-    taken = np.bincount(desk.policy.actions.ravel(), visited.ravel()) / visited.sum()
+    if desk.policy.deterministic:
+        taken = np.bincount(desk.policy.actions.ravel(), visited.ravel()) / visited.sum()
+    else:
+        taken = np.einsum("ts,tsa->a", visited, desk.policy.probabilities) / visited.sum()
     order = np.argsort(-taken, kind="stable")[:most].tolist()
     return [(desk.action_names[a], float(taken[a])) for a in order if taken[a] > 0]
 

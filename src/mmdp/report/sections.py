@@ -62,7 +62,8 @@ def _several(desk: Desk) -> bool:
 
 
 def _free(desk: Desk) -> bool:
-    return not (desk.model.drifts or desk.kind.restricted)
+    redrawn = desk.model.problem.not_still("models are redrawn")
+    return not (redrawn or desk.kind.restricted)
 
 
 def _solving(desk: Desk) -> float:
@@ -86,6 +87,18 @@ SECTIONS = (
     Section(
         "simpler", "", "simpler policies", findings.simpler, lambda desk: 130, ask=(),
         template=False,
+    ),
+    Section(
+        "rule", "", "the smallest rule that will do", findings.small_rule,
+        findings.passes_of_rule, tells=findings.can_grow, ask=("rule=True",), template=False,
+    ),
+    Section(
+        "off_grid", "", "the function without its grid", findings.off_grid, lambda desk: 100,
+        tells=lambda desk: findings.has_grid(desk.model), ask=(), template=False,
+    ),
+    Section(
+        "controller", "The given policy with memory", "the flow chart", findings.controller,
+        tells=lambda desk: desk.controller is not None,
     ),
     Section("asked", "What was asked", "the problem", findings.asked),
     Section("policy", "The policy", "each time and state", Desk.cells),

@@ -46,8 +46,7 @@ class Cautions:
 
 def cautions(desk: Desk, found: Mapping[str, Any]) -> Cautions:
     model, effective = desk.model, found["asked"].effective
-    # a model of weight 0 counts if another may turn into it
-    weightless = 0 if model.drifts else int((model.weights == 0).sum())
+    weightless = model.n_models - len(model.problem.becoming(np.flatnonzero(model.weights)))
     missing = bool(model.fields()["allow_missing"]) and _rows_are_missing(model.problem)
     return Cautions(
         not model.initial_given and model.n_states > 1, _relied_on(desk), effective,

@@ -102,12 +102,9 @@ def tilts(context: Context, objective: Objective, returns: Array) -> Iterator[Ar
 def grow(context: Context, markov: Outcome, *, tol: float, max_sweeps: int) -> Outcome:
     """Add nodes to a Markov policy one by one, each the best of a few candidates."""
     assert isinstance(context.kind, Memory)
-    assert markov.returns is not None
-    growth = _Growth(context, Charts(context), max_sweeps)
-    value = context.worth(markov.returns)
-    best = Ascent(
-        Controller.of_tables(markov.policy), markov.returns, value, [value], 0, "tolerance"
-    )
+    growth, rho = _Growth(context, Charts(context), max_sweeps), markov.returns_known
+    value = context.worth(rho)
+    best = Ascent(Controller.of_tables(markov.policy), rho, value, [value], 0, "tolerance")
     trace, values, last = [*(markov.trace or [value])], [value], context.kind.nodes
     for nodes in range(2, last + 1):
         best = growth.with_one_more(best, nodes)

@@ -90,8 +90,6 @@ class Tables:
         plan, table, gamma = self.plan, self.table(policy), discounts_of(self.context)
         d = plan.by_start(lambda each: each.forward(table))
         found = plan.backward("given", policy=table, keep=("q", "values"))
-        assert found.q is not None
-        assert found.values is not None
         gain = np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
         J = np.array([plan.felt(d[t][:, None], x) for t, x in enumerate(gain)])
         mass = np.array([plan.felt(x, np.ones_like(gain[0, :, 0])) for x in d])
@@ -101,7 +99,6 @@ class Tables:
     def models(self) -> Array:
         """Each model's own actions, as often as its weight."""
         own = self.plan.backward("own", keep=("actions",)).actions
-        assert own is not None
         each = own[..., None] == np.arange(self.allowed.shape[-1])
         return np.einsum("tsma,m->tsa", each, self.context.problem.weights)
 
@@ -118,7 +115,7 @@ class Daily(Tables):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.allowed = self.allowed.all(axis=0)
+        self.allowed = np.logical_and.reduce(self.allowed)
 
     def table(self, policy: Array) -> Array:
         return np.repeat(policy[None], self.context.horizon, axis=0)
@@ -299,7 +296,7 @@ class Program:
             xi = F.tilt(rho + x, lam)
             self.tilts = [*self.tilts[-KEPT:], (lam * xi, F.penalty(xi, lam))]
             w, c = (np.array(part) for part in zip(*self.tilts, strict=True))
-            found = linprog(
+            found = linprog(  # type: ignore[call-overload]
                 np.append(np.zeros(len(pi)), -1.0),
                 np.hstack([-w @ J.T, np.ones((len(w), 1))]), w @ rho + c,
                 self.sums, np.zeros(self.sums.shape[0]), limits,

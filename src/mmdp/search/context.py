@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.clock import Callback, CtrlC, Ending, Held, Progress, Stop, Stopwatch, ending
+from mmdp.clock import Callback, CtrlC, Ending, Held, Progress, Stop, Stopwatch, ending, pass_on
 from mmdp.kernels import Kernel, Plan, Problem
 from mmdp.kernels.controller import Controller
 from mmdp.kernels.endless import Endless
@@ -149,12 +149,8 @@ class Context:
 
     def check_time(self) -> None:
         """Raise Stop if the time is up; of many processes, if it is up in one of them."""
-        late = self.time.late
-        if self.problem.part is not None:
-            asked = self.problem.everywhere([late, self.keys.pressed])
-            late = bool(asked[:, 0].any())
-            if asked[:, 1].any():
-                raise KeyboardInterrupt
+        late, pressed = self.problem.anywhere(self.time.late, self.keys.pressed)
+        pass_on(pressed)
         if late:
             raise Stop
 
@@ -164,7 +160,7 @@ class Context:
 
     def holding(self) -> AbstractContextManager[CtrlC]:
         """Inside, Ctrl-C waits until all processes agree, if each has a part of the models."""
-        if self.problem.part is None:
+        if self.problem.n_parts == 1:
             return nullcontext(self.keys)
         self.keys = Held()
         return self.keys
@@ -186,6 +182,7 @@ class Context:
             inner.plan = self.plan.but(allowed=kind.problem(self.model, self.horizon).allowed)
         if weights is not None:
             inner.plan = inner.plan.but(weights=weights)
+        inner.__dict__.pop("endless", None)  # it is of the plan before
         return inner
 
     def free(self) -> Context:
@@ -225,7 +222,6 @@ class Context:
     def weighted(self, weights: Array, incumbent: Table | None = None) -> tuple[Table, Array]:
         """The policy that maximises G with these weights, and its returns (M,)."""
         found = self.plan.backward("weighted", weights=weights, policy=incumbent)
-        assert found.actions is not None
         return found.actions, self.plan.returns(found.first)
 
     def wsu(self) -> tuple[Table, Array]:

@@ -76,7 +76,6 @@ def slopes(plan: Plan, policy: Table) -> tuple[Array, Array, Array]:
     """b (T, S, M), G = sum_m b q (T, S, A), 0 if not allowed, and the returns (M,)."""
     b = plan.forward(policy)
     found = plan.backward("given", policy=policy, weights=b, keep=("gradient",))
-    assert found.gradient is not None
     return b, np.where(plan.problem.allowed, found.gradient, 0.0), plan.returns(found.first)
 
 

@@ -22,7 +22,7 @@ from mmdp.errors import InputError
 from mmdp.kernels.ascent import ascend, randomised
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Sweeps, Watch
 from mmdp.objective import Objective
-from mmdp.policy import Policy
+from mmdp.policy import followed
 from mmdp.search.context import Context
 
 Point = Any
@@ -67,12 +67,11 @@ class Landscape:
     def given(self, policy: Any) -> Point:
         """The point of a policy that the user gave."""
         model, endless = self.context.model, self.context.kind.endless
-        if not isinstance(policy, Policy) or policy.memory:
-            raise InputError(
-                f"a search starts from a name or a policy without memory, not {policy!r}"
-            )
-        policy.check(model, math.inf if endless else self.context.horizon)
-        return self.near(policy.table_for(model))
+        start = followed(policy, "a search starts from a name or a policy without memory")
+        if start.memory:
+            raise InputError(f"a search starts without memory, and {start!r} {start.memory}")
+        start.check(model, math.inf if endless else self.context.horizon)
+        return self.near(start.table_for(model))
 
     def near(self, table: Any) -> Point:
         """The point near a policy that was found or given.

@@ -55,7 +55,7 @@ class Rules(Landscape):
         if name == "wsu":
             row: IntArray = _wsu(context)
         elif name == "mvp":
-            mean = context.model.mean_model().problem
+            mean = context.model.mean_problem(context.problem.weights)
             row = Endless.of(mean, context.check_time).own().actions[0]
         elif name == "qmdp":
             next_known = np.tensordot(context.problem.weights, self.x.q(self.own.values), 1)
@@ -149,7 +149,7 @@ class Daily(Tables):
 
     def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         super().__init__(context, sweeps)
-        self.allowed: Mask = context.problem.allowed.all(axis=0)
+        self.allowed: Mask = np.logical_and.reduce(context.problem.allowed)
         self.complete = self.allowed.size <= EACH
 
     def start(self, name: str, seed: int) -> Table:
@@ -228,7 +228,6 @@ def _wsu(context: Context) -> IntArray:
         plan = plan.but(terminal=found.first)
         if clock() > until:
             break
-    assert found.actions is not None
     return found.actions[0]
 
 

@@ -326,7 +326,7 @@ def affordable_sweeps(context: Context, sweeps: Sweeps = "two-way") -> Sweeps:
 
 def mvp_actions(context: Context) -> Table:
     """(T, S) actions of the mean model's optimal policy, ties to the lowest action."""
-    mean = context.model.mean_model().problem
+    mean = context.model.mean_problem(context.problem.weights)
     plan = context.kernel.plan(mean.restricted(context.problem.allowed), context.horizon)
     found = plan.backward("weighted", weights=mean.prior_weights())
     assert found.actions is not None

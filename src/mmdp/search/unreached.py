@@ -86,7 +86,6 @@ def _by_time(context: Context, table: Table, open_: Mask) -> IntArray:
     weights = context.problem.prior_weights(context.horizon)
     pick = pick_of(context.kind, context.model)
     found = context.plan.but(allowed=open_).backward("weighted", weights=weights, pick=pick)
-    assert found.actions is not None
     return found.actions
 
 

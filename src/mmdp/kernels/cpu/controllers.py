@@ -106,7 +106,7 @@ def _back(marks, rank, edges, x, c, w):  # type: ignore[no-untyped-def]
                 for k in range(start, stop):
                     w.columns[k] = x.indices[k] * n_nodes + c.moves[t, s, n, x.indices[k]]
                 row_sum(
-                    p, v_next, None, w.columns, None, start, start, stop, 0, width, r[s, a],
+                    p, v_next, None, w.columns, None, None, start, start, stop, 0, width, r[s, a],
                     x.gamma, v[row],
                 )  # fmt: skip
         done(marks)

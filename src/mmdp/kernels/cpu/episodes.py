@@ -12,20 +12,23 @@ import numpy.typing as npt
 
 from mmdp.kernels.cpu.jit import FAST, SUMS, jit
 from mmdp.kernels.cpu.layout import CpuLayout
+from mmdp.kernels.cpu.passes import Ground
 from mmdp.kernels.cpu.threads import Team
-from mmdp.kernels.cpu.tree import CpuTree, hashed, search
+from mmdp.kernels.cpu.tree import CpuTree, by_event, hashed, reward_of, search
+from mmdp.kernels.events import Events
+from mmdp.kernels.moves import cumulative
 from mmdp.kernels.numpy.episodes import (
     STREAM,
     Ints,
     Keys,
     Tree,
-    cumulative,
     first_states,
     keys_of,
     places,
 )
 from mmdp.kernels.planner import NODES, SAMPLED, TREE, VALUES, PlannerTables
-from mmdp.kernels.problem import Array, IntArray, Problem, frozen
+from mmdp.kernels.problem import Array, IntArray, Problem, Stored, frozen
+from mmdp.kernels.rewards import Rewards
 
 MODELS_AT_ONCE = 8  # models per piece of work: one cache line of p
 IN_CACHE = 2**12  # numbers that the beliefs of episodes moving together may take
@@ -35,13 +38,10 @@ _U = np.uint64
 
 
 class _World(NamedTuple):
-    """The model that episodes run in, with all models' rewards."""
+    """The models that episodes run in."""
 
-    indptr: npt.NDArray[np.int64]
-    indices: IntArray
-    r: Array  # (T or 1, S * A, M)
+    x: Ground
     seen: Array  # (T or 1, nnz, M) rewards by next state; length 0: r is seen
-    gamma: float
 
 
 class _Lanes(NamedTuple):
@@ -80,14 +80,13 @@ def _move(cdf, indptr, row, key, t):  # type: ignore[no-untyped-def]
 
 @jit(**FAST)
 def _markov(m, horizon, n_states, world, cdf, actions, probabilities, lanes):  # type: ignore[no-untyped-def]
-    """Episodes in model m, whose cumulative probabilities are cdf (T or 1, nnz).
+    """Episodes in model m, whose cumulative probabilities are cdf (T or 1, nnz; 0: events).
 
     The policy is actions (T, S), or probabilities (T, S, A) if that has a length.
     """
-    n_actions = _U(world.r.shape[1]) // n_states
-    factor = 1.0
+    x, factor, n_actions = world.x, 1.0, _U(world.x.allowed.shape[2])
     for t in range(horizon):
-        cdf_t, r_t = cdf[t if len(cdf) > 1 else _U(0)], world.r[t if len(world.r) > 1 else _U(0)]
+        cdf_t = cdf[t if len(cdf) > 1 else _U(0)]
         for e in range(_U(len(lanes.keys))):
             s = lanes.states[e]
             if s == n_states:
@@ -102,14 +101,18 @@ def _markov(m, horizon, n_states, world, cdf, actions, probabilities, lanes):  #
                         total += probabilities[t, s, b]
                         a = _U(b)
             row = s * n_actions + a
-            k = _move(cdf_t, world.indptr, row, lanes.keys[e], t)
-            if k == _U(len(cdf_t)):  # an action that this model lacks ends the episode
-                lanes.states[e] = n_states
-                continue
+            if len(cdf_t) == 0:
+                after = by_event(x, t, m, row, hashed(lanes.keys[e], t + _U(1)))
+            else:
+                k = _move(cdf_t, x.indptr, row, lanes.keys[e], t)
+                if k == _U(len(cdf_t)):  # an action that this model lacks ends the episode
+                    lanes.states[e] = n_states
+                    continue
+                after = _U(x.indices[k])
             # the mean reward of (s, a) has less noise than that of the drawn next state
-            lanes.totals[e] += factor * r_t[row, m]
-            lanes.states[e] = _U(world.indices[k])
-        factor *= world.gamma
+            lanes.totals[e] += factor * reward_of(x, t, m, s, a)
+            lanes.states[e] = after
+        factor *= x.gamma
 
 
 @jit(**SUMS, helper=True)
@@ -190,7 +193,7 @@ def _believe(m, horizon, world, cdf, plan, lanes, beliefs, sampled):  # type: ig
         for t in range(horizon):
             cdf_t, r_t = (
                 cdf[t if len(cdf) > 1 else _U(0)],
-                world.r[t if len(world.r) > 1 else _U(0)],
+                world.x.r[t if len(world.x.r) > 1 else _U(0)],
             )
             p_t, own_r = (
                 plan.p[t if len(plan.p) > 1 else _U(0)],
@@ -210,11 +213,11 @@ def _believe(m, horizon, world, cdf, plan, lanes, beliefs, sampled):  # type: ig
                         lanes.counters[lane] += _U(1)
                     a = _U(plan.own[t, s, sampled[e]])
                 row = s * n_actions + a
-                k = _move(cdf_t, world.indptr, row, key, t)
+                k = _move(cdf_t, world.x.indptr, row, key, t)
                 if k == _U(len(cdf_t)):
                     lanes.states[lane] = n_states
                     continue
-                reward = r_t[row, m]
+                reward = r_t[s, a, m]
                 lanes.totals[lane] += factor * reward
                 if len(world.seen) > 0:
                     reward = world.seen[t if len(world.seen) > 1 else _U(0), k, m]
@@ -223,8 +226,8 @@ def _believe(m, horizon, world, cdf, plan, lanes, beliefs, sampled):  # type: ig
                     belief, learns, p_t[_U(max(place, 0))], plan.reward_sd, own_r[row], reward
                 ):
                     unexplained += 1
-                lanes.states[lane] = _U(world.indices[k])
-            factor *= world.gamma
+                lanes.states[lane] = _U(world.x.indices[k])
+            factor *= world.x.gamma
     return unexplained
 
 
@@ -238,27 +241,38 @@ class CpuEpisodes(CpuLayout):
         self, next_rewards: Array | None, planner: PlannerTables, episodes: int,
         seed: int, first: int = 0,
     ) -> tuple[Array, Ints]:  # fmt: skip
-        # the search takes all the time; nodes need no belief; numpy has beliefs that move, or
-        # that the first state changes
-        own = planner.problem
-        if planner.mode in (TREE, NODES) or own.drift is not None or not own.same_start:
+        # the search takes all the time; nodes need no belief; numpy has beliefs that move, that the
+        # first state changes or that learn from events
+        own, learns = planner.problem, planner.mode in (VALUES, SAMPLED)
+        events = isinstance(self.problem.storage, Events)
+        stored = all(isinstance(y.storage, Stored) for y in (self.problem, own))
+        plain = planner.mode in (TREE, NODES) or own.drift is not None or not own.same_start
+        if plain or not (stored or (events and not learns)):
             return super().simulate(next_rewards, planner, episodes, seed, first)
         x, horizon, n_models = self.problem, self.horizon, self.problem.n_models
         returns, impossible = np.empty((n_models, episodes)), np.zeros(n_models, dtype=np.int64)
         seen = np.zeros((0, 1, 1)) if next_rewards is None else next_rewards
-        ground = _World(x.indptr, x.indices, _by_row(x.r), frozen(seen), x.discount)
-        learns = planner.mode in (VALUES, SAMPLED)
+        ground = _World(self.ground, frozen(seen))
         plan = _plan(x, planner) if learns else None
         actions, probabilities = frozen(planner.actions), frozen(planner.probabilities)
 
         def run(models: range) -> None:
-            totals = cumulative(x.p[:, :, models.start : models.stop], x.indptr)
+            totals = np.empty((1, len(models), 0))
+            if not events:
+                totals = cumulative(x.p[:, :, models.start : models.stop], x.indptr)
             started = _lanes(x, models, first, episodes, seed)
             for i, m in enumerate(models):
                 cdf, lanes = np.ascontiguousarray(totals[:, i]), _Lanes(*(z[i] for z in started))
                 if plan is None:
                     _markov(
-                        m, _U(horizon), _U(x.n_states), ground, cdf, actions, probabilities, lanes
+                        _U(m),
+                        _U(horizon),
+                        _U(x.n_states),
+                        ground,
+                        cdf,
+                        actions,
+                        probabilities,
+                        lanes,
                     )
                 else:
                     room = _room(planner, episodes)
@@ -274,9 +288,9 @@ class CpuEpisodes(CpuLayout):
         return returns, impossible
 
 
-def _by_row(x: Array) -> Array:
+def _by_row(x: Rewards) -> Array:
     """(T, S, A, M) as (T, S * A, M): row s * A + a, as in the pattern."""
-    return frozen(x.reshape(len(x), x.shape[1] * x.shape[2], x.shape[3]))
+    return frozen(np.asarray(x).reshape(len(x), x.shape[1] * x.shape[2], x.shape[3]))
 
 
 def _plan(world: Problem, tables: PlannerTables) -> _Plan:

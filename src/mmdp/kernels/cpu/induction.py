@@ -155,7 +155,9 @@ def induct(
         np.full((S, A), horizon - 1 if rule.pays else 0, np.int32), np.zeros(horizon),
     )  # fmt: skip
     c.v[horizon % 3] = x.terminal[:, 0]
-    ground = Ground.of(x)._replace(p=x.p.reshape(len(x.p), -1), r=x.r.reshape(len(x.r), -1))
+    ground = Ground.of(x)
+    p, r = (y.reshape(len(y), -1) for y in (ground.p, ground.r))
+    ground = ground._replace(p=p, r=r)
     steps.walk(
         team, len(x.indices),
         lambda marks, rank: _induct(marks, rank, edges, x.dense, rule, ground, c),

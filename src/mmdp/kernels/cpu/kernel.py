@@ -88,19 +88,22 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
 
     # ------------------------------------------------------------ one step
     def expect(self, t: int, v: Array) -> Array:
-        return self._product(t, v, np.zeros((1, self.problem.n_models)), 1.0)
+        return self._product(t, v, np.zeros((1, 1, 1, self.problem.n_models)), None, 1.0)
 
     def step(self, t: int, v: Array) -> Array:
-        r = at(self.problem.r, t)
-        return self._product(t, v, r.reshape(-1, r.shape[2]), self.problem.discount)
+        x = self.ground
+        return self._product(t, v, x.r, x.paid, x.gamma)
 
-    def _product(self, t: int, v: Array, r: Array, gamma: float) -> Array:
-        """(S, A, M) r + gamma P v, with r (S * A or 1, M)."""
+    def _product(self, t: int, v: Array, r: Array, paid: Array | None, gamma: float) -> Array:
+        """(S, A, M) r + P (paid + gamma v)."""
         x, q = self.ground, aligned(*self.problem.r.shape[1:])
         team = self.team(self.problem.storage.entries * q.shape[2])
-        edges = steps.edges(len(q), len(team))
-        v, r = np.require(v, np.float64, ["C", "W"]), np.require(r, None, ["C", "W"])
-        team.each(lambda i: product(edges[i], edges[i + 1], t, x, v, r, gamma, q), range(len(team)))
+        edges, r_t = steps.edges(len(q), len(team)), frozen(at(r, t))
+        v = np.require(v, np.float64, ["C", "W"])
+        team.each(
+            lambda i: product(edges[i], edges[i + 1], t, x, v, r_t, paid, gamma, q),
+            range(len(team)),
+        )
         return q
 
     def push(self, t: int, b: Array, row: Table) -> Array:
@@ -255,7 +258,7 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
         """The plan of some of the models, by one thread."""
         x = self.problem
         part = x._replace(
-            storage=Stored(x.indptr, x.indices, p, x.dense), r=picked(x.r, models),
+            storage=Stored(x.indptr, x.indices, p, x.dense), r=picked(np.asarray(x.r), models),
             terminal=picked(x.terminal, models), weights=x.weights[models],
         )  # fmt: skip
         return CpuPlan(part, self.horizon, 1)
@@ -264,27 +267,12 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
 class CpuEvents(EventRows, CpuPlan):
     """Shared events on the threads of a CPU: the chances stay in the cache, and p is not read."""
 
-    def _laid_out(self) -> Ground:
-        x, e = self.problem, self.events
-        each, rows = e.longest, x.n_states * x.n_actions
-        kind = np.zeros((1, 1), np.int64) if e.kind is None else e.kind.reshape(-1, rows)
-        chance = np.repeat(e.chance, e.after.shape[4], axis=2)  # once for each corner
-        varying = max(len(y) for y in (e.after, e.coefficient) if y is not None)
-        after, shares = (
-            None if y is None else frozen(np.broadcast_to(y, (varying, *y.shape[1:]))).reshape(-1)
-            for y in (e.after, e.coefficient)
-        )
-        assert after is not None
-        return Ground(
-            frozen(np.arange(rows + 1) * each), after,
-            frozen(chance.reshape(len(chance), -1, chance.shape[3])), frozen(x.r),
-            frozen(x.allowed), x.discount, frozen(kind * np.int64(each)), shares,
-            rows * each if varying > 1 else 0,
-        )  # fmt: skip
-
     @property
     def tables(self) -> Ground:
-        return Ground.of(self.problem)
+        return Ground.of(self.problem._replace(storage=self.events.table()))
+
+    def _by_tables(self, problem: Problem) -> CpuPlan:
+        return CpuPlan(problem, self.horizon, self.threads, self.pays_from)
 
     def _blocks(self) -> list[tuple[slice, CpuPlan]]:
         return []

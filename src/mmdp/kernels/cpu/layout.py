@@ -18,11 +18,8 @@ class CpuLayout(StoredPlan):
     ) -> None:
         super().__init__(problem, horizon)
         self.threads, self.pays_from = threads, pays_from
-        self.ground = self._laid_out()
+        self.ground = Ground.of(problem)
         self.parts: list[tuple[slice, Array]] = []  # parts of the models, if they are independent
-
-    def _laid_out(self) -> Ground:
-        return Ground.of(self.problem)
 
     def _change(self, problem: Problem, horizon: int) -> None:
         super()._change(problem, horizon)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from mmdp.kernels.cpu.jit import FUSED, SUMS, jit
 from mmdp.kernels.cpu.layout import CpuLayout
 from mmdp.kernels.cpu.steps import edges
-from mmdp.kernels.problem import Array, IntArray, Pairs, Problem
+from mmdp.kernels.problem import Array, IntArray, Pairs, Problem, frozen
 
 PIECES = 4  # pieces per thread: pairs of very different models cost more than others
 
@@ -248,7 +248,8 @@ class CpuPairs(CpuLayout):
         x, count = self.problem, len(pairs.first)
         prices = np.empty((0, 1, 1, 1)) if y is None else y
         ground = _Ground(
-            x.indptr, x.indices, x.p, x.r, prices, x.allowed, x.terminal, x.discount
+            x.indptr, x.indices, x.p, frozen(np.asarray(x.r)), prices, x.allowed, x.terminal,
+            x.discount,
         )  # fmt: skip
         values, G = np.empty(count), len(pairs.grid)
 

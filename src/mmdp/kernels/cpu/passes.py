@@ -10,7 +10,7 @@ time. Hence two passes and few helpers.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,9 @@ import numpy.typing as npt
 from mmdp.kernels.cpu.jit import FAST, SUMS, jit
 from mmdp.kernels.cpu.rows import row_sum
 from mmdp.kernels.cpu.steps import done, take
+from mmdp.kernels.events import Events
 from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned, frozen
+from mmdp.kernels.rewards import ByEvent
 
 # Indices are unsigned: numba then drops its test for negative ones, which halves the code.
 _U = np.uint64
@@ -31,38 +33,68 @@ class Ground(NamedTuple):
 
     At time t, row s * A + a has entries i = indptr[row]..indptr[row + 1], moved by t * stride,
     which lead to indices[i] with the probabilities shares[i] p[first[row] + i - indptr[row]].
-    In tables first is indptr. Rows that share events have the same p, or that of their kind.
+    In tables first is indptr. Rows that share events have the same p, or that of their kind. The
+    reward is r, one row for all if entry i pays paid[i].
     """
 
     indptr: npt.NDArray[np.int64]  # (S * A + 1,)
     indices: IntArray  # (entries,)
     p: Array  # (T or 1, any, M)
-    r: Array
+    r: Array  # (T or 1, S or 1, A or 1, M)
     allowed: npt.NDArray[np.bool_]
     gamma: float
     first: npt.NDArray[np.int64]  # (T or 1, S * A), or one for all rows
     shares: Array | None = None  # (entries,); None: 1
-    stride: int = 0  # 0 if next states and shares do not vary with time
+    stride: int = 0  # 0 if next states, shares and what they pay do not vary with time
+    paid: Array | None = None  # (entries,); None: 0
 
     @classmethod
     def of(cls, problem: Problem) -> Ground:
-        """Tables."""
+        """Shared events, or tables."""
         x = problem
+        if isinstance(x.storage, Events):
+            return cls._of_events(x, x.storage)
         return cls(
-            frozen(x.indptr), frozen(x.indices), frozen(x.p), frozen(x.r), frozen(x.allowed),
-            x.discount, frozen(x.indptr[None]),
+            frozen(x.indptr), frozen(x.indices), frozen(x.p), frozen(np.asarray(x.r)),
+            frozen(x.allowed), x.discount, frozen(x.indptr[None]),
         )  # fmt: skip
 
+    @classmethod
+    def _of_events(cls, x: Problem, e: Events) -> Ground:
+        each, rows = e.longest, x.n_states * x.n_actions
+        kind = np.zeros((1, 1), np.int64) if e.kind is None else e.kind.reshape(-1, rows)
+        chance = np.repeat(e.chance, e.after.shape[4], axis=2)  # once for each corner
+        paid = x.r.reward[..., None] if isinstance(x.r, ByEvent) else None
+        varying = max(len(y) for y in (e.after, e.coefficient, paid) if y is not None)
+
+        def flat(y: npt.NDArray[Any] | None) -> Any:
+            whole = (varying, *e.after.shape[1:])
+            return None if y is None else frozen(np.broadcast_to(y, whole)).reshape(-1)
+
+        return cls(
+            frozen(np.arange(rows + 1) * each), flat(e.after),
+            frozen(chance.reshape(len(chance), -1, chance.shape[3])), cls.row(x),
+            frozen(x.allowed), x.discount, frozen(kind * np.int64(each)), flat(e.coefficient),
+            rows * each if varying > 1 else 0, flat(paid),
+        )  # fmt: skip
+
+    @staticmethod
+    def row(problem: Problem) -> Array:
+        """r, or one row of zeros if entries pay."""
+        r = problem.r
+        return frozen(r if isinstance(r, np.ndarray) else np.zeros((1, 1, 1, r.shape[3])))
+
     def changed(self, problem: Problem) -> Ground:
-        """The same transitions with other numbers."""
-        x = problem
-        return self._replace(r=frozen(x.r), allowed=frozen(x.allowed), gamma=x.discount)
+        """The same transitions with other numbers; rewards by event stay or become others."""
+        x, r = problem, self.row(problem)
+        paid = None if isinstance(x.r, np.ndarray) else self.paid
+        return self._replace(r=r, allowed=frozen(x.allowed), gamma=x.discount, paid=paid)
 
     def since(self, t: int) -> Ground:
         """The problem from time t on."""
         varying = ("p", "first", "r", "allowed")
         later = {k: x[t:] for k in varying if len(x := getattr(self, k)) > 1}
-        for k in ("indices", "shares") if self.stride else ():
+        for k in ("indices", "shares", "paid") if self.stride else ():
             x = getattr(self, k)
             later[k] = None if x is None else x[t * self.stride :]
         return self._replace(**later)
@@ -122,7 +154,7 @@ class Scratch(NamedTuple):
 
     @classmethod
     def of(cls, x: Ground) -> Scratch:
-        S, A, M = x.r.shape[1:]
+        (S, A), M = x.allowed.shape[1:], x.p.shape[2]
         entries = int(np.diff(x.indptr).reshape(S, A).max(axis=1).sum())
         return cls(
             aligned(A, M), np.empty(A), np.zeros(M), np.zeros(S + 1, np.int64),
@@ -165,7 +197,7 @@ def choose(G, incumbent):  # type: ignore[no-untyped-def]
 
 
 @jit(**FAST, helper=True)
-def _share_of(shares, k):  # type: ignore[no-untyped-def]
+def share_of(shares, k):  # type: ignore[no-untyped-def]
     if shares is None:
         return 1.0
     return shares[k]
@@ -215,8 +247,9 @@ def back(marks, rank, edges, do, x, c, w):  # type: ignore[no-untyped-def]
                     continue
                 fresh = True
                 row_sum(
-                    p, v_next, None, x.indices, x.shares, first[row if len(first) > 1 else 0],
-                    start, stop, 0, width, r[s, a], x.gamma, q[a],
+                    p, v_next, None, x.indices, x.shares, x.paid,
+                    first[row if len(first) > 1 else 0], start, stop, 0, width,
+                    r[min(s, len(r) - 1), min(a, r.shape[1] - 1)], x.gamma, q[a],
                 )  # fmt: skip
             if do.lazy and not do.everywhere and not fresh and c.held[t, s] == old:
                 c.moved[t, s] = False
@@ -316,7 +349,7 @@ def fore(marks, rank, edges, models, since, choosing, x, c, w):  # type: ignore[
             _list_inflow(t, _U(lo), _U(hi), x, c, w)
             for s in range(len(b)):
                 row_sum(
-                    p, b, w.rows, w.sources, w.shares, 0, w.heads[s], w.heads[s + 1], lo, hi,
+                    p, b, w.rows, w.sources, w.shares, None, 0, w.heads[s], w.heads[s + 1], lo, hi,
                     w.nothing, 1.0, c.b[t + 1, s],
                 )  # fmt: skip
         elif step % 2 == 0 and choosing and t > since:
@@ -332,8 +365,8 @@ def fore(marks, rank, edges, models, since, choosing, x, c, w):  # type: ignore[
 
 
 @jit(**FAST)
-def product(lo, hi, t, x, v, r, gamma, q):  # type: ignore[no-untyped-def]
-    """q (S, A, M) = r + gamma P v at time t of the states lo..hi; r (S * A or 1, M)."""
+def product(lo, hi, t, x, v, r, paid, gamma, q):  # type: ignore[no-untyped-def]
+    """q (S, A, M) = r + P (paid + gamma v) at time t, states lo..hi; r (S or 1, A or 1, M)."""
     n_actions, width = q.shape[1], np.int64(q.shape[2])
     p, moved = x.p[t if len(x.p) > 1 else 0], t * x.stride
     first = x.first[t if len(x.first) > 1 else 0]
@@ -341,9 +374,9 @@ def product(lo, hi, t, x, v, r, gamma, q):  # type: ignore[no-untyped-def]
         for a in range(n_actions):
             row = s * n_actions + a
             row_sum(
-                p, v, None, x.indices, x.shares, first[row if len(first) > 1 else 0],
+                p, v, None, x.indices, x.shares, paid, first[row if len(first) > 1 else 0],
                 x.indptr[row] + moved, x.indptr[row + 1] + moved, 0, width,
-                r[row if len(r) > 1 else 0], gamma, q[s, a],
+                r[min(s, len(r) - 1), min(a, r.shape[1] - 1)], gamma, q[s, a],
             )  # fmt: skip
 
 
@@ -364,6 +397,6 @@ def fore_random(lo, hi, x, c):  # type: ignore[no-untyped-def]
             shift = first[row if len(first) > 1 else 0] - start
             for k in range(start, x.indptr[row + 1] + moved):
                 if share > 0.0:
-                    i, j, part = _U(x.indices[k]), _U(k + shift), share * _share_of(x.shares, k)
+                    i, j, part = _U(x.indices[k]), _U(k + shift), share * share_of(x.shares, k)
                     for m in range(lo, hi):
                         after[i, m] += p[j, m] * (part * b[s, m])

@@ -26,11 +26,11 @@ _INT, _REAL = ir.IntType(64), ir.DoubleType()
 
 
 def _block(vectors: int, width: int) -> Any:
-    """``vectors * width`` models from m on: out = base + scale * sum_i share p[row] x[column].
+    """``vectors * width`` models from m on: base + sum_i share p[row] (paid + scale x[column]).
 
     Entries i from start to stop; column is ``columns[i]``, row is ``rows[i]``, or first + i - start
-    if rows is None, share is ``shares[i]``, or 1 if that is None. p (any, M), x (any, M), base
-    and out (M,).
+    if rows is None, share is ``shares[i]``, or 1 if that is None, paid is ``paid[i]``, or 0 if that
+    is None. p (any, M), x (any, M), base and out (M,).
     """
     vector = ir.VectorType(_REAL, width) if width > 1 else _REAL
 
@@ -57,7 +57,7 @@ def _block(vectors: int, width: int) -> Any:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def sums(
-        typing: Any, p: Any, x: Any, rows: Any, columns: Any, shares: Any, first: Any,
+        typing: Any, p: Any, x: Any, rows: Any, columns: Any, shares: Any, paid: Any, first: Any,
         start: Any, stop: Any, m: Any, base: Any, scale: Any, out: Any,
     ) -> Any:  # fmt: skip
         def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -67,8 +67,14 @@ def _block(vectors: int, width: int) -> Any:
             def place(array: Any, row: Any) -> Any:
                 return builder.gep(array, [builder.add(builder.mul(row, models), m)])
 
-            first, start, stop, m = args[5:9]
-            listed, shared = (not isinstance(signature.args[i], types.NoneType) for i in (2, 4))
+            def number(i: int, at: Any) -> Any:
+                return spread(builder, builder.load(builder.gep(data(i), [at])))
+
+            first, start, stop, m = args[6:10]
+            listed, shared, pays = (
+                not isinstance(signature.args[i], types.NoneType) for i in (2, 4, 5)
+            )
+            scale = spread(builder, args[11])
             shape = context.make_array(signature.args[0])(context, builder, args[0]).shape
             models = builder.extract_value(shape, 1)
             zero = ir.Constant(vector, [0.0] * width if width > 1 else 0.0)
@@ -79,22 +85,24 @@ def _block(vectors: int, width: int) -> Any:
                 column = builder.sext(builder.load(builder.gep(data(3), [i])), _INT)
                 row = builder.load(builder.gep(data(2), [i])) if listed else builder.add(i, shift)
                 p_at, x_at = place(data(0), row), place(data(1), column)
-                share = spread(builder, builder.load(builder.gep(data(4), [i]))) if shared else None
+                share, reward = number(4, i) if shared else None, number(5, i) if pays else None
                 for nth, cell in enumerate(cells):
                     p, x = (load(builder, a, nth * width) for a in (p_at, x_at))
                     p = p if share is None else builder.fmul(share, p)
+                    x = x if reward is None else add_product(builder, reward, scale, x)
                     builder.store(add_product(builder, builder.load(cell), p, x), cell)
-            base, scale = builder.gep(data(9), [m]), spread(builder, args[10])
-            to = builder.gep(data(11), [m])
+            base, to = builder.gep(data(10), [m]), builder.gep(data(12), [m])
             for nth, cell in enumerate(cells):
-                total = builder.load(cell)
-                found = add_product(builder, load(builder, base, nth * width), scale, total)
+                total, rest = builder.load(cell), load(builder, base, nth * width)
+                found = (
+                    builder.fadd(rest, total) if pays else add_product(builder, rest, scale, total)
+                )
                 at = builder.gep(to, [ir.Constant(_INT, nth * width)])
                 builder.store(found, builder.bitcast(at, vector.as_pointer())).align = 8
             return context.get_dummy_value()
 
         whole = types.int64
-        taken = p, x, rows, columns, shares, *[whole] * 4, base, types.float64, out
+        taken = p, x, rows, columns, shares, paid, *[whole] * 4, base, types.float64, out
         return types.void(*taken), code
 
     return sums
@@ -105,23 +113,25 @@ _single = _block(1, 1)
 
 
 @jit(**FAST, helper=True)
-def row_sum(p, x, rows, columns, shares, first, start, stop, lo, hi, base, scale, out):  # type: ignore[no-untyped-def]
-    """out = base + scale * sum_i share p[row] x[column] for the models lo..hi (see ``_block``).
+def row_sum(p, x, rows, columns, shares, paid, first, start, stop, lo, hi, base, scale, out):  # type: ignore[no-untyped-def]
+    """out = base + sum_i share p[row] (paid + scale x[column]) for the models lo..hi.
+
+    See ``_block``.
 
     The last block of vectors may overlap the one before.
     """
     m, width, many, some = lo, hi - lo, MANY * WIDTH, SOME * WIDTH
     while m + many <= hi:
-        _many(p, x, rows, columns, shares, first, start, stop, m, base, scale, out)
+        _many(p, x, rows, columns, shares, paid, first, start, stop, m, base, scale, out)
         m += many
     while m + some <= hi or (m + WIDTH < hi and width >= some):
         n = min(m, hi - some)
-        _some(p, x, rows, columns, shares, first, start, stop, n, base, scale, out)
+        _some(p, x, rows, columns, shares, paid, first, start, stop, n, base, scale, out)
         m += some
     while m < hi and width >= WIDTH:
         n = min(m, hi - WIDTH)
-        _one(p, x, rows, columns, shares, first, start, stop, n, base, scale, out)
+        _one(p, x, rows, columns, shares, paid, first, start, stop, n, base, scale, out)
         m += WIDTH
     while m < hi:
-        _single(p, x, rows, columns, shares, first, start, stop, m, base, scale, out)
+        _single(p, x, rows, columns, shares, paid, first, start, stop, m, base, scale, out)
         m += 1

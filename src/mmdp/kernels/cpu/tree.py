@@ -8,8 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.cpu.jit import FAST, jit
+from mmdp.kernels.cpu.passes import Ground, share_of
 from mmdp.kernels.cpu.threads import Team
-from mmdp.kernels.numpy.episodes import Ints, Keys, cumulative
+from mmdp.kernels.events import Events
+from mmdp.kernels.moves import cumulative
+from mmdp.kernels.numpy.episodes import Ints, Keys
 from mmdp.kernels.planner import PlannerTables
 from mmdp.kernels.problem import Array, IntArray, frozen
 
@@ -54,10 +57,8 @@ def search(cumulative, start, stop, u):  # type: ignore[no-untyped-def]
 class _Plan(NamedTuple):
     """What the search is given (see PlannerTables)."""
 
-    indptr: npt.NDArray[np.int64]
-    indices: IntArray
-    cdf: Array  # (T or 1, M, nnz) cumulative
-    r: Array
+    x: Ground
+    cdf: Array  # (T or 1, M, nnz) cumulative probabilities of tables; of length 0 for events
     allowed: npt.NDArray[np.bool_]
     choices: Array  # (T or 1, S) how many actions are allowed
     terminal: Array
@@ -101,10 +102,62 @@ class _Room(NamedTuple):
 
 
 @jit(**FAST, helper=True)
-def _step(indptr, indices, cdf, row, u):  # type: ignore[no-untyped-def]
-    """The next state that u draws by the cumulative probabilities cdf (nnz,) of a model."""
-    start, stop = _U(indptr[row]), _U(indptr[row + _U(1)])
-    return _U(indices[search(cdf, start, stop, u)])
+def _step(x, cdf, t, m, row, u):  # type: ignore[no-untyped-def]
+    """The next state that u draws from a row in model m."""
+    if len(cdf) == 0:
+        return by_event(x, t, m, row, u)
+    start, stop = _U(x.indptr[row]), _U(x.indptr[row + _U(1)])
+    return _U(x.indices[search(cdf[t if len(cdf) > 1 else _U(0), m], start, stop, u)])
+
+
+@jit(**FAST, helper=True)
+def _entries(x, t, row):  # type: ignore[no-untyped-def]
+    """The entries of a row at time t, and how far from them their probabilities are in p."""
+    moved, time = np.int64(t) * x.stride, t if len(x.first) > 1 else _U(0)
+    start, stop = x.indptr[row] + moved, x.indptr[row + _U(1)] + moved
+    return start, stop, x.first[time, row if x.first.shape[1] > 1 else _U(0)] - start
+
+
+@jit(**FAST, helper=True)
+def by_event(x, t, m, row, u):  # type: ignore[no-untyped-def]
+    """The same by shared events: next states in order, until the sum of chances exceeds u."""
+    start, stop, shift = _entries(x, t, row)
+    p = x.p[t if len(x.p) > 1 else _U(0)]
+    total, last = 0.0, np.int64(-1)
+    while True:
+        here, mass = np.int64(2**62), 0.0
+        for k in range(start, stop):
+            after = np.int64(x.indices[k])
+            chance = share_of(x.shares, k) * p[k + shift, m]
+            if last < after and after <= here and chance > 0.0:
+                mass = chance if after < here else mass + chance
+                here = after
+        if mass == 0.0:  # by rounding, chances sum to less than u
+            return _U(last)
+        total += mass
+        last = here
+        if total > u:
+            return _U(last)
+
+
+@jit(**FAST, helper=True)
+def _paid(paid, x, t, m, row):  # type: ignore[no-untyped-def]
+    """What the events of a row pay in model m."""
+    total = 0.0
+    if paid is not None:
+        start, stop, shift = _entries(x, t, row)
+        p = x.p[t if len(x.p) > 1 else _U(0)]
+        for k in range(start, stop):
+            total += share_of(x.shares, k) * p[k + shift, m] * paid[k]
+    return total
+
+
+@jit(**FAST, helper=True)
+def reward_of(x, t, m, s, a):  # type: ignore[no-untyped-def]
+    """r of (s, a) in model m."""
+    r = x.r[t if len(x.r) > 1 else _U(0)]
+    fixed = r[s if len(r) > 1 else _U(0), a if r.shape[1] > 1 else _U(0), m]
+    return fixed + _paid(x.paid, x, t, m, s * _U(x.allowed.shape[2]) + a)
 
 
 @jit(**FAST, helper=True)
@@ -125,10 +178,9 @@ def _rollout(plan, t, s, m, key, counter):  # type: ignore[no-untyped-def]
                 while left > _U(0) or not open_s[a]:
                     left -= _U(open_s[a])
                     a += _U(1)
-        total += factor * plan.r[t if len(plan.r) > 1 else _U(0), s, a, m]
+        total += factor * reward_of(plan.x, t, m, s, a)
         factor *= plan.gamma
-        cdf = plan.cdf[t if len(plan.cdf) > 1 else _U(0), m]
-        s = _step(plan.indptr, plan.indices, cdf, s * n_actions + a, hashed(key, counter))
+        s = _step(plan.x, plan.cdf, t, m, s * n_actions + a, hashed(key, counter))
         counter += _U(1)
         t += _U(1)
     return total + factor * plan.terminal[s, m], counter
@@ -185,8 +237,7 @@ def _grow(t0, s0, key, counter, queries, plan, room):  # type: ignore[no-untyped
             room.path[depth, _U(0)] = node
             room.path[depth, _U(1)] = a
             room.path[depth, _U(2)] = s
-            cdf = plan.cdf[t if len(plan.cdf) > 1 else _U(0), m]
-            s = _step(plan.indptr, plan.indices, cdf, s * n_actions + a, hashed(key, counter))
+            s = _step(plan.x, plan.cdf, t, m, s * n_actions + a, hashed(key, counter))
             counter += _U(1)
             t += _U(1)
             depth += _U(1)
@@ -213,7 +264,7 @@ def _grow(t0, s0, key, counter, queries, plan, room):  # type: ignore[no-untyped
                 room.path[depth, _U(0)], room.path[depth, _U(1)], room.path[depth, _U(2)]
             )  # fmt: skip
             t = t0 + depth
-            leaf = plan.r[t if len(plan.r) > 1 else _U(0), s, a, m] + plan.gamma * leaf
+            leaf = reward_of(plan.x, t, m, s, a) + plan.gamma * leaf
             room.visits[node] += 1.0
             room.tried[node, a] += 1.0
             room.sums[node, a] += leaf - (plan.values[t, s, m] if centred else 0.0)
@@ -230,8 +281,10 @@ class CpuTree:
     def __init__(self, planner: PlannerTables, horizon: int, threads: int) -> None:
         self.planner, self.horizon, self.threads = planner, horizon, threads
         x = planner.problem
+        by_event = isinstance(x.storage, Events)
+        cdf = np.empty((0, 1, 1)) if by_event else cumulative(x.p, x.indptr)
         self.plan = _Plan(
-            x.indptr, x.indices, frozen(cumulative(x.p, x.indptr)), x.r, x.allowed,
+            Ground.of(x), frozen(cdf), x.allowed,
             frozen(x.allowed.sum(axis=2).astype(float)), x.terminal, frozen(planner.values),
             frozen(planner.actions), frozen(planner.exploration[:horizon]), x.discount,
             planner.by_rollout,

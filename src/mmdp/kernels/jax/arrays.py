@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from mmdp import clock
 from mmdp.errors import MemoryLimitError, Remedy
 from mmdp.kernels.events import Events
 from mmdp.kernels.problem import IntArray, Problem
+from mmdp.kernels.rewards import ByEvent
 from mmdp.words import counted, readable_bytes
 
 MODELS = "models"  # the axis of devices that models are spread over
@@ -32,7 +34,7 @@ class Arrays(NamedTuple):
     p: Traced
     after: Traced | None  # (R, L) next states; None: every row has all of them, in order
     owner: Traced | None  # (R,) row s * A + a of each part; None: rows are whole
-    r: Traced  # (S, A, M), wide: (M, S, A, 1)
+    r: Traced  # (S, A, M), wide: (M, S, A, 1); (R, W) if events pay the same in all models
     allowed: Traced  # (S, A)
     initial: Traced  # as terminal
     weights: Traced  # (M,)
@@ -101,7 +103,9 @@ class Place(NamedTuple):
         """Refuse models that a device cannot hold, each with ``more`` numbers."""
         models, e = -(-problem.n_models // len(self.devices or [1])), problem.storage
         if isinstance(e, Events):
-            numbers, shared = problem.r[..., 0].size, sum(array.nbytes for array in e.arrays())
+            paid = self.pays(problem)
+            numbers = 0 if paid is not None else math.prod(problem.r.shape[:3])
+            shared = sum(y.nbytes for y in (*e.arrays(), paid) if y is not None)
         else:
             numbers, shared = problem.p[..., 0].size, 0
         size, room = 8 * models * (numbers + more) + shared, room_on(self.here)
@@ -111,6 +115,11 @@ class Place(NamedTuple):
                 f"has {readable_bytes(int(room))}",
                 [Remedy("backend", "numba", do="use"), "spread the models over more devices"],
             )
+
+    def pays(self, problem: Problem) -> Any:
+        """(T or 1, S, A, W) what events pay in all models, if that is what a device holds."""
+        r = problem.r
+        return r.reward if isinstance(r, ByEvent) and self.mesh is None else None
 
     def put(self, array: Any, models: int | None = None) -> Any:
         """Copy to the device; over several, the axis ``models`` is padded with zeros and spread.
@@ -181,18 +190,23 @@ class Held:
                 return put(np.moveaxis(array, -1, axis)[..., None], axis)
             return put(array, array.ndim - 1)
 
+        def rewards(paid: Any) -> Any:
+            if paid is None:
+                return placed(np.asarray(x.r), 1)
+            return put(paid.reshape(len(paid), -1, paid.shape[3]))
+
         events = self._events() if isinstance(x.storage, Events) else None
         moves = events or dict(zip(("p", "after", "owner"), self._transitions(wide), strict=True))
         return Arrays(
             **moves,
-            r=kept("r", x.r, lambda: placed(x.r, 1)),
+            r=kept("r", x.r, lambda: rewards(self.place.pays(x))),
             allowed=kept("allowed", x.allowed, lambda: put(x.allowed)),
             initial=kept(
                 "initial",
                 x.initial,
                 lambda: placed(np.broadcast_to(x.initial, x.terminal.shape), 0),
             ),
-            weights=kept("weights", x.weights, lambda: put(x.weights[x.models_here], 0)),
+            weights=kept("weights", x.weights, lambda: put(x.weights_here, 0)),
             discount=np.float64(x.discount),
             terminal=kept("terminal", x.terminal, lambda: placed(x.terminal, 0)),
         )

@@ -69,8 +69,8 @@ class JaxKernel(Machine):
         plan, place = known.get(type(problem.storage)), self.place
         if plan is None:
             return None
-        if problem.part is not None:  # spread over the devices of all processes
-            place = Place(tuple(jax.devices()), problem.part.longest)
+        if problem.n_parts > 1:  # spread over the devices of all processes
+            place = Place(tuple(jax.devices()), problem.most_here)
         return plan(problem, horizon, place, self.tuning._replace(mesh=place.mesh))
 
 

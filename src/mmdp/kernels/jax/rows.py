@@ -234,12 +234,22 @@ class Shared(Narrow):
         super().__init__(x, tuning)
         self.after: Traced = x.after
 
+        self.pays = x.r.ndim == 3  # events, not rows
+
+    def q(self, t: Traced, v: Traced) -> Traced:
+        if not self.pays:
+            return super().q(t, v)
+        return self._sums(t, v, pays=True).reshape(self.S, self.A, v.shape[-1])
+
     def expect(self, t: Traced, v: Traced) -> Traced:
         return self._sums(t, v).reshape(self.S, self.A, v.shape[-1])
 
     def along(self, t: Traced, v: Traced, action: Traced) -> Traced:
+        rows = self._rows(action)
+        if self.pays:
+            return self._sums(t, v, rows, pays=True)
         r = take(at(self.x.r, t), jnp.arange(self.S), action)
-        return r + self.x.discount * self._sums(t, v, self._rows(action))
+        return r + self.x.discount * self._sums(t, v, rows)
 
     def flow(self, t: Traced, b: Traced, pi: Traced) -> Traced:
         rows, mass = self._rows(pi), b
@@ -252,15 +262,23 @@ class Shared(Narrow):
 
         return self._over_events(add, jnp.zeros_like(b))
 
-    def _sums(self, t: Traced, v: Traced, rows: Traced | None = None) -> Traced:
-        """(R, M) P v of every row, or of ``rows``."""
+    def _sums(
+        self, t: Traced, v: Traced, rows: Traced | None = None, *, pays: bool = False
+    ) -> Traced:
+        """(R, M) P v of every row, or of ``rows``; with what events pay, P (reward + gamma v)."""
 
         def add(e: Traced, total: Traced) -> Traced:
             p, after = self._event(t, e, rows, v.dtype)
-            return total + p * take(v, after)
+            return total + p * (self._paid(t, e, rows, take(v, after)) if pays else take(v, after))
 
         size = self.after.shape[1] if rows is None else len(rows)
         return self._over_events(add, jnp.zeros((size, v.shape[-1]), v.dtype))
+
+    def _paid(self, t: Traced, e: Traced, rows: Traced | None, v: Traced) -> Traced:
+        """(R, M) reward + gamma v of the e-th corner of all events."""
+        reward, w = at(self.x.r, t), e // (self.after.shape[2] // self.x.p.shape[2])
+        reward = reward[:, w] if rows is None else take(reward, rows, w)
+        return reward[:, None].astype(v.dtype) + self.x.discount * v
 
     def _event(self, t: Traced, e: Traced, rows: Traced | None, dtype: Any) -> Any:
         """Probability (R or 1, M) and next state (R,) of the e-th corner of all events."""

@@ -16,7 +16,7 @@ H          sum_m (B y+ - L y-), what the common policy is paid        (T, S, A)
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,9 @@ from mmdp.kernels.problem import Array, IntArray, Pairs, Problem, Reach, at
 
 
 class Bounds(Passes):
-    """The bounds part of a plan."""
+    """The bounds part of a plan; ``apart``: whether a model, or a pair, can be bounded alone."""
+
+    apart: ClassVar[bool] = True
 
     def reach(self, states: npt.NDArray[np.int64] | None = None) -> Reach:
         """The least and largest probability of every model, state and time, not rounded.
@@ -51,10 +53,9 @@ class Bounds(Passes):
         ``y`` (T, S, A, M) are prices in units of reward at that time. ``u`` (T, S, A, M) is
         filled with the occupancy P[m, s, a at t] of the models' own policies.
         """
-        plan = self if y is None else self.but(rewards=self.problem.r - y)
+        plan = self if y is None else self.but(rewards=np.asarray(self.problem.r) - y)
         found = plan.backward("own", keep=("actions",) if u is not None else ())
         if u is not None:
-            assert found.actions is not None
             self.occupancy(found.actions, u)
         return self.problem.weights * self.returns(found.first)
 
@@ -114,7 +115,6 @@ def _chances(plan: Bounds) -> Array:
     x, T = plan.problem, plan.horizon
     if x.storage.steps == len(x.allowed) == 1:  # a long horizon includes every shorter one
         values = plan.backward("own", keep=("values",)).values
-        assert values is not None
         return x.returns(values[:0:-1])
     first = [x.terminal, *(plan.but(horizon=t).backward("own").first for t in range(1, T))]
     return np.array([plan.returns(v) for v in first])

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.kernels.moves import TableMoves, column
 from mmdp.kernels.operator import Operator
 from mmdp.kernels.planner import (
     ACTIONS,
@@ -72,19 +74,6 @@ def first_states(world: Problem, seed: int, models: Ints, episodes: Ints) -> Int
         own = models == m
         found[own] = np.searchsorted(start[m], u[own] * start[m, -1], side="right")
     return found
-
-
-def cumulative(p: Array, indptr: Ints) -> Array:
-    """(T or 1, M, nnz) probabilities summed up along each row of the pattern."""
-    total = np.moveaxis(p, 2, 1).copy()
-    lengths, entries = np.diff(indptr), indptr[:-1]
-    if len(np.unique(lengths)) == 1:
-        rows = total.reshape(*total.shape[:2], len(lengths), lengths[0])
-        return np.cumsum(rows, axis=3, out=rows).reshape(total.shape)
-    for j in range(1, int(lengths.max(initial=0))):
-        entries, lengths = entries[lengths > j] + 1, lengths[lengths > j]
-        total[:, :, entries] += total[:, :, entries - 1]
-    return total
 
 
 def places(world: Problem, plan: Problem) -> Ints:
@@ -167,8 +156,7 @@ class _Setting:
     ) -> None:  # fmt: skip
         self.world, self.next_rewards, self.planner = world, next_rewards, planner
         self.horizon, self.seed = horizon, seed
-        self.cumulative = cumulative(world.p, world.indptr)
-        self.places = places(world, planner.problem)
+        self.moves, self.known = world.storage.moves(), planner.problem.storage.moves()
         self.tree = tree
         self.learns = planner.mode not in (ACTIONS, PROBABILITIES, NODES)
 
@@ -205,37 +193,30 @@ class _Setting:
             x.sampled[:] = self.planner.controller.first[states]
         for t in range(self.horizon):
             rows = states[live] * world.n_actions + self._actions(x, live, t, states[live])
-            entries = self._next(x, live, rows, t)
+            after = self.moves.drawn(t, rows, x.now[live], uniform(x.keys[live], t + 1))
             # an action that this model lacks ends the episode with nothing
-            live, rows, entries = (part[entries >= 0] for part in (live, rows, entries))
+            live, rows, after = (part[after >= 0] for part in (live, rows, after))
             # the mean reward of (s, a) has less noise than that of the drawn next state
-            rewards = _by_row(at(world.r, t))[rows, x.now[live]]
+            rewards = paid(world, t, rows, x.now[live])
             totals[live] += factor * rewards
             if self.learns:
                 if self.next_rewards is not None:
+                    assert isinstance(self.moves, TableMoves)
+                    entries = self.moves.entries(rows, after)
                     rewards = at(self.next_rewards, t)[entries, x.now[live]]
-                self._observe(x, live, rows, entries, rewards, t)
+                self._observe(x, live, rows, after, rewards, t)
             if self.planner.controller is not None:
                 nodes = self.planner.controller.moves[t, states[live], x.sampled[live]]
-                x.sampled[live] = nodes[np.arange(len(live)), world.indices[entries]]
-            states[live] = world.indices[entries]
-            if world.drift is not None:
-                x.now = _draw(world.drift[x.now], uniform(x.keys, CHANGES + t))
+                x.sampled[live] = nodes[np.arange(len(live)), after]
+            states[live] = after
+            x.now = world.turned(x.now, partial(self._turn, x, t))
             factor *= world.discount
         totals[live] += factor * world.terminal[states[live], x.now[live]]
         return totals
 
-    def _next(self, x: _Episodes, live: Ints, rows: Ints, t: int) -> Ints:
-        """The entry of the pattern that each episode draws, -1 if its model lacks the action."""
-        total, models = at(self.cumulative, t), x.now[live]
-        start, stop = self.world.indptr[rows], self.world.indptr[rows + 1]
-        here = stop > start
-        here[here] &= total[models[here], stop[here] - 1] > 0.0
-        found = np.full(len(rows), -1)
-        u = uniform(x.keys[live], t + 1)
-        target = u[here] * total[models[here], stop[here] - 1]
-        found[here] = _first_above(total, models[here], start[here], stop[here] - 1, target)
-        return found
+    def _turn(self, x: _Episodes, t: int, chances: Array) -> Ints:
+        """The models after the step at t, drawn by their chances (n, M)."""
+        return column(chances, uniform(x.keys, CHANGES + t))
 
     def _actions(self, x: _Episodes, live: Ints, t: int, states: Ints) -> Ints:
         """(n,) what the planner does at t in these states."""
@@ -245,12 +226,12 @@ class _Setting:
         if plan.controller is not None:
             return plan.controller.actions[t, states, x.sampled[live]].astype(np.int64)
         if plan.mode == PROBABILITIES:
-            return _draw(plan.probabilities[t, states], self._random(x, live))
+            return column(plan.probabilities[t, states], self._random(x, live))
         if plan.mode == VALUES:
             return _by_value(x.beliefs[live], plan, t, states)
         if plan.mode == SAMPLED:
             if plan.each_step or t == 0:
-                x.sampled[live] = _draw(x.beliefs[live], self._random(x, live))
+                x.sampled[live] = column(x.beliefs[live], self._random(x, live))
             return plan.own[t, states, x.sampled[live]].astype(np.int64)
         assert self.tree is not None
         counters = x.counters[live]
@@ -265,15 +246,14 @@ class _Setting:
         return u
 
     def _observe(
-        self, x: _Episodes, live: Ints, rows: Ints, entries: Ints, rewards: Array, t: int
+        self, x: _Episodes, live: Ints, rows: Ints, after: Ints, rewards: Array, t: int
     ) -> None:
         """Bayes' rule; a step that no model explains leaves the belief unchanged and is counted."""
         plan, new = self.planner, x.beliefs[live]
         if plan.use_transitions:
-            place = self.places[entries]
-            new = new * np.where(place[:, None] >= 0, at(plan.problem.p, t)[place], 0.0)
+            new = new * self.known.likelihood(t, rows, after)
         if plan.reward_sd > 0.0:
-            r = _by_row(at(plan.problem.r, t))[rows]
+            r = paid(plan.problem, t, rows)
             distance = np.where(new > 0.0, ((rewards[:, None] - r) / plan.reward_sd) ** 2, np.inf)
             closest = distance.min(axis=1, keepdims=True)
             with np.errstate(invalid="ignore"):  # no model explains the step
@@ -281,31 +261,17 @@ class _Setting:
         mass = new.sum(axis=1)
         explained = mass > 0.0
         x.impossible[live] += ~explained
-        x.beliefs[live[explained]] = new[explained] / mass[explained, None]
-        if plan.problem.drift is not None:
-            x.beliefs[live] = plan.problem.moved(x.beliefs[live])
+        new[explained] /= mass[explained, None]
+        new[~explained] = x.beliefs[live[~explained]]
+        x.beliefs[live] = plan.problem.moved(new)
 
 
-def _by_row(x: Array) -> Array:
-    """(S, A, M) as (S * A, M): row s * A + a, as in the pattern."""
-    return x.reshape(-1, x.shape[2])
-
-
-def _first_above(total: Array, models: Ints, low: Ints, high: Ints, target: Array) -> Ints:
-    """The first entry in low..high whose cumulative probability is above the target, else high."""
-    while (low < high).any():
-        middle = (low + high) // 2
-        further = (total[models, middle] <= target) & (low < high)
-        low, high = np.where(further, middle + 1, low), np.where(further, high, middle)
-    return low
-
-
-def _draw(chances: Array, u: Array) -> Ints:
-    """(n,) one column of each row (n, k), with probabilities proportional to it."""
-    total = np.cumsum(chances, axis=1)
-    last = chances.shape[1] - 1 - (chances[:, ::-1] > 0.0).argmax(axis=1)
-    drawn = (total <= (u * total[:, -1])[:, None]).sum(axis=1)
-    return np.minimum(drawn, last)
+def paid(x: Problem, t: int, rows: Ints, models: Any = None) -> Array:
+    """(n, M) rewards of rows s * A + a, or (n,) those of one model each."""
+    s, a = np.divmod(rows, x.n_actions)
+    when = t if len(x.r) > 1 else 0
+    found: Array = x.r[when, s, a] if models is None else x.r[when, s, a, models]
+    return found
 
 
 def _by_value(beliefs: Array, plan: PlannerTables, t: int, states: Ints) -> Ints:
@@ -337,7 +303,7 @@ class _Tree:
 
     def __init__(self, planner: PlannerTables, horizon: int) -> None:
         self.planner, self.problem, self.horizon = planner, planner.problem, horizon
-        self.cumulative = cumulative(planner.problem.p, planner.problem.indptr)
+        self.moves = planner.problem.storage.moves()
         self.centred = len(planner.values) > 0
 
     def decide(self, t: int, states: Ints, beliefs: Array, keys: Keys, counters: Keys) -> Ints:
@@ -374,7 +340,7 @@ class _Tree:
                 break
             node = child
         for node, t, s, a in reversed(path):
-            leaf = float(at(x.r, t)[s, a, m]) + x.discount * leaf
+            leaf = self._paid(t, s, a, m) + x.discount * leaf
             node.visits += 1
             node.tried[a] += 1
             node.sums[a] += leaf - (self.planner.values[t, s, m] if self.centred else 0.0)
@@ -404,17 +370,20 @@ class _Tree:
             else:
                 some = np.flatnonzero(at(x.allowed, time)[s])
                 a = int(some[int(self._random() * len(some))])
-            total += factor * float(at(x.r, time)[s, a, m])
+            total += factor * self._paid(time, s, a, m)
             factor *= x.discount
             s = self._move(time, s, a, m)
         return total + factor * float(x.terminal[s, m])
 
     def _move(self, t: int, s: int, a: int, m: int) -> int:
-        row = s * self.problem.n_actions + a
-        start, stop = self.problem.indptr[row : row + 2]
-        chances = at(self.cumulative, t)[m, start:stop]
-        k = int(np.searchsorted(chances, self._random() * chances[-1], side="right"))
-        return int(self.problem.indices[start + min(k, len(chances) - 1)])
+        row, u = s * self.problem.n_actions + a, np.array([self._random()])
+        after = int(self.moves.drawn(t, np.array([row]), np.array([m]), u)[0])
+        # an action that this model lacks pays nothing, wherever it leads
+        return after if after >= 0 else int(self.problem.storage.row(t, row).after[-1])
+
+    def _paid(self, t: int, s: int, a: int, m: int) -> float:
+        r = self.problem.r
+        return float(r[t if len(r) > 1 else 0, s, a, m])
 
     def _random(self) -> float:
         self.counter += 1

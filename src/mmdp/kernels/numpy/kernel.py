@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mmdp.kernels.operator import Row
 from mmdp.kernels.plan import Machine, Plan
-from mmdp.kernels.problem import PLAIN, Array, Problem, Stored, Table, at
+from mmdp.kernels.problem import PLAIN, Array, Problem, Row, Stored, Table, at
 
 FILLED = 0.1  # share of non-zero probabilities from which rows are treated as dense
 
@@ -28,9 +27,7 @@ class StoredPlan(Plan):
     """A plan of a problem whose transitions are stored on a pattern."""
 
     def rows(self, t: int, s: int, a: int) -> Row:
-        x = self.problem
-        entries = slice(*x.indptr[s * x.n_actions + a : s * x.n_actions + a + 2])
-        return Row(x.indices[entries], at(x.p, t)[entries])
+        return self.problem.storage.row(t, s * self.problem.n_actions + a)
 
 
 class DensePlan(StoredPlan):

@@ -152,7 +152,6 @@ class Sweeper:
             return start, self.plan.returns(self.plan.backward("given", policy=start).first)
         prior = self.problem.prior_weights(self.plan.horizon)
         wsu = self.plan.backward("weighted", weights=prior, pick=self.pick)
-        assert wsu.actions is not None
         return wsu.actions, self.plan.returns(wsu.first)
 
     def sweep(self, policy: Table) -> tuple[IntArray, Array]:
@@ -164,7 +163,6 @@ class Sweeper:
             "weighted", weights=b, policy=policy if policy.ndim == 2 else None, pick=self.pick,
             keep=("q",) if self.two_way else (),
         )  # fmt: skip
-        assert found.actions is not None
         self.q = found.q
         return found.actions, self.plan.returns(found.first)
 
