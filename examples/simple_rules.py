@@ -94,6 +94,30 @@ print(solution.price_text)
 proven = mmdp.solve(model, math.inf, "exact")
 print(proven.status.name, "after", proven.details["nodes"], "nodes")
 
+# %% daily
+solution = mmdp.solve(model, 20, policy="stationary")
+print(summary(solution))
+print(solution.price_text)
+
+# %% coin
+sick, cured = 0, 1
+P = np.zeros((2, 2, 2, 2))  # drug m cures in model m, the other one does nothing
+P[:, cured, :, cured] = 1
+for m in range(2):
+    P[m, sick, m, cured] = P[m, sick, 1 - m, sick] = 1
+infection = mmdp.MMDP(
+    P, [[-1, -1], [0, 0]], initial=[1, 0], discount=0.99,
+    states=["sick", "cured"], actions=["drug A", "drug B"],
+)  # fmt: skip
+one = mmdp.solve(infection, math.inf)
+drawn = mmdp.solve(infection, math.inf, policy=mmdp.Stationary(randomised=True))
+print(f"{one.value:.2f} {drawn.value:.2f}")
+print(drawn.tossing_text)
+
+# %% worst
+goal = {"objective": "worst", "policy": mmdp.Markov(randomised=True)}
+print(mmdp.solve(infection, 20, **goal).tossing_text)
+
 # %% freedom
 chosen = mmdp.freedom(mmdp.solve(model, 20), model, 0.01)
 print(chosen.text)

@@ -39,6 +39,7 @@ from mmdp.objective import (
 )
 from mmdp.policy import (
     Fixed,
+    Markov,
     MarkovPolicy,
     Memory,
     MemoryPolicy,
@@ -105,6 +106,7 @@ __all__ = [
     "Gradient",
     "Grid",
     "InputError",
+    "Markov",
     "MarkovPolicy",
     "Mean",
     "MeanCVaR",

@@ -114,7 +114,8 @@ class Proof:
 
     @property
     def has_tree(self) -> bool:
-        return self.context.kind.endless and self.context.objective.linear
+        kind = self.context.kind  # the tree is of policies that draw no actions
+        return kind.endless and self.context.objective.linear and not kind.randomised
 
     def searched(self) -> Bound:
         """The least bound of a search; of two if the horizon is infinite.

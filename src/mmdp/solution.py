@@ -16,8 +16,8 @@ from mmdp import notebook
 from mmdp.clock import gap
 from mmdp.errors import InputError
 from mmdp.objective import CVaR, Function, Mean, Objective, WorstCase, as_objective, quantile
-from mmdp.policy import Markov, MarkovPolicy, PolicyKind
-from mmdp.words import NOISE, at_most, at_most_percent, counted, figures, number, percent
+from mmdp.policy import Markov, MarkovPolicy, PolicyKind, StationaryPolicy
+from mmdp.words import NOISE, at_most, at_most_percent, counted, figures, number, percent, some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -382,6 +382,25 @@ class Solution:
         return ", ".join(filter(None, [f"being {kind.being} costs {amount}", most]))
 
     @property
+    def tossing_text(self) -> str:
+        """What drawing actions at random earns, and where, in words; empty if none may be drawn.
+
+        ``details["tossing"]`` is the value less that of the best policy found that draws none.
+        """
+        gain, policy = self.details.get("tossing"), self.policy
+        if gain is None or policy is None:
+            return ""
+        if not (gain > 0 and len(policy.drawn_at)):
+            return "drawing actions at random earns nothing"
+        if self.provenance.policy.name == "stationary" and policy.horizon < math.inf:
+            policy = StationaryPolicy.of_table(policy.table[0], **policy.labels)  # rows are equal
+        base, each = abs(self.value - gain), " and ".join(f"{axis}s" for axis in policy.axes)
+        share = f" ({percent(gain / base)})" if gain <= base else ""
+        shown = some([policy.drawn_text(place) for place in policy.drawn_at.tolist()], 3, "; ")
+        count = f"{len(policy.drawn_at):,} of {policy.actions.size:,} {each}"
+        return f"drawing actions at random earns {number(gain, 3)}{share}, in {count}: {shown}"
+
+    @property
     def memory_text(self) -> str:
         """Whether memory would pay, in a sentence; empty if that is not known.
 
@@ -467,6 +486,8 @@ class Solution:
             proof = f" (proof {self.certificate.seconds:.3g} s)"
         if self.price_text:
             lines.append(f"  price       {self.price_text}")
+        if self.tossing_text:
+            lines.append(f"  drawing     {self.tossing_text}")
         if self.memory_text:
             lines.append(f"  memory      {self.memory_text}: try policy=mmdp.Memory(nodes=3)")
         lines += [

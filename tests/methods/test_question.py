@@ -41,8 +41,8 @@ QUICK = {"episodes": 4, "queries": 5, "starts": 1}
 MASKS = {"still": "markov fixed", "changing": "markov fixed"}
 FOUND = {
     "cadp": {
-        "still": "markov tied monotone fixed memory",
-        "changing": "markov tied monotone fixed memory",
+        "still": "markov tied monotone fixed memory stationary",
+        "changing": "markov tied monotone fixed memory stationary",
         "endless": "tied monotone fixed stationary",
     },
     "wsu": MASKS, "gradient": MASKS, "mirror": MASKS,
@@ -77,7 +77,7 @@ def fits(policy: Any, kind: str, endless: bool) -> bool:
     rows = np.atleast_2d(policy.actions)
     rules = {
         "tied": (rows[:, 0] == rows[:, 1]).all(), "monotone": (np.diff(rows, axis=1) >= 0).all(),
-        "fixed": (rows[:, 0] == 0).all(),
+        "fixed": (rows[:, 0] == 0).all(), "stationary": (rows == rows[0]).all(),
     }  # fmt: skip
     return bool(rules.get(kind, True))
 

@@ -430,7 +430,6 @@ VARYING = mmdp.MMDP(np.full((4, 2, 3, 2, 3), 1 / 3), np.ones((4, 2, 3, 2)), disc
         (VARYING, INF, "varies over 4 time steps, so it has no infinite horizon; pass horizon=4"),
         (VARYING.replace(discount=1.0), INF, "varies over 4"),
         (instance(0, discount=1.0), INF, "infinite horizon needs episodes that end"),
-        (instance(0), 10, "is for an infinite horizon, not for 10 decisions; pass horizon=inf"),
     ],
 )
 def test_refused_by_solve(model: mmdp.MMDP, horizon: float, told: str) -> None:

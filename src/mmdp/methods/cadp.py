@@ -19,6 +19,7 @@ from mmdp.methods.wsu import WSU
 from mmdp.policy import MarkovPolicy, Memory, Stationary
 from mmdp.search import charts
 from mmdp.search.ascent import Search
+from mmdp.search.coins import tossed
 from mmdp.search.kinds import landscape_of
 from mmdp.search.landscape import Landscape
 from mmdp.search.polish import check_polish, polish
@@ -116,7 +117,9 @@ class CADP(Method):
         whole, steps = super().bytes_held(question), question.steps
         if question.objective.linear:  # weights in windows, if those of all times do not fit
             return whole * min(steps, 2 * math.isqrt(steps) + 2) // steps
-        return whole * question.model.problem.copies_by_start  # for single changes
+        whole *= question.model.problem.copies_by_start  # for single changes
+        drawn = question.kind.randomised and not question.endless  # by action too
+        return whole * (question.model.n_actions if drawn else 1)
 
     def count(self, problem: Problem) -> Count:
         """How many starts there are: one if more cannot help, or were not what the paper does."""
@@ -135,10 +138,10 @@ class CADP(Method):
             limits: Any = {"tol": self.tol, "max_sweeps": self.max_iterations}
             return charts.grow(context, markov, **limits) if context.kind.nodes > 1 else markov
         landscape = landscape_of(context, self.sweeps)
-        if not context.kind.restricted:
-            return self._found(context, landscape)
-        if type(context.kind) is Stationary:
-            return priced(context, self._found(context, landscape))
+        rule = type(context.kind) is Stationary and context.kind.endless
+        if rule or not context.kind.restricted:
+            found = self._found(context, landscape)
+            return priced(context, found) if rule else found
 
         @functools.cache
         def unrestricted() -> Outcome:
@@ -168,6 +171,8 @@ class CADP(Method):
             return WSU().run(context).but(status=Status.OPTIMAL, details=details)
         tol = self.tol * context.stakes
         outcome = Search(landscape, self.init, count, tol, self.max_iterations, free).run()
+        if context.kind.randomised:
+            return tossed(context, outcome)
         return self._polished(context, outcome) if self.polish else outcome
 
     def _polished(self, context: Context, outcome: Outcome) -> Outcome:

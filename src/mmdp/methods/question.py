@@ -45,6 +45,8 @@ class Question:
 
     def not_mask(self) -> str | None:
         """For methods that choose the action of each state, and each time, by itself."""
+        if self.kind.randomised:
+            return "its policies take one action in each state, and this one may draw them"
         if self.kind.masks:
             return None
         return f"it chooses each action by itself, which cannot make a {self.kind.name} policy"

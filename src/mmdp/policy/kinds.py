@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Mask = npt.NDArray[np.bool_]
 
 ENDLESS_PASSES = 30  # one start and a policy of time and state, besides linear algebra
+DRAWING_PASSES = 1000  # of an ascent on probabilities
 
 
 class PolicyKind:
@@ -36,8 +37,9 @@ class PolicyKind:
     change: str = "change of the action"  # in "no change of the action improves it"
     single_change: str = ""  # the same for objectives other than the mean, if it differs
     endless: bool = False  # whether there is no last decision
+    randomised: bool = False  # whether actions may be drawn at random
     ends: ClassVar[str] = ""  # why there must be one, as a clause
-    masks: ClassVar[bool] = False  # whether it only closes actions: one decision binds no other
+    masks: bool = False  # whether it only closes actions: one decision binds no other
     restricted: ClassVar[bool] = False  # whether some policies of time and state are left out
     starts: ClassVar[bool] = True  # whether a search can begin with a policy of this kind
     learns: ClassVar[bool] = False  # whether its policies keep a belief over the models
@@ -50,7 +52,9 @@ class PolicyKind:
 
     def passes(self, of_tables: float) -> float:
         """About how many passes a solve takes; ``of_tables``: for policies of time and state."""
-        return min(of_tables, ENDLESS_PASSES) if self.endless else of_tables
+        if self.endless:
+            return min(of_tables, ENDLESS_PASSES)
+        return of_tables + DRAWING_PASSES * self.randomised
 
     @classmethod
     def by_name(cls) -> Self:
@@ -94,7 +98,7 @@ class PolicyKind:
 
     def settings(self, model: MMDP, horizon: int) -> Any:
         """What distinguishes two kinds of this name on ``model``, in JSON's types."""
-        return None
+        return "randomised" if self.randomised else None
 
     def text(self, model: MMDP, horizon: int) -> str:
         """What was asked of its policies on ``model``, in words; empty if nothing."""

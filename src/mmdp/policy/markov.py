@@ -17,6 +17,7 @@ from mmdp.policy.kinds import PolicyKind
 from mmdp.policy.planner import followed
 from mmdp.support import refuse_masked
 from mmdp.validate import by_label, check_seed, check_whole
+from mmdp.words import percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,19 +29,34 @@ IntArray = npt.NDArray[np.int32]
 
 
 class Markov(PolicyKind):
-    """Policies of time and state, without memory."""
+    """Policies of time and state, without memory.
+
+    With ``randomised=True`` actions may be drawn at random. For the mean that earns nothing, since
+    it is linear in what is done at one time and state; for other objectives it may.
+
+    >>> import mmdp
+    >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 0.0]], [[0.0, 2.0]]])
+    >>> mmdp.solve(two, 1, objective="worst").value
+    0.0
+    >>> even = mmdp.solve(two, 1, objective="worst", policy=mmdp.Markov(randomised=True))
+    >>> round(even.value, 3), even.policy.probabilities.round(3).tolist()
+    (1.0, [[[0.5, 0.5]]])
+    """
 
     name: ClassVar[str] = "markov"
     title = "the time and the state"
     change = "change of the action in a single state and time"
     ends: ClassVar[str] = "a table of time and state has a last row"
-    masks: ClassVar[bool] = True
+    masks = True
+
+    def __init__(self, randomised: bool = False) -> None:
+        self.randomised = randomised
 
     def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> MarkovPolicy:
         return MarkovPolicy.of_table(table, **labels_of(model))
 
     def __repr__(self) -> str:
-        return "Markov()"
+        return f"Markov({'randomised=True' if self.randomised else ''})"
 
 
 class TablePolicy(Policy):
@@ -116,6 +132,26 @@ class TablePolicy(Policy):
     @property
     def parts(self) -> dict[str, Any]:
         return {"actions" if self.deterministic else "probabilities": self.table}
+
+    @property
+    def drawn_at(self) -> IntArray:
+        """(k, axes) the places, such as (time, state), where the action is drawn."""
+        if self.deterministic:
+            return np.empty((0, len(self.axes)), np.int32)
+        return np.argwhere((self.table > 0).sum(axis=-1) > 1).astype(np.int32)
+
+    def drawn_text(self, place: Sequence[int]) -> str:
+        """How the action is drawn at a place, in words.
+
+        >>> MarkovPolicy(probabilities=[[[0.25, 0.75]]]).drawn_text([0, 0])
+        '0 at time 0 (1 75%, 0 25%)'
+        """
+        *time, s = place
+        shares = self.table[tuple(place)]
+        taken = [a for a in np.argsort(-shares, kind="stable") if shares[a] > 0]
+        odds = ", ".join(f"{self.action_names[a]} {percent(shares[a])}" for a in taken)
+        at = f" at time {time[0]}" if time else ""
+        return f"{self.state_names[s]}{at} ({odds})"
 
     def _check_actions(self, model: MMDP) -> None:
         allowed = model.allowed[:, : self.n_actions]

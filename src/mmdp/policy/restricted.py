@@ -16,8 +16,8 @@ import numpy.typing as npt
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.policy.kinds import needs_settings
-from mmdp.policy.markov import Markov, MarkovPolicy
-from mmdp.policy.stationary import Stationary, StationaryPolicy
+from mmdp.policy.markov import Markov, TablePolicy
+from mmdp.policy.stationary import Stationary
 from mmdp.support import refuse_masked
 from mmdp.validate import by_label, ids_of, is_named, ordered
 from mmdp.words import counted, either, some
@@ -47,7 +47,7 @@ class Restricted(Markov):
             object.__setattr__(kind, name, value)
         return kind
 
-    def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> MarkovPolicy | StationaryPolicy:  # type: ignore[override]
+    def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> TablePolicy:  # type: ignore[override]
         kind = Stationary() if self.endless else Markov()
         return kind.policy_of(model, table)
 
@@ -75,7 +75,7 @@ class Tied(Restricted):
     groups: Any
 
     name: ClassVar[str] = "tied"
-    masks: ClassVar[bool] = False
+    masks = False
     title = "the time and the group of the state"
     change = "change of the action in a single group and time"
 
@@ -179,7 +179,7 @@ class Monotone(Restricted):
     actions: Sequence[Any] | None = None
 
     name: ClassVar[str] = "monotone"
-    masks: ClassVar[bool] = False
+    masks = False
     title = "the time and the state, never lower in a higher state"
     change = "other monotone rule at a single time"
     single_change = "change in a single state and time that keeps it monotone"

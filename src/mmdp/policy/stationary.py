@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,11 +28,15 @@ IntArray = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Stationary(PolicyKind):
-    """The same action in a state at all times, over an infinite horizon.
+    """The same action in a state at all times.
 
-    The model must not vary with time. Without a discount its episodes must end by themselves: every
-    policy must come to states that no action leaves or earns anything in. Terminal values play no
-    part, since there is no last decision.
+    Over an infinite horizon the model must not vary with time. Without a discount its episodes must
+    end by themselves: every policy must come to states that no action leaves or earns anything in.
+    Terminal values play no part there, since there is no last decision. Over a number of decisions
+    the policy is a table of time and state with equal rows.
+
+    With ``randomised=True`` actions may be drawn at random: if one model needs another action than
+    the others, a rule that sometimes takes it may earn more than every rule that never does.
 
     >>> import math, mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], discount=0.5)
@@ -40,18 +45,28 @@ class Stationary(PolicyKind):
     (StationaryPolicy(1 state, 2 actions, deterministic), 6.0)
     """
 
+    randomised: bool = False
+
     name: ClassVar[str] = "stationary"
     title = "the state alone"
     change = "change of the action in a single state"
     endless = True
-    masks: ClassVar[bool] = True
+    masks = True
     restricted: ClassVar[bool] = True
 
-    def for_ever(self) -> Stationary:
-        return self
+    def over(self, horizon: float | None) -> Stationary:
+        if horizon is None or horizon == math.inf:
+            return Stationary(self.randomised)
+        kind = copy.copy(self)
+        put = object.__setattr__
+        put(kind, "endless", False)
+        put(kind, "masks", False)  # a decision binds those of other times
+        return kind
 
-    def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> StationaryPolicy:
-        return StationaryPolicy.of_table(table, **labels_of(model))
+    def policy_of(self, model: MMDP, table: npt.NDArray[Any]) -> TablePolicy:
+        """Of a row; of a table of time and state with equal rows if there is a last decision."""
+        policy = StationaryPolicy if self.endless else MarkovPolicy
+        return policy.of_table(table, **labels_of(model))
 
 
 class StationaryPolicy(TablePolicy):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +24,10 @@ STEPS, TOL = 40, 1e-6  # of a short ascent from which a search starts
 PASSES = 3 * STEPS  # of that ascent, line search included
 
 
-def climb(context: Context, point: Iterate, direction: Direction, tol: float) -> Iterator[Iterate]:
+def climb(context: Context, point: Point, direction: Direction, tol: float) -> Iterator[Point]:
     """The point and what follows, until stationary or stuck; ``tol``: a share of the stakes."""
     discounts, size, enough = discounts_of(context), None, tol * context.stakes
-    found: Iterate | None = point
+    found: Point | None = point
     while found is not None:  # otherwise no step improves: this is as far as rounding allows
         yield (point := found)
         if point.stationarity(discounts) <= enough:
@@ -51,16 +52,16 @@ class Iterate:
     advantage: Array
     plan: Plan
 
+    def moved(self, context: Context, logits: Array) -> Iterate:
+        return self.at(context, logits)
+
     @classmethod
     def at(cls, context: Context, logits: Array) -> Iterate:
         policy = softmax(logits)
         plan, allowed = context.plan, context.problem.allowed
-        b = plan.forward(policy)
-        found = plan.backward("given", policy=policy, weights=b, keep=("gradient",))
-        G = np.where(allowed, found.gradient, 0.0)
+        b, G, returns = slopes(plan, policy)
         advantage = np.where(allowed, G - (policy * G).sum(axis=2, keepdims=True), 0.0)
-        value = context.mean(plan.returns(found.first))
-        return cls(logits, policy, value, b, advantage, plan)
+        return cls(logits, policy, context.mean(returns), b, advantage, plan)
 
     def mass(self) -> Array:
         """(T, S) sum_m b, over the models of all parts."""
@@ -69,6 +70,13 @@ class Iterate:
     def stationarity(self, discounts: Array) -> float:
         """sum_{t,s} gamma^t max_a advantage: 0 exactly at a stationary policy."""
         return float((discounts[:, :, 0] * self.advantage.max(axis=2)).sum())
+
+
+def slopes(plan: Plan, policy: Table) -> tuple[Array, Array, Array]:
+    """b (T, S, M), G = sum_m b q (T, S, A), 0 if not allowed, and the returns (M,)."""
+    b = plan.forward(policy)
+    found = plan.backward("given", policy=policy, weights=b, keep=("gradient",))
+    return b, np.where(plan.problem.allowed, found.gradient, 0.0), plan.returns(found.first)
 
 
 def natural(point: Iterate, discounts: Array) -> Array:
@@ -83,17 +91,18 @@ def mirror(point: Iterate, discounts: Array) -> Array:
     return result
 
 
-Direction = Callable[[Iterate, Array], Array]
+Point = Any  # an Iterate, or what has its value, logits, stationarity and moved
+Direction = Callable[[Point, Array], Array]
 DIRECTIONS: dict[str, Direction] = {"mirror": mirror, "gradient": natural}
 STARTS = tuple(DIRECTIONS)
 
 
 def _line_search(
-    context: Context, point: Iterate, d: Array, size: float
-) -> tuple[Iterate | None, float]:
+    context: Context, point: Point, d: Array, size: float
+) -> tuple[Point | None, float]:
     """Shrink the step until the exact return rises; the next step tries twice as far."""
     for _ in range(60):
-        trial = Iterate.at(context, point.logits + size * d)
+        trial = point.moved(context, point.logits + size * d)
         if trial.value > point.value:
             return trial, 2.0 * size
         size *= 0.5
@@ -102,9 +111,9 @@ def _line_search(
 
 
 def softmax(logits: Array) -> Array:
-    """(T, S, A) probabilities; -inf marks actions that are not allowed."""
-    weights = np.exp(logits - logits.max(axis=2, keepdims=True))
-    result: Array = weights / weights.sum(axis=2, keepdims=True)
+    """(..., A) probabilities; -inf marks actions that are not allowed."""
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    result: Array = weights / weights.sum(axis=-1, keepdims=True)
     return result
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from mmdp.kernels.problem import Sweeps
-from mmdp.policy import Monotone, PolicyKind, Tied, Tree
+from mmdp.policy import Monotone, PolicyKind, Stationary, Tied, Tree
 from mmdp.search.context import Context
 from mmdp.search.landscape import Landscape
-from mmdp.search.rules import MonotoneRules, Rules, TiedRules
+from mmdp.search.rules import Daily, MonotoneRules, Rules, TiedRules
 from mmdp.search.tables import MonotoneTables, Tables, TiedTables
 from mmdp.search.trees import Trees
 
 # Those whose decisions bind each other; the actions that a kind leaves open are the plan's. A kind
 # of your own is added here.
 LANDSCAPES: dict[type[PolicyKind], type[Landscape]] = {
-    Monotone: MonotoneTables, Tied: TiedTables, Tree: Trees,
+    Monotone: MonotoneTables, Tied: TiedTables, Tree: Trees, Stationary: Daily,
 }  # fmt: skip
 RULES: dict[type[PolicyKind], type[Landscape]] = {
     Monotone: MonotoneRules, Tied: TiedRules, Tree: Trees,

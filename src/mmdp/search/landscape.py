@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.kernels.ascent import ascend
+from mmdp.kernels.ascent import ascend, randomised
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Sweeps, Watch
 from mmdp.objective import Objective
 from mmdp.policy import followed
@@ -71,9 +71,15 @@ class Landscape:
         if start.memory:
             raise InputError(f"a search starts without memory, and {start!r} {start.memory}")
         start.check(model, math.inf if endless else self.context.horizon)
-        table = start.table_for(model)
-        # rules are searched by single actions: a randomised one stands for its most probable ones
-        return self.inside(table.argmax(axis=1) if endless and table.ndim == 2 else table)
+        return self.near(start.table_for(model))
+
+    def near(self, table: Any) -> Point:
+        """The point near a policy that was found or given.
+
+        Rules are searched by single actions: a randomised one stands for its most probable ones.
+        """
+        drawn = self.context.kind.endless and randomised(table)
+        return self.inside(table.argmax(axis=1) if drawn else table)
 
     def inside(self, point: Any) -> Point:
         """A point near one that the restriction may not allow."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mmdp.clock import Stop
+from mmdp.kernels.ascent import randomised
 from mmdp.kernels.endless import Endless
 from mmdp.kernels.problem import Table
 from mmdp.search.context import Context, Outcome
@@ -23,13 +24,16 @@ def priced(
     That is the better of what ``free`` finds and of an ascent from the restricted policy, so the
     restriction never seems to gain. If the time is up, what is known by then must suffice.
     """
-    known = []
+    known, linear = [], context.objective.linear
+    if randomised(outcome.policy) and not linear:  # a free one that draws is not known
+        context.details.pop("unrestricted", None)
+        return outcome
     try:
         if free is not None:
             known.append(context.worth(free().returns_known))
         if not context.kind.endless:
             known.append(_onward(context, outcome.policy))
-        elif context.objective.linear:
+        elif linear:
             known.append(_by_time(context, outcome.policy))
     except Stop:  # the policy that was asked for is complete
         pass

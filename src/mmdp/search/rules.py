@@ -1,4 +1,4 @@
-"""Rules for every day: stationary policies over an infinite horizon.
+"""Rules for every day: stationary policies, most of all over an infinite horizon.
 
 With F_m = (I - gamma P_m)^-1, values v_m = F_m r_m and visits d_m = mu F_m of the current policy,
 taking action a in state s instead moves the return of model m by exactly
@@ -10,7 +10,7 @@ and F_m by a matrix of rank one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -19,15 +19,19 @@ import numpy.typing as npt
 
 from mmdp.clock import Stop, clock, seconds
 from mmdp.kernels.endless import Endless, Factorised, Own
-from mmdp.kernels.problem import TIE, Array, IntArray, Sweeps
+from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Sweeps, Table
+from mmdp.objective import Objective
 from mmdp.search.context import Context
+from mmdp.search.gradient import discounts_of, slopes
 from mmdp.search.landscape import Changes, Landscape, Slope
+from mmdp.search.tables import Tables, soft
 
 Mask = npt.NDArray[np.bool_]
 
 ROUNDS = 33  # rounds of one ascent, counted in plain multiply-adds: linear algebra is slower
 AT_ONCE = 16  # decisions between two looks at the clock
 SINGLES = 20  # single changes that are tried before a search by gradient ends
+EACH = 500  # single changes over a number of decisions: up to these, all of them are tried
 
 
 class Rules(Landscape):
@@ -113,22 +117,83 @@ class Rules(Landscape):
 
         All at once first, then half of them and so on, then some of them one by one.
         """
-        x, policy = self.x, point.copy()
-        v, d = x.values(policy), x.visits(policy)
+        x, v, d = self.x, self.x.values(point), self.x.visits(point)
         G = np.einsum("m,ms,msa->sa", weights, d, x.q(v) - v[:, :, None])
+        rho = self.context.problem.returns(v.T)
+        least = TIE * float(weights @ self.sizes(point, rho))
+        return (yield from _tried(self, point, rho, np.where(self.allowed, G, -np.inf), least))
+
+
+def _tried(landscape: Landscape, point: Table, rho: Array, G: Array, least: float) -> Changes:
+    """The states whose action gains more than ``least`` by the gradient G (S, A), less that of the
+    current one: all at once first, then half of them and so on, then some of them one by one.
+    """
+    best, gain = G.argmax(axis=1).astype(np.int32), G.max(axis=1)
+    order = np.argsort(-gain, kind="stable")
+    order = order[gain[order] > least]
+    sizes = [len(order) >> k for k in range(len(order).bit_length())]
+    for states in [*(order[:size] for size in sizes), *order[1:SINGLES, None]]:
+        landscape.context.check_time()
+        trial = point.copy()
+        trial[..., states] = best[states]
+        returns = landscape.returns(trial)
+        if (yield (returns - rho)[None, None])[0] >= 0:
+            return trial, returns
+    return point, rho
+
+
+class Daily(Tables):
+    """One action for every state over a number of decisions: points are tables of equal rows."""
+
+    starts: ClassVar[tuple[str, ...]] = ("wsu", "mvp")
+
+    def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
+        super().__init__(context, sweeps)
+        self.allowed: Mask = np.logical_and.reduce(context.problem.allowed)
+        self.complete = self.allowed.size <= EACH
+
+    def start(self, name: str, seed: int) -> Table:
+        table = super().start(name, seed)
+        return self.inside(self.context.wsu()[0] if table is None else table)
+
+    def seconds(self, name: str) -> float:
+        passes = ROUNDS * (self.allowed.size if self.complete else SINGLES)
+        return self.plan.problem.seconds(self.plan.horizon, passes)
+
+    def inside(self, table: Table) -> IntArray:
+        """The action that a state takes most of the time, at all times."""
+        shares = soft(super().inside(table), self.allowed.shape[1]).mean(axis=0)
+        row = np.where(self.allowed, shares, -1.0).argmax(axis=1).astype(np.int32)
+        return np.repeat(row[None], self.plan.horizon, axis=0)
+
+    def ascend(self, points: Iterable[Any], **options: Any) -> list[Ascent]:
+        return Landscape.ascend(self, points, **options)
+
+    def step(self, point: Table, returns: Array, objective: Objective) -> tuple[Table, Array]:
+        return Landscape.step(self, point, returns, objective)
+
+    def changes(self, point: Table, slope: Slope) -> Changes:
+        """By the gradient, summed over time; if that is in vain, every action of every state."""
+        weights, rows = slope.weights(), point.astype(np.int64)
+        _, G, rho = slopes(self.plan.but(weights=weights), point)
+        G = (discounts_of(self.context) * (G - np.take_along_axis(G, rows[..., None], 2))).sum(0)
+        least = TIE * float(weights @ self.sizes(point, rho))
         G = np.where(self.allowed, G, -np.inf)
-        best, rho = G.argmax(axis=1).astype(np.int32), self.context.problem.returns(v.T)
-        order = np.argsort(-G.max(axis=1), kind="stable")
-        order = order[G.max(axis=1)[order] > TIE * float(weights @ self.sizes(point, rho))]
-        sizes = [len(order) >> k for k in range(len(order).bit_length())]
-        for states in [*(order[:size] for size in sizes), *order[1:SINGLES, None]]:
+        found, returns = yield from _tried(self, point, rho, G, least)
+        if found is point and self.complete:
+            return (yield from self._each(point.copy(), rho, np.argsort(-G.max(axis=1))))
+        return found, returns
+
+    def _each(self, table: Table, rho: Array, order: npt.NDArray[Any]) -> Changes:
+        for s in order:
+            tables = np.repeat(table[None], int(self.allowed[s].sum()), axis=0)
+            tables[:, :, s] = np.flatnonzero(self.allowed[s])[:, None]
+            returns = np.array([self.returns(each) for each in tables])
+            a = (yield (returns - rho)[None])[0]
+            if a >= 0:
+                table, rho = tables[a], returns[a]
             self.context.check_time()
-            trial = policy.copy()
-            trial[states] = best[states]
-            returns = x.returns(trial)
-            if (yield (returns - rho)[None, None])[0] >= 0:
-                return trial, returns
-        return policy, rho
+        return table, rho
 
 
 class RestrictedRules(Rules):

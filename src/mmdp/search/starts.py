@@ -83,7 +83,7 @@ def first(landscape: Landscape, init: Any, seed: int) -> Start:
     known = landscape.context.best_policy
     if known is None:
         return named(landscape, init, seed)
-    return Start("given", landscape.inside(known))
+    return Start("given", landscape.near(known))
 
 
 def named(landscape: Landscape, init: Any, seed: int) -> Start:
