@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def _kinds() -> tuple[str, ...]:
     from mmdp.report import KINDS
 
-    return (*KINDS, "tree")
+    return KINDS
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -24,7 +24,7 @@ def document(desk: Desk, seconds: float, title: str | None, notes: tuple[str, ..
         if x.template and x.tells(desk) and (x.alone or found[x.key] is not None)
     ]  # fmt: skip
     desk.say("drawing")
-    pictures = {kind: inlined(desk, kind, found[x.key]) for x in shown for kind in x.pictures}
+    pictures = {kind: inlined(desk, kind, found[x.key]) for x in SECTIONS for kind in x.pictures}
     if found["memory"] is not None:
         pictures["chart"] = chart(found["memory"].policy)
     if found["controller"] is not None:

@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup, escape
 
+from mmdp import plots
 from mmdp.draw import axes, curves
 from mmdp.draw.axes import label, new_axes, new_axis
 from mmdp.draw.maps import PolicyMap
 from mmdp.draw.palette import COLOURS, INK, MARKERS
+from mmdp.measures.simplicity import leaf_table
 from mmdp.policy import MemoryPolicy
 from mmdp.report.desk import Desk
-from mmdp.report.findings import Information, Methods, Remembering, Safer, Sizes, Weights
+from mmdp.report.findings import (
+    Information,
+    Methods,
+    Remembering,
+    Safer,
+    Sizes,
+    SmallRule,
+    Weights,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +55,10 @@ def _policy(desk: Desk, found: Any) -> Axes:
     rows = [model.state_labels[s] for s in shown]
     actions = desk.policy.actions[: 1 if desk.steady else None, shown]
     return PolicyMap(actions, rows, desk.action_names).plot()
+
+
+def _tree(desk: Desk, found: SmallRule) -> Axes:
+    return plots.tree(found.policy, leaf_table(found.policy, desk.model, objective=desk.objective))
 
 
 def _returns(desk: Desk, found: float) -> Axes:
@@ -149,6 +163,10 @@ def _curves(found: WillingnessToPay) -> pd.DataFrame:
 PRICED = "it needs effects, costs and thresholds"
 PICTURES = {
     "policy": Picture("The action by time and state", "policy", _policy),
+    "tree": Picture(
+        "The smallest rule that gives up at most 1%: questions, actions, visits and stakes", "rule",
+        _tree, "no rule of a few leaves comes that close, or states have nothing to ask about",
+    ),
     "methods": Picture("Mean return of the methods, with Oracle as the bound", "methods", _methods),
     "returns": Picture("Share of models by return: the policy and Oracle", "returns", _returns),
     "regret": Picture("Share of models by regret", "returns", _regret),

@@ -90,7 +90,8 @@ SECTIONS = (
     ),
     Section(
         "rule", "", "the smallest rule that will do", findings.small_rule,
-        findings.passes_of_rule, tells=findings.can_grow, ask=("rule=True",), template=False,
+        findings.passes_of_rule, ("tree",), tells=findings.can_grow, ask=("rule=True",),
+        template=False,
     ),
     Section(
         "off_grid", "", "the function without its grid", findings.off_grid, lambda desk: 100,
