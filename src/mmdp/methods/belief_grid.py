@@ -226,7 +226,7 @@ class Simplex(NamedTuple):
 
     @classmethod
     def of(cls, n_models: int, most: int) -> Simplex:
-        """The finest grid with at most so many points."""
+        """The finest grid with at most ``most`` points."""
         n = max(n for n in range(1, most) if comb(n + n_models - 1, n_models - 1) <= most)
         x = np.indices((n + 1,) * (n_models - 1)).reshape(n_models - 1, -1).T
         x = x[(np.diff(x, axis=1) <= 0).all(axis=1)]
