@@ -501,3 +501,14 @@ def test_a_file_of_a_stationary_policy_is_shown_as_such(tmp_path: Path) -> None:
     assert "no proof is shown: the proof is for an infinite horizon" in text
     own = mmdp.evaluate(rule.policy.over(10), model)
     assert f"so at most {at_most(own.bayes_regret)} is missing" in text
+
+
+def test_where_people_may_choose(tmp_path: Path) -> None:
+    """One state, three decisions: the second action costs .01 of 4 each time, the third all."""
+    two = mmdp.MMDP([[[[1.0], [1.0], [1.0]]]] * 2, [[[4.0, 3.98, 0]], [[4.0, 4.0, 0]]])
+    page = mmdp.report.write(two, tmp_path / "free.html", horizon=3).read_text(encoding="utf-8")
+    assert 3 * (4 - (3.98 + 4.0) / 2) <= 0.01 * 12  # any mixture of the first two
+    assert "100% of decisions are free: choosing among their actions at will costs at most " in page
+    dear = two.replace(rewards=[[4.0, 3.0, 0.0]])
+    page = mmdp.report.write(dear, tmp_path / "none.html", horizon=3).read_text(encoding="utf-8")
+    assert "Nowhere, if no more than 1% may be lost." in page

@@ -21,6 +21,7 @@ from mmdp.measures import (
     frontier,
     information_table,
 )
+from mmdp.measures.choices import Freedom, freedom
 from mmdp.measures.memory import value_and_policy
 from mmdp.measures.robustness import one_start, stability_of
 from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules
@@ -213,6 +214,15 @@ def passes_of_rule(desk: Desk, leaves: int | None = None) -> float:
 def _grown(desk: Desk, leaves: int) -> Solution:
     kind = Tree(leaves, time=not desk.kind.endless)
     return solve(desk.model, desk.horizon, policy=kind, objective=desk.objective, seed=desk.seed)
+
+
+def can_choose(desk: Desk) -> bool:
+    return desk.policy.deterministic and bool(desk.objective.monotone)
+
+
+def free(desk: Desk) -> Freedom:
+    """Which actions may be mixed freely if at most 1% of what counts may be lost."""
+    return freedom(desk.policy, desk.model, WITHIN, objective=desk.objective)
 
 
 class OffGrid(NamedTuple):

@@ -94,6 +94,10 @@ SECTIONS = (
         template=False,
     ),
     Section(
+        "freedom", "", "where people may choose", findings.free, lambda desk: 40,
+        tells=findings.can_choose, ask=(), template=False,
+    ),
+    Section(
         "off_grid", "", "the function without its grid", findings.off_grid, lambda desk: 100,
         tells=lambda desk: findings.has_grid(desk.model), ask=(), template=False,
     ),
