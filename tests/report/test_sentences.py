@@ -511,4 +511,4 @@ def test_where_people_may_choose(tmp_path: Path) -> None:
     assert "100% of decisions are free: choosing among their actions at will costs at most " in page
     dear = two.replace(rewards=[[4.0, 3.0, 0.0]])
     page = mmdp.report.write(dear, tmp_path / "none.html", horizon=3).read_text(encoding="utf-8")
-    assert "Nowhere, if no more than 1% may be lost." in page
+    assert "Nowhere, if at most 1% may be lost." in page
