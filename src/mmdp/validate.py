@@ -498,8 +498,8 @@ def check_rewards(
         y = expected.reward
         if not np.isfinite([y.min(initial=0.0), y.max(initial=0.0)]).all():
             bad = ~np.isfinite(y) & mask[None, :, :, None]
-            t, s, a, w = _first(bad) if bad.any() else (0, 0, 0, 0)
             if bad.any():
+                t, s, a, w = _first(bad)
                 place = f"state {_label(fields.states, s)}, action {_label(fields.actions, a)}"
                 raise InputError(
                     f"reward is {y[t, s, a, w]} at {place}, event {w}; rewards must be finite"

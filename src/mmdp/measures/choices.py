@@ -232,7 +232,6 @@ class _Finite:
         plan, x, actions = self.plan, self.plan.problem, self.policy.actions
         b, d = plan.forward(actions), plan.by_start(lambda each: each.forward(actions))
         v = plan.backward("given", policy=actions, keep=("values",)).values
-        assert v is not None
         for t in range(plan.horizon):
             q = np.where(at(x.allowed, t)[:, :, None], plan.step(t, v[t + 1]), v[t][:, None])
             gain = x.discount**t * (q - q[np.arange(len(q)), actions[t]][:, None])

@@ -164,7 +164,6 @@ class Trees(Landscape):
             plan = self.context.plan.but(weights=weights)
             b = plan.forward(table)
             found = plan.backward("given", policy=table, weights=b, keep=("gradient",)).gradient
-            assert found is not None
             gamma = plan.problem.discount ** np.arange(len(table))
             G = gamma[:, None, None] * np.where(self.allowed, found, 0.0)
             G = G if self.rows > 1 else G.sum(axis=0, keepdims=True)
