@@ -123,7 +123,7 @@ class Labels(NamedTuple):
     def unknown(self, value: object) -> str:
         """What to say about a value that is none of them."""
         known = self.labels if self.labels is not None else [f"0..{self.size - 1}"]
-        return f"unknown {self.kind} {suggested(str(value), known)}; there is {some(known)}"
+        return f"unknown {self.kind} {suggested(str(value), known)}; choose from {some(known)}"
 
 
 def are_whole(texts: Iterable[str]) -> bool:
@@ -542,7 +542,7 @@ def _distribution(values: Any, what: str, names: Labels) -> Array:
 
 
 def read_initial(values: Any, models: Labels, states: Labels) -> Array:
-    """(S,), or (M, S) if models begin apart."""
+    """(S,), or (M, S) if each model has its own."""
     array = float_array(by_label(values, "initial", models.axis, states.axis, fill=0.0), "initial")
     if array.ndim < 2:
         return _distribution(values, "initial", states)

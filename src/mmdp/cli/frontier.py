@@ -103,8 +103,9 @@ def frontier(
     alpha of the models, by weight. The columns are what it is best at, the mean over all models,
     the mean over the worst models (tail) and the worst model.
 
-    With --leaves it shows what simplicity costs: one small tree for each number of leaves, what the
-    further leaf earns, what the tree lacks to the best policy found (price), and where to stop.
+    With --leaves it shows what simplicity costs: one small tree for each number of leaves, what
+    each further leaf earns, how much less the tree has than the best policy found (price), and
+    where to stop.
 
     Ctrl-C keeps the policies so far; the exit status is then 130. If FILE cannot be written, the
     exit status is 1 and the table is printed and, if possible, the file saved elsewhere.

@@ -175,7 +175,7 @@ class Storage(Protocol):
         ...
 
     def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
-        """What tells these transitions from others, however they are stored, as arrays."""
+        """Arrays that only equal transitions have in common, however they are stored."""
         ...
 
 
