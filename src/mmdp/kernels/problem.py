@@ -429,6 +429,10 @@ class Problem(NamedTuple):
                 break
         return found
 
+    def paid(self, t: int, *place: Any) -> Any:
+        """r at time t of (s, a) or (s, a, m), numbers or arrays of them: no table is made of r."""
+        return self.r[(t if len(self.r) > 1 else 0, *place)]
+
     @property
     def copies_by_start(self) -> int:
         """Copies of b, each for a model at the start, if that need not be the model now."""

@@ -268,9 +268,7 @@ class _Setting:
 
 def paid(x: Problem, t: int, rows: Ints, models: Any = None) -> Array:
     """(n, M) rewards of rows s * A + a, or (n,) those of one model each."""
-    s, a = np.divmod(rows, x.n_actions)
-    when = t if len(x.r) > 1 else 0
-    found: Array = x.r[when, s, a] if models is None else x.r[when, s, a, models]
+    found: Array = x.paid(t, *np.divmod(rows, x.n_actions), *([] if models is None else [models]))
     return found
 
 
@@ -340,7 +338,7 @@ class _Tree:
                 break
             node = child
         for node, t, s, a in reversed(path):
-            leaf = self._paid(t, s, a, m) + x.discount * leaf
+            leaf = float(x.paid(t, s, a, m)) + x.discount * leaf
             node.visits += 1
             node.tried[a] += 1
             node.sums[a] += leaf - (self.planner.values[t, s, m] if self.centred else 0.0)
@@ -370,7 +368,7 @@ class _Tree:
             else:
                 some = np.flatnonzero(at(x.allowed, time)[s])
                 a = int(some[int(self._random() * len(some))])
-            total += factor * self._paid(time, s, a, m)
+            total += factor * float(x.paid(time, s, a, m))
             factor *= x.discount
             s = self._move(time, s, a, m)
         return total + factor * float(x.terminal[s, m])
@@ -380,10 +378,6 @@ class _Tree:
         after = int(self.moves.drawn(t, np.array([row]), np.array([m]), u)[0])
         # an action that this model lacks pays nothing, wherever it leads
         return after if after >= 0 else int(self.problem.storage.row(t, row).after[-1])
-
-    def _paid(self, t: int, s: int, a: int, m: int) -> float:
-        r = self.problem.r
-        return float(r[t if len(r) > 1 else 0, s, a, m])
 
     def _random(self) -> float:
         self.counter += 1
