@@ -197,7 +197,7 @@ class _Setting:
             # an action that this model lacks ends the episode with nothing
             live, rows, after = (part[after >= 0] for part in (live, rows, after))
             # the mean reward of (s, a) has less noise than that of the drawn next state
-            rewards = paid(world, t, rows, x.now[live])
+            rewards = world.paid(t, *np.divmod(rows, world.n_actions), x.now[live])
             totals[live] += factor * rewards
             if self.learns:
                 if self.next_rewards is not None:
@@ -253,7 +253,7 @@ class _Setting:
         if plan.use_transitions:
             new = new * self.known.likelihood(t, rows, after)
         if plan.reward_sd > 0.0:
-            r = paid(plan.problem, t, rows)
+            r = plan.problem.paid(t, *np.divmod(rows, plan.problem.n_actions))
             distance = np.where(new > 0.0, ((rewards[:, None] - r) / plan.reward_sd) ** 2, np.inf)
             closest = distance.min(axis=1, keepdims=True)
             with np.errstate(invalid="ignore"):  # no model explains the step
@@ -264,12 +264,6 @@ class _Setting:
         new[explained] /= mass[explained, None]
         new[~explained] = x.beliefs[live[~explained]]
         x.beliefs[live] = plan.problem.moved(new)
-
-
-def paid(x: Problem, t: int, rows: Ints, models: Any = None) -> Array:
-    """(n, M) rewards of rows s * A + a, or (n,) those of one model each."""
-    found: Array = x.paid(t, *np.divmod(rows, x.n_actions), *([] if models is None else [models]))
-    return found
 
 
 def _by_value(beliefs: Array, plan: PlannerTables, t: int, states: Ints) -> Ints:
