@@ -160,7 +160,7 @@ def freedom(
 
     def lost(gain: Array) -> Array:
         if chosen.linear:  # without rounding to the size of the value
-            return -(gain @ model.weights)
+            return 0.0 - gain @ model.weights  # no -0.0
         return value - worth(found.returns + gain)
 
     value, allowed, deciding = found.value(chosen), model.problem.allowed, model.deciding
