@@ -346,7 +346,7 @@ class MMDP:
 
     @property
     def initial(self) -> Array:
-        """(S,) initial distribution mu; (M, S) if models begin apart."""
+        """(S,) initial distribution mu; (M, S) if each model has its own."""
         x = self._problem
         return x.initial[:, 0] if x.same_start else x.initial.T
 

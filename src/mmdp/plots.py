@@ -29,6 +29,7 @@ from mmdp.draw.trees import Row
 from mmdp.draw.trees import tree as draw_tree
 from mmdp.errors import InputError
 from mmdp.io.writing import write_whole
+from mmdp.policy.tree import Split, tree_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,17 +87,12 @@ def tree(
     >>> [text.get_text() for text in axis.texts][:4]
     ['state is at most 3?', 'yes', 'swim left', '23% of visits; swim right would cost 3.99']
     """
-    shown: Any = getattr(policy, "policy", policy)
-    if not hasattr(shown, "nodes"):
-        raise InputError(
-            f"the picture shows a tree, not a {type(shown).__name__}",
-            ["solve with policy=mmdp.Tree(leaves=6), or mmdp solve --leaves 6"],
-        )
+    shown = tree_of(policy, "the picture shows")
     facts = iter([] if leaves is None else leaves.to_dict("records"))
     rows = []
     for path, yes, node, region in shown.nodes():
         place = len(path), yes
-        if hasattr(node, "cut"):  # a question
+        if isinstance(node, Split):
             rows.append(Row(*place, shown.features[node.feature].asked(node.cut)))
             continue
         known: dict[Any, Any] = next(facts, {})

@@ -188,7 +188,7 @@ def _one_episode(
             )
         row = x.storage.row(t, s * model.n_actions + a)
         chances = row.p[:, m]
-        reward = float(x.r[t if len(x.r) > 1 else 0, s, a, m])
+        reward = float(x.paid(t, s, a, m))
         total += factor * reward
         if not chances.sum() > 0:  # an action missing in this model ends the episode
             return total

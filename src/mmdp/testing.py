@@ -207,7 +207,8 @@ def _transitions(x: Problem, t: int) -> Array:
 def check_kernel(kernel: Kernel, *, seeds: Iterable[int] = range(30), rtol: float = 1e-9) -> None:
     """Compare a kernel with the numpy specification on every storage, mask and time shape.
 
-    Its plans need ``expect`` and ``push`` alone. Some of the models change, some begin apart.
+    Its plans need ``expect`` and ``push`` alone. Some models change, some have initial
+    distributions of their own.
 
     >>> from mmdp import kernels
     >>> check_kernel(kernels.get("numpy"), seeds=[0, 1])

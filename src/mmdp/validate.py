@@ -123,7 +123,7 @@ class Labels(NamedTuple):
     def unknown(self, value: object) -> str:
         """What to say about a value that is none of them."""
         known = self.labels if self.labels is not None else [f"0..{self.size - 1}"]
-        return f"unknown {self.kind} {suggested(str(value), known)}; there is {some(known)}"
+        return f"unknown {self.kind} {suggested(str(value), known)}; choose from {some(known)}"
 
 
 def are_whole(texts: Iterable[str]) -> bool:
@@ -498,8 +498,8 @@ def check_rewards(
         y = expected.reward
         if not np.isfinite([y.min(initial=0.0), y.max(initial=0.0)]).all():
             bad = ~np.isfinite(y) & mask[None, :, :, None]
-            t, s, a, w = _first(bad) if bad.any() else (0, 0, 0, 0)
             if bad.any():
+                t, s, a, w = _first(bad)
                 place = f"state {_label(fields.states, s)}, action {_label(fields.actions, a)}"
                 raise InputError(
                     f"reward is {y[t, s, a, w]} at {place}, event {w}; rewards must be finite"
@@ -542,7 +542,7 @@ def _distribution(values: Any, what: str, names: Labels) -> Array:
 
 
 def read_initial(values: Any, models: Labels, states: Labels) -> Array:
-    """(S,), or (M, S) if models begin apart."""
+    """(S,), or (M, S) if each model has its own."""
     array = float_array(by_label(values, "initial", models.axis, states.axis, fill=0.0), "initial")
     if array.ndim < 2:
         return _distribution(values, "initial", states)

@@ -86,7 +86,23 @@ def some(names: Iterable[str], most: int = 8, between: str = ", ") -> str:
 def named_values(label: str) -> dict[str, str]:
     """The values by name of a label like ``stock=3, mode=on``; none if it is not one."""
     first, *parts = re.split(r"(?:^|, )([^\W\d]\w*)=", label)
-    return {} if first else dict(zip(parts[::2], parts[1::2], strict=True))
+    found = dict(zip(parts[::2], parts[1::2], strict=True))
+    return {} if first or 2 * len(found) < len(parts) else found  # a name that comes twice is none
+
+
+def named_axes(labels: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """The values of each axis, and labels that have none; no axes if not all have the same names.
+
+    >>> named_axes(["stock=0, mode=on", "stock=1, mode=on", "ended"])
+    ({'stock': ['0', '1'], 'mode': ['on']}, ['ended'])
+    """
+    names = [*named_values(labels[0])] if labels else []
+    rows = [named_values(label) for label in labels] if names else []
+    others = [label for label, row in zip(labels, rows, strict=False) if not row]
+    rows = [row for row in rows if row]
+    if any([*row] != names for row in rows):
+        return {}, others
+    return {name: list(dict.fromkeys(row[name] for row in rows)) for name in names}, others
 
 
 def by_axis(labels: Sequence[str]) -> str:
@@ -95,15 +111,8 @@ def by_axis(labels: Sequence[str]) -> str:
     >>> by_axis(["stock=0", "stock=1", "ended"]), by_axis(["well", "ill"])
     ('stock 0 or 1; ended', '')
     """
-    rows = [named_values(label) for label in labels]
-    axes: dict[str, dict[str, None]] = {name: {} for name in next(iter(rows), {})}
-    others = [label for label, row in zip(labels, rows, strict=True) if not row]
-    for row in filter(None, rows):
-        if row.keys() != axes.keys():
-            return ""
-        for name, value in row.items():
-            axes[name][value] = None
-    text = ", ".join(f"{name} {_range([*values])}" for name, values in axes.items())
+    axes, others = named_axes(labels)
+    text = ", ".join(f"{name} {_range(values)}" for name, values in axes.items())
     return "; ".join([text, *others]) if axes and len(others) < 2 else ""
 
 

@@ -360,7 +360,7 @@ def tiny() -> mmdp.MMDP:
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        ("treta", "policy 'x': unknown action 'treta' (did you mean 'treat'?); there is wait, tr"),
+        ("treta", "policy 'x': unknown action 'treta' (did you mean 'treat'?); choose from wait"),
         (7, "policy 'x': unknown action '7'"),
         (["wait"], "policy 'x': 1 actions for 2 decisions; give one for each"),
         (

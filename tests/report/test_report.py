@@ -340,7 +340,7 @@ def test_cost_and_effect_on_the_command_line(tmp_path: Path, small: mmdp.MMDP) -
         (("--cost-rate", "0.1"), "this option is about costs and effects; give --effects too"),
         ((*given, "--compare", "never"), "'never' is not NAME=POLICY"),
         ((*given, "--compare", "a=0", "--compare", "a=1"), "'a=1' is named twice"),
-        ((*given, "--compare", "a=9"), "policy 'a': unknown action '9'; there is 0..2"),
+        ((*given, "--compare", "a=9"), "policy 'a': unknown action '9'; choose from 0..2"),
         ((*given, "--cost-rate", "0.9"), "cost_rate is a discount rate per step"),
         ((*given[:3], "5;20"), "give numbers separated by commas"),
     ):

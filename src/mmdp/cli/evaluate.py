@@ -38,7 +38,7 @@ FIGURES = {
 )  # fmt: skip
 @option(
     "--freedom", type=float, metavar="SHARE",
-    help="How many decisions people may make as they like if this share of the value may be lost.",
+    help="Say how many decisions are free to choose if this share of the value may be lost.",
 )  # fmt: skip
 @options.objective
 @options.backend

@@ -23,7 +23,7 @@ from mmdp.cli.options import (
     write_csv,
     write_somewhere,
 )
-from mmdp.cli.types import PATH, Goal, Numbers, OutFile, Seconds, Span
+from mmdp.cli.types import Goal, Numbers, OutFile, Seconds, Span
 from mmdp.errors import InputError
 from mmdp.objective import Objective
 from mmdp.solution import Status
@@ -46,10 +46,7 @@ class Growing:
         "--leaves", type=Span(), metavar="A-B", heading=DECIDING,
         help="Show what each further leaf of a small tree earns instead, e.g. 1-8.",
     )]  # fmt: skip
-    features: Annotated[Path | None, option(
-        "--features", type=PATH, metavar="FILE", heading=DECIDING,
-        help="What a tree may ask about: a CSV with state and columns of numbers or categories.",
-    )]  # fmt: skip
+    features: Annotated[Path | None, options.features]
     objective: Annotated[Objective | None, option(
         "--objective", type=Goal(), metavar="NAME", heading=DECIDING,
         help="What counts over the models for trees, as for mmdp solve. [default: mean]",
@@ -106,8 +103,9 @@ def frontier(
     alpha of the models, by weight. The columns are what it is best at, the mean over all models,
     the mean over the worst models (tail) and the worst model.
 
-    With --leaves it shows what simplicity costs: one small tree for each number of leaves, what the
-    further leaf earns, what the tree lacks to the best policy found (price), and where to stop.
+    With --leaves it shows what simplicity costs: one small tree for each number of leaves, what
+    each further leaf earns, how much less the tree has than the best policy found (price), and
+    where to stop.
 
     Ctrl-C keeps the policies so far; the exit status is then 130. If FILE cannot be written, the
     exit status is 1 and the table is printed and, if possible, the file saved elsewhere.
@@ -134,8 +132,8 @@ def frontier(
             show, facts = partial(_show_leaves, table), {"elbow": table.attrs["elbow"]}
     written = None if out is None else write_somewhere(partial(_write, frame, draw), out)
     if as_json:
-        points = frame.astype(object).where(frame.notna(), None).to_dict("records")
-        show_json({"data": data, **facts, "points": points, "version": __version__, "out": written})
+        known = {**facts, "points": frame.to_dict("records")}
+        show_json({"data": data, **known, "version": __version__, "out": written})
     else:
         introduce(data, model)
         show()

@@ -259,6 +259,10 @@ def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -
     return found
 
 
+features = option(
+    "--features", type=PATH, metavar="FILE", heading=DECIDING,
+    help="What a tree may ask about: a CSV with state and columns of numbers or categories.",
+)  # fmt: skip
 against = option(
     "--compare", multiple=True, metavar="NAME=POLICY", callback=_pairs,
     help="What is done today, or could be: a policy file, or the action that is always taken. May "

@@ -58,10 +58,10 @@ def plot(
     """Draw one of the report's pictures as PNG or SVG.
 
     KIND is policy, methods, returns, regret, weights, trace, information, memory, frontier,
-    enough, willingness, loss, chart: the flow chart of a policy that mmdp solve --memory wrote,
-    as .svg, or as .dot for Graphviz, tree: the questions and leaves of a policy that mmdp solve
-    --leaves wrote as .json, with the share of visits and what is at stake at each leaf, or belief:
-    the map of mmdp solve --method grid.
+    enough, willingness, loss, chart, tree or belief. A chart is the flow chart of a policy that
+    mmdp solve --memory wrote, as .svg, or as .dot for Graphviz. A tree has the questions and leaves
+    of a policy that mmdp solve --leaves wrote as .json, with the share of visits and what is at
+    stake. A belief map is that of mmdp solve --method grid.
     """
     import mmdp
 

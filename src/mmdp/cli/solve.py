@@ -125,10 +125,7 @@ class Kind:
         "--leaves", type=int, metavar="N", heading=DECIDING,
         help="Find one small tree of questions with at most N leaves.",
     )]  # fmt: skip
-    features: Annotated[Path | None, option(
-        "--features", type=PATH, metavar="FILE", heading=DECIDING,
-        help="What a tree may ask about: a CSV with state and columns of numbers or categories.",
-    )]  # fmt: skip
+    features: Annotated[Path | None, options.features]
 
     def build(self) -> PolicyKind | str | None:
         """The argument ``policy`` of :func:`mmdp.solve`."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from mmdp.draw.axes import MOST_LABELS, label, new_axes, new_axis
 from mmdp.draw.palette import action_colours, ink_on, letters
-from mmdp.words import counted, named_values, shortened
+from mmdp.words import counted, named_axes, named_values, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,13 +44,20 @@ class Key:
         self.inks = [ink_on(colour) for colour in self.colours]
 
 
+class Side(NamedTuple):
+    """The name of an axis, and those of its values that are shown."""
+
+    name: str
+    values: list[str]
+
+
 class Panel(NamedTuple):
-    """A small map: ``cells[i, j]`` is the action at ``down[i]`` and ``across[j]``."""
+    """A small map: ``cells[i, j]`` is the action at ``down.values[i]`` and ``across.values[j]``."""
 
     title: str
     cells: npt.NDArray[Any]
-    down: Sequence[str]
-    across: Sequence[str]
+    down: Side
+    across: Side
 
 
 class NamedAxes:
@@ -62,18 +69,13 @@ class NamedAxes:
     """
 
     def __init__(self, rows: Sequence[str]) -> None:
-        first = named_values(rows[0]) if len(rows) else {}
-        named = [named_values(row) for row in rows] if len(first) > 1 else []
-        self.states = [s for s, x in enumerate(named) if x]
-        same = len(self.states) >= len(rows) - 1 and all(
-            named[s].keys() == first.keys() for s in self.states
-        )
-        self.names = list(first) if same and self.states else []
-        self.values = [list(dict.fromkeys(named[s][k] for s in self.states)) for k in self.names]
-        at = [{x: i for i, x in enumerate(values)} for values in self.values]
-        self.places = np.array(
-            [[of[named[s][k]] for k, of in zip(self.names, at, strict=True)] for s in self.states]
-        )
+        axes, others = named_axes(rows)
+        axes = axes if len(axes) > 1 and len(others) < 2 else {}
+        self.names, self.values = list(axes), list(axes.values())
+        self.states = [s for s, row in enumerate(rows) if axes and row not in others]
+        at = {name: {x: i for i, x in enumerate(values)} for name, values in axes.items()}
+        named = (named_values(rows[s]) for s in self.states)
+        self.places = np.array([[at[name][x] for name, x in row.items()] for row in named])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -93,20 +95,18 @@ class NamedAxes:
         held: list[dict[int, int]] = [{i: self.shape[i] // 2 for i in others}]
         if others:
             held = [held[0] | {others[0]: j} for j in _spread(self.shape[others[0]], OTHERS)]
-        sides = [_spread(self.shape[i], side) for i in (down, across)]
+        chosen = [_spread(self.shape[i], side) for i in (down, across)]
+        sides = [
+            Side(self.names[i], [self.values[i][j] for j in some])
+            for i, some in zip((down, across), chosen, strict=True)
+        ]
         found = []
         for at in held:
             which = tuple(at.get(i, slice(None)) for i in range(len(self.shape)))
             fixed = [f"{self.names[i]}={self.values[i][j]}" for i, j in at.items()]
-            found.append([
-                Panel(
-                    ", ".join([*fixed, *([f"time {t}"] if varies else [])]),
-                    table[(t, *which)][np.ix_(*sides)],
-                    *([f"{self.names[i]}={self.values[i][j]}" for j in side]
-                      for i, side in zip((down, across), sides, strict=True)),
-                )
-                for t in times
-            ])  # fmt: skip
+            titles = [", ".join([*fixed, *([f"time {t}"] if varies else [])]) for t in times]
+            cells = [table[(t, *which)][np.ix_(*chosen)] for t in times]
+            found.append([Panel(*x, *sides) for x in zip(titles, cells, strict=True)])
         return found
 
 
@@ -189,15 +189,15 @@ class PolicyMap:
             for j, panel in enumerate(row)
         )
         width, height = (n * (PANEL + GAP) for n in (len(panels[0]), len(panels)))
-        sides = [named(x) for x in (panels[0][0].down, panels[0][0].across)]
-        down, across = (f"{name} {values[0]} to {values[-1]}" for name, values in sides)
+        sides = panels[0][0].down, panels[0][0].across
+        down, across = (f"{x.name} {x.values[0]} to {x.values[-1]}" for x in sides)
         what = f"actions by {down} (down) and {across} (across)"
         return self._framed(drawn, width, height, what, key)
 
     def _panel(self, panel: Panel, key: Key) -> str:
         """A small map: its title and a bar for every run of equal actions."""
         ys, xs = (np.linspace(0, PANEL, n + 1).round().astype(int) for n in panel.cells.shape)
-        across, columns = named(panel.across)
+        down, (across, columns) = panel.down, panel.across
         title = escape(shortened(panel.title, 28))
         parts = [f'<text x="0" y="12" fill="currentColor">{title}</text>']
         for i, row in enumerate(panel.cells.tolist()):
@@ -206,7 +206,8 @@ class PolicyMap:
                 if action == NONE:
                     continue
                 ends = dict.fromkeys((columns[places[0]], columns[places[-1]]))
-                tip = f"{panel.down[i]}, {across}={' to '.join(ends)}: {self.names[action]}"
+                there = f"{down.name}={down.values[i]}, {across}={' to '.join(ends)}"
+                tip = f"{there}: {self.names[action]}"
                 parts.append(
                     f'<rect x="{xs[places[0]]}" y="{18 + ys[i]}" '
                     f'width="{xs[places[-1] + 1] - xs[places[0]]}" height="{ys[i + 1] - ys[i]}" '
@@ -255,8 +256,8 @@ class PolicyMap:
         else:
             axis.set_xticks([])
         axis.set_ylabel("state")
-        some = np.linspace(0, n_states - 1, min(n_states, MOST_LABELS)).round().astype(int)
-        axis.set_yticks(np.unique(some), [label(self.rows[s]) for s in np.unique(some)])
+        some = _spread(n_states, MOST_LABELS)
+        axis.set_yticks(some, [label(self.rows[s]) for s in some])
         if self.ends is None and horizon <= 50 and n_states <= 25:
             for (t, s), a in np.ndenumerate(self.actions):
                 axis.text(
@@ -289,8 +290,7 @@ class PolicyMap:
         for axis, panel in zip(axes, (x for row in panels for x in row), strict=True):
             self._mesh(axis, panel.cells, key)
             axis.set_title(label(panel.title, 40), fontsize="small")
-            for side, texts in ((axis.yaxis, panel.down), (axis.xaxis, panel.across)):
-                name, values = named(texts)
+            for side, (name, values) in ((axis.yaxis, panel.down), (axis.xaxis, panel.across)):
                 some = _spread(len(values), 5)
                 side.set_ticks(some, [label(values[i]) for i in some])
                 side.set_label_text(label(name))
@@ -313,13 +313,3 @@ class PolicyMap:
             handles=handles, title="action", loc="upper left", bbox_to_anchor=(1.0, 1.0),
             frameon=False,
         )  # fmt: skip
-
-
-def named(labels: Sequence[str]) -> tuple[str, list[str]]:
-    """The name and the values of labels ``name=value``.
-
-    >>> named(["stock=0", "stock=1"])
-    ('stock', ['0', '1'])
-    """
-    parts = [text.partition("=") for text in labels]
-    return parts[0][0], [value for _, _, value in parts]

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from mmdp.ecosystem._one_model import stand_in
+from mmdp.kernels.moves import column
+from mmdp.kernels.problem import at
 from mmdp.model import MMDP
 
 try:
@@ -48,8 +50,7 @@ class ModelEnv(Env):  # type: ignore[misc]
         taken = int(self._stand_in[self._state, int(action)])
         next_state, reward, ended = self._transition(taken)
         self._time += 1
-        if self.model.drifts:
-            self._now = self._drawn(self.model.model_transitions[self._now])
+        self._now = self.model.problem.turned(self._now, self._drawn)
         truncated = not ended and self.horizon is not None and self._time >= self.horizon
         if truncated:
             terminal = self.model.problem.terminal[next_state, self._now]
@@ -60,18 +61,15 @@ class ModelEnv(Env):  # type: ignore[misc]
     def _transition(self, action: int) -> tuple[int, float, bool]:
         """(next state, reward, whether the model ends there for lack of transitions)."""
         x, per_next = self.model.problem, self.model.pattern_rewards
-        row = self._state * self.model.n_actions + action
-        own = slice(int(x.indptr[row]), int(x.indptr[row + 1]))
-        t = self._time
-        p = x.p[t if len(x.p) > 1 else 0, own, self._now]
-        expected = float(x.r[t if len(x.r) > 1 else 0, self._state, action, self._now])
+        t, row = self._time, self._state * self.model.n_actions + action
+        after, chances = x.storage.row(t, row)
+        p, reward = chances[:, self._now], float(x.paid(t, self._state, action, self._now))
         if not p.any():
-            return self._state, expected, True
+            return self._state, reward, True
         k = self._drawn(p)
-        reward = expected
         if per_next is not None:
-            reward = float(per_next[t if len(per_next) > 1 else 0, own, self._now][k])
-        return int(x.indices[own][k]), reward, False
+            reward = float(at(per_next, t)[x.indptr[row] + k, self._now])
+        return int(after[k]), reward, False
 
     def _drawn(self, p: Any) -> int:
         place = np.searchsorted(np.cumsum(p), self.np_random.random() * p.sum(), side="right")
@@ -121,8 +119,7 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
         taken = self._stand_in[was, np.asarray(actions)]
         after, rewards, ended = self._transitions(taken)
         self._times += 1
-        if self.model.drifts:
-            self._models = self._drawn(self.model.model_transitions[self._models])
+        self._models = self.model.problem.turned(self._models, self._drawn)
         truncated = np.zeros(self.num_envs, bool)
         if self.horizon is not None:
             truncated = ~ended & (self._times >= self.horizon) & ~begins
@@ -170,10 +167,7 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
 
     def _drawn(self, p: Any) -> Any:
         """One draw from each row of probabilities."""
-        totals = np.cumsum(p, axis=1)
-        places = (totals <= self.np_random.random((len(p), 1)) * totals[:, -1:]).sum(axis=1)
-        last = p.shape[1] - 1 - (p[:, ::-1] > 0).argmax(axis=1)
-        return np.minimum(places, last)
+        return column(p, self.np_random.random(len(p)))
 
     def _info(self) -> dict[str, Any]:
         everyone = np.ones(self.num_envs, bool)

@@ -24,7 +24,7 @@ DERIVED = {  # what CartPole computes once, from attributes that a draw may set
 class Stepped:
     """A step function for :func:`mmdp.from_step` that steps an environment row by row."""
 
-    rows = 2**12  # that it wants at a time: each takes long
+    rows = 2**12  # in a call, so that the bar moves: each takes long
 
     def __init__(self, base: Any, states: Any, actions: Any, draws: Mapping[str, Any]) -> None:
         self.base = base = copy.deepcopy(base)  # the user's keeps its attributes

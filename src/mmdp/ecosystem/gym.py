@@ -133,8 +133,8 @@ def from_gymnasium(
         CartPole's ``total_mass`` and ``polemass_length`` follow ``masspole`` and ``length``.
     fields
         Other arguments of :func:`mmdp.from_step`. ``initial`` is by default a sample of resets;
-        ``until`` adds to where a step of the environment terminates: it knows points of the grid
-        at which it is over already, such as MountainCar's goal.
+        ``until`` adds to the ends that a step of the environment reports: points of the grid at
+        which an episode is over already, such as MountainCar's goal.
 
     The environment is reset, set to a state and stepped for every state, action and model: about 20
     microseconds each, so 41 x 41 states of MountainCar with 3 actions and 20 models take two

@@ -99,6 +99,19 @@ def reads(rule: Rule, state: str, whole: str) -> dict[str, str]:
     }
 
 
+def asked_of(
+    rule: Rule, write: Callable[[Any], str], whole: str, number: str, one_of: str
+) -> tuple[str, list[str]]:
+    """The arguments of the rule of a tree, and how each is checked by these three functions."""
+    names = names_of(rule)
+    checks = [f'{whole}(time, {len(rule.table)}, "time")'] * rule.asks_time
+    for i, name in names.items():
+        x = rule.features[i]
+        check, known = (number, "") if x.ordered else (one_of, f", {write(list(x.levels))}")
+        checks.append(f"{check}({name}, {write(x.name)}{known})")
+    return ", ".join(["time"] * rule.asks_time + [*names.values()]), checks
+
+
 def values_of(rule: Rule) -> list[list[Any]]:
     """For each state the values that the tree asks about."""
     columns = [rule.features[i].values for i in rule.asked]

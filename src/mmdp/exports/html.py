@@ -14,7 +14,7 @@ from mmdp.exports.javascript import functions
 from mmdp.exports.rule import FREE, Rule
 from mmdp.pages import render
 from mmdp.policy.flowchart import in_ranges
-from mmdp.words import named_values, percent
+from mmdp.words import named_axes, named_values, percent
 
 LIMIT = 1_000_000  # cells that a phone can load
 PRINTED = 600  # the most lines of a card
@@ -55,11 +55,8 @@ def _axes(states: list[str]) -> dict[str, list[str]]:
     >>> _axes(["stock=0, mode=on", "stock=1, mode=on"]), _axes(["a", "stock=1"])
     ({'stock': ['0', '1'], 'mode': ['on']}, {})
     """
-    rows = [named_values(state) for state in states]
-    for state, row in zip(states, rows, strict=True):
-        if [*row] != [*rows[0]] or state != ", ".join(f"{x}={row[x]}" for x in row):
-            return {}
-    return {name: list(dict.fromkeys(row[name] for row in rows)) for name in rows[0]}
+    axes, others = named_axes(states)
+    return {} if others else axes
 
 
 def _stakes(rule: Rule) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mmdp.exports.code import as_json, branches, comments, data_of, level, names_of, reads
+from mmdp.exports.code import as_json, asked_of, branches, comments, data_of, level, names_of, reads
 from mmdp.exports.rule import Rule
 from mmdp.policy.tree import Split
 
@@ -92,15 +92,9 @@ def _tree(rule: Rule) -> Iterator[str]:
 
     yield TREE_CHECKS
     yield "// What to do by what is asked."
-    taken = [*(["time"] if rule.asks_time else []), *names.values()]
-    yield f"function rule({', '.join(taken)}) {{"
-    if rule.asks_time:
-        yield f'    whole(time, {len(rule.table)}, "time");'
-    for i, name in names.items():
-        asked = rule.features[i]
-        known = "" if asked.ordered else f", {as_json(asked.levels)}"
-        kind = "number" if asked.ordered else "oneOf"
-        yield f"    {kind}({name}, {as_json(asked.name)}{known});"
+    taken, checks = asked_of(rule, as_json, "whole", "number", "oneOf")
+    yield f"function rule({taken}) {{"
+    yield from (f"    {check};" for check in checks)
     say = lambda action: f"return {as_json(rule.actions[action])};"
     yield from branches(rule.tree, ask, say, "if ({}) {{", "}")
     yield "}\n"

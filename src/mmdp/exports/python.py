@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mmdp.exports.code import branches, comments, data_of, level, names_of, reads
+from mmdp.exports.code import asked_of, branches, comments, data_of, level, names_of, reads
 from mmdp.exports.rule import Rule
 from mmdp.policy.tree import Split
 
@@ -94,14 +94,8 @@ def _tree(rule: Rule) -> list[str]:
         sign = "<=" if asked.ordered else "=="
         return f"{'time' if asked.timed else names[node.feature]} {sign} {level(rule, node)!r}"
 
-    taken = [*(["time"] if rule.asks_time else []), *names.values()]
-    checks = [f'_whole(time, {len(rule.table)}, "time")'] if rule.asks_time else []
-    for i, name in names.items():
-        asked = rule.features[i]
-        known = "" if asked.ordered else f", {list(asked.levels)!r}"
-        kind = "_number" if asked.ordered else "_one_of"
-        checks.append(f"{kind}({name}, {asked.name!r}{known})")
+    taken, checks = asked_of(rule, repr, "_whole", "_number", "_one_of")
     say = lambda action: f"return {rule.actions[action]!r}"
     body = branches(rule.tree, ask, say, "if {}:")
-    head = ["", f"def rule({', '.join(taken)}):", '    """What to do by what is asked."""']
+    head = ["", f"def rule({taken}):", '    """What to do by what is asked."""']
     return [TREE_CHECKS, *head, *(f"    {x}" for x in checks), *body, ""]

@@ -167,7 +167,7 @@ _heard: list[Callable[[str], object]] = []  # who shows bars in place of stderr,
 
 @contextmanager
 def heard(by: Callable[[str], object]) -> Iterator[None]:
-    """Inside the block, what bars say goes ``by`` that function, such as a live line."""
+    """Inside the block the text of bars goes to the function ``by``, not to stderr."""
     _heard.append(by)
     try:
         yield
@@ -176,13 +176,13 @@ def heard(by: Callable[[str], object]) -> Iterator[None]:
 
 
 class Bar:
-    """How far a function that is called for long is: on terminals and in notebooks, on stderr."""
+    """Progress of a function that takes long, on stderr; in terminals and notebooks only."""
 
     def __init__(self, name: str) -> None:
         self.name, self.began, self.said = name, time.perf_counter(), 0.0
 
     def at(self, done: int, total: int) -> None:
-        """Say how many of the rows are done, and about how long the others take."""
+        """Show how many rows are done, and about how long the others will take."""
         now = time.perf_counter()
         if not done or now - self.began < SHOW_AFTER or now - self.said < AGAIN:
             return

@@ -5,8 +5,9 @@ Rows are numbered s * A + a, as in the pattern of tables.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 class Moves(Protocol):
@@ -60,17 +62,14 @@ class TableMoves:
 
     def entries(self, rows: Ints, after: Ints) -> Ints:
         """(n,) the entries of the pattern that lead there, -1 if there is none."""
-        low, high, indices = (
-            self.table.indptr[rows],
-            self.table.indptr[rows + 1],
-            self.table.indices,
-        )
+        indptr, indices = self.table.indptr, self.table.indices
+        low, high = indptr[rows], indptr[rows + 1]
         last = np.maximum(high - 1, 0)
         k = first_where(lambda k: indices[k] >= after, np.minimum(low, last), last)
         return np.where((high > low) & (indices[k] == after), k, -1)
 
 
-def first_where(holds: Any, low: Ints, high: Ints) -> Ints:
+def first_where(holds: Callable[[Ints], Mask], low: Ints, high: Ints) -> Ints:
     """(n,) the first k in low..high at which ``holds``, which is false and then true; else high."""
     while (low < high).any():
         middle = (low + high) // 2

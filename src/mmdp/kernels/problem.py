@@ -175,7 +175,7 @@ class Storage(Protocol):
         ...
 
     def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
-        """What tells these transitions from others, however they are stored, as arrays."""
+        """Arrays that only equal transitions have in common, however they are stored."""
         ...
 
 
@@ -429,6 +429,10 @@ class Problem(NamedTuple):
                 break
         return found
 
+    def paid(self, t: int, *place: Any) -> Any:
+        """r at time t of (s, a) or (s, a, m), numbers or arrays of them: no table is made of r."""
+        return self.r[(t if len(self.r) > 1 else 0, *place)]
+
     @property
     def copies_by_start(self) -> int:
         """Copies of b, each for a model at the start, if that need not be the model now."""
@@ -536,10 +540,10 @@ class Problem(NamedTuple):
         total: Array = self.everywhere(found).sum(axis=0)
         return total
 
-    def some(self, models: Models) -> Problem:
+    def some(self, models: Models, storage: Storage | None = None) -> Problem:
         """These models alone, in arrays of their own, which do not change; weights as they are.
 
-        They are whole in every process.
+        They are whole in every process. ``storage``: theirs, if it is known.
         """
         ids = np.arange(self.n_models)[models]
 
@@ -547,7 +551,8 @@ class Problem(NamedTuple):
             return picked(y, models) if self.part is None else self.chosen(y, ids)
 
         return self._replace(
-            storage=self.storage.mapped(own), r=mapped(self.r, own), terminal=own(self.terminal),
+            storage=self.storage.mapped(own) if storage is None else storage,
+            r=mapped(self.r, own), terminal=own(self.terminal),
             initial=self.initial if self.same_start else own(self.initial),
             weights=self.weights[models], drift=None, part=None,
         )  # fmt: skip

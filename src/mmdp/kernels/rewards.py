@@ -69,24 +69,9 @@ class ByEvent:
         theirs: list[Any] = [getattr(events, name, None) for name in ("chance", "kind")]
         return all(np.array_equal(x, y) for x, y in zip(mine, theirs, strict=True))
 
-    def mapped(self, change: Callable[[Array], Array]) -> ByEvent:
-        """Of other models: see :meth:`mmdp.kernels.problem.Storage.mapped`."""
-        return ByEvent(self.reward, change(self.chance), self.kind)
-
     def smallest(self) -> Rewards:
         """Itself, or its table if there are no more models than events."""
         return self if self.reward.size < math.prod(self.shape) else np.asarray(self)
-
-    def within(self, allowed: Mask) -> ByEvent:
-        """Without rewards of actions that are not allowed (S, A)."""
-        if not self.reward[:, ~allowed].any():
-            return self
-        return ByEvent(np.where(allowed[..., None], self.reward, 0.0), self.chance, self.kind)
-
-    def ordered(self, s: Any, a: Any) -> ByEvent:
-        """With states and actions in the order of these ids."""
-        kind = None if self.kind is None else self.kind[:, s][:, :, a]
-        return ByEvent(self.reward[:, s][:, :, a], self.chance, kind)
 
     def _kind(self, t: Any, s: Any, a: Any) -> Any:
         if self.kind is None:
@@ -113,7 +98,9 @@ def blocks(r: Rewards) -> Iterable[tuple[slice, Array]]:
 
 def mapped(r: Rewards, change: Callable[[Array], Array]) -> Rewards:
     """The rewards of other models: ``change`` of numbers (..., M) that r is linear in."""
-    return r.mapped(change) if isinstance(r, ByEvent) else change(r)
+    if isinstance(r, ByEvent):
+        return ByEvent(r.reward, change(r.chance), r.kind)
+    return change(r)
 
 
 def held(r: Rewards) -> Array:
@@ -123,14 +110,19 @@ def held(r: Rewards) -> Array:
 
 def reordered(r: Rewards, s: Any, a: Any) -> Rewards:
     """With states and actions in the order of these ids."""
-    return r.ordered(s, a) if isinstance(r, ByEvent) else np.ascontiguousarray(r[:, s][:, :, a])
+    if isinstance(r, ByEvent):
+        kind = None if r.kind is None else r.kind[:, s][:, :, a]
+        return ByEvent(r.reward[:, s][:, :, a], r.chance, kind)
+    return np.ascontiguousarray(r[:, s][:, :, a])
 
 
 def within(r: Rewards, allowed: Mask) -> Rewards:
     """Without rewards of actions that are not allowed (S, A)."""
-    if allowed.all():
+    x = held(r)
+    if not x[:, ~allowed].any():
         return r
-    return r.within(allowed) if isinstance(r, ByEvent) else np.where(allowed[..., None], r, 0.0)
+    left = np.where(allowed[..., None], x, 0.0)
+    return ByEvent(left, r.chance, r.kind) if isinstance(r, ByEvent) else left
 
 
 def sizes(r: Rewards) -> Array:

@@ -74,12 +74,12 @@ class Freedom:
 
     @property
     def share(self) -> float:
-        """The share of decisions, as often as they come up, with two actions to mix or more."""
+        """The share of decisions, by how often they come up, with two or more actions to mix."""
         return self._share(self.mixed)
 
     @property
     def share_alone(self) -> float:
-        """The share of decisions for which two actions or more are good enough alone."""
+        """The share of decisions for which two or more actions are good enough alone."""
         return self._share(self.alone)
 
     def _share(self, open_: Mask) -> float:
@@ -160,7 +160,7 @@ def freedom(
 
     def lost(gain: Array) -> Array:
         if chosen.linear:  # without rounding to the size of the value
-            return 0.0 - gain @ model.weights
+            return 0.0 - gain @ model.weights  # no -0.0
         return value - worth(found.returns + gain)
 
     value, allowed, deciding = found.value(chosen), model.problem.allowed, model.deciding
@@ -218,7 +218,9 @@ def _ground(given: Policy | Solution, model: MMDP) -> _Ground:
     if policy.memory:
         return _Noded(policy, model)
     if not policy.deterministic:
-        raise InputError("freedom is about a policy that takes one action, and this one draws it")
+        raise InputError(
+            "freedom is about a policy that takes one action in a state, but this one draws it"
+        )
     return (_Endless if policy.horizon == math.inf else _Finite)(policy, model)
 
 
@@ -232,7 +234,6 @@ class _Finite:
         plan, x, actions = self.plan, self.plan.problem, self.policy.actions
         b, d = plan.forward(actions), plan.by_start(lambda each: each.forward(actions))
         v = plan.backward("given", policy=actions, keep=("values",)).values
-        assert v is not None
         for t in range(plan.horizon):
             q = np.where(at(x.allowed, t)[:, :, None], plan.step(t, v[t + 1]), v[t][:, None])
             gain = x.discount**t * (q - q[np.arange(len(q)), actions[t]][:, None])

@@ -21,7 +21,7 @@ from mmdp.kernels.problem import Pick
 from mmdp.model import MMDP
 from mmdp.objective import Objective, as_objective
 from mmdp.policy import Markov, MarkovPolicy, PolicyKind, Tree, TreePolicy
-from mmdp.policy.tree import Leaf
+from mmdp.policy.tree import Leaf, tree_of
 from mmdp.search.tables import pick_of
 from mmdp.solution import Solution
 from mmdp.solve import evaluate, gradient, model_weights, solve
@@ -67,12 +67,12 @@ def value_of_leaves(
         Others of :func:`mmdp.solve`, such as ``certify``, ``time_limit`` and ``seed``.
 
     One solve grows them all, each from smaller ones, so the value never falls. Columns: ``leaves``,
-    ``value``, ``gain`` over the row before, ``price`` (what it lacks to the best policy found that
-    is no tree) and ``share`` of that, ``gap`` to a proven bound if one was asked for, ``test``, the
-    ``seconds`` that its growth took, and the ``rule`` in words. ``attrs["elbow"]`` is the number of
-    leaves after which further ones earn the least: its value lies highest above the straight line
-    from the first to the last. ``attrs["text"]`` says it in a sentence, ``attrs["policies"]`` are
-    the policies; :func:`mmdp.plots.value_of_leaves` draws the table.
+    ``value``, ``gain`` over the row before, ``price`` (how much less it has than the best policy
+    found that is no tree) and that as a ``share``, ``gap`` to a proven bound if one was asked for,
+    ``test``, the ``seconds`` that its growth took, and the ``rule`` in words. ``attrs["elbow"]`` is
+    the number of leaves after which further ones earn the least: its value lies highest above the
+    straight line from the first to the last. ``attrs["text"]`` says it in a sentence,
+    ``attrs["policies"]`` are the policies; :func:`mmdp.plots.value_of_leaves` draws the table.
 
     >>> import mmdp
     >>> train, _ = mmdp.domains.published("riverswim")
@@ -131,14 +131,9 @@ def leaf_table(
     >>> table["share"].round(2).tolist(), table["stakes"].round(1).tolist()
     ([0.23, 0.77], [4.0, 150.5])
     """
-    given, tree = policy, policy.policy if isinstance(policy, Solution) else policy
-    if not isinstance(tree, TreePolicy):
-        raise InputError(
-            f"leaves are those of a tree, not of a {type(tree).__name__}",
-            ["solve with policy=mmdp.Tree(leaves=6), or mmdp solve --leaves 6"],
-        )
+    tree = tree_of(policy, "leaf_table() needs")
     tree.check(model)
-    goal = given.objective if objective is None and isinstance(given, Solution) else objective
+    goal = policy.objective if objective is None and isinstance(policy, Solution) else objective
     F, visited = as_objective(goal or "mean"), _visited(tree, model)
     value, rows = evaluate(tree, model).value(F), []
     for when, _, leaf, region in tree.nodes():

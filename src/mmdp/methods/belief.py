@@ -105,7 +105,7 @@ class BeliefPlanner(Policy):
         return Memory(self.model.weights.copy(), rng, rng.random()).draw()
 
     def _seen(self, memory: Memory, time: int, state: int) -> Memory:
-        """The memory once the first state is seen, which says something if models begin apart."""
+        """The memory after the first state, which says something if models do not begin alike."""
         x = self.tables.problem
         if time > 0 or x.same_start:
             return memory

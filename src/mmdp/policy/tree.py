@@ -490,6 +490,17 @@ class TreePolicy(TablePolicy):
         return counted(self.n_leaves, "leaf", "leaves") + (f" on {used}" if used else "")
 
 
+def tree_of(given: Any, purpose: str) -> TreePolicy:
+    """The tree that was given, or is in a solution; ``purpose`` begins the refusal of others."""
+    found = getattr(given, "policy", given)
+    if isinstance(found, TreePolicy):
+        return found
+    raise InputError(
+        f"{purpose} a tree, not a {type(found).__name__}",
+        ["solve with policy=mmdp.Tree(leaves=6), or mmdp solve --leaves 6"],
+    )
+
+
 def _places(names: list[str], among: list[str]) -> list[int]:
     """Where the names are; in their own order if they are not all there."""
     place = {name: i for i, name in enumerate(among)}

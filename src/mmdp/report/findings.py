@@ -186,15 +186,14 @@ def can_grow(desk: Desk) -> bool:
 
 
 def small_rule(desk: Desk) -> SmallRule | None:
-    """One search grows trees of all sizes; another ends at the smallest that will do."""
-    most = most_leaves(desk)
-    found = _grown(desk, most)
+    """One search grows trees of all sizes; the smallest that will do is kept."""
+    kind = Tree(most_leaves(desk), time=not desk.kind.endless)
+    found = solve(desk.model, desk.horizon, policy=kind, objective=desk.objective, seed=desk.seed)
     least = desk.value - WITHIN * abs(desk.value)
-    values = found.details["value_by_leaves"]
-    leaves = next((k for k, value in enumerate(values, 1) if value >= least), None)
-    if leaves is None:
+    grown = zip(found.details["grown"], found.details["value_by_leaves"], strict=True)
+    tree = next((tree for tree, value in grown if value >= least), None)
+    if tree is None:
         return None
-    tree = (found if leaves == most else _grown(desk, leaves)).policy
     ruled = rival(
         desk, f"the rule of {counted(tree.n_leaves, 'leaf', 'leaves')}", tree.over(desk.horizon)
     )
@@ -207,13 +206,8 @@ def most_leaves(desk: Desk) -> int:
 
 
 def passes_of_rule(desk: Desk, leaves: int | None = None) -> float:
-    """About how many passes the two searches take; for other objectives they are longer."""
+    """About how many passes the search takes at most; for other objectives it is longer."""
     return 600 * (leaves or most_leaves(desk)) * (5 if desk.aimed else 1)
-
-
-def _grown(desk: Desk, leaves: int) -> Solution:
-    kind = Tree(leaves, time=not desk.kind.endless)
-    return solve(desk.model, desk.horizon, policy=kind, objective=desk.objective, seed=desk.seed)
 
 
 def can_choose(desk: Desk) -> bool:

@@ -329,5 +329,4 @@ def mvp_actions(context: Context) -> Table:
     mean = context.model.mean_problem(context.problem.weights)
     plan = context.kernel.plan(mean.restricted(context.problem.allowed), context.horizon)
     found = plan.backward("weighted", weights=mean.prior_weights())
-    assert found.actions is not None
     return found.actions

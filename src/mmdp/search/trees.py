@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,7 +165,6 @@ class Trees(Landscape):
             plan = self.context.plan.but(weights=weights)
             b = plan.forward(table)
             found = plan.backward("given", policy=table, weights=b, keep=("gradient",)).gradient
-            assert found is not None
             gamma = plan.problem.discount ** np.arange(len(table))
             G = gamma[:, None, None] * np.where(self.allowed, found, 0.0)
             G = G if self.rows > 1 else G.sum(axis=0, keepdims=True)
@@ -461,15 +461,16 @@ def _best_end(search: Search, starts: list[Planted]) -> Ascent:
     """The best end of the starts: all climb by the gradient, and the best two thoroughly."""
     landscape, context = search.landscape, search.context
     assert isinstance(landscape, Trees)
+    by_value = attrgetter("value")
     linear, quick = context.objective.linear, context.problem.seconds(context.horizon, PASSES) < 1.0
     landscape.kinds = 1 if linear else 2  # the gradient sees no kinks
     ends = [_up(search, x) for x in starts]
     if not linear:
-        risen, points = Risen(), starts if quick else [max(ends, key=_value).policy]
+        risen, points = Risen(), starts if quick else [max(ends, key=by_value).policy]
         ends = [end for x in points for end in search.ends(x, risen)]
     landscape.kinds = 3
-    best = {x.policy.tree: x for x in sorted(ends, key=_value)}  # the best are last
-    return max((_up(search, x.policy) for x in [*best.values()][-2:]), key=_value)
+    best = {x.policy.tree: x for x in sorted(ends, key=by_value)}  # the best are last
+    return max((_up(search, x.policy) for x in [*best.values()][-2:]), key=by_value)
 
 
 def _up(search: Search, point: Planted) -> Ascent:
@@ -478,7 +479,3 @@ def _up(search: Search, point: Planted) -> Ascent:
         point, context.objective, tol=search.tol, max_sweeps=search.max_sweeps,
         watch=context.record,
     )  # fmt: skip
-
-
-def _value(end: Ascent) -> float:
-    return end.value

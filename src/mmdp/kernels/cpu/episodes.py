@@ -264,16 +264,8 @@ class CpuEpisodes(CpuLayout):
             for i, m in enumerate(models):
                 cdf, lanes = np.ascontiguousarray(totals[:, i]), _Lanes(*(z[i] for z in started))
                 if plan is None:
-                    _markov(
-                        _U(m),
-                        _U(horizon),
-                        _U(x.n_states),
-                        ground,
-                        cdf,
-                        actions,
-                        probabilities,
-                        lanes,
-                    )
+                    size = _U(horizon), _U(x.n_states)
+                    _markov(_U(m), *size, ground, cdf, actions, probabilities, lanes)
                 else:
                     room = _room(planner, episodes)
                     impossible[m] = _believe(m, _U(horizon), ground, cdf, plan, lanes, *room)

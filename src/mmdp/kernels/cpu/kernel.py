@@ -257,11 +257,8 @@ class CpuPlan(CpuBounds, CpuControllers, CpuEpisodes):
     def _of_models(self, models: slice, p: Array) -> CpuPlan:
         """The plan of some of the models, by one thread."""
         x = self.problem
-        part = x._replace(
-            storage=Stored(x.indptr, x.indices, p, x.dense), r=picked(np.asarray(x.r), models),
-            terminal=picked(x.terminal, models), weights=x.weights[models],
-        )  # fmt: skip
-        return CpuPlan(part, self.horizon, 1)
+        own = x.some(models, Stored(x.indptr, x.indices, p, x.dense))
+        return CpuPlan(own._replace(r=np.asarray(own.r)), self.horizon, 1)
 
 
 class CpuEvents(EventRows, CpuPlan):

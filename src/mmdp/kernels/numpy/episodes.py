@@ -197,7 +197,7 @@ class _Setting:
             # an action that this model lacks ends the episode with nothing
             live, rows, after = (part[after >= 0] for part in (live, rows, after))
             # the mean reward of (s, a) has less noise than that of the drawn next state
-            rewards = paid(world, t, rows, x.now[live])
+            rewards = world.paid(t, *np.divmod(rows, world.n_actions), x.now[live])
             totals[live] += factor * rewards
             if self.learns:
                 if self.next_rewards is not None:
@@ -253,7 +253,7 @@ class _Setting:
         if plan.use_transitions:
             new = new * self.known.likelihood(t, rows, after)
         if plan.reward_sd > 0.0:
-            r = paid(plan.problem, t, rows)
+            r = plan.problem.paid(t, *np.divmod(rows, plan.problem.n_actions))
             distance = np.where(new > 0.0, ((rewards[:, None] - r) / plan.reward_sd) ** 2, np.inf)
             closest = distance.min(axis=1, keepdims=True)
             with np.errstate(invalid="ignore"):  # no model explains the step
@@ -264,14 +264,6 @@ class _Setting:
         new[explained] /= mass[explained, None]
         new[~explained] = x.beliefs[live[~explained]]
         x.beliefs[live] = plan.problem.moved(new)
-
-
-def paid(x: Problem, t: int, rows: Ints, models: Any = None) -> Array:
-    """(n, M) rewards of rows s * A + a, or (n,) those of one model each."""
-    s, a = np.divmod(rows, x.n_actions)
-    when = t if len(x.r) > 1 else 0
-    found: Array = x.r[when, s, a] if models is None else x.r[when, s, a, models]
-    return found
 
 
 def _by_value(beliefs: Array, plan: PlannerTables, t: int, states: Ints) -> Ints:
@@ -340,7 +332,7 @@ class _Tree:
                 break
             node = child
         for node, t, s, a in reversed(path):
-            leaf = self._paid(t, s, a, m) + x.discount * leaf
+            leaf = float(x.paid(t, s, a, m)) + x.discount * leaf
             node.visits += 1
             node.tried[a] += 1
             node.sums[a] += leaf - (self.planner.values[t, s, m] if self.centred else 0.0)
@@ -370,7 +362,7 @@ class _Tree:
             else:
                 some = np.flatnonzero(at(x.allowed, time)[s])
                 a = int(some[int(self._random() * len(some))])
-            total += factor * self._paid(time, s, a, m)
+            total += factor * float(x.paid(time, s, a, m))
             factor *= x.discount
             s = self._move(time, s, a, m)
         return total + factor * float(x.terminal[s, m])
@@ -380,10 +372,6 @@ class _Tree:
         after = int(self.moves.drawn(t, np.array([row]), np.array([m]), u)[0])
         # an action that this model lacks pays nothing, wherever it leads
         return after if after >= 0 else int(self.problem.storage.row(t, row).after[-1])
-
-    def _paid(self, t: int, s: int, a: int, m: int) -> float:
-        r = self.problem.r
-        return float(r[t if len(r) > 1 else 0, s, a, m])
 
     def _random(self) -> float:
         self.counter += 1
