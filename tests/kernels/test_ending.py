@@ -97,6 +97,14 @@ def test_episodes_that_can_go_on_are_refused_with_the_states() -> None:
         mmdp.bound(rewarded, INF)
 
 
+def test_the_average_of_models_that_end_may_go_on() -> None:
+    P = np.zeros((2, 2, 1, 2))
+    P[0, :, 0, 1] = 1  # from state 0 to 1, where it ends
+    P[1, :, 0, 0] = 1  # from state 1 to 0
+    model = mmdp.MMDP(P, [[[1.0], [0.0]], [[0.0], [4.0]]])
+    assert mmdp.solve(model, INF).returns.tolist() == [0.5, 2.0]
+
+
 def test_a_circle_of_two_states_goes_on() -> None:
     P = np.zeros((2, 3, 2, 3))
     P[:, 0, 0, 1] = P[:, 1, 0, 0] = P[:, :2, 1, 2] = P[:, 2, :, 2] = 1.0

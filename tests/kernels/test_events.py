@@ -262,6 +262,14 @@ def test_states_in_another_order(no_tables: None) -> None:
         )
 
 
+def test_tables_that_were_read_are_in_another_order_too() -> None:
+    model = random_events(0).replace(discount=0.9)
+    model = model.replace(states=[f"s{i}" for i in range(model.n_states)])
+    P = model.transitions  # makes the pattern of the tables
+    moved = model.ordered_like(model.replace(states=model.state_labels[::-1]))
+    np.testing.assert_array_equal(moved.transitions, P[..., ::-1, :, ::-1])
+
+
 def test_files_hold_the_events(tmp_path: Path) -> None:
     for seed in SEEDS:
         model = random_events(seed)

@@ -101,6 +101,15 @@ def test_a_rule_for_ever(seed: int) -> None:
     assert list(found.to_frame()) == ["state", "action", "loss", "alone", "mixed"]
 
 
+def test_a_rule_for_ever_without_a_discount() -> None:
+    P = [[[[0.5, 0.25, 0.25]] * 2, [[0.0, 0.5, 0.5]] * 2, [[0.0, 0.0, 1.0]] * 2]]
+    model = mmdp.MMDP(P, [[1.0, 1.0], [2.0, 1.0], [0.0, 0.0]], initial=[1, 0, 0])
+    found = mmdp.freedom(mmdp.solve(model, math.inf), model, 0.0)
+    # 2 visits to the first state, 1 to the second and 1 to the last, where nothing is decided
+    np.testing.assert_allclose(found.visited, [[0.5, 0.25, 0.0]])
+    assert found.share == pytest.approx(2 / 3)
+
+
 @pytest.mark.parametrize("goal", ["mean", "cvar:0.5"])
 def test_a_flow_chart(goal: str) -> None:
     sizes = {"n_models": 3, "n_states": 2, "n_actions": 2, "horizon": 0}

@@ -135,3 +135,14 @@ def test_what_is_at_stake_at_a_leaf(horizon: float) -> None:
             worst[model.action_labels[a]] = mmdp.evaluate(other, model).worst
         assert row.instead == max(worst, key=worst.get)
         assert row.stakes == pytest.approx(solution.value - max(worst.values()))
+
+
+def test_an_action_that_is_not_allowed_is_nothing_to_take_instead() -> None:
+    allowed = np.array([[True, True, False], [True, False, False]])
+    model = mmdp.MMDP(np.full((1, 2, 3, 2), 0.5), [[1.0, 3.0, 0.0], [2.0, 0.0, 0.0]],
+                      initial=[0.5, 0.5], allowed=allowed)  # fmt: skip
+    tree = mmdp.solve(model, 1, policy=mmdp.Tree(1))  # action 1, where that is allowed
+    found = leaf_table(tree, model).iloc[0]
+    assert (found.action, found.instead, found.stakes) == ("1", "0", 1.0)
+    stay = leaf_table(tree, model.replace(allowed=[[False, True, False], [True, False, False]]))
+    assert stay.iloc[0].instead is None

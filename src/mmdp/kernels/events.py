@@ -156,7 +156,8 @@ class Events(Computed):
 
     def ordered(self, s: Ids, a: Ids) -> tuple[Events, Ids]:
         other, place = copy.copy(self), np.argsort(s).astype(np.int32)
-        other.__dict__.pop("_table", None)
+        for known in ("pattern", "_table"):
+            other.__dict__.pop(known, None)
         other.after = frozen(place[self.after[:, s][:, :, a]])
         for name in ("kind", "coefficient"):
             part = getattr(self, name)

@@ -35,7 +35,7 @@ from mmdp.objective import Function, Objective, as_objective
 from mmdp.policy import Policy, markov_policy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate
-from mmdp.words import number, percent
+from mmdp.words import NOISE, number, percent
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -69,7 +69,7 @@ class Freedom:
     @property
     def alone(self) -> Mask:
         """(T, S, A) whether the action costs less than the tolerance if taken there alone."""
-        found: Mask = self.loss <= self.tolerance * abs(self.value)
+        found: Mask = self.loss <= max(self.tolerance, NOISE) * abs(self.value)
         return found
 
     @property
@@ -169,7 +169,8 @@ def freedom(
     if loss.ndim == 4:  # nodes
         allowed, deciding = allowed[:, :, None], deciding[:, None]
     cost = np.where(allowed, cost, np.inf)
-    mixed, floor = _widest(ground, cost, worth, value - tolerance * abs(value))
+    # a loss that is rounding is none: actions that are equally good may be mixed at tolerance 0
+    mixed, floor = _widest(ground, cost, worth, value - max(tolerance, NOISE) * abs(value))
     return Freedom(
         ground.policy, model, chosen, tolerance, value, floor,
         np.where(allowed, loss, np.nan), mixed, visited * deciding,
@@ -295,8 +296,9 @@ class _Endless:
         gain, more = (np.moveaxis(y - y[:, s, pi][:, :, None], 0, 2) for y in (q, back))
         gain = np.where(x.problem.allowed[0][:, :, None], gain, 0.0)
         lam = x.problem.weights
-        visited = (1 - gamma) * (b @ lam)
-        yield b[:, None] * gain / (1 - gamma * more), _cost(gain, b * lam, lam), visited
+        visited = b @ lam
+        share = visited / visited.sum()
+        yield b[:, None] * gain / (1 - gamma * more), _cost(gain, b * lam, lam), share
 
     def worst(self, sets: Mask) -> Array:
         x = self.x.problem

@@ -139,16 +139,18 @@ def leaf_table(
     for when, _, leaf, region in tree.nodes():
         if not isinstance(leaf, Leaf):
             continue
-        others = [a for a in range(model.n_actions) if a != leaf.action]
-        tables = (_with(tree, model, region, a) for a in others)
-        tried = (tree.rows.of_table(x, **tree.labels) for x in tables)
-        worths = [evaluate(x, model).value(F) for x in tried]
-        best = max(range(len(others)), key=worths.__getitem__, default=None)
+        tables = ((a, _with(tree, model, region, a)) for a in range(model.n_actions))
+        others = {  # but for those that the leaf takes already, or that are allowed nowhere in it
+            a: evaluate(tree.rows.of_table(x, **tree.labels), model).value(F)
+            for a, x in tables
+            if not np.array_equal(x, tree.table)
+        }
+        best = max(others, key=others.__getitem__, default=None)
         rows.append({
             "when": ", ".join(when) or "always", "action": model.action_labels[leaf.action],
             "share": visited[region].sum() / visited.sum(),
-            "instead": None if best is None else model.action_labels[others[best]],
-            "stakes": np.nan if best is None else value - worths[best],
+            "instead": None if best is None else model.action_labels[best],
+            "stakes": np.nan if best is None else value - others[best],
         })  # fmt: skip
     return pd.DataFrame(rows)
 

@@ -56,6 +56,8 @@ class Rules(Landscape):
             row: IntArray = _wsu(context)
         elif name == "mvp":
             mean = context.model.mean_problem(context.problem.weights)
+            # gamma, or less than 1: the average of models that end may go on for ever
+            mean = mean._replace(discount=1 - 1 / self.x.lasts)
             row = Endless.of(mean, context.check_time).own().actions[0]
         elif name == "qmdp":
             next_known = np.tensordot(context.problem.weights, self.x.q(self.own.values), 1)
