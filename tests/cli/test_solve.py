@@ -370,8 +370,8 @@ def test_kinds_that_cannot_be_had(folder: Path, tmp_path: Path) -> None:
     assert "a policy is of one kind, not monotone and stationary" in both
     able_ = refused("solve", folder, "-T", "inf", "--method", "wsu")
     assert able_ == (
-        "mmdp: wsu cannot do this: it plans backwards from a last decision; choose --method cadp "
-        "or exact\n"
+        "mmdp: wsu cannot do this: it plans backwards from a last decision; choose --method cadp, "
+        "mvp or exact\n"
     )
     assert "neither a whole number nor inf" in refused("solve", folder, "-T", "many")
     for command in (("report", folder), ("plot", "policy", folder, "--out", "x.png")):

@@ -239,3 +239,18 @@ def test_its_kind_is_for_its_horizon() -> None:
     assert lasting.kind.text(MODEL, 1) == "at most 2 leaves, by age and site"
     with pytest.raises(mmdp.InputError, match="leaves must be"):
         mmdp.Tree(0)
+
+
+def test_questions_about_a_continuous_axis_are_halfway(tmp_path: Path) -> None:
+    """What lies between two points goes to the nearest: so does the rule in words and in files."""
+    model = mmdp.from_step(
+        lambda state, action: ({"mass": state["mass"]}, action["cut"] * (state["mass"] - 4.0)),
+        states={"mass": mmdp.Grid(0.0, 10.0, 5)}, actions={"cut": [0, 1]}, discount=0.9,
+    )  # fmt: skip
+    policy = mmdp.solve(model, 3, policy=mmdp.Tree(2, time=False)).policy
+    assert policy.text() == "if mass is at most 3.75: cut=0\notherwise: cut=1"
+    mmdp.save_policy(policy, tmp_path / "rule.json")
+    again = mmdp.load_policy(tmp_path / "rule.json")
+    assert again.text() == policy.text()
+    mmdp.export(policy, tmp_path / "rule.py")
+    assert "3.75" in (tmp_path / "rule.py").read_text(encoding="utf-8")

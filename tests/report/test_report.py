@@ -601,7 +601,7 @@ def test_browser_shows_every_plot(browser: chromium.Chromium, tmp_path: Path, na
     }  # fmt: skip
     terminal = {} if train.terminal.any() else given
     target = report.write(
-        train, tmp_path / "report.html", policy=solution, methods=("wsu",), seconds=0,
+        train, tmp_path / "report.html", policy=solution, methods=("wsu",), seconds=0, enough=True,
         information=name == "HIV", **terminal,
     )  # fmt: skip
     browser.open(target, READY)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from mmdp._version import __version__
 from mmdp.cli import options
@@ -52,13 +53,16 @@ def evaluate(
     """Compute the return of POLICY on every model of DATA.
 
     DATA may hold other models than those the policy was computed from, such as test models.
-    Regret is what the policy loses against each model's own best policy.
+    Regret is what the policy loses against each model's own best policy. Unless --objective says
+    otherwise, what counts is what the file says that the policy was solved for.
     """
     import mmdp
 
     check_out(out, data, policy)
     model = loading.read(data, split, quiet=as_json)
     followed = mmdp.load_policy(policy, model)
+    if click.get_current_context().get_parameter_source("objective") is ParameterSource.DEFAULT:
+        objective = mmdp.io.load_objective(policy) or objective
     with Working("evaluating", quiet=as_json):
         found = mmdp.evaluate(followed, model, backend=backend)
         found.summary()  # regret is computed when first asked for: do it while the line shows

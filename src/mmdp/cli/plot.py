@@ -94,9 +94,11 @@ def _draw_tree(model: MMDP, out: Path, horizon: int | None, policy: Path | None,
     import mmdp
 
     mmdp.plots.check_ending(out)
+    objective = None
     if policy is None:
         shown: Any = mmdp.solve(model, horizon, policy=mmdp.Tree(), seed=seed)
     else:
-        shown = mmdp.load_policy(policy, model)
+        shown, objective = mmdp.load_policy(policy, model), mmdp.io.load_objective(policy)
         shown.check_horizon(horizon)
-    mmdp.plots.save(mmdp.plots.tree(shown, mmdp.measures.leaf_table(shown, model)), out)
+    leaves = mmdp.measures.leaf_table(shown, model, objective=objective)
+    mmdp.plots.save(mmdp.plots.tree(shown, leaves), out)

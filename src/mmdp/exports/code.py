@@ -63,7 +63,7 @@ def branches(
 
 def level(rule: Rule, node: Split) -> float | str:
     """What a question compares with."""
-    found = rule.features[node.feature].levels[node.cut]
+    found = rule.features[node.feature].level(node.cut)
     whole = isinstance(found, float) and found.is_integer() and abs(found) < 2**31
     return int(found) if whole else found
 

@@ -169,7 +169,7 @@ def _nested(rule: Rule, node: Node) -> str:
     else:
         cell = f"$B${len(inputs) + 3 + rule.asked.index(node.feature)}"
     if asked.ordered:
-        question = f"{cell}<={float(asked.levels[node.cut])!r}"
+        question = f"{cell}<={float(asked.level(node.cut))!r}"
     else:
         column = _letter(rule.asked.index(node.feature))
         question = f"EXACT({cell},Levels!${column}${node.cut + 2})"

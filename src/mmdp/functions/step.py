@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.functions.axes import Array, Axes
+from mmdp.functions.axes import Array, Axes, Grid
 from mmdp.functions.build import Chances, Ids, Leads, Mask, build
 from mmdp.functions.calls import Answer, Bar, Function, check_elementwise
 from mmdp.functions.play import Played
@@ -174,6 +174,11 @@ class Steps:
         """Times at which these functions have to be asked."""
         varies = any(f is not None and "time" in f.takes for f in functions)
         return len(self.times) if varies and self.times is not None else 1
+
+    @property
+    def continuous(self) -> tuple[str, ...]:
+        """The axes of the state that are on a grid: what lies between goes to the nearest point."""
+        return tuple(name for name, axis in self.states.items() if isinstance(axis, Grid))
 
     def subset(self, models: npt.NDArray[np.int64]) -> Steps:
         """The same for some of the models."""

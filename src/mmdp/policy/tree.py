@@ -91,7 +91,8 @@ class Feature:
     """What a tree can ask about: numbers, or categories, of the states or of the times.
 
     ``codes`` has the place of each value among the ``levels``. Numbers are asked whether they are
-    at most a level, categories whether they are one.
+    at most a level, or halfway to the next one if what lies between goes to the nearest
+    (``continuous``); categories are asked whether they are one.
 
     >>> stock = Feature.of("stock", [0, 5, 10])
     >>> stock.asked(1), stock.yes(1).tolist()
@@ -104,9 +105,12 @@ class Feature:
     codes: Ints
     levels: tuple[float, ...] | tuple[str, ...]
     timed: bool = False
+    continuous: bool = False
 
     @classmethod
-    def of(cls, name: str, values: Iterable[Any], *, timed: bool = False) -> Feature:
+    def of(
+        cls, name: str, values: Iterable[Any], *, timed: bool = False, continuous: bool = False
+    ) -> Feature:
         """The feature with this value in each state, or at each time."""
         given = list(values)
         try:
@@ -115,7 +119,7 @@ class Feature:
             numbers = [math.nan]
         if not any(map(math.isnan, numbers)):
             levels, codes = np.unique(numbers, return_inverse=True)
-            return cls(name, codes.reshape(-1), tuple(levels.tolist()), timed)
+            return cls(name, codes.reshape(-1), tuple(levels.tolist()), timed, continuous)
         words = [str(x) for x in given]
         place = {word: i for i, word in enumerate(dict.fromkeys(words))}
         return cls(name, np.array([place[word] for word in words]), tuple(place), timed)
@@ -138,6 +142,17 @@ class Feature:
         said: Mask = self.codes <= cut if self.ordered else self.codes == cut
         return said[:, None] if self.timed else said[None]
 
+    def level(self, cut: int) -> float | str:
+        """What the question compares with.
+
+        >>> Feature.of("mass", [0.0, 2.5, 5.0], continuous=True).level(1)
+        3.75
+        """
+        found = self.levels[cut]
+        if isinstance(found, str) or not self.continuous:
+            return found
+        return (found + float(self.levels[cut + 1])) / 2
+
     def asked(self, cut: int, yes: bool = True) -> str:
         """The question in words, without a question mark, or the answer no as a clause.
 
@@ -146,10 +161,10 @@ class Feature:
         >>> Feature.of("body weight (kg)", [50, 75]).asked(0, yes=False)
         'body weight is above 50 kg'
         """
-        level = self.levels[cut]
+        level = self.level(cut)
         if isinstance(level, str):
             return f"{self.name} is {'' if yes else 'not '}{level}"
-        short, above = (f"{x:.12g}" for x in self.levels[cut : cut + 2])
+        short, above = (f"{x:.12g}" for x in (level, self.levels[cut + 1]))
         found = _UNIT.fullmatch(self.name)
         name, unit = (found[1], f" {found[2]}") if found else (self.name, "")
         said = "at most" if yes else "above"
@@ -210,7 +225,8 @@ class Tree(Restricted):
     def features_of(self, model: MMDP, horizon: int) -> tuple[Feature, ...]:
         """What a tree can ask about in ``model``: features with more than one value."""
         columns = self._columns(model)
-        found = [Feature.of(name, column) for name, column in columns.items()]
+        on_grid = () if model.function is None else model.function.continuous
+        found = [Feature.of(x, column, continuous=x in on_grid) for x, column in columns.items()]
         if self.asks_time:
             if TIME in columns:
                 raise InputError("a feature is called 'time', as the time is; give it another name")
@@ -442,7 +458,7 @@ class TreePolicy(TablePolicy):
         asked = self.features[node.feature]
         word = "at most" if asked.ordered else "is"
         return {
-            "if": asked.name, word: asked.levels[node.cut],
+            "if": asked.name, word: asked.level(node.cut),
             "then": self._stored(node.yes), "else": self._stored(node.no),
         }  # fmt: skip
 
@@ -466,7 +482,9 @@ class TreePolicy(TablePolicy):
                 return Leaf(int(node))
             f = place[node["if"]]
             level = node["at most"] if known[f].ordered else node["is"]
-            cut = known[f].levels.index(level)
+            if level not in known[f].levels:
+                known[f] = replace(known[f], continuous=True)
+            cut = [known[f].level(k) for k in range(known[f].n_cuts)].index(level)
             return Split(f, cut, read(node["then"]), read(node["else"]))
 
         return cls(rows, read(tree), known)

@@ -12,7 +12,6 @@ from mmdp.draw.curves import informed
 from mmdp.economics import WillingnessToPay, willingness_to_pay
 from mmdp.economics.comparators import twin
 from mmdp.errors import InputError
-from mmdp.functions.axes import Grid
 from mmdp.measures import (
     Frontier,
     Stability,
@@ -234,9 +233,7 @@ class OffGrid(NamedTuple):
 
 def has_grid(model: MMDP | None) -> bool:
     """Whether a continuous axis was put on a grid by a function that is still at hand."""
-    if model is None or model.function is None:
-        return False
-    return any(isinstance(axis, Grid) for axis in model.function.states.values())
+    return model is not None and model.function is not None and bool(model.function.continuous)
 
 
 def off_grid(desk: Desk) -> tuple[OffGrid, OffGrid | None]:
