@@ -147,3 +147,19 @@ def test_a_beginning_that_is_no_distribution() -> None:
         model.replace(initial=model.initial[:2])
     with pytest.raises(mmdp.InputError, match="initial of model 1 must sum to 1, not 1.5"):
         model.replace(initial=[[1, 0, 0], [1, 0.5, 0], [0, 0, 1]])
+
+
+def test_many_models_are_solved_in_blocks() -> None:
+    model = beginning_apart(random_model(1, n_models=40, n_states=5, n_actions=3, horizon=0), 1)
+    one, other = (mmdp.solve(model, T, backend=backend) for backend in ("numpy", "numba"))
+    assert one.value == pytest.approx(other.value)
+    np.testing.assert_allclose(other.returns, plain_returns(other.policy, model), atol=1e-10)
+
+
+def test_a_model_without_a_beginning_is_named(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    mmdp.save(apart(4).replace(models=["a", "b", "c"]), tmp_path / "models")
+    file = tmp_path / "models" / "initial.csv"
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    file.write_text("".join(x for x in lines if not x.startswith("1,")), encoding="utf-8")
+    with pytest.raises(mmdp.InputError, match="initial of model 1 is nowhere; give every model"):
+        mmdp.load(tmp_path / "models")

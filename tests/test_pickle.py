@@ -65,7 +65,8 @@ def examples() -> dict[str, Any]:
         "Tied": mmdp.Tied([0, 1, 1]), "Monotone": mmdp.Monotone(), "Fixed": mmdp.Fixed({0: 1}),
         "Tree": mmdp.Tree(3, {"age": [1, 2, 2]}),
         "TreePolicy": mmdp.solve(model(), 2, policy=mmdp.Tree(2)).policy,
-        "Grid": mmdp.Grid(0, 1, 3),
+        "Grid": mmdp.Grid(0, 1, 3), "Markov": mmdp.Markov(randomised=True),
+        "RowInformation": measures.row_information(model(), 2),
         "Stationary": mmdp.Stationary(), "StationaryPolicy": mmdp.StationaryPolicy([0, 1, 0]),
     }  # fmt: skip
     objectives = (

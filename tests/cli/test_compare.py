@@ -208,7 +208,7 @@ def test_without_a_last_decision_the_methods_for_stationary_policies_are_compare
     folder: Path,
 ) -> None:
     found = run("compare", folder, "-T", "inf", "--json").json
-    assert [row["method"] for row in found["methods"]] == ["cadp", "oracle"]
+    assert [row["method"] for row in found["methods"]] == ["cadp", "mvp", "oracle"]
     assert "wsu" in refused("compare", folder, "-T", "inf", "--methods", "wsu")
 
 

@@ -92,14 +92,14 @@ def test_policies_have_settings_and_horizons_may_be_infinite(file: Path, tmp_pat
     (tmp_path / "groups.csv").write_text("state,group\n" + rows)
     told = """
     policies = [{policy = "memory", nodes = 2}, {policy = "tied", groups = "groups.csv"},
-                "monotone", {policy = "monotone", actions = [1, 0]}]
+                "monotone", {policy = "monotone", actions = [2, 1]}]
     horizons = 9
     [models.two]
     domain = "two_models"
     """
     file.write_text(told)
     table = run("study", file, "--out", tmp_path / "out", "--json").json["rows"]
-    kinds = [mmdp.Memory(2), mmdp.Tied(groups), mmdp.Monotone(), mmdp.Monotone(actions=[1, 0])]
+    kinds = [mmdp.Memory(2), mmdp.Tied(groups), mmdp.Monotone(), mmdp.Monotone(actions=[2, 1])]
     known = [mmdp.solve(two, 9, policy=kind).value for kind in kinds]
     assert [row["value"] for row in table] == pytest.approx(known)
     file.write_text(STUDY.replace("[2, 4]", '[3, "inf"]').replace('"wsu", ', ""))

@@ -137,7 +137,7 @@ def test_planners_and_memory_are_not_played_off_the_grid() -> None:
     with pytest.raises(mmdp.InputError, match="has no table of time and state"):
         mmdp.simulate(mmdp.solve(model, 3, method="qmdp").policy, model, off_grid=True)
     drifting = pond(model_transitions=[[0.5, 0.5], [0.5, 0.5]])
-    with pytest.raises(mmdp.InputError, match="these change"):
+    with pytest.raises(mmdp.InputError, match="these models change"):
         mmdp.simulate(mmdp.solve(drifting, 3).policy, drifting, off_grid=True)
 
 

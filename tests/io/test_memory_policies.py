@@ -97,5 +97,3 @@ def test_a_file_of_the_wrong_kind_is_refused_in_one_line(tmp_path: Path) -> None
     with pytest.raises(mmdp.InputError, match="moves 'somewhere' are not as in") as error:
         mmdp.load_policy(stored)
     assert "\n" not in str(error.value)
-    with pytest.raises(mmdp.InputError, match="this one has 3 nodes of memory"):
-        mmdp.report.write(model(False), tmp_path / "x.html", horizon=4, policy=policy(False))  # type: ignore[arg-type]

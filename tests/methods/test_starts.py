@@ -99,5 +99,5 @@ def test_a_search_starts_from_a_policy_that_fits():
         mmdp.solve(model, T, one)
     memory = mmdp.solve(model, T, policy=mmdp.Memory(2)).policy
     for wrong in (memory, 3, mmdp.solve(model, T, mmdp.QMDP(episodes=2)).policy):
-        with pytest.raises(mmdp.InputError, match="a name or a policy without memory"):
+        with pytest.raises(mmdp.InputError, match="without memory"):
             mmdp.solve(model, T, mmdp.CADP(init=wrong))

@@ -103,6 +103,9 @@ def _read_initial(file: Path, ids: Ids, rules: Rules) -> Array | None:
         return _checked(found, "initial", "state", source, ids, rules)
     labels = ids.labels.get("model", range(len(found)))
     names = [f"initial of model {x}" for x in labels]
+    for name, row in zip(names, found, strict=True):
+        if not row.any():
+            source.fail(f"{name} is nowhere; give every model the states that it begins in")
     return np.array([_checked(x, name, "state", source, ids, rules)
                      for x, name in zip(found, names, strict=True)])  # fmt: skip
 

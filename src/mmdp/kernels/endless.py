@@ -39,6 +39,7 @@ REST = 1e-4  # weight of what lies beyond the horizon at which planning by time 
 LONGEST = 1000  # decisions of that horizon at most
 MOST_BYTES = 2**29  # bytes that values by time, state and model may take there
 LOOK = 64  # iterations between two looks at the clock
+PATIENCE = 100_000  # iterations until values without a discount are given up
 
 
 def check_endless(problem: Problem, varies_over: int | None, states: Sequence[str] = ()) -> None:
@@ -251,6 +252,11 @@ class Iterated(Endless):
             n += 1
             if n % LOOK == 0:
                 self.check_time()
+            if n > PATIENCE and self.problem.discount == 1:
+                raise InputError(
+                    "episodes may last too long to add up what they return at discount 1",
+                    ["set a discount such as 0.9999", Remedy("horizon", 50, do="for example")],
+                )
             after = b + step(x)
             change = float(np.abs(after - x).max())
             x = after

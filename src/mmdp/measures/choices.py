@@ -37,6 +37,8 @@ from mmdp.solution import Solution
 from mmdp.solve import evaluate
 from mmdp.words import NOISE, number, percent
 
+EPS = 1e-12  # of the value: a loss below it is rounding
+
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
@@ -168,6 +170,7 @@ def freedom(
     loss, cost, visited = (np.array(x) for x in zip(*cells, strict=True))
     if loss.ndim == 4:  # nodes
         allowed, deciding = allowed[:, :, None], deciding[:, None]
+    loss[np.abs(loss) <= EPS * abs(value)] = 0.0  # rounding, also below 0
     cost = np.where(allowed, cost, np.inf)
     # a loss that is rounding is none: actions that are equally good may be mixed at tolerance 0
     mixed, floor = _widest(ground, cost, worth, value - max(tolerance, NOISE) * abs(value))

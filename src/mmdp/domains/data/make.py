@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,10 @@ def pack(folder: Path, file: Path) -> None:
     models = {split: mmdp.load(folder, split=split) for split in ("train", "test")}
     common = models["train"].problem
     assert all(np.array_equal(model.problem.indices, common.indices) for model in models.values())
-    arrays = {name: getattr(common, name) for name in ("indptr", "indices", "initial", "discount")}
+    arrays: dict[str, Any] = {
+        "indptr": common.indptr, "indices": common.indices, "initial": models["train"].initial,
+        "discount": common.discount,
+    }  # fmt: skip
     for split, model in models.items():
         arrays[f"{split}_p"] = model.problem.p
         if model.pattern_rewards is None:
