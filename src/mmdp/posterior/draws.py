@@ -85,18 +85,22 @@ def from_draws(
     whole = table = read_draws(draws)
     if is_named(draws) and hasattr(draws, "columns") and "models" not in fields:
         weights = by_label(weights, "weights", draws.index, fill=0.0)
-    if tunnels is not None:
-        if "since" in table:
-            raise InputError("with tunnels, since is the time in a state; rename the parameter")
-        alike: Any = {"vectorized": vectorized, "weights": weights, "part": part, **fields}
-        return with_tunnels(
-            lambda k: from_draws(table, lambda x: build(x | {"since": k}), **alike), tunnels
-        )
     count = len(next(iter(table.values())))
     chosen = None if part is None else Part.read(part, count)
     if chosen is not None:
         table = {name: values[chosen.models_here] for name, values in table.items()}
         count = len(next(iter(table.values())))
+    of_all = {"parameters": flat_parameters(whole), "weights": weights}
+    of_all |= {"models": fields.pop("models")} if "models" in fields else {}
+    if tunnels is not None:
+        if "since" in table:
+            raise InputError("with tunnels, since is the time in a state; rename the parameter")
+        alike: Any = {**fields, **({} if chosen else of_all), "vectorized": vectorized}
+        alike.pop("parameters", None)  # those of the table
+        model = with_tunnels(
+            lambda k: from_draws(table, lambda x: build(x | {"since": k}), **alike), tunnels
+        )
+        return model if chosen is None else model.replace(part=chosen, **of_all)
     parts = None if vectorized is False else _at_once(table, count, build, bool(vectorized))
     if parts is None:
         parts = _one_by_one(table, count, build)
@@ -104,8 +108,6 @@ def from_draws(
     twice = sorted(set(parts) & set(fields))
     if twice:
         raise InputError(f"{twice[0]} is given by build and by from_draws(); keep one of them")
-    of_all = {"parameters": flat_parameters(whole), "weights": weights}
-    of_all |= {"models": fields.pop("models")} if "models" in fields else {}
     given = {**fields, **parts, **(of_all if chosen is None else {})}
     try:
         model = MMDP(given.pop("transitions"), given.pop("rewards", None), **given)

@@ -40,17 +40,17 @@ def with_tunnels(at: Callable[[int], MMDP], tunnels: Mapping[Any, int]) -> MMDP:
         kept |= per_next is not None
     part = _Part(*(_joined(x) for x in zip(*found, strict=True)))
     place, order = np.argsort(part.place), np.argsort(part.keys)
-    shape = (first.n_models if first.part is None else x.p.shape[2], size, A)
+    shape = (x.p.shape[2], size, A)
     support = Support.on_keys(shape, part.keys[order], part.p[:, order], horizon=first.horizon)
     initial = np.zeros((*first.initial.shape[:-1], size))
     initial[..., start] = first.initial
     labels = zip(first.state_labels, length.tolist(), strict=True)
     return MMDP.from_support(
         support, None if kept else part.r[:, place],
-        next_rewards=part.earned[:, order] if kept else None, part=first.problem.part,
+        next_rewards=part.earned[:, order] if kept else None,
         initial=initial, weights=first.weights, discount=first.discount,
         terminal=part.terminal[:, place], allowed=part.allowed[place],
-        model_transitions=first.model_transitions if first.drifts else None,
+        model_transitions=first.fields()["model_transitions"],
         states=[_label(name, k, n) for name, n in labels for k in range(n)],
         actions=first.action_labels if first.labelled["action"] else None,
         models=first.model_labels if first.labelled["model"] else None,

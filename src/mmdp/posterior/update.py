@@ -58,11 +58,9 @@ def believed(model: MMDP, steps: Steps) -> Array:
     """(n + 1, M) the weights before the first step and after each."""
     x = model.problem
     check_whole_model(x, "an update")
-    if x.drift is not None and steps.episodes > 1:
-        raise InputError(
-            f"{steps.source.place}: the models change within an episode, and the log has "
-            f"{steps.episodes} of them; update with one episode at a time"
-        )
+    changes = x.not_still(f"{steps.episodes} episodes at once are for models that stay as they are")
+    if changes is not None and steps.episodes > 1:
+        raise InputError(f"{steps.source.place}: {changes}", ["update with one episode at a time"])
     found, begun, weights = [x.weights / x.weights.sum()], set(), x.weights
     times = steps.time if model.horizon else np.zeros_like(steps.time)
     seen, rows = np.empty((len(times), x.n_models)), steps.state * x.n_actions + steps.action
