@@ -141,7 +141,7 @@ def _problem(
     M = p.shape[2]
     return Problem(
         Stored(indptr, indices, p, dense), r=rng.normal(size=(1, S, A, M)),
-        allowed=np.ones((1, S, A), dtype=bool), initial=np.full(S, 1.0 / S),
+        allowed=np.ones((1, S, A), dtype=bool), initial=np.full((S, 1), 1.0 / S),
         weights=np.full(M, 1.0 / M), discount=DISCOUNT, terminal=np.zeros((S, M)),
     )  # fmt: skip
 
@@ -158,7 +158,7 @@ def made_on_device(sizes: Sizes, models: int) -> Arrays:
 
     return Arrays(
         p=draw(one), after=None, owner=None, r=jax.random.normal(two, (1, S, A, M), jnp.float64),
-        allowed=jnp.ones((1, S, A), bool), initial=jnp.full(S, 1.0 / S),
+        allowed=jnp.ones((1, S, A), bool), initial=jnp.full((S, M), 1.0 / S),
         weights=jnp.full(M, 1.0 / M), discount=np.float64(DISCOUNT), terminal=jnp.zeros((S, M)),
     )  # fmt: skip
 
@@ -226,7 +226,7 @@ def entrances(report: Report, sizes: Sizes) -> None:
     """The same solve by every entrance, once compiled; each sends p to the device once."""
     x, T = dense_problem(sizes, sizes.entrance_models), sizes.horizon
     p = np.moveaxis(x.p.reshape(sizes.states, sizes.actions, sizes.states, -1), -1, 0)
-    model = mmdp.MMDP(p, np.moveaxis(x.r[0], -1, 0), initial=x.initial, discount=DISCOUNT)
+    model = mmdp.MMDP(p, np.moveaxis(x.r[0], -1, 0), initial=x.initial[:, 0], discount=DISCOUNT)
     plain = partial(mmdp.solve, model, T, backend="jax")
     title = f"{sizes.entrance_models} models, solve"
     base = wall(plain, rounds=5)

@@ -68,7 +68,7 @@ def filled(sizes: Sizes, models: int, first: int = 0) -> Arrays:
 
     return Arrays(
         p=jax.jit(p)(), after=None, owner=None, r=jax.jit(r)(),
-        allowed=jnp.ones((1, S, A), bool), initial=jnp.full(S, 1.0 / S),
+        allowed=jnp.ones((1, S, A), bool), initial=jnp.full((S, M), 1.0 / S),
         weights=jnp.full(M, 1.0 / M), discount=np.float64(DISCOUNT), terminal=jnp.zeros((S, M)),
     )  # fmt: skip
 
