@@ -89,7 +89,8 @@ def _trace(desk: Desk, found: Methods) -> Axes | None:
     legend = axis.get_legend()
     if len(found.traces) == 1 and legend is not None:
         legend.remove()
-        axis.set_xlabel(f"iteration of CADP, started from {label(next(iter(found.traces)))}")
+        start = "" if desk.words else f", started from {label(next(iter(found.traces)))}"
+        axis.set_xlabel(f"iteration of CADP{start}")
     return axis
 
 
