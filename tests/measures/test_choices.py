@@ -169,7 +169,7 @@ def test_refusals() -> None:
     with pytest.raises(InputError, match=r"a share of the value such as 0.01, not -1"):
         mmdp.freedom(solution, model, -1)
     drawn_ = mmdp.MarkovPolicy(probabilities=[[[0.5, 0.5, 0.0]]])
-    with pytest.raises(InputError, match="takes one action, and this one draws it"):
+    with pytest.raises(InputError, match="takes one action in a state, but this one draws it"):
         mmdp.freedom(drawn_, model)
     with pytest.raises(InputError, match="never falls if a return rises"):
         mmdp.freedom(solution, model, objective=lambda rho, _: -rho.max(axis=-1))

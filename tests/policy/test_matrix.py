@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -71,7 +72,9 @@ def simulate(policy: Any, folder: Path) -> None:
 def files(policy: Any, folder: Path) -> None:
     for suffix in ("csv", "json", "parquet"):
         file = folder / f"policy.{suffix}"
-        mmdp.save_policy(policy, file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a table of a tree has no questions
+            mmdp.save_policy(policy, file)
         # a table has what a tree does; its questions are in JSON
         kept = policy.rows if isinstance(policy, mmdp.TreePolicy) and suffix != "json" else policy
         for model in (MODEL, None):
