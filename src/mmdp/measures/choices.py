@@ -37,11 +37,10 @@ from mmdp.solution import Solution
 from mmdp.solve import evaluate
 from mmdp.words import NOISE, number, percent
 
-EPS = 1e-12  # of the value: a loss below it is rounding
-
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
+EPS = 1e-12  # of the value: a loss below it is rounding
 UNSEEN = 1e-12  # weight of the models as given, which counts if a policy never leads to a state
 
 

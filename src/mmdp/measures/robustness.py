@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import kernels
-from mmdp.clock import unanswered
+from mmdp.clock import pass_on, unanswered
 from mmdp.domains._common import check_count
 from mmdp.errors import InputError
 from mmdp.kernels.problem import IntArray
@@ -169,8 +169,7 @@ class Redrawn:
 
     def _run(self, method: Method, context: Context) -> Solved:
         outcome = method.run(context)
-        if outcome.status is Status.INTERRUPTED:
-            raise KeyboardInterrupt
+        pass_on(outcome.status is Status.INTERRUPTED)
         return Solved(outcome.policy, context.returns(outcome.policy))
 
 
