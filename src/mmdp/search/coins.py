@@ -69,7 +69,7 @@ def tossed(context: Context, sharp: Outcome) -> Outcome:
 
 
 # ---------------------------------------------------------------------- where it climbs
-class Tables:
+class ByTime:
     """Policies of time and state: (T, S, A)."""
 
     def __init__(self, context: Context) -> None:
@@ -110,7 +110,7 @@ class Tables:
         return taken
 
 
-class Daily(Tables):
+class EveryDay(ByTime):
     """Policies of the state alone, over a number of decisions: (S, A)."""
 
     def __init__(self, context: Context) -> None:
@@ -132,7 +132,7 @@ class Daily(Tables):
         return super().shares(table[0])
 
 
-class Rules(Tables):
+class ForEver(ByTime):
     """Policies of the state alone, for ever: (S, A)."""
 
     def __init__(self, context: Context) -> None:
@@ -154,10 +154,10 @@ class Rules(Tables):
         return np.einsum("msa,m->sa", each, self.context.problem.weights)
 
 
-def _ground(context: Context) -> Tables:
+def _ground(context: Context) -> ByTime:
     if context.kind.endless:
-        return Rules(context)
-    return (Tables if context.kind.name == "markov" else Daily)(context)
+        return ForEver(context)
+    return (ByTime if context.kind.name == "markov" else EveryDay)(context)
 
 
 # ---------------------------------------------------------------------- ascents
@@ -186,7 +186,7 @@ class Blurred:
 class Toss:
     """A point of an ascent: ``value`` is that of the blurred objective, ``worth`` the exact one."""
 
-    ground: Tables
+    ground: ByTime
     goal: Blurred
     logits: Array
     policy: Array
@@ -196,7 +196,7 @@ class Toss:
     mass: Array
 
     @classmethod
-    def at(cls, ground: Tables, goal: Blurred, logits: Array) -> Toss:
+    def at(cls, ground: ByTime, goal: Blurred, logits: Array) -> Toss:
         policy = softmax(logits)
         rho, J, mass = ground.slopes(policy)
         advantage = np.where(np.isfinite(logits), J @ goal.weights(rho), 0.0)
@@ -221,7 +221,7 @@ class Found(NamedTuple):
     worth: float
 
 
-def _ascents(context: Context, ground: Tables, start: Array) -> Iterator[Found | Toss]:
+def _ascents(context: Context, ground: ByTime, start: Array) -> Iterator[Found | Toss]:
     """The points on the way from a start."""
     F, rho = context.objective, ground.returns(start)
     if F.concave and not F.linear:
@@ -231,7 +231,7 @@ def _ascents(context: Context, ground: Tables, start: Array) -> Iterator[Found |
 
 
 def _by_gradient(
-    context: Context, ground: Tables, start: Array, sigmas: list[float]
+    context: Context, ground: ByTime, start: Array, sigmas: list[float]
 ) -> Iterator[Toss]:
     """With less and less error."""
     with np.errstate(divide="ignore"):
@@ -243,7 +243,7 @@ def _by_gradient(
             yield point
 
 
-def _by_programs(context: Context, ground: Tables, start: Array) -> Iterator[Found]:
+def _by_programs(context: Context, ground: ByTime, start: Array) -> Iterator[Found]:
     """The box becomes wider after a step that earns what it promised, and narrower otherwise."""
     policy, width, program = start, 1.0, Program(context, ground)
     rho, J, _ = ground.slopes(policy)
@@ -270,7 +270,7 @@ def _by_programs(context: Context, ground: Tables, start: Array) -> Iterator[Fou
 class Program:
     """max z: z <= sum_m w_m (rho_m + (J d)_m) + c for tilts (w, c) found so far, d in a box."""
 
-    def __init__(self, context: Context, ground: Tables) -> None:
+    def __init__(self, context: Context, ground: ByTime) -> None:
         from scipy.sparse import csr_array
 
         self.context, self.allowed = context, ground.allowed
@@ -310,7 +310,7 @@ class Program:
         return step.reshape(policy.shape), float(F.value(rho + x, lam)) - now
 
 
-def _starts(context: Context, ground: Tables, sharp: Table) -> Iterator[Array]:
+def _starts(context: Context, ground: ByTime, sharp: Table) -> Iterator[Array]:
     """The best policy that draws nothing, mixed with some of the uniform one, and others."""
     T = 1 if context.kind.endless else context.horizon
     count = min(len(MIXED), affordable(MIXED, lambda name: context.problem.seconds(T, STEPS)))
@@ -327,7 +327,7 @@ def _starts(context: Context, ground: Tables, sharp: Table) -> Iterator[Array]:
         yield float(share) * uniform + (1 - float(share)) * mixed
 
 
-def _fewer(context: Context, ground: Tables, policy: Array, least: float) -> Array:
+def _fewer(context: Context, ground: ByTime, policy: Array, least: float) -> Array:
     """The policy with as few draws as keep its value at ``least``: half of the places at once,
     then a quarter and so on, those that are nearly decided first.
     """
