@@ -81,7 +81,7 @@ class Tied(Restricted):
 
     def __post_init__(self) -> None:
         if isinstance(self.groups, (str, Path)):
-            from mmdp.io.groups import load_groups
+            from mmdp.io.features import load_groups
 
             object.__setattr__(self, "groups", load_groups(self.groups))
         elif isinstance(self.groups, (Set, Iterator)) or not isinstance(self.groups, Iterable):
