@@ -31,6 +31,7 @@ from mmdp.paper.figures import Table, misprints, paper_figures
 from mmdp.policy import MarkovPolicy
 from mmdp.study import Cell as StudyCell
 from mmdp.study import Found, Row, Run, Source, StudyProgress, made
+from mmdp.validate import check_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,8 +134,7 @@ class Job:
         unknown = [name for name in domains if name not in CASES]
         if unknown:
             raise InputError(f"no domain is called {unknown[0]!r}; choose from {', '.join(CASES)}")
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise InputError(f"seed must be a whole number of at least 0, not {seed!r}")
+        check_whole(seed, "seed", 0)
         if data is not None:
             _check_data(data)
         self.out, self.data, self.full, self.seed = out, data, full, seed

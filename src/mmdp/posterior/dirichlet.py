@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.domains._common import check_count, generators
+from mmdp.domains._common import generators
 from mmdp.errors import InputError, Remedy
 from mmdp.io.folders import TABLES, is_read_with, replace_folder
 from mmdp.io.labels import Ints
@@ -32,6 +32,7 @@ from mmdp.posterior.log import Log, read_log
 from mmdp.posterior.prior import Prior, Rows, Unseen
 from mmdp.posterior.rewards import RewardLaw, Rewards
 from mmdp.support import Array, Support
+from mmdp.validate import check_whole
 from mmdp.words import by_count, counted, suggested
 
 Of = TypeVar("Of", Prior, Rewards)
@@ -164,8 +165,8 @@ def fit(
     >>> bool(abs(mean[0] - 0.6) < 0.03)
     True
     """
-    check_count(models, "models")
-    check_count(test_models, "test_models", 0)
+    check_whole(models, "models")
+    check_whole(test_models, "test_models", 0)
     given = _known(options)
     belief = _read(Prior, prior, _taken(given, OF_PRIOR))
     spread = {"prior": given["reward_prior"]} if "reward_prior" in given else {}
