@@ -196,7 +196,12 @@ class Job:
         known = {
             "figure": (self._models(CASES["POPS"]), 50, _figure, None),
             "regret": (two, None, _regret, [REGRET_HORIZONS, REGRET_QUERIES]),
-            "queries": (self._models(CASES["RS"]), 50, _queries, self._query_counts),
+            "queries": (
+                self._models(CASES["RS"]),
+                50,
+                _queries,
+                FULL_QUERIES if self.full else QUERIES,
+            ),
         }
         return [
             Extra(
@@ -206,10 +211,6 @@ class Job:
             )
             for name, (source, horizon, draw, about) in known.items()
         ]  # fmt: skip
-
-    @property
-    def _query_counts(self) -> tuple[int, ...]:
-        return FULL_QUERIES if self.full else QUERIES
 
     def _models(self, case: Case) -> Source:
         """How to make a domain's models; files are known by their content, not by their place."""

@@ -177,8 +177,10 @@ def fit(
     shares = [_Share.of(part, count) for count in (models, test_models)]
     check_size(len(rows.keys), data, sum(share.size for share in shares), read)
     law = earning.law(read, rows, data.visits)
-    fields = {"states": read.states.labels, "actions": read.actions.labels}
-    fields |= _taken(given, OF_MODELS) | {"initial": _initial(given.get("initial"), read)}
+    fields: dict[str, Any] = {"states": read.states.labels, "actions": read.actions.labels}
+    fields |= _taken(given, OF_MODELS)
+    if fields.get("initial") is None and read.first is not None:
+        fields["initial"] = np.bincount(read.first, minlength=data.n_states) / len(read.first)
     streams = generators(seed, 2)
     train = _draw(rows, law, data, shares[0], streams[0], fields)
     test = _draw(rows, law, data, shares[1], streams[1], fields) if test_models else None
@@ -251,12 +253,6 @@ def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options:
     }
     replace_folder(folder, found.train, found.test, more)
     return found
-
-
-def _initial(initial: Any, log: Log) -> Array | None:
-    if initial is not None or log.first is None:
-        return initial  # type: ignore[no-any-return]
-    return np.bincount(log.first, minlength=log.states.size) / len(log.first)
 
 
 # ---------------------------------------------------------------------- draws
