@@ -302,7 +302,10 @@ class Portfolio:
         if pairs is not search.relaxation.pairs:
             search.regroup(pairs)
         enough = self.target + self.tolerance
-        watch = lambda: self.note(name, search.bound, "markov")
+
+        def watch() -> None:
+            self.note(name, search.bound, "markov")
+
         heard = None if self.ask.callback is None else watch
         try:
             while clock() < deadline and not self.met:

@@ -147,7 +147,9 @@ def from_quantecon(problem: Any, **fields: Any) -> MMDP:
         found.append((np.full(coo.nnz, m), s[coo.row], a[coo.row], coo.col, coo.data))
         rewards[m, s, a] = r
     names = ("model", "state", "action", "next_state", "probability")
-    columns = dict(zip(names, map(np.concatenate, zip(*found, strict=True)), strict=True))
+    columns: dict[str, Any] = dict(
+        zip(names, map(np.concatenate, zip(*found, strict=True)), strict=True)
+    )
     fields.setdefault("discount", float(problems[0].beta))
     return MMDP.from_coordinates(**columns, shape=rewards.shape, rewards=rewards, **fields)
 
