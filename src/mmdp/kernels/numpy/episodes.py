@@ -27,7 +27,7 @@ from mmdp.kernels.planner import (
     VALUES,
     PlannerTables,
 )
-from mmdp.kernels.problem import Array, Problem, at
+from mmdp.kernels.problem import TIE, Array, Problem, at
 
 Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
@@ -339,14 +339,13 @@ class _Tree:
 
     def _ucb(self, node: _Node, t: int, s: int) -> int:
         """The action with the highest upper confidence bound; untried ones come first."""
-        best, chosen = -math.inf, 0
+        best, chosen, exploration = -math.inf, 0, float(self.planner.exploration[t])
         for a in np.flatnonzero(at(self.problem.allowed, t)[s]).tolist():
             n = node.tried[a]
             if n == 0:
                 return int(a)
-            bonus = math.sqrt(math.log(node.visits) / n)
-            score = node.sums[a] / n + float(self.planner.exploration[t]) * bonus
-            if score > best:
+            score = node.sums[a] / n + exploration * math.sqrt(math.log(node.visits) / n)
+            if score > best + TIE * (abs(score) + exploration):
                 best, chosen = score, a
         return chosen
 
