@@ -188,7 +188,7 @@ class BeliefGrid(Method):
             return f"it finds policies that keep a belief, not {question.kind.name} ones"
         if not 2 <= (count := question.model.n_models) <= MOST_MODELS:
             return f"its grid is for two to four models, not {count:,}"
-        return question.not_mean() or question.not_whole()
+        return question.not_mean() or question.not_whole() or question.not_ending()
 
     def bytes_held(self, question: Question) -> int:
         return bytes_of(question.model.problem, question.steps, self.points)
