@@ -24,7 +24,7 @@ from mmdp.kernels.rewards import sizes
 from mmdp.methods.belief import EPISODES, passes_of
 from mmdp.model import MMDP
 from mmdp.policy import Planner, Policy, followed
-from mmdp.solution import Evaluation, widened
+from mmdp.solution import Evaluation, Solution, widened
 from mmdp.support import check_memory
 from mmdp.validate import check_seed, check_whole, check_whole_model
 
@@ -40,7 +40,7 @@ FASTER = 16  # a part has at most this many times the episodes of the one before
 
 
 def simulate(
-    policy: Planner,
+    policy: Planner | Solution,
     model: MMDP,
     *,
     episodes: int | None = None,

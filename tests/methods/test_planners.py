@@ -537,3 +537,11 @@ def test_a_planner_is_not_followed_in_models_of_other_names(control: bool) -> No
         with pytest.raises(mmdp.InputError, match="are named differently from the model's"):
             mmdp.simulate(planner, one.replace(**names), episodes=4, control=control)
     mmdp.simulate(planner, one, episodes=4, control=control)
+
+
+def test_a_solution_is_simulated_as_its_policy_is() -> None:
+    found = mmdp.solve(MODEL, 6)
+    one, other = (mmdp.simulate(x, MODEL, episodes=20, seed=1) for x in (found, found.policy))
+    assert (one.returns == other.returns).all()
+    with pytest.raises(mmdp.InputError, match="a policy or a planner from solve"):
+        mmdp.simulate(mmdp.solve(MODEL, 6, "oracle"), MODEL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping
@@ -203,8 +204,10 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
     if tree is not None:
         policy = tree.placed(policy)
     if model is not None:
+        # a stationary one may be followed over any number of decisions
+        once = policy.over(model.horizon or 1) if policy.horizon == math.inf else policy
         with source.named():
-            policy.check(model)
+            once.check(model)
     return policy
 
 
