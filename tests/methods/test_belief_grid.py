@@ -13,6 +13,7 @@ from mmdp import plots
 from mmdp.methods.belief_grid import Simplex
 from mmdp.posterior import weights_by_step
 from mmdp.testing import beginning_apart, best_with_memory, changing, random_model
+from tests.methods.test_planners import for_ever
 
 T = 3
 
@@ -89,6 +90,54 @@ def test_the_best_with_memory_lies_between_value_and_bound(seed: int) -> None:
     if not model.drifts:
         assert math.isclose(exact, best_with_memory(model, T), rel_tol=1e-9)
         np.testing.assert_allclose(found.returns, followed(found.policy, model), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("seed", "discount"), [(0, 0.5), (1, 0.5), (2, 1.0)])
+def test_for_ever_the_best_with_memory_lies_between_value_and_bound(
+    seed: int, discount: float
+) -> None:
+    """The best over six decisions, before a rule is followed or the model becomes known."""
+    model = for_ever(seed, discount)
+    found = mmdp.solve(model, math.inf, mmdp.BeliefGrid(points=60))
+    rule, one = mmdp.solve(model, math.inf).policy, np.eye(model.n_states)
+    below, above = np.zeros((2, 2, model.n_states))
+    for s in range(model.n_states):
+        here = model.replace(initial=one[s])
+        below[:, s] = mmdp.evaluate(rule, here).returns
+        above[:, s] = mmdp.solve(here, math.inf, "oracle").returns
+
+    def most(end: np.ndarray) -> float:
+        ends, starts = model.replace(terminal=end), begun(model).T
+        return sum(max(best(ends, 0, s, b, 6)) for s, b in enumerate(starts) if b.any())
+
+    slack = 1e-9
+    assert found.value <= most(above) + slack
+    assert found.bound >= most(below) - slack
+    assert most(below) - found.value <= 0.01
+    assert found.bound - most(above) <= 0.01
+    assert found.certificate.bounds == "history"
+    v, (actions, moves, first) = np.zeros((2, model.n_states, 61)), found.policy.controller
+    for _ in range(80):
+        v = np.array([
+            [[model.rewards[m, s, a] + discount * sum(
+                model.transitions[m, s, a, z] * v[m, z, moves[0, s, n, z]]
+                for z in range(model.n_states))
+              for n, a in enumerate(actions[0, s])] for s in range(model.n_states)]
+            for m in range(2)
+        ])  # fmt: skip
+    begins = v[:, np.arange(model.n_states), first] @ model.initial
+    np.testing.assert_allclose(found.returns, begins, rtol=1e-9)
+
+
+def test_for_ever_the_plan_is_that_of_a_long_horizon() -> None:
+    model = ducks()
+    found, long = (mmdp.solve(model, T, mmdp.BeliefGrid(points=21)) for T in (math.inf, 300))
+    assert found.value == pytest.approx(long.value, rel=1e-3)
+    assert found.bound >= long.value
+    assert found.bound <= mmdp.bound(model, math.inf, "oracle").value
+    now, then = found.policy.map().actions, long.policy.map().actions
+    assert (now == then).mean() > 0.98
+    assert found.policy.act_at(1000, 2, [0.5, 0.5]) == found.policy.act_at(0, 2, [0.5, 0.5])
 
 
 def test_its_value_on_other_models_is_exact_too() -> None:

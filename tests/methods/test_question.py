@@ -51,7 +51,7 @@ FOUND = {
     "qmdp": {"still": "belief", "changing": "belief", "endless": "belief"},
     "rollout": {"still": "belief", "changing": "belief", "endless": "belief"},
     "mixts": {"still": "belief", "endless": "belief"}, "pomcp": {"still": "belief"},
-    "grid": {"still": "belief", "changing": "belief"},
+    "grid": {"still": "belief", "changing": "belief", "endless": "belief"},
     "exact": {"still": "markov fixed", "endless": "fixed stationary"},
     "milp": {"still": "markov fixed"},
 }  # fmt: skip

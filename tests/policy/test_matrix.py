@@ -51,6 +51,7 @@ def policies() -> dict[str, Any]:
             MODEL, math.inf, mmdp.QMDP(episodes=4), backend="numpy"
         ).policy,
         "belief grid": mmdp.solve(MODEL, T, "grid").policy,
+        "belief grid for ever": mmdp.solve(MODEL, math.inf, mmdp.BeliefGrid(points=20)).policy,
     }
     return found
 
@@ -148,7 +149,7 @@ OPERATIONS: dict[str, Callable[[Any, Path], None]] = {
 KINDS = (
     "markov", "markov randomised", "stationary", "stationary randomised", "tied", "monotone",
     "fixed", "memory", "tree", "tree stationary", "belief", "belief for ever",
-    "belief grid",
+    "belief grid", "belief grid for ever",
 )  # fmt: skip
 EXCEPTIONS = {
     ("belief", "save/load"): "it is as large as its models; keep these, and plan again",

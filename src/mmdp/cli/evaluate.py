@@ -50,7 +50,8 @@ FIGURES = {
 @takes(Loading)
 def evaluate(
     policy: Path, data: Path, out: Path | None, freedom: float | None,
-    horizon: float | None, objective: Objective, backend: str, as_json: bool, split: str, loading: Loading,
+    horizon: float | None, objective: Objective, backend: str, as_json: bool, split: str,
+    loading: Loading,
 ) -> None:  # fmt: skip
     """Compute the return of POLICY on every model of DATA.
 

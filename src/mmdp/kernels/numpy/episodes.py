@@ -206,7 +206,7 @@ class _Setting:
                     rewards = at(self.next_rewards, t)[entries, x.now[live]]
                 self._observe(x, live, rows, after, rewards, t)
             if self.planner.controller is not None:
-                nodes = self.planner.controller.moves[t, states[live], x.sampled[live]]
+                nodes = at(self.planner.controller.moves, t)[states[live], x.sampled[live]]
                 x.sampled[live] = nodes[np.arange(len(live)), after]
             states[live] = after
             x.now = world.turned(x.now, partial(self._turn, x, t))
@@ -224,7 +224,7 @@ class _Setting:
         if plan.mode == ACTIONS:
             return plan.actions[t, states].astype(np.int64)
         if plan.controller is not None:
-            return plan.controller.actions[t, states, x.sampled[live]].astype(np.int64)
+            return at(plan.controller.actions, t)[states, x.sampled[live]].astype(np.int64)
         if plan.mode == PROBABILITIES:
             return column(plan.probabilities[t, states], self._random(x, live))
         if plan.mode == VALUES:
