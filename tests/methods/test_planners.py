@@ -12,6 +12,7 @@ import mmdp
 from mmdp.kernels.numpy.episodes import keys_of, uniform
 from mmdp.kernels.planner import ACTIONS, PlannerTables
 from mmdp.testing import random_model
+from tests.instances import for_ever
 
 PLANNERS = {
     "qmdp": mmdp.QMDP(),
@@ -86,18 +87,6 @@ def test_rollout_is_never_worse_than_cadp_on_its_own_models(seed):
     exact = exact_history_value(model, 3, choose)
     cadp = mmdp.solve(model, 3).value
     assert exact >= cadp - 1e-9 * max(1.0, abs(cadp))
-
-
-def for_ever(seed: int, discount: float) -> mmdp.MMDP:
-    """Two models of two states; without a discount, half of the episodes end at every step."""
-    rng = np.random.default_rng(seed)
-    P, r = rng.dirichlet(np.ones(2), size=(2, 2, 2)), rng.normal(size=(2, 2, 2))
-    start = np.array([0.5, 0.5])
-    if discount == 1:
-        P = np.concatenate([0.5 * P, np.full((2, 2, 2, 1), 0.5)], axis=3)
-        P = np.concatenate([P, np.broadcast_to([0.0, 0.0, 1.0], (2, 1, 2, 3))], axis=1)
-        r, start = np.pad(r, ((0, 0), (0, 1), (0, 0))), np.append(start, 0.0)
-    return mmdp.MMDP(P, r, initial=start, discount=discount, weights=[0.3, 0.7])
 
 
 def values_for_ever(model: mmdp.MMDP, row: np.ndarray | None) -> np.ndarray:

@@ -74,18 +74,19 @@ def simulate(policy: Any, folder: Path) -> None:
 
 
 def files(policy: Any, folder: Path) -> None:
-    for suffix in ("csv", "json", "parquet"):
+    grid = policy.kind.learns  # a file of one is JSON, read with its models
+    for suffix in ("json",) if grid else ("csv", "json", "parquet"):
         file = folder / f"policy.{suffix}"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a table of a tree has no questions
             mmdp.save_policy(policy, file)
         # a table has what a tree does; its questions are in JSON
         kept = policy.rows if isinstance(policy, mmdp.TreePolicy) and suffix != "json" else policy
-        for model in (MODEL, None):
+        for model in (MODEL,) if grid else (MODEL, None):
             again = mmdp.load_policy(file, model)
             assert type(again) is type(kept)
             assert again == kept
-        assert again.to_frame().equals(policy.to_frame())
+        assert grid or again.to_frame().equals(policy.to_frame())
 
 
 def agent(policy: Any, folder: Path) -> None:
@@ -154,12 +155,12 @@ KINDS = (
 EXCEPTIONS = {
     ("belief", "save/load"): "it is as large as its models; keep these, and plan again",
     ("belief for ever", "save/load"): "the same",
-    ("belief grid", "save/load"): "the same",
     ("belief", "plot"): "what it does depends on a point of a simplex, which no map has room for",
     ("belief for ever", "plot"): "the same",
     ("belief", "page"): "a page goes by exact returns, and these are simulated",
     ("belief for ever", "page"): "the same",
     ("belief grid", "page"): "its flow chart would have a box for each point of the grid",
+    ("belief grid for ever", "page"): "the same",
 }
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from math import comb
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +35,13 @@ from mmdp.kernels.problem import TIE, Problem, Stored, at
 from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.methods.belief import BeliefPlanner, Memory
 from mmdp.model import MMDP
-from mmdp.policy import Belief, PolicyKind
+from mmdp.policy import Belief, MemoryPolicy, PolicyKind
 from mmdp.policy.base import labels_of
 from mmdp.solution import PROVEN, Status
 from mmdp.validate import check_whole, ids_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -80,6 +83,25 @@ class BeliefGridPolicy(BeliefPlanner):
     def parts(self) -> dict[str, Any]:
         known = {"horizon": self.horizon, "models": self.model.fingerprint()}
         return {**self.controller._asdict(), **known}
+
+    @property
+    def table(self) -> npt.NDArray[np.int32]:
+        """Everything it does as one flat array: actions, moves and first plans."""
+        return self._nodes.table
+
+    @property
+    def _nodes(self) -> MemoryPolicy:
+        """Its plans as nodes, without what they are worth."""
+        return MemoryPolicy.for_model(self.model, self.controller)
+
+    def stored(self) -> dict[str, Any]:
+        known = {"models": self.model.fingerprint(), "alphas": self.alphas.tolist()}
+        return {**self._nodes.stored(), **known}
+
+    def to_frame(self) -> pd.DataFrame:
+        raise InputError(
+            f"{self!r} has no table of actions: it {self.memory}", ["write it as .json"]
+        )
 
     def returns(self, model: MMDP, kernel: Kernel) -> Array:
         if self.horizon < math.inf:
