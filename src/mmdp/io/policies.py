@@ -66,7 +66,7 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
     if not getattr(found, "exact", False):  # refuse what has no table, with the reason
         found = markov_policy(policy, "a policy file holds", needed="a table of actions")
     as_json = target.suffix.lower() == ".json"
-    frame = None if as_json else found.to_frame()
+    frame: Any = None if as_json else found.to_frame()
     stored = {**_facts_of(found), "certificate": proven, "objective": objective}
     files: dict[Path, Writer] = {}
     stale: list[Path] = []
