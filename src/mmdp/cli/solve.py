@@ -209,8 +209,10 @@ def solve(
     # what cannot be done is reported before anything is read
     asked(deciding.build(), sample(), horizon or 2, objective, policy)
     check_out(out, data, deciding.init, checkpoint)
-    if out is not None:
-        need_table(chosen, "a policy file holds", "leave out --out")
+    grid = chosen is mmdp.BeliefGrid
+    if out is not None and not (grid and out.suffix.lower() == ".json"):
+        instead = "give --out policy.json" if grid else "leave out --out"
+        need_table(chosen, "a policy file holds", instead)
     if certify is not None:
         every = "bound every policy by mmdp bound DATA --method pairs"
         need_table(chosen, "--certify bounds", "leave it out", every)

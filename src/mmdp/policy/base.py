@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mmdp.model import MMDP
-    from mmdp.policy.markov import MarkovPolicy
+    from mmdp.policy.markov import MarkovPolicy, TablePolicy
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
@@ -48,7 +48,7 @@ class Policy:
 
     title: ClassVar[str] = "the policy"  # in messages
     exact: ClassVar[bool] = True  # whether ``returns`` are known without simulation
-    baseline: MarkovPolicy | None = None  # a control variate for its episodes
+    baseline: TablePolicy | None = None  # a control variate for its episodes
 
     def _set(self, **parts: Any) -> None:
         for name, part in parts.items():

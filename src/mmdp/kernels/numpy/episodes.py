@@ -206,7 +206,7 @@ class _Setting:
                     rewards = at(self.next_rewards, t)[entries, x.now[live]]
                 self._observe(x, live, rows, after, rewards, t)
             if self.planner.controller is not None:
-                nodes = self.planner.controller.moves[t, states[live], x.sampled[live]]
+                nodes = at(self.planner.controller.moves, t)[states[live], x.sampled[live]]
                 x.sampled[live] = nodes[np.arange(len(live)), after]
             states[live] = after
             x.now = world.turned(x.now, partial(self._turn, x, t))
@@ -224,7 +224,7 @@ class _Setting:
         if plan.mode == ACTIONS:
             return plan.actions[t, states].astype(np.int64)
         if plan.controller is not None:
-            return plan.controller.actions[t, states, x.sampled[live]].astype(np.int64)
+            return at(plan.controller.actions, t)[states, x.sampled[live]].astype(np.int64)
         if plan.mode == PROBABILITIES:
             return column(plan.probabilities[t, states], self._random(x, live))
         if plan.mode == VALUES:
@@ -232,7 +232,7 @@ class _Setting:
         if plan.mode == SAMPLED:
             if plan.each_step or t == 0:
                 x.sampled[live] = column(x.beliefs[live], self._random(x, live))
-            return plan.own[t, states, x.sampled[live]].astype(np.int64)
+            return at(plan.own, t)[states, x.sampled[live]].astype(np.int64)
         assert self.tree is not None
         counters = x.counters[live]
         actions = self.tree.decide(t, states, x.beliefs[live], x.keys[live], counters)
@@ -271,7 +271,7 @@ def _by_value(beliefs: Array, plan: PlannerTables, t: int, states: Ints) -> Ints
     allowed, actions = at(plan.problem.allowed, t), np.empty(len(states), dtype=np.int64)
     for s in np.unique(states):
         here, some = states == s, np.flatnonzero(allowed[s])
-        actions[here] = some[(beliefs[here] @ plan.q[t, s, some].T).argmax(axis=1)]
+        actions[here] = some[(beliefs[here] @ at(plan.q, t)[s, some].T).argmax(axis=1)]
     return actions
 
 
