@@ -118,6 +118,16 @@ def test_models_that_begin_apart_are_played_from_their_own_starts() -> None:
         assert found[m] == mmdp.simulate(policy, alone, off_grid=True, episodes=400).returns[m]
 
 
+def test_starts_off_the_grid_that_depend_on_the_draw() -> None:
+    draws, levels = {"keep": [0.8, 0.8], "begins": [0.3, 1.1]}, [0.3, 1.1]
+    model = pond(draws=draws, initial=lambda draw: {"level": draw["begins"]})
+    policy = mmdp.solve(model, 5).policy
+    found = mmdp.simulate(policy, model, off_grid=True, episodes=100).returns
+    for m, level in enumerate(levels):
+        alone = pond(draws=draws, initial={"level": level})
+        assert found[m] == mmdp.simulate(policy, alone, off_grid=True, episodes=100).returns[m]
+
+
 # ---------------------------------------------------------------------- refusals
 def test_without_the_function_off_grid_says_what_to_do(tmp_path: Path) -> None:
     model = pond()

@@ -336,6 +336,23 @@ def test_a_start_may_be_a_function_of_the_state() -> None:
     np.testing.assert_allclose(model.initial, [0, 0.5, 0, 0.5, 0, 0])
 
 
+def test_models_may_begin_apart_by_their_draws() -> None:
+    draws = {"x": [0.0, 0.25], "p": [0.5, 1.0]}
+    found = {
+        "a value": lambda draw: {"x": draw["x"], "y": {0: draw["p"], 1: 1 - draw["p"]}},
+        "weights": lambda state, draw: (
+            np.maximum(1 - 2 * np.abs(state["x"] - draw["x"]), 0)
+            * np.where(state["y"] == 0, draw["p"], 1 - draw["p"])
+        ),
+    }
+    for initial in found.values():
+        model = simple(draws=draws, initial=initial)
+        want = [[0.5, 0.5, 0, 0, 0, 0], [0.5, 0, 0.5, 0, 0, 0]]
+        np.testing.assert_allclose(model.initial, want)
+    alike = simple(draws=draws, initial=lambda state, draw: state["y"])
+    np.testing.assert_allclose(alike.initial, [0, 1 / 3] * 3)  # which does not read the draw
+
+
 def test_values_of_ending_may_depend_on_the_draw() -> None:
     model = simple(
         draws={"price": [1.0, 2.0]}, terminal=lambda state, draw: state["x"] * draw["price"],
