@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.clock import Bar
 from mmdp.errors import InputError
 from mmdp.functions.axes import Array, Axes, Grid
 from mmdp.functions.build import Chances, Ids, Leads, Mask, build
-from mmdp.functions.calls import Answer, Bar, Function, check_elementwise
+from mmdp.functions.calls import Answer, Function, check_elementwise
 from mmdp.functions.play import Played
 from mmdp.model import MMDP
 from mmdp.policy.tree import ENDED
