@@ -345,8 +345,9 @@ def smoothed(values: Array, y: Array, weights: Array) -> Array:
     rough, modes = eigh(penalty, gram + ridge)  # modes' gram modes = 1
     rough[:line] = 0.0  # the lines, which are never penalised
     z = modes.T @ (basis.T @ (weights[:, None] * y))
-    ends = (1e-4 / rough[-1], 1e4 / rough[line]) if len(rough) > line else (1.0, 1.0)
-    keep = 1 / (1 + np.geomspace(*ends, 40)[:, None] * rough)  # (lambdas, modes)
+    most = max(rough[-1], 1e-9)  # 0 if there are lines only
+    least = max(rough[min(line, len(rough) - 1)], 1e-12 * most)
+    keep = 1 / (1 + np.geomspace(1e-4 / most, 1e4 / least, 40)[:, None] * rough)  # (lambdas, modes)
     total = weights @ y**2
     left = np.maximum(total - (1 - (1 - keep) ** 2) @ z**2, 1e-14 * total)
     spare = np.maximum(1 - keep.sum(axis=1) / n, 1e-3)
