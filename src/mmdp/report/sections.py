@@ -98,6 +98,10 @@ SECTIONS = (
         tells=findings.can_choose, ask=(), template=False,
     ),
     Section(
+        "tossing", "", "what drawing actions earns", findings.tossing, findings.passes_of_tossing,
+        tells=findings.may_toss, ask=(), template=False,
+    ),
+    Section(
         "off_grid", "", "the function without its grid", findings.off_grid, lambda desk: 100,
         tells=lambda desk: findings.has_grid(desk.model), ask=(), template=False,
     ),
