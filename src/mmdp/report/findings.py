@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 
 RESAMPLES = 20
+GROUPS = 5  # of models, along each parameter
+PROVING = 5  # seconds at most for the bound on policies with memory
 NODES = 3  # of memory, if nobody says how many
 LEAVES = (8, 4, 2)  # the most that the small rule may have, the first that takes SOON seconds
 SOON = 10.0
@@ -439,6 +441,7 @@ def _traces(desk: Desk) -> dict[str, Array]:
     for run in [*runs, *desk.every()]:
         if run.method == "cadp":
             start = run.provenance.options.get("init", "wsu")
+            start = "one leaf" if isinstance(run.provenance.policy, Tree) else start
             name = start if isinstance(start, str) else "a given policy"
             found.setdefault(name.upper() if len(name) == 3 else name, run.trace)
     return found
@@ -498,6 +501,14 @@ def information(desk: Desk) -> Information | None:
     return Information(table, giveaways, most)
 
 
+def passes_of_information(desk: Desk) -> float:
+    """About how many passes the solves of groups take; trees are grown for every model too."""
+    count, kind = len(desk.model.parameters), desk.kind
+    if not count or not isinstance(kind, Tree):
+        return 1_000.0 * count
+    return 125.0 * kind.leaves * (desk.model.n_models + GROUPS * count)
+
+
 def within(desk: Desk) -> float:
     """About the EVPI of someone who is bound to the restricted kind."""
     best = best_of(desk)
@@ -514,9 +525,14 @@ class Remembering(NamedTuple):
     policy: MemoryPolicy
 
 
+def passes_of_memory(desk: Desk) -> float:
+    """About how many passes the flow charts and the simulation take."""
+    return 5_000.0 * max((desk.asked.get("memory") or NODES) - 1, 1)
+
+
 def memory(desk: Desk) -> Remembering:
     nodes = range(1, (desk.asked.get("memory") or NODES) + 1)
-    found = value_and_policy(desk.model, desk.horizon, nodes, seed=desk.seed, time_limit=5)
+    found = value_and_policy(desk.model, desk.horizon, nodes, seed=desk.seed, time_limit=PROVING)
     return Remembering(*found)
 
 
