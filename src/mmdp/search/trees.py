@@ -431,8 +431,10 @@ def grow(search: Search, free: Callable[[], Outcome]) -> Outcome:
     assert isinstance(landscape, Trees)
     most, landscape.leaves, known = landscape.leaves, 1, context.best_policy
     given = search.init if isinstance(search.init, TreePolicy) else None
-    if known is None and given is not None and asked_by(given.features) == asked_by(
-        landscape.features
+    if (
+        known is None
+        and given is not None
+        and asked_by(given.features) == asked_by(landscape.features)
     ):
         known = context.kind.table_of(search.init, context.model)
     best = _up(search, landscape.planted(Leaf(0)))
