@@ -364,8 +364,8 @@ def show_policy(policy: MarkovPolicy | StationaryPolicy, model: MMDP) -> None:
     table, most = policy.drawn()[0].tolist(), "" if policy.deterministic else ", most probable"
     if policy.horizon == math.inf and policy.n_states <= MOST_STATES:
         print("\npolicy: action by state")
-        rows = [(name, policy.action_text([s])) for s, name in enumerate(names)]
-        show_table(("state", "action"), rows, left=2)
+        taken = [policy.action_text([s]) for s in range(policy.n_states)]
+        show_table(("state", "action"), list(zip(names, taken, strict=True)), left=2)
         return
     widest = max(map(len, labels))
     if len("time 000-000") + sum(max(len(name), widest) + 2 for name in names) > WIDTH:

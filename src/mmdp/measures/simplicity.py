@@ -68,9 +68,9 @@ def value_of_leaves(
 
     One solve grows them all, each from smaller ones, so the value never falls. Columns: ``leaves``,
     ``value``, ``gain`` over the row before, ``price`` (how much less it has than the best policy
-    found that is no tree) and that as a ``share`` of that policy's value, ``gap`` to a proven bound as
-    a share of the same value if one was asked for,
-    ``test``, the ``seconds`` that its growth took, and the ``rule`` in words. ``attrs["elbow"]`` is
+    found that is no tree) and that as a ``share`` of that policy's value, ``gap`` to a proven bound
+    as a share of the same value if one was asked for, ``test``, the ``seconds`` that its growth
+    took, and the ``rule`` in words. ``attrs["elbow"]`` is
     the number of leaves after which further ones earn the least: its value lies highest above the
     straight line from the first to the last. ``attrs["text"]`` says it in a sentence,
     ``attrs["policies"]`` are the policies; :func:`mmdp.plots.value_of_leaves` draws the table.

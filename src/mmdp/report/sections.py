@@ -173,8 +173,8 @@ def chosen(desk: Desk, seconds: float) -> tuple[list[Section], dict[str, Left]]:
     """The sections to compute, in their order, and those that are left out, by key.
 
     Sections that nobody asked for are chosen from the top down, as long as the estimates of all
-    together stay within ``seconds``, or their own within a tenth of it. The estimates depend on sizes alone, so that the same call
-    gives the same page.
+    together stay within ``seconds``, or their own within a tenth of it. The estimates depend on
+    sizes alone, so that the same call gives the same page.
     """
     telling = [section for section in SECTIONS if section.tells(desk)]
     rest = max(seconds - sum(x.seconds(desk) for x in telling if x.asked(desk)), CHEAP * seconds)
