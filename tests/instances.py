@@ -115,3 +115,15 @@ def by_paths(x: mmdp.MMDP, actions: Array) -> Array:
 def every_policy(x: mmdp.MMDP, T: int) -> Array:
     shape = (T, x.n_states)
     return np.array(list(product(range(x.n_actions), repeat=math.prod(shape)))).reshape(-1, *shape)
+
+
+def door(discount: float = 0.99) -> mmdp.MMDP:
+    """One of two doors leads out, the left one in one model and the right one in the other."""
+    P = np.zeros((2, 2, 2, 2))
+    P[:, 1, :, 1] = 1
+    for m, a in product(range(2), range(2)):
+        P[m, 0, a, int(a == m)] = 1
+    return mmdp.MMDP(
+        P, [[-1.0, -1.0], [0.0, 0.0]], initial=[1, 0], discount=discount,
+        states=["in", "out"], actions=["left", "right"],
+    )  # fmt: skip

@@ -23,7 +23,7 @@ from mmdp.cli.solve import proof
 from mmdp.methods import able
 from mmdp.testing import best_by_enumeration
 from tests.cli.calls import ACTIONS, HORIZON, STATES, refused, run
-from tests.methods.test_coins import door
+from tests.instances import door
 from tests.noted import full_disk
 
 
