@@ -30,7 +30,7 @@ from mmdp.clock import unanswered
 from mmdp.errors import InputError
 from mmdp.methods import CADP, Method
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, markov_policy
+from mmdp.policy import MarkovPolicy, TreePolicy, markov_policy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate, solve
 from mmdp.support import float_array
@@ -281,9 +281,12 @@ def _group(model: MMDP, members: npt.NDArray[np.int64]) -> MMDP:
 
 def _solve_group(part: MMDP, best: Solution, method: Any) -> Solution:
     horizon = best.provenance.horizon
-    chosen = best.method if isinstance(method, Solution) else method
+    chosen: Any = best.method if isinstance(method, Solution) else method
+    grows = isinstance(best.policy, TreePolicy)  # from the given tree too: one solve is enough
+    if grows and chosen == "cadp":
+        chosen = CADP(init=best.policy)
     found = solve(part, horizon, chosen, policy=best.provenance.policy)
-    if found.method == "cadp" and part.n_models > 1:
+    if found.method == "cadp" and part.n_models > 1 and not grows:
         again = solve(part, horizon, CADP(init=best.policy), policy=best.provenance.policy)
         return max(found, again, key=lambda x: x.value)
     return found
