@@ -22,6 +22,7 @@ from mmdp import InputError
 from mmdp.exports import TARGETS, excel
 from mmdp.exports import html as html_of
 from mmdp.policy.tree import Feature, Leaf, Split
+from mmdp.words import Times
 from tests import chromium
 from tests.exports.formulas import Workbook
 
@@ -63,7 +64,7 @@ def tree(timed: bool, allowed: Any = None) -> mmdp.TreePolicy:
     rng = np.random.default_rng(4)
     number = Feature.of("class", rng.integers(-3, 9, size=S) / 7)
     word = Feature.of("blood pressure */ \n'\"", [STATES[i] for i in rng.integers(6, size=S)])
-    features = [number, word, *([Feature.of("time", range(T), timed=True)] if timed else [])]
+    features = [number, word, *([Feature.of_times(Times(), T)] if timed else [])]
     last = Split(2, 1, Leaf(4), Leaf(5)) if timed else Leaf(5)
     root = Split(
         0, 4, Split(1, 1, Leaf(0), Split(1, 3, Leaf(1), Leaf(2))), Split(0, 7, Leaf(3), last)

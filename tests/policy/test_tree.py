@@ -12,6 +12,7 @@ import pytest
 
 import mmdp
 from mmdp.policy.tree import Feature, Leaf, Split, TreePolicy
+from mmdp.words import Times
 
 RNG = np.random.default_rng(1)
 P, R = RNG.dirichlet(np.ones(4), size=(3, 4, 2)), RNG.normal(size=(3, 4, 2))
@@ -142,7 +143,7 @@ def test_files_of_features_that_cannot_be_used(tmp_path: Path, text: str, told: 
 
 def test_it_reads_as_a_rule() -> None:
     age, site = Feature.of("age", FRAME["age"]), Feature.of("site", FRAME["site"])
-    time = Feature.of("time", range(3), timed=True)
+    time = Feature.of_times(Times(), 3)
     tree = Split(1, 1, Split(2, 0, Leaf(1), Leaf(0)), Split(0, 0, Leaf(0), Leaf(1)))
     table = [[0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 1, 0]]
     policy = TreePolicy(mmdp.MarkovPolicy.for_model(MODEL, table), tree, [age, site, time])

@@ -148,7 +148,7 @@
   function words(t, s) {
     const a = actionOf(shown(), t, s), b = actionOf(other, t, s);
     const name = (k) => `${actions[used[k]]} (${marks[k]})`;
-    const head = `Time ${t}, state ${states[s]}: `;
+    const head = `${Clock} ${times[t]}, state ${states[s]}: `;
     if (a === b) return `${head}${name(a)} with both.`;
     return `${head}${name(a)} with ${names[shown()]}, ${name(b)} with ${names[other]}.`;
   }

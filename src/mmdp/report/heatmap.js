@@ -20,7 +20,7 @@
     const i = t * S + s, a = place[i];
     const what = `state ${states[s]}: ${actions[used[a]]} (${marks[a]}).`;
     if (still()) return `At all times in ${what}`;
-    let text = `Time ${t}, ${what}`;
+    let text = `${Clock} ${times[t]}, ${what}`;
     const chance = numbers.probability[i];
     text += chance > 0 ? ` Probability of being there ${number(chance)}.` : " Never reached.";
     const margin = numbers.margin[i];

@@ -50,10 +50,10 @@ class HeatMap:
         self.listed = self.most_visited[:MOST_ROWS].tolist() if self.choice else self.rows
         self.share = float(self.visits[self.rows].sum()) / max(float(self.visits.sum()), 1e-300)
 
-    def runs(self, state: int) -> list[tuple[int, int, str]]:
-        """(first time, last time, action) while the action stays the same."""
-        names = self.desk.action_names
-        return [(t, u, names[a]) for t, u, a in self.map.runs(state)]
+    def runs(self, state: int) -> list[tuple[str, str]]:
+        """Times while the action stays the same, and the action."""
+        names, times = self.desk.action_names, self.desk.model.times
+        return [(times.run(t, u), names[a]) for t, u, a in self.map.runs(state)]
 
     def data(self) -> dict[str, Any]:
         """What the script draws; arrays as base64 of their bytes, times first."""
@@ -66,7 +66,8 @@ class HeatMap:
         if self.stability is not None:
             numbers["changes"] = self.stability.frequency
         return {
-            "horizon": desk.horizon,
+            "times": [" ".join(x.split()) for x in desk.model.times.first(desk.horizon)],
+            "clock": desk.model.times.name,
             "steady": desk.steady,
             "states": [" ".join(desk.model.state_labels[s].split()) for s in states],
             "actions": [" ".join(text.split()) for text in desk.action_names],

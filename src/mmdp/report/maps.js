@@ -4,7 +4,8 @@
 // is reached by mouse and by keyboard, and is described in words.
 const at = (id) => document.getElementById(id);
 const data = JSON.parse(at("policy-data").textContent);
-const { horizon: T, steady, states, actions, used, marks, colours, inks } = data;
+const { times, clock, steady, states, actions, used, marks, colours, inks } = data;
+const T = times.length, Clock = clock[0].toUpperCase() + clock.slice(1);
 const unpack = (text, Type) =>
   new Type(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
 const maps = []; // all of them, to be drawn again when the window or the colours change
@@ -182,12 +183,14 @@ class PolicyMap {
     labels.forEach((text, k) => g.fillText(text, left - 6, top + (k + 0.5) * h));
     g.textAlign = "center";
     g.textBaseline = "top";
-    const nice = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((d) => d * w >= 34) || 2000;
     if (this.still()) return;
+    const named = times.map((text) => short(text, 12));
+    const wide = Math.max(22, ...named.map((text) => g.measureText(text).width)) + 12;
+    const nice = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((d) => d * w >= wide) || 2000;
     const y = top + n * h + 4;
-    for (let t = 0; t < this.T; t += nice) g.fillText(t, left + (t + 0.5) * w, y);
+    for (let t = 0; t < this.T; t += nice) g.fillText(named[t], left + (t + 0.5) * w, y);
     g.fillStyle = theme("--quiet");
-    g.fillText("time", left + (T * w) / 2, y + 16);
+    g.fillText(clock, left + (T * w) / 2, y + 16);
   }
   outline(g, cell) {
     const { left, top } = this.box, x = left + cell.t * this.box.w, y = top + cell.k * this.box.h;
