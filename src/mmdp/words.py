@@ -200,9 +200,9 @@ class Times(NamedTuple):
         """The labels of the first decisions."""
         return [self.of(t) for t in range(count)]
 
-    def run(self, first: int, last: int) -> str:
+    def run(self, first: int, last: int, dash: str = "–") -> str:
         """From one decision to another, for tables: ``40–52``."""
-        between = " to " if self.in_words else "–"
+        between = " to " if self.in_words else dash
         return between.join(dict.fromkeys((self.of(first), self.of(last))))
 
     def span(self, first: int, last: int | None = None) -> str:

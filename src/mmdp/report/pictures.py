@@ -39,15 +39,25 @@ MOST_CURVES = 7  # in one picture
 
 @dataclass(frozen=True)
 class Picture:
-    """``draw`` takes what its ``section`` finds, and gives axes; None if there is nothing to show.
+    """``drawing`` takes what its ``section`` finds and gives axes; None if it has nothing to show.
 
     ``needs`` says what is missing then.
     """
 
     title: str
     section: str
-    draw: Callable[[Desk, Any], Axes | None]
+    drawing: Callable[[Desk, Any], Axes | None]
     needs: str = "it needs two models or more"
+
+    def draw(self, desk: Desk, found: Any) -> Axes | None:
+        """The picture, with the unit of returns on its axes."""
+        axis = self.drawing(desk, found)
+        if axis is not None and desk.model.unit:
+            unit = f"return in {label(desk.model.unit)}"
+            for each in axis.figure.axes:
+                each.set_xlabel(each.get_xlabel().replace("return", unit, 1))
+                each.set_ylabel(each.get_ylabel().replace("return", unit, 1))
+        return axis
 
 
 def _policy(desk: Desk, found: Any) -> Axes:
