@@ -171,7 +171,7 @@
     at("other-name").textContent = names[other];
     const both = [...new Set([...place[shown()], ...place[other]].map((x) => x & ~UNREACHED))];
     actionLegend(at("compare-legend"), new Set(both));
-    entry(at("compare-legend"), null, "framed: they differ");
+    entry(at("compare-legend"), null, pair[0].faint ? "pale: they do the same" : "framed: they differ");
   }
   function preview(i) {
     if (glimpse === i) return;
