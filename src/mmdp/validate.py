@@ -668,11 +668,11 @@ def read_times(times: Any) -> Times:
         if len(times) != 1:
             raise InputError('times have one name, as in times={"age": range(40, 90)}')
         ((name, labels),) = times.items()
-    if isinstance(labels, str) or not isinstance(labels, Iterable):
-        raise InputError(f"times are labels, such as range(40, 90), not {labels!r}")
+    if isinstance(labels, (str, Set)) or not isinstance(labels, Iterable):
+        raise InputError(f"times are labels in order, such as range(40, 90), not {labels!r}")
     if name in COLUMNS or not str(name).strip():
         raise InputError(f"times cannot be called {name!r}, which is a column of tables; rename it")
-    given = ordered((f"{x:.10g}" if isinstance(x, float) else x for x in labels), "time")
+    given = tuple(f"{x:.10g}" if isinstance(x, float) else str(x) for x in labels)
     if not given:
         raise InputError("times is empty; give at least one")
     plain = name == "time" and given == tuple(map(str, range(len(given))))
