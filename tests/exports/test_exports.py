@@ -34,7 +34,8 @@ STATES = [
 ]  # fmt: skip
 ACTIONS = ["wait", "=cmd|' /C calc'!A0", "</script>", "'\"\\\n", "%d {x} ☃", "__proto__"]
 T, S, A, N = 4, len(STATES), len(ACTIONS), 3
-LABELS: dict[str, Any] = {"state_labels": STATES, "action_labels": ACTIONS}
+AGES = {"age */ <b>": ["40", "</script>", "'; --", '"42"']}  # which only people read
+LABELS: dict[str, Any] = {"state_labels": STATES, "action_labels": ACTIONS, "times": AGES}
 
 
 @cache
@@ -463,6 +464,9 @@ def test_in_a_browser(kind: str, browser: chromium.Chromium, tmp_path: Path) -> 
     asked = questions(policy)
     wanted = [expected(policy, q) for q in asked]
     browser.open(file, "!document.getElementById('ask').hidden")
+    if policy.times.labels and policy.horizon == T:
+        chosen = "[...document.getElementById('time').options].map(x => x.text)"
+        assert browser.run(chosen) == [x.strip() for x in next(iter(AGES.values()))]
     shares = lambda x: "\n".join(f"{a} {float(f'{100 * p:.1f}'):g}%" for a, p in x.items())
     # a field of one line keeps a label but for its line breaks, which the page finds again
     said = [shares(x) if isinstance(x, dict) else x for x in wanted]
