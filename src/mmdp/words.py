@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 LONGEST = 48  # characters of a label that is not cut
@@ -214,8 +214,8 @@ class Times(NamedTuple):
         """Of what is left after ``t`` decisions."""
         return self._replace(labels=tuple(self.first(max(len(self.labels), t + 2))[t:]))
 
-    def beside(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """The columns of a table, with one of labels after ``time`` if decisions have any.
+    def beside(self, columns: Any) -> dict[str, Any]:
+        """The columns of a table, or of a DataFrame, with labels after ``time`` if there are any.
 
         >>> Times("age", ("40",)).beside({"time": [0, 0], "state": ["ill", "well"]})
         {'time': [0, 0], 'age': [40, 40], 'state': ['ill', 'well']}
@@ -229,7 +229,7 @@ class Times(NamedTuple):
         return dict([*parts[:at], (self.column, labels), *parts[at:]])
 
     @classmethod
-    def within(cls, columns: Mapping[str, Any], known: Collection[str]) -> Times:
+    def within(cls, columns: Any, known: Collection[str]) -> Times:
         """Those of a table that :meth:`beside` made, which has ``known`` columns too.
 
         >>> Times.within({"time": [1, 0], "age": [41, 40], "state": ["ill", "ill"]}, ["state"])
@@ -243,7 +243,7 @@ class Times(NamedTuple):
         return cls("time" if name == "label" else name, labels)
 
     @staticmethod
-    def column_in(columns: Iterable[str], known: Collection[str]) -> str | None:
+    def column_in(columns: Any, known: Collection[str]) -> str | None:
         """The column of labels: that after ``time``, if it is not a known one."""
         names = [*columns]
         after = names[names.index("time") + 1 :] if "time" in names else []
