@@ -74,7 +74,8 @@ class _Reader:
         inside, out = self.flow[n, n].sum(), self.flow[n].sum()
         stays = f", stays {percent(inside / out)}" if out else ""
         lines = (f"{percent(share)} of the decisions{stays}", *self._actions(n), self._belief(n))
-        more = (self.model.times.span(int(times[0]), int(times[-1])), *self._models(n))
+        first, last = self.model.times.span(int(times[0])), self.model.times.of(int(times[-1]))
+        more = (f"between {first} and {last}", *self._models(n))
         return Box(head, lines, more)
 
     def _actions(self, n: int) -> list[str]:
