@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -421,3 +422,47 @@ def test_labels_are_found_by_name_and_by_number() -> None:
 def test_labels_that_do_not_fit_say_what_to_do() -> None:
     with pytest.raises(mmdp.InputError, match="3 state labels for 1 state; give one to each"):
         mmdp.MMDP([[[[1.0]]]], [[1.0]], states="abc")
+
+
+def test_copies_keep_the_labels_of_times_and_the_unit() -> None:
+    rng = np.random.default_rng(0)
+    r = rng.random((4, 3, 2, 2))
+    model = mmdp.MMDP(
+        rng.dirichlet(np.ones(2), (3, 2, 2)), r, times={"age": range(40, 44)}, unit="$",
+        states=["up", "down"],
+    )  # fmt: skip
+    copies = {
+        "replace": model.replace(discount=0.5), "rewards": model.replace(rewards=r + 1),
+        "subset": model.subset([0, 2]), "mean": model.mean_model(), "part": model.take_part(0, 2),
+        "order": model.ordered_like(model.replace(states=["down", "up"])),
+        "pickle": pickle.loads(pickle.dumps(model)),
+        "update": model.update("up", 0, "down", time=0),
+    }  # fmt: skip
+    for how, copy in copies.items():
+        assert (copy.times, copy.unit) == (model.times, "$"), how
+    assert model.later(2).times.first(2) == ["42", "43"]
+    assert model.update("up", 0, "down", time=1, initial="last").times.of(0) == "42"
+    still = mmdp.MMDP(
+        model.transitions[0], r[0], states=["up", "down"], times={"age": range(40, 44)}
+    )
+    next_year = still.update("up", 0, "down", initial="last")
+    assert next_year.times.first(4) == ["41", "42", "43", "44"]
+    assert model.replace(times=None).times == ("time", ())
+    assert model.fingerprint() == model.replace(times=None, unit=None).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("times", "problem"),
+    [
+        (5, "times are labels in order"),
+        ("ages", "times are labels in order"),
+        ([], "times is empty; give at least one"),
+        ({"age": [1], "year": [2]}, "times have one name"),
+        ({}, "times have one name"),
+        ({"state": [1]}, "times cannot be called 'state'"),
+        ({1, 2}, "times are labels in order"),
+    ],
+)
+def test_times_that_are_none_are_refused(times: Any, problem: str) -> None:
+    with pytest.raises(mmdp.InputError, match=problem):
+        mmdp.MMDP([[[[1.0]]]], [[1.0]], times=times)

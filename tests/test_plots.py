@@ -296,3 +296,35 @@ def test_a_tree_has_a_row_for_each_node(tmp_path: Path) -> None:
     assert "of visits" in out.read_text()
     with pytest.raises(mmdp.InputError, match="shows a tree, not a MarkovPolicy"):
         plots.tree(solution.policy.over(4))
+
+
+def test_pictures_have_ages_below(tmp_path: Path) -> None:
+    P = [[[[0.5, 0.5], [0.8, 0.2]], [[0.0, 1.0], [0.0, 1.0]]]]
+    model = mmdp.MMDP(
+        P, [[1.0, 0.9], [0.0, 0.0]], initial=[1, 0], states=["ill", "dead"],
+        times={"age": range(40, 44)},
+    )  # fmt: skip
+    trace = mmdp.economics.cohort_trace(model, {"never": 0}, 6)
+    assert trace["age"].tolist() == (trace["time"] + 40).tolist()
+    solution = mmdp.solve(model, 6)
+    weights = mmdp.model_weights(solution, model)
+    for axis in (
+        plots.cohort_trace(trace), plots.survival(trace), plots.policy_heatmap(solution),
+        plots.weights_over_time(weights, times=model.times),
+    ):  # fmt: skip
+        plots.save(axis, tmp_path / "picture.svg")
+        ticks = {
+            int(x): text.get_text()
+            for x, text in zip(axis.get_xticks(), axis.get_xticklabels(), strict=True)
+            if 0 <= x < 6
+        }
+        assert ticks == {x: str(40 + x) for x in ticks}
+        assert len(ticks) > 1
+        assert axis.get_xlabel() == "age"
+    assert "age 40 to 45" in solution.policy._repr_html_()
+    assert "at age 41" in mmdp.MarkovPolicy(
+        probabilities=[[[0.5, 0.5]]] * 2, times={"age": [40, 41]}
+    ).drawn_text([1, 0])
+    free = mmdp.freedom(solution, model).to_frame()
+    for table in (free, mmdp.measures.policy_table(solution, model), solution.policy.to_frame()):
+        assert (table["age"] == table["time"] + 40).all()

@@ -62,9 +62,10 @@ from mmdp.validate import (
     ordered,
     per_next_worth_keeping,
     read_rewards,
+    read_times,
     without_impossible,
 )
-from mmdp.words import counted, listed, readable_bytes
+from mmdp.words import Times, counted, listed, readable_bytes
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -127,6 +128,12 @@ class MMDP:
     parameters
         Optional mapping of parameter name to ``(M,)`` array: the uncertain parameters
         each model was built from.
+    times
+        What decisions 0, 1, ... are called, for people to read: labels such as ages, years or
+        weeks, or ``{"age": range(40, 90)}``, which names the axis. Evenly spaced numbers go on
+        after the last label.
+    unit
+        The unit of rewards, for people to read: ``"$"``, ``"QALYs"``.
 
     Examples
     --------
@@ -167,6 +174,8 @@ class MMDP:
         parameters: Mapping[str, npt.ArrayLike] | None = None,
         name: str | None = None,
         citation: str | None = None,
+        times: Any = None,
+        unit: str | None = None,
     ) -> None:
         if isinstance(transitions, Computed):
             support = _support_of(transitions, None)
@@ -178,7 +187,7 @@ class MMDP:
             support = support_from_dense(float_array(rows, "transitions"), storage)
         given = Fields(
             initial, weights, discount, terminal, allowed, model_transitions, states, actions,
-            models, allow_missing, parameters, name, citation,
+            models, allow_missing, parameters, name, citation, times, unit,
         )  # fmt: skip
         fields = given.read(support.shape, None)
         expected, per_next = read_rewards(rewards, next_rewards, support, fields)
@@ -334,6 +343,22 @@ class MMDP:
     @property
     def citation(self) -> str | None:
         return self._state.fields.citation
+
+    @property
+    def times(self) -> Times:
+        """What decisions are called.
+
+        >>> import mmdp
+        >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]], times={"age": range(40, 45)})
+        >>> one.times.span(0, 7)
+        'age 40 to 47'
+        """
+        return read_times(self._state.fields.times)
+
+    @property
+    def unit(self) -> str | None:
+        """The unit of rewards."""
+        return self._state.fields.unit
 
     @property
     def function(self) -> Any:
@@ -533,8 +558,8 @@ class MMDP:
         """A copy with some fields changed; transitions are shared, not copied.
 
         Takes ``initial, weights, discount, terminal, rewards, next_rewards, allowed,
-        model_transitions, states, actions, models, parameters, name, citation``, and ``part``
-        with the weights of all models (see :class:`mmdp.kernels.problem.Part`).
+        model_transitions, states, actions, models, parameters, name, citation, times, unit``, and
+        ``part`` with the weights of all models (see :class:`mmdp.kernels.problem.Part`).
 
         >>> import mmdp
         >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]], discount=0.9)
@@ -637,13 +662,16 @@ class MMDP:
         return updated(self, steps_of(self, log), initial)
 
     def later(self, time: int) -> MMDP:
-        """The same problem from decision ``time`` on; nothing changes unless it varies with time.
+        """The same problem from decision ``time`` on; what varies with time begins there.
 
         >>> import mmdp
         >>> three = mmdp.MMDP([[[[1.0]]]], [[[[5.0]]], [[[6.0]]], [[[7.0]]]])
         >>> three.later(1).rewards.ravel().tolist()
         [6.0, 7.0]
         """
+        if self.times.labels:
+            times = self.times.later(time)
+            return self.replace(times=None).later(time).replace(times=times)
         if self.horizon is None:
             return self
         if not 0 <= time < self.horizon:
@@ -830,6 +858,11 @@ class MMDP:
         rows += [
             ("discount", f"{self.discount:g}"),
             ("horizon", "any" if self.horizon is None else f"{self.horizon:,}"),
+            *(
+                [("times", self.times.span(0, len(labels) - 1))]
+                if (labels := self.times.labels)
+                else []
+            ),
             ("initial", "given" if self.initial_given else "uniform (not given)"),
             ("storage", f"{self.storage}, {readable_bytes(self.memory)}"),
         ]

@@ -22,13 +22,14 @@ from mmdp.support import (
     models_last,
     refuse_masked,
 )
-from mmdp.words import counted, some, suggested
+from mmdp.words import Times, counted, some, suggested
 
 ROW_SUM_TOLERANCE = 1e-8
 ROUNDING = 1e-14  # relative difference of rewards that is rounding
 DEEPEST = 8  # lists within lists that are searched
 LARGEST = 1e150  # largest value: variances are squares, and doubles end at 1.8e308
 KINDS = ("state", "action", "model")
+COLUMNS = (*KINDS, "next_state", "label", "node", "policy", "share", "idstate", "idaction")
 _WHOLE = re.compile(r"(0|[1-9][0-9]{0,15})(\.0*)?")
 
 # whether an action may be missing in some models; "partial": rows are a mean over such models
@@ -147,6 +148,8 @@ class Fields(NamedTuple):
     parameters: Any = None
     name: str | None = None
     citation: str | None = None
+    times: Any = None  # labels by the name of their axis
+    unit: str | None = None
 
     def read(self, shape: Shape, part: Part | None, only: Iterable[str] = ()) -> Fields:
         """Checked, as arrays, for the models (M, S, A) here; ``only`` these if any are named.
@@ -169,6 +172,7 @@ class Fields(NamedTuple):
             "allowed": lambda x: None if x is None else read_allowed(x, states, actions),
             "model_transitions": lambda x: read_model_transitions(x, models),
             "parameters": lambda x: read_parameters(x, models),
+            "times": lambda x: {y.name: y.labels} if (y := read_times(x)).labels else None,
         }
         chosen = set(only) or set(self._fields)
         return self._replace(
@@ -636,6 +640,30 @@ def ordered(labels: Iterable[object] | None, what: str) -> tuple[str, ...] | Non
     if isinstance(labels, Set) and not isinstance(labels, KeysView):
         raise InputError(f"the labels of {what}s are a set, which has no order; give a list")
     return None if labels is None else tuple(str(x) for x in labels)
+
+
+def read_times(times: Any) -> Times:
+    """What decisions are called, as a user gives it: labels, or labels by the name of their axis.
+
+    >>> read_times({"age": range(40, 42)}), read_times(range(9))
+    (Times(name='age', labels=('40', '41')), Times(name='time', labels=()))
+    """
+    if times is None or isinstance(times, Times):
+        return times or Times()
+    name, labels = "time", times
+    if isinstance(times, Mapping):
+        if len(times) != 1:
+            raise InputError('times have one name, as in times={"age": range(40, 90)}')
+        ((name, labels),) = times.items()
+    if isinstance(labels, (str, Set)) or not isinstance(labels, Iterable):
+        raise InputError(f"times are labels in order, such as range(40, 90), not {labels!r}")
+    if name in COLUMNS or not str(name).strip():
+        raise InputError(f"times cannot be called {name!r}, which is a column of tables; rename it")
+    given = tuple(f"{x:.10g}" if isinstance(x, float) else str(x) for x in labels)
+    if not given:
+        raise InputError("times is empty; give at least one")
+    plain = name == "time" and given == tuple(map(str, range(len(given))))
+    return Times(str(name), () if plain else given)
 
 
 def check_horizon(own: int | None, horizon: float | None) -> int:

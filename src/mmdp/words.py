@@ -7,9 +7,12 @@ What is proven is rounded outwards: :func:`at_most`, :func:`at_most_percent` and
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 import re
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 LONGEST = 48  # characters of a label that is not cut
 NOISE = 1e-9  # relative size of rounding errors, which do not count when rounding up
@@ -150,6 +153,115 @@ def clipped(text: str, longest: int = 600) -> str:
     return f"{text[: longest - 3 - end]} … {text[-end:]}"
 
 
+# ---------------------------------------------------------------------- times
+class Times(NamedTuple):
+    """What the decisions 0, 1, ... are called: the name of their axis, and labels such as ages.
+
+    After the last label, numbers with the same distance go on; otherwise decisions are counted.
+
+    >>> Times("age", ("40", "45")).first(4), Times("month", ("Jan", "Feb")).first(3)
+    (['40', '45', '50', '55'], ['Jan', 'Feb', '2'])
+    >>> Times("age", ("40", "45")).span(0, 3), Times().span(2)
+    ('age 40 to 55', 'time 2')
+    """
+
+    name: str = "time"
+    labels: tuple[str, ...] = ()
+
+    @property
+    def numbers(self) -> list[float]:
+        """The labels if all of them are numbers."""
+        try:
+            return [float(x) for x in self.labels]
+        except ValueError:
+            return []
+
+    @property
+    def in_words(self) -> bool:
+        """Whether labels are no numbers, so that one is not more than another."""
+        return bool(self.labels) and not self.numbers
+
+    @property
+    def column(self) -> str:
+        """What a column of labels is called, next to one with the numbers of decisions."""
+        return "label" if self.name == "time" else self.name
+
+    def of(self, t: int) -> str:
+        """The label of a decision, or its number."""
+        if t < len(self.labels):
+            return self.labels[t]
+        given = self.numbers
+        steps = [y - x for x, y in itertools.pairwise(given)]
+        if steps and all(math.isclose(x, steps[0]) for x in steps):
+            return f"{given[-1] + (t - len(given) + 1) * steps[0]:.10g}"
+        return str(t)
+
+    def first(self, count: int) -> list[str]:
+        """The labels of the first decisions."""
+        return [self.of(t) for t in range(count)]
+
+    def run(self, first: int, last: int, dash: str = "–") -> str:
+        """From one decision to another, for tables: ``40–52``."""
+        between = " to " if self.in_words else dash
+        return between.join(dict.fromkeys((self.of(first), self.of(last))))
+
+    def span(self, first: int, last: int | None = None) -> str:
+        """A decision, or those from one to another, in words."""
+        ends = (self.of(t) for t in (first, first if last is None else last))
+        return f"{self.name} {' to '.join(dict.fromkeys(ends))}"
+
+    def later(self, t: int) -> Times:
+        """Of what is left after ``t`` decisions."""
+        return self._replace(labels=tuple(self.first(max(len(self.labels), t + 2))[t:]))
+
+    def beside(self, columns: Any) -> dict[str, Any]:
+        """The columns of a table, or of a DataFrame, with labels after ``time`` if there are any.
+
+        >>> Times("age", ("40",)).beside({"time": [0, 0], "state": ["ill", "well"]})
+        {'time': [0, 0], 'age': [40, 40], 'state': ['ill', 'well']}
+        """
+        if not self.labels or "time" not in columns:
+            return dict(columns)
+        every = _as_numbers(self.first(int(max(columns["time"], default=0)) + 1))
+        labels = [every[int(t)] for t in columns["time"]]
+        at = list(columns).index("time") + 1
+        parts = list(columns.items())
+        return dict([*parts[:at], (self.column, labels), *parts[at:]])
+
+    @classmethod
+    def within(cls, columns: Any, known: Collection[str]) -> Times:
+        """Those of a table that :meth:`beside` made, which has ``known`` columns too.
+
+        >>> Times.within({"time": [1, 0], "age": [41, 40], "state": ["ill", "ill"]}, ["state"])
+        Times(name='age', labels=('40', '41'))
+        """
+        name = cls.column_in(columns, known)
+        if name is None:
+            return cls()
+        found = {int(t): str(x) for t, x in zip(columns["time"], columns[name], strict=True)}
+        labels = tuple(found[t] for t in sorted(found))
+        return cls("time" if name == "label" else name, labels)
+
+    @staticmethod
+    def column_in(columns: Any, known: Collection[str]) -> str | None:
+        """The column of labels: that after ``time``, if it is not a known one."""
+        names = [*columns]
+        after = names[names.index("time") + 1 :] if "time" in names else []
+        return after[0] if after and after[0] not in known else None
+
+
+def _as_numbers(labels: list[str]) -> list[Any]:
+    """Labels as numbers if nothing is lost."""
+    for kind in (int, float):
+        try:
+            found = [kind(x) for x in labels]
+        except ValueError:
+            continue
+        if [*map(str, found)] == labels:
+            return found
+    return labels
+
+
 # ---------------------------------------------------------------------- numbers
 def number(value: float, digits: int = 4) -> str:
     """About ``digits`` digits, never as a power of ten unless it is tiny or huge.
@@ -166,6 +278,17 @@ def number(value: float, digits: int = 4) -> str:
     if not -4 <= _size(value) < 12:
         return f"{value:.{digits - 1}e}"
     return f"{value:,.{max(0, digits - 1 - _size(value))}f}".replace("-", "−")
+
+
+def in_unit(text: str, unit: str | None) -> str:
+    """A figure with its unit, a currency before it.
+
+    >>> in_unit("−1,200", "$"), in_unit("8.3", "QALYs"), in_unit("8.3", None)
+    ('−$1,200', '8.3 QALYs', '8.3')
+    """
+    if unit and unicodedata.category(unit[-1]) == "Sc":
+        return re.sub(r"(?=\d)", unit, text, count=1)
+    return f"{text} {unit}" if unit else text
 
 
 def at_most(value: float, digits: int = 4) -> str:

@@ -49,6 +49,15 @@ def test_solve_previews_a_small_policy(folder: Path, train: mmdp.MMDP) -> None:
     assert [int(x) for x in row.split()[1:]] == mmdp.solve(train, 1).policy.actions[0].tolist()
 
 
+def test_solve_prints_ages_and_the_unit(train: mmdp.MMDP, tmp_path: Path) -> None:
+    mmdp.save(train.replace(times={"age": [40, 45]}, unit="ml"), tmp_path / "aged")
+    done = run("solve", tmp_path / "aged", "-T", 9)
+    value = mmdp.solve(train, 9).value
+    assert float(done.facts()["value"].removesuffix(" ml")) == pytest.approx(value, abs=1e-4)
+    assert "policy: action by age and state" in done.out
+    assert re.search(r"^(4[05]|50)-?\d* ", done.out, re.MULTILINE)
+
+
 def test_solve_json_is_one_document_at_full_precision(folder: Path, train: mmdp.MMDP) -> None:
     done = run("solve", folder, "-T", HORIZON, "--method", "gradient", "--seed", 3, "--json")
     expected = mmdp.solve(train, HORIZON, "gradient", seed=3)

@@ -22,6 +22,7 @@ from mmdp import InputError
 from mmdp.exports import TARGETS, excel
 from mmdp.exports import html as html_of
 from mmdp.policy.tree import Feature, Leaf, Split
+from mmdp.words import Times
 from tests import chromium
 from tests.exports.formulas import Workbook
 
@@ -33,7 +34,8 @@ STATES = [
 ]  # fmt: skip
 ACTIONS = ["wait", "=cmd|' /C calc'!A0", "</script>", "'\"\\\n", "%d {x} ☃", "__proto__"]
 T, S, A, N = 4, len(STATES), len(ACTIONS), 3
-LABELS: dict[str, Any] = {"state_labels": STATES, "action_labels": ACTIONS}
+AGES = {"age */ <b>": ["40", "</script>", "'; --", '"42"']}  # which only people read
+LABELS: dict[str, Any] = {"state_labels": STATES, "action_labels": ACTIONS, "times": AGES}
 
 
 @cache
@@ -63,7 +65,7 @@ def tree(timed: bool, allowed: Any = None) -> mmdp.TreePolicy:
     rng = np.random.default_rng(4)
     number = Feature.of("class", rng.integers(-3, 9, size=S) / 7)
     word = Feature.of("blood pressure */ \n'\"", [STATES[i] for i in rng.integers(6, size=S)])
-    features = [number, word, *([Feature.of("time", range(T), timed=True)] if timed else [])]
+    features = [number, word, *([Feature.of_times(Times(), T)] if timed else [])]
     last = Split(2, 1, Leaf(4), Leaf(5)) if timed else Leaf(5)
     root = Split(
         0, 4, Split(1, 1, Leaf(0), Split(1, 3, Leaf(1), Leaf(2))), Split(0, 7, Leaf(3), last)
@@ -462,6 +464,9 @@ def test_in_a_browser(kind: str, browser: chromium.Chromium, tmp_path: Path) -> 
     asked = questions(policy)
     wanted = [expected(policy, q) for q in asked]
     browser.open(file, "!document.getElementById('ask').hidden")
+    if policy.times.labels and policy.horizon == T:
+        chosen = "[...document.getElementById('time').options].map(x => x.text)"
+        assert browser.run(chosen) == [x.strip() for x in next(iter(AGES.values()))]
     shares = lambda x: "\n".join(f"{a} {float(f'{100 * p:.1f}'):g}%" for a, p in x.items())
     # a field of one line keeps a label but for its line breaks, which the page finds again
     said = [shares(x) if isinstance(x, dict) else x for x in wanted]

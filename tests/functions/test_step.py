@@ -416,3 +416,21 @@ def test_off_a_terminal_nothing_is_said(
         lambda state, action: ({"x": 0}, 0.0), states={"x": range(3)}, actions={"u": [0]}
     )
     assert capsys.readouterr().err == ""
+
+
+def test_times_are_the_labels_of_decisions() -> None:
+    def made(**options: Any) -> mmdp.MMDP:
+        axes: Any = {"states": {"x": range(2)}, "actions": {"a": range(2)}, "initial": {"x": 0}}
+        return mmdp.from_step(options.pop("step"), **axes, **options)
+
+    def paid(state: Any, action: Any, time: Any) -> Any:
+        return {"x": action["a"]}, 1.0 * time
+
+    ages = (x for x in (40, 45, 50))
+    model = made(step=paid, times={"age": ages})
+    assert model.times.span(0, 2) == "age 40 to 50"
+    assert model.rewards[:, 0, 0, 0].tolist() == [40.0, 45.0, 50.0]
+    assert made(step=paid, times=range(3)).times == ("time", ())
+    assert made(step=paid, times=[2, 3]).times.first(2) == ["2", "3"]
+    still = made(step=lambda state, action: ({"x": action["a"]}, 0.0), times={"week": range(3)})
+    assert (still.horizon, still.times.span(1)) == (None, "week 1")

@@ -503,3 +503,66 @@ def test_parameters_that_a_table_cannot_tell_apart_are_refused(
     assert list(tmp_path.iterdir()) == []
     mmdp.save(model, tmp_path / "m.npz")
     assert list(mmdp.load(tmp_path / "m.npz").parameters) == names
+
+
+# ---------------------------------------------------------------------- labels of times
+NAMED = [
+    {"age": range(40, 43)}, {"week": ["W05", "W06", "W07"]}, ["Mon", "Tue", "Wed"],
+    {"year, AD": [2024.5, 2025.5]}, {"month": ["01", "02", "03"]}, range(3), None,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["m.npz", "m.parquet", "m.csv", "folder"])
+@pytest.mark.parametrize("varies", [False, True])
+def test_labels_of_times_and_the_unit_come_back(tmp_path: Path, name: str, varies: bool) -> None:
+    base = mmdp.MMDP([[[[1.0]]]] * 2, np.arange(6.0).reshape(3, 2, 1, 1))
+    base = base if varies else base.later(2).replace(rewards=[[1.0]])
+    for i, times in enumerate(NAMED):
+        model = base.replace(times=times, unit=("$", "ml", None)[i % 3])
+        (tmp_path / str(i)).mkdir()
+        mmdp.save(model, tmp_path / str(i) / name)
+        found = mmdp.load(tmp_path / str(i) / name)
+        assert (found.times, found.unit) == (model.times, model.unit)
+        assert found.times.first(3) == [str(x) for x in _three(times)]
+    assert base.replace(times=NAMED[0]).times.first(5)[3:] == ["43", "44"]  # ages go on
+    assert base.replace(times=NAMED[1]).times.first(4)[3:] == ["3"]  # words do not
+
+
+def _three(times: Any) -> list[object]:
+    given = list(next(iter(times.values())) if isinstance(times, dict) else times or range(3))
+    return given if len(given) == 3 else [*given, given[-1] + 1]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+def test_policies_keep_the_labels_of_their_times(tmp_path: Path, suffix: str) -> None:
+    model = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[0.0, 1.0]])
+    moves, file = np.zeros((3, 1, 2, 1), int), tmp_path / f"policy{suffix}"
+    for times in NAMED:
+        named = model.replace(times=times)
+        kept: Any = named.times
+        for policy in (
+            mmdp.MarkovPolicy([[0], [1], [0]], times=times),
+            mmdp.MemoryPolicy([[[0, 1]]] * 3, moves, times=times),
+        ):
+            mmdp.save_policy(policy, file)
+            found = mmdp.load_policy(file)
+            assert found == policy
+            assert (found.times.name, found.times.first(3)) == (kept.name, kept.first(3))
+            assert mmdp.load_policy(file, named).times == kept  # those of the model count
+            assert mmdp.load_policy(file, model).times == mmdp.words.Times()
+
+
+def test_times_csv_says_what_is_wrong(tmp_path: Path) -> None:
+    mmdp.save(mmdp.MMDP([[[[1.0]]]], [[1.0]]), tmp_path / "f")
+    for text, problem in {
+        "time,age\n0,40\n2,42\n": "no label for time 1",
+        "time,age\n0,40\n0,41\n": "this time is given twice",
+        "time\n0\n": "expected time and a column of labels, such as time,age",
+        "t,age\n0,40\n": "no column 'time'",
+        "time,state\n0,40\n": "times cannot be called 'state'",
+    }.items():
+        (tmp_path / "f" / "times.csv").write_text(text)
+        with pytest.raises(mmdp.InputError, match=problem):
+            mmdp.load(tmp_path / "f")
+    (tmp_path / "f" / "times.csv").write_text("time,age\n1,50\n0,40\n")  # in any order
+    assert mmdp.load(tmp_path / "f").times.first(3) == ["40", "50", "60"]

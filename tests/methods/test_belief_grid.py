@@ -208,12 +208,12 @@ def test_the_map_is_drawn_with_the_weight_across() -> None:
     assert axis.get_xlabel() == "weight of compensatory"
     assert axis.get_xlim() == (-0.005, 1.005)
     html = policy._repr_html_()
-    assert "weight of compensatory from 0 to 1" in html
+    assert "weight of compensatory 0 to 1" in html
     lines = policy.text().splitlines()
     assert lines[0] == f"in 2, where it starts: {policy.act_at(0, 2, [0.5, 0.5])}"
     assert len(lines) == 2 + 7
     three = mmdp.solve(case(1), T, "grid").policy.map()
-    assert three.across == "weight of the model"
+    assert three.times.name == "weight of the model"
     assert three.rows[:3] == ["0, 0", "0, 1", "0, 2"]
 
 

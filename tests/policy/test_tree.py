@@ -12,6 +12,7 @@ import pytest
 
 import mmdp
 from mmdp.policy.tree import Feature, Leaf, Split, TreePolicy
+from mmdp.words import Times
 
 RNG = np.random.default_rng(1)
 P, R = RNG.dirichlet(np.ones(4), size=(3, 4, 2)), RNG.normal(size=(3, 4, 2))
@@ -142,7 +143,7 @@ def test_files_of_features_that_cannot_be_used(tmp_path: Path, text: str, told: 
 
 def test_it_reads_as_a_rule() -> None:
     age, site = Feature.of("age", FRAME["age"]), Feature.of("site", FRAME["site"])
-    time = Feature.of("time", range(3), timed=True)
+    time = Feature.of_times(Times(), 3)
     tree = Split(1, 1, Split(2, 0, Leaf(1), Leaf(0)), Split(0, 0, Leaf(0), Leaf(1)))
     table = [[0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 1, 0]]
     policy = TreePolicy(mmdp.MarkovPolicy.for_model(MODEL, table), tree, [age, site, time])
@@ -254,3 +255,20 @@ def test_questions_about_a_continuous_axis_are_halfway(tmp_path: Path) -> None:
     assert again.text() == policy.text()
     mmdp.export(policy, tmp_path / "rule.py")
     assert "3.75" in (tmp_path / "rule.py").read_text(encoding="utf-8")
+
+
+def test_questions_about_ages_are_those_about_decisions() -> None:
+    rows = mmdp.MarkovPolicy([[0]] * 3 + [[1]] * 4, times={"age": range(3, 5)})
+    tree = TreePolicy(rows, Split(0, 2, Leaf(0), Leaf(1)), [Feature.of_times(rows.times, 7)])
+    assert tree.text() == "if age is at most 5: 0\notherwise: 1"
+    most = int(tree.text().split("at most ")[1].split(":")[0])
+    by_age = [0 if age <= most else 1 for age in map(int, rows.times.first(7))]
+    assert by_age == rows.actions[:, 0].tolist()
+    assert tree.stored()["tree"] == {"if": "time", "at most": 2.0, "then": 0, "else": 1}
+    assert TreePolicy.restored(rows, {}, True, tree.stored()["tree"]).text() == tree.text()
+    plain = mmdp.MarkovPolicy(rows.actions)
+    assert tree.placed(plain).text() == "if time is at most 2: 0\notherwise: 1"
+    p, names = [[[[0.5, 0.5]]] * 2], ["age=1", "age=2"]
+    twice = mmdp.MMDP(p, [[1.0]] * 2, states=names, times=rows.times)
+    with pytest.raises(mmdp.InputError, match="a feature is called 'age', as the time is"):
+        mmdp.Tree().features_of(twice, 3)

@@ -758,3 +758,20 @@ def test_tunnels_that_cannot_be_are_refused() -> None:
     refuse("0 parts; give a whole number", {1: 0})
     refuse("such as", {})
     refuse("rename the parameter", {1: 2}, since=[1.0])
+
+
+def test_draws_and_fits_take_labels_of_times_and_a_unit() -> None:
+    named: Any = {"times": {"age": range(40, 50)}, "unit": "$"}
+
+    def build(x: Any) -> Any:
+        p = x["p"] / x.get("since", 1)
+        return np.array([[[1 - p, p]], [[0.0, 1.0]]]), [[1.0], [0.0]]
+
+    log = {"state": ["a", "b"], "action": ["x", "x"], "next_state": ["b", "a"], "reward": [1, 2]}
+    draws, tunnels = {"p": [0.1, 0.3]}, {"well": 2}
+    for model in (
+        mmdp.from_draws(draws, build, states=["well", "dead"], **named),
+        mmdp.from_draws(draws, build, states=["well", "dead"], tunnels=tunnels, **named),
+        mmdp.fit(log, models=2, **named).train,
+    ):
+        assert (model.times.span(0, 10), model.unit) == ("age 40 to 50", "$")

@@ -51,7 +51,8 @@ def evil() -> mmdp.MMDP:
         transitions, rng.normal(size=(4, 3)), states=[SCRIPT, IMAGE, QUOTES, LONG],
         actions=[LONG + "!", "$a$ <b>bold", SCRIPT], models=[f"<i>{m}{SCRIPT}" for m in range(40)],
         parameters={f"p{SCRIPT}": rng.normal(size=40), f"q{IMAGE}": transitions[:, 0, 0, 0]},
-        name=f"evil {SCRIPT}", citation=IMAGE,
+        name=f"evil {SCRIPT}", citation=IMAGE, times={f"<b>{SCRIPT}": [IMAGE, SCRIPT, LONG]},
+        unit=f"$ {SCRIPT}",
     )  # fmt: skip
 
 
@@ -882,3 +883,38 @@ def test_a_gap_that_is_proven_closed_is_no_gap(tmp_path: Path, small: mmdp.MMDP)
     open_ = dataclasses.replace(found, certificate=near)
     assert "could be up to 0.0001% higher" in written(tmp_path, small, policy=open_).text
     assert "(gap 0.0001%)" in repr(open_)
+
+
+# ------------------------------------------------------------------ times, units, many states
+def test_the_page_shows_ages_and_the_unit(tmp_path: Path, small: mmdp.MMDP) -> None:
+    named = small.replace(times={"age": range(40, 45)}, unit="$")
+    policy = mmdp.MarkovPolicy.for_model(named, [[0, 1, 0, 1]] * 3 + [[1, 1, 0, 1]] * 4)
+    page = written(tmp_path, named, policy=policy)
+    data, value = drawn_data(page), number(mmdp.evaluate(policy, named).mean)
+    assert (data["clock"], data["times"]) == ("age", [str(40 + t) for t in range(7)])
+    assert "7 decisions, at age 40 to 46" in page.text
+    assert "Action by age 0" in page.text
+    assert "40–42: action 0; 43–46: action 1" in page.text
+    assert f"returns {'−' * (value[0] == '−')}${value.lstrip('−')} on average" in page.text
+    assert "return in $ (dotted: mean)" in page.text
+
+
+def test_a_map_begins_with_the_states_that_come_up(tmp_path: Path) -> None:
+    size, T = 50, 6  # from 0 a step to the right at most: states beyond T are never met
+    P = np.zeros((2, size, 2, size))
+    for s in range(size):
+        P[:, s, :, s] += 0.5
+        P[:, s, :, min(s + 1, size - 1)] += 0.5
+    labels = [f"row={s // 10}, column={s % 10}" for s in range(size)]
+    rng = np.random.default_rng(0)
+    model = mmdp.MMDP(P, rng.random((size, 2)), initial=np.eye(size)[0], states=labels)
+    page = written(tmp_path, model, horizon=T)
+    data = drawn_data(page)
+    assert data["first"] == list(range(T))
+    assert "the 6 most visited (100% of the decisions)" in page.text
+    values = [x for tag, x in page.elements if tag == "optgroup"]
+    assert [x["label"] for x in values] == ["row", "column"]
+    assert "column=9" in page.text
+    assert ("figure", {"data-plot": "policy"}) in page.elements  # the map of two axes
+    few = written(tmp_path, model.replace(states=None).subset([0]), horizon=T)
+    assert ("figure", {"data-plot": "policy"}) not in few.elements

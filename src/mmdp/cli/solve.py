@@ -304,7 +304,7 @@ def proof(solution: Solution) -> str:
 def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
 
     introduce(data, model)
-    show_facts(solution.title, _facts(solution))
+    show_facts(solution.title, _facts(solution, model.unit))
     words = "" if solution.policy is None else solution.policy.text()
     if solution.certificate is not None:
         print(textwrap.fill(proof(solution), WIDTH))
@@ -328,7 +328,7 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
         show_policy(solution.policy, model)
 
 
-def _facts(solution: Solution) -> list[tuple[str, str]]:
+def _facts(solution: Solution, unit: str | None) -> list[tuple[str, str]]:
     found = solution.evaluation
     mean = {} if solution.objective.linear else {"mean": found.mean}
     facts = aligned({
@@ -337,6 +337,7 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
     })  # fmt: skip
     if found.errors is not None and not mean:
         facts[0] = ("value", f"{facts[0][1]} ± {two_errors([found.stderr])[0]}")
+    facts[0] = ("value", f"{facts[0][1]} {unit or ''}".rstrip())
     facts += [
         ("status", f"{solution.status.name}: {solution.outcome}"),
         ("iterations", f"{solution.iterations:,}{_starts(solution)}"),
@@ -378,11 +379,11 @@ def show_policy(policy: MarkovPolicy | StationaryPolicy, model: MMDP) -> None:
         return
     spans = _equal_times(table)
     rows = [
-        (str(a) if a == b else f"{a}-{b}", *(labels[i] for i in actions))
+        (policy.times.run(a, b, "-"), *(labels[i] for i in actions))
         for a, b, actions in spans[:PREVIEW_ROWS]
     ]
-    print(f"\npolicy: action by time and state{most}")
-    show_table(("time", *names), rows, left=1 + len(names))
+    print(f"\npolicy: action by {policy.times.name} and state{most}")
+    show_table((policy.times.name, *names), rows, left=1 + len(names))
     if len(spans) > PREVIEW_ROWS:
         print(f"and {counted(len(spans) - PREVIEW_ROWS, 'more row')}; all with --out policy.csv")
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from mmdp.words import shortened
+from mmdp.words import Times, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LONGEST = 24  # characters of a label
 MOST_LABELS = 25  # on an axis
+UNNAMED = Times()  # decisions are counted
 
 
 def new_axis(width: float = 6.0, height: float = 3.8) -> Axes:
@@ -43,6 +44,17 @@ def label(text: str, longest: int = LONGEST) -> str:
     ('a\\\\$b\\\\$', 'xxxxxxxxx…')
     """
     return shortened(text, longest).replace("$", r"\$")
+
+
+def over_times(axis: Axes, times: Times) -> str:
+    """Whole decisions across, under their labels; what to write below."""
+    axis.locator_params(axis="x", integer=True)
+    if times.labels:
+        every = times.first(int(axis.get_xlim()[1]) + 2)
+        axis.xaxis.set_major_formatter(
+            lambda t, _: label(every[round(t)], 12) if 0 <= round(t) < len(every) else ""
+        )
+    return label(times.name)
 
 
 def png(axis: Axes, dpi: int = 150) -> bytes:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.draw.axes import MOST_LABELS, label, new_axis
+from mmdp.draw.axes import MOST_LABELS, UNNAMED, label, new_axis, over_times
 from mmdp.draw.palette import COLOURS, INK, MARKERS
 from mmdp.errors import InputError
-from mmdp.words import number, suggested
+from mmdp.words import Times, number, suggested
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +24,7 @@ Array = npt.NDArray[np.float64]
 CLOSE = 0.03  # share of an axis within which points have one label
 SIDES = ((5, 3), (-5, -3), (-5, 3), (5, -3))  # of a point, in points, for its label
 PRICE = "willingness to pay for one unit of effect"
+TRACED = ("state", "share")  # columns of a cohort trace after its times
 BESIDE: Any = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}  # a legend right of the axis
 
 
@@ -248,6 +249,7 @@ def weights_over_time(
     state_label: str | None = None,
     models: Sequence[str] | None = None,
     top: int = 5,
+    times: Times = UNNAMED,
 ) -> Axes:
     """How weight moves between models over time.
 
@@ -273,8 +275,7 @@ def weights_over_time(
         _weights_in_state(axis, time, weights[:, :, state], models, top)
         axis.set_ylim(top=1.4 * axis.get_ylim()[1])  # room for the legend
         upwards = f"weight in state {label(state_label or str(state))}"
-    axis.locator_params(axis="x", integer=True)
-    return dressed(axis, "time", upwards, legend={"fontsize": "small"})
+    return dressed(axis, over_times(axis, times), upwards, legend={"fontsize": "small"})
 
 
 def weights_by_step(
@@ -396,8 +397,8 @@ def cohort_trace(table: pd.DataFrame, axis: Axes | None = None) -> Axes:
             linestyle=("-", "--", "-.", ":")[j % 4],
         )  # fmt: skip
     axis.set_ylim(0, 1.02)
-    axis.locator_params(axis="x", integer=True)
-    return dressed(axis, "time", "share of the cohort", legend=BESIDE)
+    times = Times.within(table, TRACED)
+    return dressed(axis, over_times(axis, times), "share of the cohort", legend=BESIDE)
 
 
 def survival(
@@ -422,8 +423,8 @@ def survival(
             linestyle=("-", "--", "-.", ":")[i % 4], label=label(str(name)),
         )  # fmt: skip
     axis.set_ylim(0, 1.02)
-    axis.locator_params(axis="x", integer=True)
-    return dressed(axis, "time", "share alive", legend=BESIDE)
+    times = Times.within(table, TRACED)
+    return dressed(axis, over_times(axis, times), "share alive", legend=BESIDE)
 
 
 def methods_comparison(

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.draw.axes import MOST_LABELS, label, new_axes, new_axis
+from mmdp.draw.axes import MOST_LABELS, UNNAMED, label, new_axes, new_axis, over_times
 from mmdp.draw.palette import action_colours, ink_on, letters
-from mmdp.words import counted, named_axes, named_values, shortened
+from mmdp.words import Times, counted, named_axes, named_values, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,7 +81,7 @@ class NamedAxes:
     def shape(self) -> tuple[int, ...]:
         return tuple(map(len, self.values))
 
-    def panels(self, actions: npt.NDArray[Any], side: int) -> list[list[Panel]]:
+    def panels(self, actions: npt.NDArray[Any], side: int, times: Times) -> list[list[Panel]]:
         """Maps of actions (T, S) by the two longest axes: a row of maps for each value of another.
 
         Axes beyond the third are held at their middle; at most ``side`` values of an axis.
@@ -91,7 +91,7 @@ class NamedAxes:
         table = np.full((len(actions), *self.shape), NONE)
         table[(slice(None), *self.places.T)] = actions[:, self.states]
         varies = (actions[:, self.states] != actions[0, self.states]).any()
-        times = _spread(len(actions), TIMES) if varies else [0]
+        shown = _spread(len(actions), TIMES) if varies else [0]
         held: list[dict[int, int]] = [{i: self.shape[i] // 2 for i in others}]
         if others:
             held = [held[0] | {others[0]: j} for j in _spread(self.shape[others[0]], OTHERS)]
@@ -104,8 +104,8 @@ class NamedAxes:
         for at in held:
             which = tuple(at.get(i, slice(None)) for i in range(len(self.shape)))
             fixed = [f"{self.names[i]}={self.values[i][j]}" for i, j in at.items()]
-            titles = [", ".join([*fixed, *([f"time {t}"] if varies else [])]) for t in times]
-            cells = [table[(t, *which)][np.ix_(*chosen)] for t in times]
+            titles = [", ".join([*fixed, *([times.span(t)] if varies else [])]) for t in shown]
+            cells = [table[(t, *which)][np.ix_(*chosen)] for t in shown]
             found.append([Panel(*x, *sides) for x in zip(titles, cells, strict=True)])
         return found
 
@@ -123,7 +123,7 @@ def _spread(count: int, most: int) -> list[int]:
 class PolicyMap:
     """Actions (T, S) with the labels of the rows and the names of all actions.
 
-    Columns are times, unless ``across`` says what else lies between the ``ends``.
+    Columns are ``times``, or what has their name if it lies between ``ends``.
 
     >>> found = PolicyMap(np.array([[0, 1], [1, 1]]), ["low", "high"], ["wait", "treat"])
     >>> list(found.runs(0)), found.used
@@ -133,7 +133,7 @@ class PolicyMap:
     actions: npt.NDArray[Any]
     rows: Sequence[str]
     names: Sequence[str]
-    across: str = "time"
+    times: Times = UNNAMED
     ends: tuple[float, float] | None = None
 
     @property
@@ -157,9 +157,7 @@ class PolicyMap:
         rows = min(n_states, MOST_STATES)
         shown = min(times, max(1, MOST_CELLS // rows))
         part = replace(self, actions=self.actions[:shown, :rows], rows=self.rows[:rows])
-        what = f"actions by state, from {self.across} 0 to {shown - 1}" if times > 1 else "by state"
-        if self.ends is not None:
-            what = f"actions by state, {self.across} from {part._place(0)} to {part._place(-1)}"
+        what = f"actions by state, {part._when(0, shown - 1)}" if times > 1 else "by state"
         left = [counted(n_states - rows, "more state")] * (rows < n_states)
         left += [counted(times - shown, "more time")] * (shown < times)
         more = f" (and {', '.join(left)})" if left else ""
@@ -181,7 +179,7 @@ class PolicyMap:
         )
 
     def _html_panels(self, axes: NamedAxes) -> str:
-        key, panels = Key(self.names), axes.panels(self.actions, SIDE)
+        key, panels = Key(self.names), axes.panels(self.actions, SIDE, self.times)
         drawn = "".join(
             f'<g transform="translate({j * (PANEL + GAP)},{i * (PANEL + GAP)})">'
             f"{self._panel(panel, key)}</g>"
@@ -221,10 +219,8 @@ class PolicyMap:
         name = escape(shortened(state, LEFT // LETTER))
         parts = [f'<text x="0" y="{ROW * s + 12}" fill="currentColor">{name}</text>']
         for first, last, action in self.runs(s):
-            when = f"time {first}" if first == last else f"times {first} to {last}"
-            if self.ends is not None:
-                when = f"{self.across} {self._place(first)} to {self._place(last)}"
-            tip = escape(f"{shortened(state)}, {when}: {shortened(self.names[action])}")
+            what = f"{self._when(first, last)}: {shortened(self.names[action])}"
+            tip = escape(f"{shortened(state)}, {what}")
             parts.append(
                 f'<rect x="{LEFT + unit * first:.1f}" y="{ROW * s + 1}" '
                 f'width="{unit * (last + 1 - first):.1f}" height="{ROW - 2}" '
@@ -232,10 +228,12 @@ class PolicyMap:
             )
         return "".join(parts)
 
-    def _place(self, column: int) -> str:
-        """Where a column lies between the ends."""
-        assert self.ends is not None
-        return f"{np.linspace(*self.ends, len(self.actions))[column]:.4g}"
+    def _when(self, first: int, last: int) -> str:
+        """The times from one column to another, or where they lie between the ends."""
+        if self.ends is None:
+            return self.times.span(first, last)
+        places = np.linspace(*self.ends, len(self.actions))[[first, last]]
+        return f"{self.times.name} {' to '.join(f'{x:.4g}' for x in places)}"
 
     # -------------------------------------------------------------- for plots
     def plot(self, axis: Axes | None = None) -> Axes:
@@ -245,14 +243,16 @@ class PolicyMap:
         """
         axes = NamedAxes(self.rows) if axis is None and self.ends is None else None
         if axes is not None and len(axes.names) > 1:
-            return self._plot_panels(axes.panels(self.actions, 1000))
+            return self._plot_panels(axes.panels(self.actions, 1000, self.times))
         horizon, n_states = self.actions.shape
         if axis is None:
             axis = new_axis(8.5, min(11.0, max(2.4, 1.2 + 0.2 * n_states)))
         key = Key(self.names)
         self._mesh(axis, self.actions.T, key, self.ends)
-        if horizon > 1:
-            axis.set_xlabel(self.across)
+        if horizon > 1 and self.ends is None:
+            axis.set_xlabel(over_times(axis, self.times))
+        elif horizon > 1:
+            axis.set_xlabel(self.times.name)
         else:
             axis.set_xticks([])
         axis.set_ylabel("state")

@@ -24,6 +24,8 @@ def cohort_trace(
 ) -> pd.DataFrame:
     """The share of a cohort in each state at each time: ``policy, time, state, share``.
 
+    Labels of times, such as ages, come after the time.
+
     It is the mean over the models, with their weights. ``policies`` are given as for
     :func:`cost_effectiveness`; ``groups`` names a group for each state, to join those of a tunnel
     (:func:`mmdp.posterior.without_tunnels`). :func:`mmdp.plots.cohort_trace` and
@@ -50,4 +52,6 @@ def cohort_trace(
         for s, state in enumerate(order):
             by_time = share[:, place == s].sum(axis=1)
             rows += [(name, t, state, x) for t, x in enumerate(by_time.tolist())]
-    return pd.DataFrame(rows, columns=["policy", "time", "state", "share"])
+    return pd.DataFrame(
+        model.times.beside(pd.DataFrame(rows, columns=["policy", "time", "state", "share"]))
+    )

@@ -99,7 +99,7 @@ def _lines(rule: Rule) -> Iterator[list[str]]:
         cells = enumerate(zip(rule.table[:, s, n], ways[:, s, n], strict=True))
         for (choice, way), run in itertools.groupby(cells, lambda cell: cell[1]):
             times = [t for t, _ in run]
-            span = f"{times[0]}–{times[-1]}" if len(times) > 1 else f"{times[0]}"
+            span = rule.times.run(times[0], times[-1])
             yield [state, f"{n}", span, _said(rule, choice), _next(rule, way)]
 
 

@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp._version import __version__
+from mmdp.draw.axes import UNNAMED
 from mmdp.errors import InputError
 from mmdp.objective import Mean, Objective
 from mmdp.policy import MemoryPolicy, Policy, TreePolicy, markov_policy
 from mmdp.policy.tree import Feature, Leaf, Node
 from mmdp.solution import POLICIES, Bound, Solution
 from mmdp.solve import evaluate
-from mmdp.words import at_most, counted, number, shortened
+from mmdp.words import Times, at_most, counted, number, shortened
 
 if TYPE_CHECKING:
     from mmdp.measures import Freedom
@@ -55,6 +56,7 @@ class Rule:
     features: tuple[Feature, ...] = ()
     instead: Ints | None = None
     words: str = ""
+    times: Times = UNNAMED
     begins: int = 0  # a state that episodes begin in, if the models say it
     drawn: Callable[[], str] | None = None  # a picture, SVG
     freedom: Callable[[], Freedom] | None = None  # what other actions cost in the models
@@ -107,7 +109,7 @@ def rule_of(
     parts: dict[str, Any] = {
         "states": states, "actions": actions, "timed": policy.horizon < math.inf,
         "about": _about(given, policy, model, bound),
-        "choices": [((a, 1.0),) for a in range(len(actions))],
+        "choices": [((a, 1.0),) for a in range(len(actions))], "times": policy.times,
     }  # fmt: skip
     if model is not None:
         parts["begins"] = int(model.problem.start().sum(axis=1).argmax())
@@ -181,7 +183,9 @@ def _about(
     """What the rule is, for which models, its value and bound: sentences of one line each."""
     ends = policy.horizon < math.inf
     size = f"{counted(policy.n_states, 'state')} and {counted(policy.n_actions, 'action')}"
-    steps = f"; times count from 0 to {policy.horizon - 1:.0f}" if ends else ", at all times"
+    last = int(policy.horizon) - 1 if ends else 0
+    named = f" ({policy.times.span(0, last)})" if policy.times.labels else ""
+    steps = f"; times count from 0 to {last}{named}" if ends else ", at all times"
     lines = [f"What to do, by {policy.kind.title}: {size}{steps}."]
     goal, value = _goal(given, bound), None
     if isinstance(given, Solution):

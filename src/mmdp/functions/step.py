@@ -39,7 +39,7 @@ def from_step(
     allowed: Callable[..., Any] | None = None,
     terminal: Callable[..., Any] | None = None,
     until: Callable[..., Any] | None = None,
-    times: int | Iterable[Any] | None = None,
+    times: int | Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
     **fields: Any,
 ) -> MMDP:
     """Models from a function that says what happens; one model per draw of its parameters.
@@ -78,7 +78,8 @@ def from_step(
         ``until(state)``: whether the process ends in a state. It is called with the next state as
         ``step`` returns it, before that is put on a grid; what ends goes to the state ``ended``.
     times
-        A number, a range or labels, if a function has a parameter ``time``.
+        A number, a range or labels: what functions with a parameter ``time`` are called with, and
+        what decisions are called. ``{"age": range(40, 90)}`` names the axis.
     fields
         Other arguments of :class:`mmdp.MMDP`: weights, name and so on.
 
@@ -103,6 +104,9 @@ def from_step(
     steps = Steps.read(
         step, states, actions, events, chance, draws, allowed, terminal, until, times, initial
     )
+    if steps.times is not None:
+        name = next(iter(times)) if isinstance(times, Mapping) else "time"
+        fields["times"] = {name: steps.times}
     with steps.bar:
         return build(steps, discount=discount, **fields)
 
@@ -150,7 +154,7 @@ class Steps:
             {} if draws is None else read_draws(draws), _times(times),
             function("initial", initial, "state", "draw") if callable(initial) else initial,
         )  # fmt: skip
-        made._check_times()
+        made._check_times(times)
         return made
 
     def play(
@@ -199,7 +203,7 @@ class Steps:
         by_time = f", time {self.given(m, t)['time']}" if self.steps(*some) > 1 else ""
         return by_draw + by_time
 
-    def _check_times(self) -> None:
+    def _check_times(self, given: Any) -> None:
         asks = [
             f.name
             for f in (self.step, self.chance, self.allowed)
@@ -207,7 +211,7 @@ class Steps:
         ]
         if asks and self.times is None:
             raise InputError(f"{asks[0]} has a parameter time; give times=, such as times=52")
-        if self.times is not None and not asks:
+        if isinstance(given, (int, np.integer)) and not asks:
             raise InputError("no function has a parameter time; leave out times=")
 
     # ------------------------------------------------------------ what the functions say
@@ -562,6 +566,8 @@ def _added(p: Array, kinds: dict[bytes, int], table: list[Array]) -> int:
 def _times(times: Any) -> tuple[Any, ...] | None:
     if times is None:
         return None
+    if isinstance(times, Mapping) and len(times) == 1:
+        (times,) = times.values()
     if isinstance(times, (int, np.integer)) and not isinstance(times, bool):
         times = range(int(times))
     try:

@@ -23,10 +23,11 @@ or id, or as named here:
   have probability 0.
 - ``parameters.csv``: ``parameter,value``. Known are ``discount``; ``actions``, the number of
   actions if some are allowed nowhere; ``allow_missing`` (1: an action may be missing in
-  some models).
+  some models); ``unit``, that of rewards.
 - ``weights.csv``: ``idoutcome,weight``; models left out have weight 0.
 - ``terminal.csv``: ``idstate,value`` or ``idoutcome,idstate,value``; 0 if left out.
 - ``labels.csv``: ``kind,id,label`` with kind ``state``, ``action`` or ``model``.
+- ``times.csv``: ``time,age``, or another name for the labels of decisions 0, 1, ...
 - ``draws.csv``: ``idoutcome`` and one column per uncertain parameter.
 
 ``training.csv`` and ``test.csv`` of one folder hold different models, so what the plain files

@@ -13,7 +13,7 @@ import pandas as pd
 
 from mmdp.errors import InputError, Remedy
 from mmdp.io.columns import PAPER
-from mmdp.io.ids import KINDS, Ids
+from mmdp.io.ids import KINDS, Ids, whole
 from mmdp.io.labels import Names
 from mmdp.io.reading import Source, header, numbers, read_small
 from mmdp.io.rules import Rules
@@ -25,8 +25,8 @@ from mmdp.validate import read_distribution
 from mmdp.words import counted, either, suggested
 
 ROWS = 10_000  # written at a time
-PARAMETERS = ("discount", "actions", "allow_missing")
-SIDES = ("initial", "parameters", "weights", "terminal", "labels", "draws")
+PARAMETERS = ("discount", "actions", "allow_missing", "unit")
+SIDES = ("initial", "parameters", "weights", "terminal", "labels", "draws", "times")
 BY_STATE = ("initial", "terminal")  # which may have a column for the model
 TABLES = tuple(f"{x}.{kind}" for x in ("training", "test") for kind in ("csv", "parquet"))
 OF_A_FIT = ("counts.csv", "unseen.csv", "fit.json")
@@ -59,7 +59,9 @@ def read_parameters(file: Path, rules: Rules) -> tuple[dict[str, Any], dict[str,
     return values, sizes
 
 
-def _parameter(name: str, text: str, row: int, source: Source) -> float:
+def _parameter(name: str, text: str, row: int, source: Source) -> Any:
+    if name == "unit":
+        return text
     try:
         number = float(text)
     except ValueError:
@@ -78,6 +80,7 @@ def read_sides(file: Path, ids: Ids, rules: Rules) -> dict[str, Any]:
     fields["weights"] = _read_weights(file, ids, rules)
     fields["terminal"] = _by_state(file, "terminal", "value", ids, rules)
     fields["parameters"] = _read_draws(file, ids)
+    fields["times"] = _read_times(file)
     return fields
 
 
@@ -176,6 +179,23 @@ def _read_draws(file: Path, ids: Ids) -> dict[str, Array] | None:
     return {name.strip(): numbers(table[name], name, source)[order] for name in names}
 
 
+def _read_times(file: Path) -> dict[str, list[str]] | None:
+    """Labels of decisions; the second column names their axis."""
+    found = _beside(file, "times", ("time",), None)
+    if found is None:
+        return None
+    table, source = found
+    names = [str(name) for name in table.columns if name != "time"]
+    if len(names) != 1:
+        source.fail("expected time and a column of labels, such as time,age")
+    places = whole(numbers(table["time"], "time", source), "time", source)
+    _refuse_repeats(places, "this time", source)
+    if places.max() >= len(places):
+        source.fail(f"no label for time {min({*range(len(places))} - {*places.tolist()})}")
+    labels = table[names[0]].iloc[np.argsort(places)].tolist()
+    return {names[0] if names[0] != "label" else "time": labels}
+
+
 def _by_model(path: Path | None) -> bool:
     """Whether a table by state has a column for the model."""
     return path is not None and not {"idoutcome", "model"}.isdisjoint(header(path))
@@ -214,7 +234,7 @@ def _beside(
     if missing and rules is None:
         tidy = {paper: plain for plain, paper in _TIDY.items()}
         source.fail(
-            f"no column {either(repr(tidy[x]) for x in missing)}",
+            f"no column {either(repr(tidy.get(x, x)) for x in missing)}",
             remedies=["add it", Remedy("sides", False, do="leave the file unread with")],
         )
     unknown = [x for x in names if x not in expected]
@@ -330,6 +350,8 @@ def _side_frames(
         parameters["actions"] = model.n_actions
     if model.fields()["allow_missing"]:
         parameters["allow_missing"] = 1
+    if model.unit is not None:
+        parameters["unit"] = model.unit
     draws = {_id_of_draws(model.parameters): range(model.n_models), **model.parameters}
     return {
         "initial": _frame_by_state("probability", model.initial, model.initial_given),
@@ -340,6 +362,9 @@ def _side_frames(
         "terminal": _frame_by_state("value", model.terminal, bool(model.terminal.any())),
         "labels": _labels_frame(model),
         "draws": pd.DataFrame(draws if model.parameters else {"idoutcome": []}),
+        "times": pd.DataFrame(
+            enumerate(model.times.labels), columns=["time", model.times.column], dtype=object
+        ),
     }  # fmt: skip
 
 

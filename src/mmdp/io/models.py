@@ -177,10 +177,10 @@ def save(model: MMDP, path: PathLike, *, split: str = "train") -> None:
     ``.npz`` keeps every array as it is in memory and is the fastest; ``.parquet`` is one tidy
     table with the other fields in its metadata; ``.csv`` or a folder is the paper's format:
     ``training.csv`` (``test.csv`` with ``split="test"``) with ``initial.csv`` and
-    ``parameters.csv``, and ``weights.csv``, ``terminal.csv``, ``labels.csv`` and ``draws.csv``
-    only if the model has them (labels that repeat the ids do not count). Files about a table
-    of another name carry its name (``test_weights.csv``); one that would repeat a plain file
-    is not written. Numbers keep all their digits. Either all files are written or none.
+    ``parameters.csv``, and ``weights.csv``, ``terminal.csv``, ``labels.csv``, ``draws.csv`` and
+    ``times.csv`` only if the model has them (labels that repeat the ids do not count). Files about
+    a table of another name carry its name (``test_weights.csv``); one that would repeat a plain
+    file is not written. Numbers keep all their digits. Either all files are written or none.
 
     >>> import tempfile, pathlib, mmdp
     >>> folder = pathlib.Path(tempfile.mkdtemp())

@@ -27,7 +27,7 @@ from mmdp.words import readable_bytes
 FORMAT = "mmdp-model-1"
 UNFOLDED = 2**27  # bytes that the arrays may take, however small their file is
 _LABELS = ("states", "actions", "models")
-_WORDS = ("name", "citation")
+_WORDS = ("name", "citation", "unit")
 _EVENTS = ("after", "chance", "kind", "coefficient")
 
 
@@ -62,6 +62,8 @@ def arrays_of(model: MMDP) -> dict[str, Any]:
     for name in (*_LABELS, *_WORDS):
         if fields[name] is not None:
             arrays[name] = np.array(fields[name], dtype=str)
+    if fields["times"] is not None:
+        arrays["times"] = np.array([model.times.name, *model.times.labels])
     if model.pattern_rewards is not None:
         arrays["next_rewards"] = model.pattern_rewards
     for i, (name, values) in enumerate(model.parameters.items()):
@@ -164,6 +166,7 @@ def fields_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
             str(arrays[f"parameter_{i}_name"]): arrays[f"parameter_{i}"] for i in range(count)
         },
         **{name: arrays.get(name) for name in _LABELS},
+        "times": {str(arrays["times"][0]): arrays["times"][1:]} if "times" in arrays else None,
         **{name: str(arrays[name]) for name in _WORDS if name in arrays},
     }  # fmt: skip
 

@@ -35,11 +35,12 @@ from mmdp.policy import (
 )
 from mmdp.policy.memory import moves_from_words
 from mmdp.solution import Bound, Solution
-from mmdp.words import counted
+from mmdp.words import Times, counted
 
 FORMAT = "mmdp-policy-1"
 COLUMNS = ("time", "state", "action", "probability", "idstate", "idaction")
 NODE_COLUMNS = ("time", "state", "action", "node", "moves", "start", "idstate", "idaction")
+KNOWN = {*COLUMNS, *NODE_COLUMNS}
 
 
 def save_policy(policy: Policy | Solution, path: PathLike) -> None:
@@ -100,6 +101,7 @@ def _facts_of(policy: Policy) -> dict[str, Any]:
         "format": FORMAT, "kind": policy.kind.name,
         "horizon": None if policy.kind.endless else policy.horizon, "n_actions": policy.n_actions,
         "states": policy.state_labels, "actions": policy.action_labels,
+        "times": {x.name: x.labels} if (x := policy.times).labels else None,
     }  # fmt: skip
 
 
@@ -223,7 +225,7 @@ def _from_json(path: Path, model: MMDP | None) -> Policy:
         raise InputError(f"{path}: rows of different lengths; every time has the same states")
     labels = {
         "n_actions": stored.get("n_actions"), "state_labels": stored.get("states"),
-        "action_labels": stored.get("actions"),
+        "action_labels": stored.get("actions"), "times": stored.get("times"),
     }  # fmt: skip
     try:
         if "nodes" in stored:
@@ -282,7 +284,7 @@ def _even(table: Any) -> bool:
 def _from_table(
     frame: pd.DataFrame, source: Source, model: MMDP | None, stored: Mapping[str, Any]
 ) -> MarkovPolicy | MemoryPolicy:
-    _check_columns([str(x) for x in frame.columns], source)
+    _check_columns([str(x) for x in frame.columns if x != Times.column_in(frame, KNOWN)], source)
     if not len(frame):
         source.fail("a header but no rows; expected one row per time and state")
     frame = frame.reset_index(drop=True)
@@ -298,7 +300,8 @@ def _from_table(
         n_states = len(states) if states else int(s.max()) + 1
         n_actions = max(len(actions or ()), int(a.max()) + 1, int(stored.get("n_actions") or 0))
     shape = (int(time.max()) + 1, n_states, n_actions)
-    labels: dict[str, Any] = {"state_labels": states, "action_labels": actions}
+    times = Times.within(frame.assign(time=time), KNOWN) if model is None else model.times
+    labels: dict[str, Any] = {"state_labels": states, "action_labels": actions, "times": times}
     if "node" in frame.columns:
         policy = _with_nodes(frame, time, s, a, shape, source, labels)
         return policy if model is None else MemoryPolicy.for_model(model, policy.controller)

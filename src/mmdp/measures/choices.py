@@ -113,7 +113,8 @@ class Freedom:
             columns["node"] = place[2]
         columns["action"] = np.array(self.model.action_labels, dtype=object)[place[-1]]
         found = {"loss": self.loss, "alone": self.alone, "mixed": self.mixed}
-        return pd.DataFrame(columns | {name: x[place] for name, x in found.items()})
+        columns |= {name: x[place] for name, x in found.items()}
+        return pd.DataFrame(self.model.times.beside(columns))
 
     def __repr__(self) -> str:
         return f"Freedom({self.text})"

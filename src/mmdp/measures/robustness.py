@@ -48,15 +48,14 @@ class Stability:
         """One row per time and state: action, visited, frequency of change."""
         horizon, n_states = self.frequency.shape
         labels = np.array(model.action_labels, dtype=object)
-        return pd.DataFrame(
-            {
-                "time": np.repeat(np.arange(horizon), n_states),
-                "state": np.tile(np.array(model.state_labels, dtype=object), horizon),
-                "action": labels[self.policy.actions.reshape(-1)],
-                "visited": self.visited.reshape(-1),
-                "changes": self.frequency.reshape(-1),
-            }
-        )
+        columns = {
+            "time": np.repeat(np.arange(horizon), n_states),
+            "state": np.tile(np.array(model.state_labels, dtype=object), horizon),
+            "action": labels[self.policy.actions.reshape(-1)],
+            "visited": self.visited.reshape(-1),
+            "changes": self.frequency.reshape(-1),
+        }
+        return pd.DataFrame(model.times.beside(columns))
 
     def __repr__(self) -> str:
         return (

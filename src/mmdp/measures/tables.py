@@ -46,17 +46,16 @@ def policy_table(
     policy = markov_policy(solution, "a policy table shows")
     cells = policy_cells(policy, model)
     labels = np.array([*model.action_labels, None], dtype=object)
-    table = pd.DataFrame(
-        {
-            "time": np.repeat(np.arange(policy.horizon), model.n_states),
-            "state": np.tile(np.array(model.state_labels, dtype=object), policy.horizon),
-            "action": labels[policy.actions.reshape(-1)],
-            "runner_up": labels[cells.runner_up.reshape(-1)],
-            "margin": cells.margin.reshape(-1),
-            "visited": cells.visited.reshape(-1),
-            "agree": cells.agree.reshape(-1),
-        }
-    )
+    columns = {
+        "time": np.repeat(np.arange(policy.horizon), model.n_states),
+        "state": np.tile(np.array(model.state_labels, dtype=object), policy.horizon),
+        "action": labels[policy.actions.reshape(-1)],
+        "runner_up": labels[cells.runner_up.reshape(-1)],
+        "margin": cells.margin.reshape(-1),
+        "visited": cells.visited.reshape(-1),
+        "agree": cells.agree.reshape(-1),
+    }
+    table = pd.DataFrame(model.times.beside(columns))
     if tolerance is not None:
         table["free"] = freedom(solution, model, tolerance).words().reshape(-1)
     return table

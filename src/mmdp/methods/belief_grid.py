@@ -39,6 +39,7 @@ from mmdp.policy import Belief, MemoryPolicy, PolicyKind
 from mmdp.policy.base import labels_of
 from mmdp.solution import PROVEN, Status
 from mmdp.validate import check_whole, ids_of
+from mmdp.words import Times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,12 +164,12 @@ class BeliefGridPolicy(BeliefPlanner):
                 rows.append(self.state_names[s] + f", {names[m]}" * (count > 2))
                 columns.append(self._at(time, int(s), weights))
         across = f"weight of {names[-1]}" if count == 2 else "weight of the model"
-        return PolicyMap(np.array(columns).T, rows, self.action_names, across, (0.0, 1.0))
+        return PolicyMap(np.array(columns).T, rows, self.action_names, Times(across), (0.0, 1.0))
 
     def text(self) -> str:
         """What is best now, by the weight of a model."""
         found = self.map()
-        lines = [f"what to do now, by the {found.across}:"]
+        lines = [f"what to do now, by the {found.times.name}:"]
         for s, row in enumerate(found.rows):
             *first, (_, _, last) = found.runs(s)
             runs = [f"{found.names[a]} to {j / (COLUMNS - 1):g}" for _, j, a in first]

@@ -15,8 +15,8 @@ from mmdp.kernels import Kernel
 from mmdp.kernels.endless import check_endless
 from mmdp.kernels.planner import PlannerTables
 from mmdp.policy.kinds import PolicyKind
-from mmdp.validate import ids_of
-from mmdp.words import counted, either, named_axes, named_values
+from mmdp.validate import ids_of, read_times
+from mmdp.words import Times, counted, either, named_axes, named_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,12 +39,13 @@ class Policy:
     deployment remembers is in the memory that ``start`` makes and ``update`` returns.
     """
 
-    __slots__ = ("action_labels", "n_actions", "n_states", "state_labels")
+    __slots__ = ("action_labels", "n_actions", "n_states", "state_labels", "times")
 
     n_states: int
     n_actions: int
     state_labels: tuple[str, ...] | None
     action_labels: tuple[str, ...] | None
+    times: Times
 
     title: ClassVar[str] = "the policy"  # in messages
     exact: ClassVar[bool] = True  # whether ``returns`` are known without simulation
@@ -56,8 +57,9 @@ class Policy:
 
     def _set_labels(
         self, n_states: int, n_actions: int, state_labels: Sequence[str] | None,
-        action_labels: Sequence[str] | None,
+        action_labels: Sequence[str] | None, times: Any = None,
     ) -> None:  # fmt: skip
+        self._set(times=read_times(times))
         for what, n, given in (
             ("state", n_states, state_labels), ("action", n_actions, action_labels),
         ):  # fmt: skip
@@ -104,7 +106,7 @@ class Policy:
         """Arguments of a policy over the same states and actions."""
         return {
             "n_actions": self.n_actions, "state_labels": self.state_labels,
-            "action_labels": self.action_labels,
+            "action_labels": self.action_labels, "times": self.times,
         }  # fmt: skip
 
     @property
@@ -247,7 +249,7 @@ class Policy:
 
     def map(self) -> PolicyMap:
         """A map of it, for notebooks and plots."""
-        return PolicyMap(*self.drawn(), self.action_names)
+        return PolicyMap(*self.drawn(), self.action_names, self.times)
 
     @property
     def state_names(self) -> list[str]:
@@ -333,4 +335,5 @@ def labels_of(model: MMDP) -> dict[str, Any]:
         "n_actions": model.n_actions,
         "state_labels": model.state_labels if model.labelled["state"] else None,
         "action_labels": model.action_labels if model.labelled["action"] else None,
+        "times": model.times,
     }

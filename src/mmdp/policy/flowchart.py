@@ -74,7 +74,8 @@ class _Reader:
         inside, out = self.flow[n, n].sum(), self.flow[n].sum()
         stays = f", stays {percent(inside / out)}" if out else ""
         lines = (f"{percent(share)} of the decisions{stays}", *self._actions(n), self._belief(n))
-        more = (f"between time {times[0]} and {times[-1]}", *self._models(n))
+        first, last = self.model.times.span(int(times[0])), self.model.times.of(int(times[-1]))
+        more = (f"between {first} and {last}", *self._models(n))
         return Box(head, lines, more)
 
     def _actions(self, n: int) -> list[str]:
@@ -96,7 +97,7 @@ class _Reader:
         if other.any():
             a = first[other][0]
             where = in_ranges(seen[other & (first == a)], model.state_labels)
-            lines.insert(0, f"at time 0 {model.action_labels[a]}: {where}")
+            lines.insert(0, f"at {model.times.span(0)} {model.action_labels[a]}: {where}")
         return lines + self._other_actions(counts)
 
     def _other_actions(self, counts: Array) -> list[str]:
@@ -177,7 +178,7 @@ class _Reader:
                 steps.append(
                     f"{percent(mass[k] / mass.sum())}: from {model.state_labels[s]} by "
                     f"{model.action_labels[a]} to {model.state_labels[x.indices[k]]}, "
-                    f"about time {self.late[n, to, k] / mass[k]:.0f}"
+                    f"about {model.times.span(round(self.late[n, to, k] / mass[k]))}"
                 )
         return tuple(steps)
 

@@ -75,6 +75,7 @@ class TablePolicy(Policy):
         n_actions: int | None = None,
         state_labels: Sequence[str] | None = None,
         action_labels: Sequence[str] | None = None,
+        times: Any = None,
     ) -> None:
         if (actions is None) == (probabilities is None):
             shape = ", ".join(axis[0].upper() for axis in self.axes)
@@ -82,8 +83,8 @@ class TablePolicy(Policy):
                 f"a policy needs either actions ({shape}) or probabilities ({shape}, A)"
             )
         if actions is not None:
-            times = (None,) * (len(self.axes) - 1)
-            given = by_label(actions, "the policy", *times, state_labels)
+            numbered = (None,) * (len(self.axes) - 1)
+            given = by_label(actions, "the policy", *numbered, state_labels)
             self._set(table=_read_actions(given, self.axes))
             count = int(self.table.max()) + 1
             size = max(count, n_actions or (len(action_labels) if action_labels else count))
@@ -92,7 +93,7 @@ class TablePolicy(Policy):
             self._set(table=_read_probabilities(given, self.axes))
             size = self.table.shape[-1]
         n_states = self.table.shape[len(self.axes) - 1]
-        self._set_labels(n_states, size, state_labels, action_labels)
+        self._set_labels(n_states, size, state_labels, action_labels, times)
 
     @classmethod
     def for_model(
@@ -147,7 +148,7 @@ class TablePolicy(Policy):
         '0 at time 0 (1 75%, 0 25%)'
         """
         *time, s = place
-        at = f" at time {time[0]}" if time else ""
+        at = f" at {self.times.span(int(time[0]))}" if time else ""
         return f"{self.state_names[s]}{at} ({self.action_text(place)})"
 
     def action_text(self, place: Sequence[int]) -> str:
@@ -169,7 +170,7 @@ class TablePolicy(Policy):
             place = [int(i) for i in np.argwhere(bad)[0]]
             a = self.table[tuple(place)] if self.deterministic else place.pop()
             *time, s = place
-            at = f" at time {time[0]}" if time else ""
+            at = f" at {self.times.span(int(time[0]))}" if time else ""
             raise InputError(
                 f"the policy takes action {model.action_labels[a]!r} in state "
                 f"{model.state_labels[s]!r}{at}, which the model does not allow"
@@ -197,8 +198,8 @@ class TablePolicy(Policy):
         """The policy as a tidy table: ``time, state, action``, ``probability`` if randomised.
 
         The time is left out if it does not matter. States and actions are labels if the policy has
-        them; the ids are then in ``idstate, idaction``. A randomised policy lists the actions it
-        may take.
+        them; the ids are then in ``idstate, idaction``. Times are numbers of decisions, followed
+        by their labels if they have any. A randomised policy lists the actions it may take.
 
         >>> policy = MarkovPolicy([[0, 1]], state_labels=["up", "down"])
         >>> print(policy.to_frame().to_string(index=False))
@@ -217,7 +218,8 @@ class TablePolicy(Policy):
         columns["action"] = a.astype(np.int64)
         if not self.deterministic:
             columns["probability"] = self.table[(*index, a)]
-        return pd.DataFrame(labelled(columns, state=self.state_labels, action=self.action_labels))
+        named = labelled(columns, state=self.state_labels, action=self.action_labels)
+        return pd.DataFrame(self.times.beside(named))
 
     def stored(self) -> dict[str, Any]:
         """The table with an axis of time, of length 1 if time does not matter."""
@@ -243,8 +245,8 @@ class MarkovPolicy(TablePolicy):
         ``(T, S, A)`` probabilities pi_t(s, a), for a randomised one.
     n_actions
         Number of actions; needed only if it exceeds the largest action used.
-    state_labels, action_labels
-        Labels, kept for tables and files.
+    state_labels, action_labels, times
+        Labels, kept for tables, maps and files; ``times`` as for :class:`mmdp.MMDP`.
 
     Examples
     --------

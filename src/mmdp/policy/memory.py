@@ -100,7 +100,7 @@ class MemoryPolicy(Policy):
         ``(T, S, N, S')`` the node after the step to s'.
     first
         ``(S,)`` the node that an episode begins in, by its state; 0 by default.
-    n_actions, state_labels, action_labels
+    n_actions, state_labels, action_labels, times
         As for :class:`mmdp.MarkovPolicy`.
 
     In one state, try action 0 once; the node says that it was tried.
@@ -130,28 +130,27 @@ class MemoryPolicy(Policy):
         n_actions: int | None = None,
         state_labels: Sequence[str] | None = None,
         action_labels: Sequence[str] | None = None,
+        times: Any = None,
     ) -> None:
         controller = _read(actions, moves, first)
         table = MarkovPolicy(  # the checks of a table: every node is one
             controller.actions.reshape(len(controller.actions), -1), n_actions=n_actions,
             action_labels=action_labels,
         )  # fmt: skip
-        self._put(controller, table.n_actions, state_labels, table.action_labels)
+        labels = {"state_labels": state_labels, "action_labels": action_labels, "times": times}
+        self._put(controller, n_actions=table.n_actions, **labels)
 
-    def _put(
-        self, controller: Controller, n_actions: int, state_labels: Sequence[str] | None,
-        action_labels: Sequence[str] | None, source: MMDP | None = None,
-    ) -> None:  # fmt: skip
+    def _put(self, controller: Controller, source: MMDP | None = None, **labels: Any) -> None:
         for part in controller:
             part.setflags(write=False)
         self._set(controller=controller, _source=source, _chart=None)
-        self._set_labels(self.actions.shape[1], n_actions, state_labels, action_labels)
+        self._set_labels(self.actions.shape[1], **labels)
 
     @classmethod
     def for_model(cls, model: MMDP, controller: Controller) -> MemoryPolicy:
         """The policy of a controller with the labels of ``model``, to be charted for it."""
         policy = cls.__new__(cls)
-        policy._put(controller.copy(), **labels_of(model), source=model)
+        policy._put(controller.copy(), model, **labels_of(model))
         return policy
 
     # ------------------------------------------------------------ what it is
@@ -307,7 +306,8 @@ class MemoryPolicy(Policy):
             "time": t, "state": s, "node": n, "action": a, "moves": self.moves_text(),
             "start": np.where((t == 0) & (self.first[s] == n), "yes", "no"),
         }  # fmt: skip
-        return pd.DataFrame(labelled(columns, state=self.state_labels, action=self.action_labels))
+        named = labelled(columns, state=self.state_labels, action=self.action_labels)
+        return pd.DataFrame(self.times.beside(named))
 
     def moves_text(self) -> list[str]:
         """The moves of every (t, s, n) in words, as in :meth:`to_frame`."""

@@ -78,7 +78,7 @@ class StationaryPolicy(TablePolicy):
         ``(S,)`` action ids; or
     probabilities
         ``(S, A)`` probabilities pi(s, a).
-    n_actions, state_labels, action_labels
+    n_actions, state_labels, action_labels, times
         As for :class:`mmdp.MarkovPolicy`.
 
     >>> import mmdp

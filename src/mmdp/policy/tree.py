@@ -24,7 +24,7 @@ from mmdp.policy.restricted import Restricted
 from mmdp.policy.stationary import StationaryPolicy
 from mmdp.support import refuse_masked
 from mmdp.validate import check_whole, ids_of, is_named
-from mmdp.words import counted, either, named_values, some
+from mmdp.words import Times, counted, either, named_values, some
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
@@ -104,14 +104,24 @@ class Feature:
     name: str
     codes: Ints
     levels: tuple[float, ...] | tuple[str, ...]
-    timed: bool = False
     continuous: bool = False
+    times: Times | None = None  # what the levels, numbers of decisions, are called
 
     @classmethod
-    def of(
-        cls, name: str, values: Iterable[Any], *, timed: bool = False, continuous: bool = False
-    ) -> Feature:
-        """The feature with this value in each state, or at each time."""
+    def of_times(cls, times: Times, horizon: int) -> Feature:
+        """The number of the decision, under the labels that it has.
+
+        >>> Feature.of_times(Times("age", ("40", "41")), 9).asked(5)
+        'age is at most 45'
+        >>> Feature.of_times(Times("month", ("Jan", "Feb")), 2).asked(0, yes=False)
+        'month is after Jan'
+        """
+        numbers = tuple(map(float, range(horizon)))
+        return cls(times.name, np.arange(horizon), numbers, times=times)
+
+    @classmethod
+    def of(cls, name: str, values: Iterable[Any], *, continuous: bool = False) -> Feature:
+        """The feature with this value in each state."""
         given = list(values)
         try:
             numbers = [math.nan if isinstance(x, (bool, np.bool_)) else float(x) for x in given]
@@ -119,10 +129,19 @@ class Feature:
             numbers = [math.nan]
         if not any(map(math.isnan, numbers)):
             levels, codes = np.unique(numbers, return_inverse=True)
-            return cls(name, codes.reshape(-1), tuple(levels.tolist()), timed, continuous)
+            return cls(name, codes.reshape(-1), tuple(levels.tolist()), continuous)
         words = [str(x) for x in given]
         place = {word: i for i, word in enumerate(dict.fromkeys(words))}
-        return cls(name, np.array([place[word] for word in words]), tuple(place), timed)
+        return cls(name, np.array([place[word] for word in words]), tuple(place))
+
+    @property
+    def timed(self) -> bool:
+        return self.times is not None
+
+    @property
+    def key(self) -> str:
+        """Its name in files, where the time has its own."""
+        return TIME if self.timed else self.name
 
     @property
     def ordered(self) -> bool:
@@ -165,10 +184,13 @@ class Feature:
         if isinstance(level, str):
             return f"{self.name} is {'' if yes else 'not '}{level}"
         short, above = (f"{x:.12g}" for x in (level, self.levels[cut + 1]))
+        shown, said = short if short != above else repr(level), ("above", "at most")
+        if self.times is not None:
+            shown = self.times.of(cut)
+            said = ("after", "at or before") if self.times.in_words else said
         found = _UNIT.fullmatch(self.name)
         name, unit = (found[1], f" {found[2]}") if found else (self.name, "")
-        said = "at most" if yes else "above"
-        return f"{name} is {said} {short if short != above else repr(level)}{unit}"
+        return f"{name} is {said[yes]} {shown}{unit}"
 
 
 # ---------------------------------------------------------------------- the kind
@@ -228,9 +250,12 @@ class Tree(Restricted):
         on_grid = () if model.function is None else model.function.continuous
         found = [Feature.of(x, column, continuous=x in on_grid) for x, column in columns.items()]
         if self.asks_time:
-            if TIME in columns:
-                raise InputError("a feature is called 'time', as the time is; give it another name")
-            found.append(Feature.of(TIME, range(horizon), timed=True))
+            taken = next((x for x in (TIME, model.times.name) if x in columns), None)
+            if taken is not None:
+                raise InputError(
+                    f"a feature is called {taken!r}, as the time is; give it another name"
+                )
+            found.append(Feature.of_times(model.times, horizon))
         return tuple(x for x in found if len(x.levels) > 1)
 
     @property
@@ -458,7 +483,7 @@ class TreePolicy(TablePolicy):
         asked = self.features[node.feature]
         word = "at most" if asked.ordered else "is"
         return {
-            "if": asked.name, word: asked.level(node.cut),
+            "if": asked.key, word: asked.level(node.cut),
             "then": self._stored(node.yes), "else": self._stored(node.no),
         }  # fmt: skip
 
@@ -472,8 +497,8 @@ class TreePolicy(TablePolicy):
         if any(len(x.codes) != rows.n_states for x in known):
             raise InputError(f"a feature does not have {counted(rows.n_states, 'value')}")
         if time:
-            known.append(Feature.of(TIME, range(int(rows.horizon)), timed=True))
-        place = {x.name: i for i, x in enumerate(known)}
+            known.append(Feature.of_times(rows.times, int(rows.horizon)))
+        place = {x.key: i for i, x in enumerate(known)}
 
         def read(node: Any) -> Node:
             if not isinstance(node, dict):
@@ -493,7 +518,11 @@ class TreePolicy(TablePolicy):
         """The tree of the same table over states and actions that come in another order."""
         states = _places(rows.state_names, self.state_names)
         actions = _places(self.action_names, rows.action_names)
-        features = (x if x.timed else replace(x, codes=x.codes[states]) for x in self.features)
+        features = (
+            Feature.of_times(rows.times, len(x.levels)) if x.timed
+            else replace(x, codes=x.codes[states])
+            for x in self.features
+        )  # fmt: skip
 
         def renamed(node: Node) -> Node:
             if isinstance(node, Leaf):

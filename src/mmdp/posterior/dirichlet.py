@@ -38,7 +38,7 @@ from mmdp.words import by_count, counted, suggested
 Of = TypeVar("Of", Prior, Rewards)
 OF_LOG = ("columns", "states", "actions")
 OF_PRIOR = ("concentration", "support", "unseen", "absorbing")
-OF_MODELS = ("initial", "discount", "name")
+OF_MODELS = ("initial", "discount", "name", "times", "unit")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,6 +102,8 @@ class Options(TypedDict, total=False):
     initial: npt.ArrayLike | Mapping[Any, float] | None
     discount: float
     name: str | None
+    times: Any
+    unit: str | None
 
 
 def fit(
@@ -152,7 +154,7 @@ def fit(
     initial
         Initial distribution, (S,) or by label; by default the share of episodes that start in
         each state if the log has episodes, else uniform.
-    discount, name
+    discount, name, times, unit
         Those of the models.
 
     >>> import mmdp.posterior

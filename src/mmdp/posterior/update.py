@@ -102,4 +102,5 @@ def updated(model: MMDP, steps: Steps, initial: str | None) -> MMDP:
         )
     first = np.zeros(model.n_states)
     first[steps.next_state[-1]] = 1.0
-    return found.replace(initial=first).later(int(steps.time[-1]) + 1)
+    decided = int(steps.time[-1]) + 1 if model.horizon else len(steps.state)
+    return found.replace(initial=first).later(decided)

@@ -148,7 +148,7 @@
   function words(t, s) {
     const a = actionOf(shown(), t, s), b = actionOf(other, t, s);
     const name = (k) => `${actions[used[k]]} (${marks[k]})`;
-    const head = `Time ${t}, state ${states[s]}: `;
+    const head = `${Clock} ${times[t]}, state ${states[s]}: `;
     if (a === b) return `${head}${name(a)} with both.`;
     return `${head}${name(a)} with ${names[shown()]}, ${name(b)} with ${names[other]}.`;
   }
@@ -171,7 +171,7 @@
     at("other-name").textContent = names[other];
     const both = [...new Set([...place[shown()], ...place[other]].map((x) => x & ~UNREACHED))];
     actionLegend(at("compare-legend"), new Set(both));
-    entry(at("compare-legend"), null, "framed: they differ");
+    entry(at("compare-legend"), null, pair[0].faint ? "pale: they do the same" : "framed: they differ");
   }
   function preview(i) {
     if (glimpse === i) return;

@@ -11,8 +11,6 @@
   const drawn = {
     place: (t, s) => place[t * S + s], reached: (t, s) => numbers.probability[t * S + s] > 0,
   };
-  const visited = data.most_visited.slice().sort((a, b) => a - b);
-
   const still = () => steady && look.value === "action";
 
   // ---------------------------------------------------------------- words
@@ -20,7 +18,7 @@
     const i = t * S + s, a = place[i];
     const what = `state ${states[s]}: ${actions[used[a]]} (${marks[a]}).`;
     if (still()) return `At all times in ${what}`;
-    let text = `Time ${t}, ${what}`;
+    let text = `${Clock} ${times[t]}, ${what}`;
     const chance = numbers.probability[i];
     text += chance > 0 ? ` Probability of being there ${number(chance)}.` : " Never reached.";
     const margin = numbers.margin[i];
@@ -64,9 +62,9 @@
     numbers: () => scale && { values: numbers[look.value], scale },
   });
   function choose() {
-    main.rows = rowsOf && rowsOf.value !== "all"
-      ? data.most_visited.slice(0, Number(rowsOf.value)).sort((a, b) => a - b)
-      : states.map((_, s) => s);
+    const chosen = rowsOf ? rowsOf.value : "all", every = states.map((_, s) => s);
+    main.rows = chosen === "first" ? data.first : chosen === "all" ? every
+      : every.filter((s) => states[s].split(", ").includes(chosen));
     if (main.cell) main.cell.k = Math.min(main.cell.k, main.rows.length - 1);
     scale = scaleOf(look.value);
     relabel(scale);
@@ -75,7 +73,7 @@
   look.addEventListener("change", choose);
   if (rowsOf) rowsOf.addEventListener("change", choose);
 
-  const small = new PolicyMap(at("glance"), { ...drawn, rows: visited, still: () => steady, tallest: 190, narrowest: 0.5 });
+  const small = new PolicyMap(at("glance"), { ...drawn, rows: data.first, still: () => steady, tallest: 190, narrowest: 0.5 });
   const colour = () => { choose(); actionLegend(at("glance-legend"), new Set(place)); };
 
   // ---------------------------------------------------------------- start, and changes around us

@@ -11,10 +11,12 @@ import numpy.typing as npt
 from mmdp.draw.maps import Key, PolicyMap
 from mmdp.measures import Stability
 from mmdp.report.desk import Desk
+from mmdp.words import named_axes
 
 MOST_CELLS = 400_000  # of the heat map; beyond that the least visited states are left out
 MOST_ROWS = 60  # of the table in words
-MANY_STATES = 80  # the heat map begins with the most visited ones
+MANY_STATES = 40  # the heat map begins with the most visited ones
+MOST_GROUPS = 60  # values of a named axis by which states can be chosen
 
 
 class HeatMap:
@@ -22,8 +24,9 @@ class HeatMap:
 
     ``states``: those of the map in their order, with a decision and not too many; ``left_out``:
     how many are too many; ``idle``: labels of those in which no action changes anything;
-    ``rows``: the states of the table in words, in which ``share`` of the decisions come up, and
-    ``listed`` the same in the table's order, the most visited first if there are many;
+    ``rows``: the states of the table in words, and ``listed`` the same in the table's order, the
+    most visited first if there are many; ``first``: those that the map begins with, in which
+    ``share`` of the decisions come up; ``groups``: values by which states can be chosen, by axis;
     ``visits`` (S,): expected number of visits.
     """
 
@@ -45,15 +48,20 @@ class HeatMap:
         self.states = np.sort(self.most_visited[: max(1, MOST_CELLS // desk.horizon)]).tolist()
         self.left_out = len(self.most_visited) - len(self.states)
         self.idle = [desk.model.state_labels[s] for s in np.flatnonzero(~deciding)]
-        self.choice = len(self.states) > MANY_STATES  # the most visited states, or all
-        self.rows = np.sort(self.most_visited[:MOST_ROWS]).tolist()
-        self.listed = self.most_visited[:MOST_ROWS].tolist() if self.choice else self.rows
-        self.share = float(self.visits[self.rows].sum()) / max(float(self.visits.sum()), 1e-300)
+        top = self.most_visited[:MOST_ROWS]
+        reached = top[: max(1, int((self.visits[top] > 0).sum()))]
+        self.rows = np.sort(top).tolist()
+        self.choice = len(reached) < len(self.states) > MANY_STATES
+        self.first = np.sort(reached).tolist() if self.choice else self.states
+        self.listed = top.tolist() if self.choice else self.rows
+        self.share = float(self.visits[self.first].sum()) / max(float(self.visits.sum()), 1e-300)
+        axes = named_axes([desk.model.state_labels[s] for s in self.states])[0]
+        self.groups = {x: y for x, y in axes.items() if len(axes) > 1 and len(y) <= MOST_GROUPS}
 
-    def runs(self, state: int) -> list[tuple[int, int, str]]:
-        """(first time, last time, action) while the action stays the same."""
-        names = self.desk.action_names
-        return [(t, u, names[a]) for t, u, a in self.map.runs(state)]
+    def runs(self, state: int) -> list[tuple[str, str]]:
+        """Times while the action stays the same, and the action."""
+        names, times = self.desk.action_names, self.desk.model.times
+        return [(times.run(t, u), names[a]) for t, u, a in self.map.runs(state)]
 
     def data(self) -> dict[str, Any]:
         """What the script draws; arrays as base64 of their bytes, times first."""
@@ -66,7 +74,8 @@ class HeatMap:
         if self.stability is not None:
             numbers["changes"] = self.stability.frequency
         return {
-            "horizon": desk.horizon,
+            "times": [" ".join(x.split()) for x in desk.model.times.first(desk.horizon)],
+            "clock": desk.model.times.name,
             "steady": desk.steady,
             "states": [" ".join(desk.model.state_labels[s].split()) for s in states],
             "actions": [" ".join(text.split()) for text in desk.action_names],
@@ -77,7 +86,7 @@ class HeatMap:
             "place": packed(place[:, states], "<u2"),
             "runner": packed(cells.runner_up[:, states], "<i4"),
             "numbers": {name: packed(x[:, states], "<f4") for name, x in numbers.items()},
-            "most_visited": [order[s] for s in self.most_visited[:MOST_ROWS].tolist()],
+            "first": [order[s] for s in self.first],
         }
 
 

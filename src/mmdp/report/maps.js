@@ -4,7 +4,8 @@
 // is reached by mouse and by keyboard, and is described in words.
 const at = (id) => document.getElementById(id);
 const data = JSON.parse(at("policy-data").textContent);
-const { horizon: T, steady, states, actions, used, marks, colours, inks } = data;
+const { times, clock, steady, states, actions, used, marks, colours, inks } = data;
+const T = times.length, Clock = clock[0].toUpperCase() + clock.slice(1);
 const unpack = (text, Type) =>
   new Type(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
 const maps = []; // all of them, to be drawn again when the window or the colours change
@@ -85,7 +86,7 @@ function actionLegend(legend, shown) {
 // ------------------------------------------------------------------ a map
 // options: place(t, s), the action; reached(t, s); rows, states from top to bottom; words(t, s);
 // said, where the words of the focused cell go; numbers(), values to shade by instead of actions;
-// still(), whether one column stands for all times; marked(t, s), cells with a frame; tallest, narrowest, in pixels; moved(cell), when it is pointed at
+// still(), whether one column stands for all times; marked(t, s), cells that stand out; tallest, narrowest, in pixels; moved(cell), when it is pointed at
 const STEPS = {
   ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
   PageUp: [0, -10], PageDown: [0, 10], Home: [-Infinity, 0], End: [Infinity, 0],
@@ -138,22 +139,25 @@ class PolicyMap {
       while (end < this.T && same(t, end)) end += 1;
       const x = left + t * w, width = (end - t) * w;
       const name = h >= 13 ? this.fitting(g, a, width - gap - 4) : "";
-      g.globalAlpha = reached ? 1 : 0.3;
+      const marked = this.marked && this.marked(t, s);
+      g.globalAlpha = (this.faint ? marked : reached) ? 1 : 0.3;
       g.fillStyle = fillOf(g, a, !name);
       g.fillRect(x, y, width - gap, gap ? h - gap : h + 0.5);
       g.globalAlpha = 1;
       if (name) {
-        g.fillStyle = reached ? inks[a] : theme("--ink");
+        g.fillStyle = (this.faint ? marked : reached) ? inks[a] : theme("--ink");
         g.textAlign = "center";
         g.textBaseline = "middle";
         g.fillText(name, x + (width - gap) / 2, y + (h - gap) / 2 + 0.5);
       }
-      if (this.marked && this.marked(t, s)) this.frame(g, x, y, width - gap, h - gap);
+      if (marked && !this.faint) this.frame(g, x, y, width - gap, h - gap);
       t = end;
     }
   }
+  get faint() { // frames around small cells would hide them: all others are pale instead
+    return this.marked && Math.min(this.box.h, this.box.w) < 10;
+  }
   frame(g, x, y, w, h) {
-    if (h < 4) return;
     g.strokeStyle = theme("--ink");
     g.lineWidth = 2;
     g.strokeRect(x + 1, y + 1, Math.max(w - 2, 1), Math.max(h - 2, 1));
@@ -182,12 +186,14 @@ class PolicyMap {
     labels.forEach((text, k) => g.fillText(text, left - 6, top + (k + 0.5) * h));
     g.textAlign = "center";
     g.textBaseline = "top";
-    const nice = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((d) => d * w >= 34) || 2000;
     if (this.still()) return;
+    const named = times.map((text) => short(text, 12));
+    const wide = Math.max(22, ...named.map((text) => g.measureText(text).width)) + 12;
+    const nice = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((d) => d * w >= wide) || 2000;
     const y = top + n * h + 4;
-    for (let t = 0; t < this.T; t += nice) g.fillText(t, left + (t + 0.5) * w, y);
+    for (let t = 0; t < this.T; t += nice) g.fillText(named[t], left + (t + 0.5) * w, y);
     g.fillStyle = theme("--quiet");
-    g.fillText("time", left + (T * w) / 2, y + 16);
+    g.fillText(clock, left + (T * w) / 2, y + 16);
   }
   outline(g, cell) {
     const { left, top } = this.box, x = left + cell.t * this.box.w, y = top + cell.k * this.box.h;

@@ -25,6 +25,8 @@ def document(desk: Desk, seconds: float, title: str | None, notes: tuple[str, ..
     ]  # fmt: skip
     desk.say("drawing")
     pictures = {kind: inlined(desk, kind, found[x.key]) for x in SECTIONS for kind in x.pictures}
+    if len(heat_map.groups) > 1:
+        pictures["policy"] = inlined(desk, "policy", True)
     if found["memory"] is not None:
         pictures["chart"] = chart(found["memory"].policy)
     if found["controller"] is not None:

@@ -39,22 +39,32 @@ MOST_CURVES = 7  # in one picture
 
 @dataclass(frozen=True)
 class Picture:
-    """``draw`` takes what its ``section`` finds, and gives axes; None if there is nothing to show.
+    """``drawing`` takes what its ``section`` finds and gives axes; None if it has nothing to show.
 
     ``needs`` says what is missing then.
     """
 
     title: str
     section: str
-    draw: Callable[[Desk, Any], Axes | None]
+    drawing: Callable[[Desk, Any], Axes | None]
     needs: str = "it needs two models or more"
+
+    def draw(self, desk: Desk, found: Any) -> Axes | None:
+        """The picture, with the unit of returns on its axes."""
+        axis = self.drawing(desk, found)
+        if axis is not None and desk.model.unit:
+            unit = f"return in {label(desk.model.unit)}"
+            for each in axis.figure.axes:
+                each.set_xlabel(each.get_xlabel().replace("return", unit, 1))
+                each.set_ylabel(each.get_ylabel().replace("return", unit, 1))
+        return axis
 
 
 def _policy(desk: Desk, found: Any) -> Axes:
     model, shown = desk.model, np.flatnonzero(desk.model.deciding)
     rows = [model.state_labels[s] for s in shown]
     actions = desk.policy.actions[: 1 if desk.steady else None, shown]
-    return PolicyMap(actions, rows, desk.action_names).plot()
+    return PolicyMap(actions, rows, desk.action_names, model.times).plot()
 
 
 def _tree(desk: Desk, found: SmallRule) -> Axes:
@@ -96,10 +106,10 @@ def _trace(desk: Desk, found: Methods) -> Axes | None:
 
 def _weights(desk: Desk, found: Weights) -> Axes:
     left, right = new_axes(2, 9.5, 3.6)
-    curves.weights_over_time(found.b, left)
+    curves.weights_over_time(found.b, left, times=desk.model.times)
     curves.weights_over_time(
         found.b, right, state=found.state, state_label=desk.model.state_labels[found.state],
-        models=desk.model.model_labels,
+        models=desk.model.model_labels, times=desk.model.times,
     )  # fmt: skip
     left.set_title("How many models are in play", loc="left", fontsize="medium")
     right.set_title("The models that gain most", loc="left", fontsize="medium")

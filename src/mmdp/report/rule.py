@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from mmdp.measures.simplicity import Phase, Rule
 from mmdp.report.desk import Desk
-from mmdp.words import counted, either, shortened
+from mmdp.words import Times, counted, either, shortened
 
 SELDOM = 1e-3  # share of the visits of a phase; states that come up less are not named
 MOST_PLACES = 3  # states or ranges of states named for an action
@@ -34,7 +34,7 @@ class Sentence(NamedTuple):
 def in_words(desk: Desk, rule: Rule) -> list[Sentence]:
     """A sentence for each phase of the short rule; empty if it takes too many words."""
     found = list[Sentence]()
-    for when, phase in zip(_times(rule), rule.phases, strict=True):
+    for when, phase in zip(_times(rule, desk.model.times), rule.phases, strict=True):
         parts = _parts(desk, phase)
         if parts is None:
             return []
@@ -53,10 +53,13 @@ def usual_actions(desk: Desk, most: int = 3) -> list[tuple[str, float]]:
     return [(desk.action_names[a], float(taken[a])) for a in order if taken[a] > 0]
 
 
-def _times(rule: Rule) -> list[str]:
+def _times(rule: Rule, times: Times) -> list[str]:
     lengths = [phase.stop - phase.start for phase in rule.phases]
     if len(lengths) == 1:
         return ["At every step" if lengths[0] > 1 else "At the only step"]
+    if times.labels:
+        spans = [times.span(phase.start, phase.stop - 1) for phase in rule.phases]
+        return [f"{'then at' if i else 'At'} {span}" for i, span in enumerate(spans)]
     steps = [counted(n, "step") for n in lengths]
     first = "At the first step" if lengths[0] == 1 else f"For the first {steps[0]}"
     last = "at the last step" if lengths[-1] == 1 else f"for the last {steps[-1]}"
