@@ -53,8 +53,13 @@ def test_fields_of_a_model_go_by_label(case: str) -> None:
     named = shuffled(values, *axes)
     for found in (built(**{field: named}), built().replace(**{field: named})):
         assert found.fingerprint() == expected.fingerprint()
-    if len(axes) == 1:
-        assert built(**{field: dict(named)}).fingerprint() == expected.fingerprint()
+    plain = dict(named) if len(axes) == 1 else {x: dict(row) for x, row in named.iterrows()}
+    assert built(**{field: plain}).fingerprint() == expected.fingerprint()
+
+
+def test_names_of_the_allowed_actions_are_refused() -> None:
+    with pytest.raises(mmdp.InputError, match="allowed must be a rectangular array of numbers"):
+        built(allowed={"well": ["wait"], "ill": ["wait", "treat"], "dead": ["wait"]})
 
 
 @pytest.mark.parametrize("case", FIELDS)

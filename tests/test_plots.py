@@ -298,6 +298,24 @@ def test_a_tree_has_a_row_for_each_node(tmp_path: Path) -> None:
         plots.tree(solution.policy.over(4))
 
 
+@pytest.mark.parametrize(("states", "policies"), [(9, 1), (5, 5), (4, 7)])
+def test_the_legend_of_a_trace_tells_every_line_from_the_others(
+    states: int, policies: int, tmp_path: Path
+) -> None:
+    rows = [(f"plan {d}", t, f"state {s}", 1 / states)
+            for d in range(policies) for t in range(2) for s in range(states)]  # fmt: skip
+    axis = plots.cohort_trace(pd.DataFrame(rows, columns=["policy", "time", "state", "share"]))
+    plots.save(axis, tmp_path / "trace.png")
+    looks = {(line.get_color(), str(line._dash_pattern)) for line in axis.lines}
+    assert len(looks) == states * policies
+    legend = axis.get_legend()
+    assert legend is not None
+    assert len(legend.get_texts()) == states + policies * (policies > 1)
+    # the axis keeps its height, and no entry is cut off
+    assert legend.get_window_extent().y0 >= 0
+    assert axis.get_window_extent().height > legend.get_window_extent().height
+
+
 def test_pictures_have_ages_below(tmp_path: Path) -> None:
     P = [[[[0.5, 0.5], [0.8, 0.2]], [[0.0, 1.0], [0.0, 1.0]]]]
     model = mmdp.MMDP(

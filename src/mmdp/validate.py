@@ -242,6 +242,8 @@ def by_label(
 
     >>> by_label({"b": 1.0, "a": 2.0}, "weights", ["a", "b"]).tolist()
     [2.0, 1.0]
+    >>> by_label({"y": [0, 0], "x": {"b": 1, "a": 2}}, "rewards", ["x", "y"], ["a", "b"]).tolist()
+    [[2, 1], [0, 0]]
     """
     if isinstance(values, (list, tuple)):
         first = values
@@ -252,13 +254,17 @@ def by_label(
     if not is_named(values):
         return values
     if hasattr(values, "columns"):
-        keys, data = [values.index, values.columns], values.to_numpy()
+        keys, data, end = [values.index, values.columns], values.to_numpy(), len(axes)
     else:
         pairs = list(values.items())
-        keys, data = [[key for key, _ in pairs]], [x for _, x in pairs]
-    if len(axes) < len(keys):
+        keys, data = (
+            [[x for x, _ in pairs]],
+            [by_label(x, what, *axes, fill=fill) for _, x in pairs],
+        )
+        end = len(axes) - (np.ndim(data[0]) if data else 0)  # the values have the axes after it
+    if end < len(keys):
         return data
-    last = axes[len(axes) - len(keys) :]
+    last = axes[end - len(keys) : end]
     labels = [range(len(k)) if x is None else x for k, x in zip(keys, last, strict=True)]
     places = [ids_of(*pair, what) for pair in zip(keys, labels, strict=True)]
     for known, found in zip(labels, places, strict=True):
@@ -266,9 +272,11 @@ def by_label(
         if absent and fill is None:
             more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
             raise InputError(f"{what}: no {str(known[min(absent)])!r}{more}; name every one")
-    whole = np.asarray(data).dtype.kind in "biu"
-    numbers = np.asarray(data) if whole else float_array(data, what)
-    array = np.full([len(x) for x in labels], fill or 0, dtype=numbers.dtype)
+    numbers: npt.NDArray[Any] = float_array(data, what)
+    if np.asarray(data).dtype.kind in "biu":
+        numbers = np.asarray(data)
+    shape = [len(x) for x in labels] + [*numbers.shape[len(labels) :]]
+    array = np.full(shape, fill or 0, dtype=numbers.dtype)
     array[np.ix_(*places)] = numbers
     return array
 

@@ -267,6 +267,28 @@ def test_the_curves_of_the_frontier_are_drawn_first(small: mmdp.MMDP) -> None:
     drawn = axis.get_legend_handles_labels()[1]
     assert {*found.frontier["policy"], "frontier"} <= {*drawn}
     assert len(drawn) == 8
+    legend = axis.get_legend()
+    assert legend is not None
+    assert legend.get_title().get_text() == f"7 of {len(found.policies)} policies"
+
+
+def test_a_restricted_policy_is_compared_with_others_of_its_kind(
+    tmp_path: Path, small: mmdp.MMDP
+) -> None:
+    given, tied = cost_and_effect(small), mmdp.Tied([0] * small.n_states)
+    given["thresholds"] = [19.0, 20.0, 21.0]
+    mine = mmdp.solve(small, 3, policy=tied)
+    blind = findings.willingness(Desk(small, None, mine, **given))
+    assert blind.found
+    for policy in blind.policies.values():  # nobody acts on what they do not see
+        assert (policy.actions == policy.actions[:, :1]).all()
+    assert "among tied policies" in written(tmp_path, small, policy=mine, **given).text
+    free = findings.willingness(Desk(small, 3, **given))
+    assert (free.frontier["nmb"] > blind.frontier["nmb"]).any()
+    assert (
+        "among all that depend on time and state"
+        in written(tmp_path, small, horizon=3, **given).text
+    )
 
 
 def test_a_comparator_that_is_this_policy_says_so(small: mmdp.MMDP) -> None:
@@ -278,8 +300,10 @@ def test_a_comparator_that_is_this_policy_says_so(small: mmdp.MMDP) -> None:
 
 def test_the_rates_are_told(tmp_path: Path, small: mmdp.MMDP) -> None:
     given, counting = cost_and_effect(small), Counting(0.015, 0.035, "half-cycle")
-    page = written(tmp_path, small, horizon=3, counting=counting, **given)
+    priced = counting.net_benefit(small, given["effects"], given["costs"], 15, 3)
+    page = written(tmp_path, priced, horizon=3, counting=counting, **given)
     assert f"Over time, {counting.text}." in page.text
+    assert "1 per step, besides that of costs and effects in the rewards" in page.text
 
 
 def test_effects_from_a_table(tmp_path: Path, small: mmdp.MMDP) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.draw.axes import MOST_LABELS, UNNAMED, label, new_axis, over_times
-from mmdp.draw.palette import COLOURS, INK, MARKERS
+from mmdp.draw.palette import COLOURS, INK, MARKERS, action_colours
 from mmdp.errors import InputError
 from mmdp.words import Times, number, suggested
 
@@ -26,6 +26,12 @@ SIDES = ((5, 3), (-5, -3), (-5, 3), (5, -3))  # of a point, in points, for its l
 PRICE = "willingness to pay for one unit of effect"
 TRACED = ("state", "share")  # columns of a cohort trace after its times
 BESIDE: Any = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}  # a legend right of the axis
+STYLES: Any = ("-", "--", "-.", ":", (0, (4, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (2, 1)))  # of lines
+
+
+def next_to(entries: int) -> Axes:
+    """An axis as high as a legend of these entries to the right of it."""
+    return new_axis(height=max(3.8, 0.6 + 0.22 * entries))
 
 
 def dressed(
@@ -108,7 +114,7 @@ def returns_distribution(
         rise = np.concatenate([[0.0], np.cumsum(share[order])])
         axis.step(
             np.concatenate([x[order][:1], x[order]]), rise, where="post", color=COLOURS[i % 7],
-            linestyle=("-", "--", "-.", ":")[i % 4], linewidth=1.8, label=label(name, 40),
+            linestyle=STYLES[i % 4], linewidth=1.8, label=label(name, 40),
         )  # fmt: skip
         if mean:
             axis.axvline(float(x @ share), color=COLOURS[i % 7], linestyle=":", linewidth=1.2)
@@ -362,10 +368,11 @@ def _by_threshold(
     axis: Axes | None,
 ) -> Axes:  # fmt: skip
     """A line per policy, and a dashed one for a column of the frontier with its name."""
-    axis = axis or new_axis()
+    axis = axis or next_to(table["policy"].nunique() + 1)
     for i, (name, curve) in enumerate(table.groupby("policy", sort=False)):
+        marker = MARKERS[(i + i // 7) % 7]  # the eighth has the first one's colour
         axis.plot(
-            curve["threshold"], curve[column], color=COLOURS[i % 7], marker=MARKERS[i % 7],
+            curve["threshold"], curve[column], color=COLOURS[i % 7], marker=marker,
             markersize=5, markevery=max(1, len(curve) // 12), linewidth=1.4, label=label(str(name)),
         )  # fmt: skip
     if frontier is not None:
@@ -386,19 +393,23 @@ def cohort_trace(table: pd.DataFrame, axis: Axes | None = None) -> Axes:
     >>> [line.get_ydata().tolist() for line in cohort_trace(pd.DataFrame(rows)).lines]
     [[1.0, 0.8], [0.0, 0.2]]
     """
-    axis = axis or new_axis()
+    from matplotlib.lines import Line2D
+
     states, policies = (list(dict.fromkeys(table[x])) for x in ("state", "policy"))
+    many = len(states) > len(COLOURS)
+    colours = dict(zip(states, action_colours(len(states)) if many else COLOURS, strict=False))
+    looks = {x: {"linestyle": STYLES[i % len(STYLES)]} for i, x in enumerate(policies)}
+    axis = axis or next_to(len(states) + len(policies))
     for (policy, state), part in table.groupby(["policy", "state"], sort=False):
-        i, j = states.index(state), policies.index(policy)
-        names = [state] if len(policies) == 1 else [state, policy]
-        name = ", ".join(label(str(x)) for x in names)
-        axis.plot(
-            part["time"], part["share"], color=COLOURS[i % 7], linewidth=1.6, label=name,
-            linestyle=("-", "--", "-.", ":")[j % 4],
-        )  # fmt: skip
+        look = {"color": colours[state], **looks[policy]}
+        axis.plot(part["time"], part["share"], linewidth=1.6, **look)
     axis.set_ylim(0, 1.02)
+    key = [Line2D([], [], color=y, label=label(str(x))) for x, y in colours.items()]
+    if len(policies) > 1:
+        key += [Line2D([], [], color=INK, label=label(str(x)), **looks[x]) for x in policies]
     times = Times.within(table, TRACED)
-    return dressed(axis, over_times(axis, times), "share of the cohort", legend=BESIDE)
+    legend = {**BESIDE, "handles": key, "handlelength": 3.5}
+    return dressed(axis, over_times(axis, times), "share of the cohort", legend=legend)
 
 
 def survival(
@@ -416,11 +427,11 @@ def survival(
                 f"no state {suggested(state, known)} in the trace; name those to leave out"
             )
     alive = table[~table["state"].isin(gone)].groupby(["policy", "time"], sort=False)["share"].sum()
-    axis = axis or new_axis()
+    axis = axis or next_to(table["policy"].nunique())
     for i, (name, part) in enumerate(alive.groupby("policy", sort=False)):
         axis.plot(
             part.index.get_level_values("time"), part, color=COLOURS[i % 7], linewidth=1.8,
-            linestyle=("-", "--", "-.", ":")[i % 4], label=label(str(name)),
+            linestyle=STYLES[i % 4], label=label(str(name)),
         )  # fmt: skip
     axis.set_ylim(0, 1.02)
     times = Times.within(table, TRACED)

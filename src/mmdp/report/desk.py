@@ -219,12 +219,19 @@ class Desk:
 
     def solved(self, place: int) -> Solution:
         """The solution of the method at a place of ``methods``, on average over the models."""
-        chosen = read_method(self.methods[place])
-        same = can(chosen, self.model, self.horizon, Mean(), self.kind)
-        kind = self.kind if same and not self.kind.endless else None
         return self._once(place, lambda: solve(
-            self.model, self.horizon, chosen, policy=kind, seed=self.seed
+            self.model, self.horizon, self.method(place), policy=self.kind_for(place),
+            seed=self.seed,
         ))  # fmt: skip
+
+    def method(self, place: int = 0) -> Method:
+        """That at a place of ``methods``; CADP if there are none."""
+        return read_method(self.methods[place] if self.methods else "cadp")
+
+    def kind_for(self, place: int = 0) -> PolicyKind | None:
+        """The kind that was asked for, if the method can find it for a number of decisions."""
+        same = can(self.method(place), self.model, self.horizon, Mean(), self.kind)
+        return self.kind if same and not self.kind.endless else None
 
     def solved_for(self, objective: Objective) -> Solution:
         """The solution of the first method for an objective."""

@@ -620,8 +620,8 @@ def willingness(desk: Desk) -> WillingnessToPay:
         marked = {same: f"{same} (this policy)"}
         named = {marked.get(name, name): policy for name, policy in named.items()}
     return willingness_to_pay(
-        desk.model, x.effects, x.costs, x.thresholds, desk.horizon,
-        method=desk.methods[0] if desk.methods else "cadp", policies=named, counting=x.counting,
+        desk.model, x.effects, x.costs, x.thresholds, desk.horizon, method=desk.method(),
+        policy=desk.kind_for(), policies=named, counting=x.counting,
     )  # fmt: skip
 
 

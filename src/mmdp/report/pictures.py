@@ -157,11 +157,11 @@ def _enough(desk: Desk, found: Sizes) -> Axes:
 
 
 def _willingness(desk: Desk, found: WillingnessToPay) -> Axes:
-    return curves.acceptability_curves(_curves(found), found.frontier)
+    return _counted(curves.acceptability_curves(_curves(found), found.frontier), found)
 
 
 def _loss(desk: Desk, found: WillingnessToPay) -> Axes:
-    return curves.expected_loss(_curves(found), found.frontier)
+    return _counted(curves.expected_loss(_curves(found), found.frontier), found)
 
 
 def _curves(found: WillingnessToPay) -> pd.DataFrame:
@@ -169,6 +169,14 @@ def _curves(found: WillingnessToPay) -> pd.DataFrame:
     named = [name for name in found.policies if name not in found.found]
     shown = list(dict.fromkeys([*found.frontier["policy"], *named]))[:MOST_CURVES]
     return found.acceptability[found.acceptability["policy"].isin(shown)]
+
+
+def _counted(axis: Axes, found: WillingnessToPay) -> Axes:
+    """Say above the legend if some policies are in the table only."""
+    legend, all_of_them = axis.get_legend(), len(found.policies)
+    if legend is not None and all_of_them > MOST_CURVES:
+        legend.set_title(f"{MOST_CURVES} of {all_of_them} policies")
+    return axis
 
 
 PRICED = "it needs effects, costs and thresholds"
