@@ -223,8 +223,8 @@ def ids_of(keys: Iterable[object], labels: Sequence[object], what: str) -> list[
     for key, at in zip(given, found, strict=True):
         if at < 0:
             raise InputError(
-                f"{what}: the model has no label {suggested(str(key), names.names)}",
-                ["use its ids, or label it" if isinstance(labels, range) else "use its labels"],
+                f"{what}: the model has no label {suggested(str(key), names.names)} here",
+                ["use its ids, or label it" if own is None else f"use {some(own)}"],
             )
         if at in seen:
             raise InputError(f"{what}: {str(key)!r} is given twice; keep one of them")

@@ -383,6 +383,21 @@ def test_a_policy_that_cannot_be_followed_is_one_line(rule: Any, told: str) -> N
     assert "\n" not in str(caught.value)
 
 
+def test_costs_and_effects_may_be_named_by_state() -> None:
+    once = {"dead": [[0, 0], [0, 0]], "ill": {"treat": {"dead": 9, "ill": 1}, "wait": [0, 7]}}
+    named = economics.cost_effectiveness(
+        tiny(), {"dead": [0, 0], "ill": {"treat": 3, "wait": 2}},
+        {"rewards": {"dead": [0, 0], "ill": [1, 5]}, "next_rewards": once}, {"x": "treat"}, 2,
+    )  # fmt: skip
+    plain = economics.cost_effectiveness(
+        tiny(), [[2, 3], [0, 0]],
+        {"rewards": [[1, 5], [0, 0]], "next_rewards": [[[0, 7], [1, 9]], [[0, 0], [0, 0]]]},
+        {"x": "treat"}, 2,
+    )  # fmt: skip
+    for found in (named, plain):
+        assert (found.costs.tolist(), found.effects.tolist()) == ([[12.0]], [[6.0]])
+
+
 def test_states_without_a_choice_need_no_mention() -> None:
     stationary = mmdp.StationaryPolicy([1, 0])
     for rule in ("treat", 1, ["treat", "treat"], {"ill": "treat"}, stationary):
@@ -395,6 +410,16 @@ def test_states_without_a_choice_need_no_mention() -> None:
 @pytest.mark.parametrize(
     ("call", "told"),
     [
+        (
+            lambda: Counting().models(
+                tiny(), {"rewards": [[0, 1], [0, 0]], "once": 1}, [[0, 5]], 2
+            ),
+            "effects: unknown part 'once'; use rewards or next_rewards",
+        ),
+        (
+            lambda: Counting().models(tiny(), {"ill": 1, "dead": 0}, [[0, 5], [0, 0]], 2),
+            "effects: rewards: the model has no label 'ill' here; use wait, treat",
+        ),
         (lambda: Counting(cost_rate=0.97), "cost_rate is a discount rate per step from 0 to below"),
         (lambda: Counting(effect_rate=-0.1), "effect_rate is a discount rate"),
         (lambda: Counting(within_cycle="half"), "is none, half-cycle or simpson, not"),  # type: ignore[arg-type]

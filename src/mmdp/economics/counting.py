@@ -19,6 +19,7 @@ Array = npt.NDArray[np.float64]
 Amounts = npt.ArrayLike | Mapping[str, npt.ArrayLike]
 WithinCycle = Literal["none", "half-cycle", "simpson"]
 CORRECTIONS = ("none", "half-cycle", "simpson")
+PARTS = ("rewards", "next_rewards")
 
 
 @dataclass(frozen=True)
@@ -188,12 +189,15 @@ class Counting:
 def _read(model: MMDP, given: Amounts, what: str) -> tuple[Array, Array]:
     """Expected amounts ((T,) M, S, A) of a time in a state, and of the way to the next one."""
     parts: Mapping[str, Any] = {"rewards": given}
-    if isinstance(given, Mapping) and given and set(given) <= {"rewards", "next_rewards"}:
+    if isinstance(given, Mapping) and not {*PARTS}.isdisjoint(given):
         parts = given
+    for name in parts:
+        if name not in PARTS:
+            raise InputError(f"{what}: unknown part {suggested(name, PARTS)}; use {either(PARTS)}")
     try:
         stay, move = (
             model.replace(**{name: parts[name]}).rewards if name in parts else np.zeros((1, 1, 1))
-            for name in ("rewards", "next_rewards")
+            for name in PARTS
         )
     except InputError as error:
         raise error.at(what) from None
