@@ -242,6 +242,8 @@ class Factorised(Endless):
 class Iterated(Endless):
     """Values by iteration on the entries, all models as one system, for many states."""
 
+    long = False  # whether iterating took too long before
+
     @cached_property
     def plan(self) -> Plan:
         from mmdp.kernels import get
@@ -255,6 +257,7 @@ class Iterated(Endless):
     def solve(self, policy: Table, right: Array, *, transposed: bool = False) -> Array:
         """x = right + gamma P x, again and again until nothing changes beyond rounding."""
         step, rounds = self._step(policy, transposed)
+        rounds = 0 if self.long else rounds
         x, b, largest = right, right, float(np.abs(right).max())
         n = 0
         while True:
@@ -262,6 +265,7 @@ class Iterated(Endless):
             if n % LOOK == 0:
                 self.check_time()
             if n > rounds:
+                self.long = True
                 return self._factorised(policy, right, transposed)
             if n > PATIENCE and self.problem.discount == 1:
                 raise InputError(
