@@ -98,6 +98,7 @@ class Endless:
 
     def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
         self.problem, self.check_time = problem, check_time
+        self.kept: dict[str, tuple[Any, ...]] = {}
         self.r: Array = np.moveaxis(problem.r[0], 2, 0)  # (M, S, A)
         self.live: Array = np.ones((1, 1))  # (M, S) 0 where nothing follows
         if problem.discount == 1:
@@ -123,12 +124,21 @@ class Endless:
 
     def values(self, policy: Table) -> Array:
         """(M, S) v."""
-        return self.solve(policy, (self._shares(policy) * self.r).sum(axis=2))
+        right = (self._shares(policy) * self.r).sum(axis=2)
+        return self._once("v", policy, lambda: self.solve(policy, right))
 
     def visits(self, policy: Table) -> Array:
         """(M, S) d."""
         start = np.broadcast_to(self.problem.initial.T, self.r.shape[:2])
-        return self.solve(policy, start, transposed=True)
+        return self._once("d", policy, lambda: self.solve(policy, start, transposed=True))
+
+    def _once(self, name: str, policy: Table, find: Callable[[], Array]) -> Array:
+        """What was found for this policy, if it is the last that was asked about."""
+        key = (policy.shape, policy.dtype.str, policy.tobytes())
+        if self.kept.get(name, (None,))[0] != key:
+            self.kept[name] = key, find()
+        found: Array = self.kept[name][1]
+        return found
 
     def returns(self, policy: Table) -> Array:
         """(M,) the return of every model."""
@@ -190,7 +200,7 @@ class Endless:
         if self.known.lasts is None:
             counting = copy.copy(self)  # not cut short: nothing is known without it
             counting.check_time = lambda: None
-            counting.r, counting.lasts = np.ones_like(self.r), 0.0
+            counting.r, counting.lasts, counting.kept = np.ones_like(self.r), 0.0, {}
             u = counting.own().values
             q = np.where(x.allowed[0], counting.q(u), -np.inf)
             e = float(np.maximum(q.max(axis=2) - u, 0.0).max())
@@ -323,9 +333,10 @@ class Stepped(Iterated):
         g, shares, live = self.problem.discount, self._shares(policy), self.live
         if transposed:
             return lambda x: g * self.plan.push(0, (live * x).T, policy).T, math.inf
-        return lambda x: (
-            g * live * (shares * np.moveaxis(self.plan.expect(0, x.T), 2, 0)).sum(axis=2)
-        ), math.inf
+        return (
+            lambda x: g * live * (shares * np.moveaxis(self.plan.expect(0, x.T), 2, 0)).sum(axis=2),
+            math.inf,
+        )
 
 
 def _entries(indptr: npt.NDArray[Any], rows: npt.NDArray[Any]) -> tuple[IntArray, IntArray]:

@@ -22,8 +22,8 @@ from mmdp.measures import (
 )
 from mmdp.measures.choices import Freedom, freedom
 from mmdp.measures.memory import value_and_policy
-from mmdp.measures.rows import RowInformation, rows_under
 from mmdp.measures.robustness import one_start, stability_of
+from mmdp.measures.rows import RowInformation, rows_under
 from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules
 from mmdp.model import MMDP
 from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, Stationary, Tree, TreePolicy
