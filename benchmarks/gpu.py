@@ -33,7 +33,7 @@ from mmdp import kernels
 from mmdp.kernels.jax.arrays import Arrays, double
 from mmdp.kernels.jax.kernel import JaxKernel, JaxPlan
 from mmdp.kernels.jax.passes import backward, forward
-from mmdp.kernels.jax.rows import Narrow
+from mmdp.kernels.jax.rows import Layout
 from mmdp.kernels.problem import Problem, Stored
 
 DISCOUNT = 0.9
@@ -178,10 +178,10 @@ def report_passes(report: Report, name: str, x: Arrays, horizon: int) -> None:
     tuning = JaxKernel().tuning
 
     def fore(x: Arrays, policy: Any) -> Any:
-        return forward(Narrow(x, tuning), policy)[1]
+        return forward(Layout(x, tuning), policy)[1]
 
     def back(x: Arrays, b: Any, policy: Any) -> Any:
-        return backward(Narrow(x, tuning), horizon, "weighted", b, policy, ("actions",))
+        return backward(Layout(x, tuning), horizon, "weighted", b, policy, ("actions",))
 
     b = jax.jit(fore)(x, policy)
     runs = {

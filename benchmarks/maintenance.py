@@ -1,21 +1,26 @@
 """Stationary rules proven optimal: machine maintenance, and random models of several sizes.
 
     python -m benchmarks.maintenance [machine|random] [--instances 3] [--seconds 60]
-        [--models 10 30 100] [--concentration 1 5 9] [--states 8 20 50 100]
+        [--models 10 30 100] [--concentration 1 5 9] [--states 8 20 50 100] [--jobs 1]
 
 ``machine``: the problem of Delage and Mannor (Operations Research 58(1), 2010) with models drawn
 around it, as in the branch and bound of Ahluwalia, Steimle and Denton. ``random``: rows drawn
 uniformly and normalised, rewards uniform in 0 to 1, 4 actions, discount .97. Models begin apart.
 Each line has the instances of a size: how many are proven optimal within the time, the median
 seconds of those, and the gap of the others. An infinite horizon, rules that depend on the state.
+With ``--jobs`` that many instances run side by side, each in a process with one thread.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
+import os
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 
@@ -65,18 +70,22 @@ def random(models: int, states: int, seed: int, actions: int = 4) -> mmdp.MMDP:
     )  # fmt: skip
 
 
-def line(name: str, instances: Iterator[mmdp.MMDP], seconds: float) -> str:
+def solved(name: str, models: int, size: float, seed: int, seconds: float) -> tuple[float, float]:
+    """Seconds until an instance is proven optimal, or infinity; the gap in percent."""
+    made = machine(models, size, seed) if name == "machine" else random(models, int(size), seed)
+    found = mmdp.solve(made, math.inf, "exact", time_limit=seconds)
+    if found.status is mmdp.Status.OPTIMAL:
+        return found.seconds, 0.0
+    return math.inf, 100 * (found.details["bound"] - found.value) / abs(found.value)
+
+
+def line(name: str, found: Iterable[tuple[float, float]]) -> str:
     """One row of the table: proven, median seconds, mean and largest gap of the others."""
-    proven, gaps = [], []
-    for model in instances:
-        found = mmdp.solve(model, math.inf, "exact", time_limit=seconds)
-        if found.status is mmdp.Status.OPTIMAL:
-            proven.append(found.seconds)
-        else:
-            gaps.append(100 * (found.details["bound"] - found.value) / abs(found.value))
-    taken = f"{statistics.median(proven):.2f}" if proven else ""
-    left = f"{statistics.mean(gaps):.3g}% ({max(gaps):.3g}%)" if gaps else ""
-    return f"| {name} | {len(proven)} of {len(proven) + len(gaps)} | {taken} | {left} |"
+    taken, gaps = zip(*found, strict=True)
+    proven, left = [x for x in taken if x < math.inf], [x for x in gaps if x > 0]
+    median = f"{statistics.median(proven):.2f}" if proven else ""
+    gap = f"{statistics.mean(left):.3g}% ({max(left):.3g}%)" if left else ""
+    return f"| {name} | {len(proven)} of {len(taken)} | {median} | {gap} |"
 
 
 def main() -> None:
@@ -87,19 +96,28 @@ def main() -> None:
     parser.add_argument("--models", type=int, nargs="+")
     parser.add_argument("--concentration", type=float, nargs="+", default=[1.0, 5.0, 9.0])
     parser.add_argument("--states", type=int, nargs="+", default=[8, 20, 50, 100])
+    parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
-    is_machine, seeds = given.what == "machine", range(given.instances)
+    is_machine = given.what == "machine"
+    counts = given.models or ((10, 30, 100) if is_machine else (2, 5, 10))
+    word = "concentration {:g}" if is_machine else "{:g} states"
     print(
         "| instances | proven | median seconds | gap of the others (largest) |\n|---|---|---|---|"
     )
-    for models in given.models or ((10, 30, 100) if is_machine else (2, 5, 10)):
-        for size in given.concentration if is_machine else given.states:
-            name = f"{models} models, " + (
-                f"concentration {size:g}" if is_machine else f"{size} states"
-            )
-            make = machine if is_machine else random
-            drawn = (make(models, size, seed) for seed in seeds)
-            print(line(name, drawn, given.seconds), flush=True)
+    os.environ |= dict.fromkeys(
+        ("MMDP_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
+    )
+    with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
+        sizes = itertools.product(counts, given.concentration if is_machine else given.states)
+        rows = {
+            f"{models} models, {word.format(size)}": [
+                pool.submit(solved, given.what, models, size, seed, given.seconds)
+                for seed in range(given.instances)
+            ]
+            for models, size in sizes
+        }
+        for name, futures in rows.items():
+            print(line(name, (x.result() for x in futures)), flush=True)
 
 
 if __name__ == "__main__":

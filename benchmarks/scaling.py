@@ -37,7 +37,7 @@ from benchmarks.sizes import Shape
 from mmdp.kernels.jax.arrays import Arrays, double
 from mmdp.kernels.jax.kernel import JaxKernel
 from mmdp.kernels.jax.passes import backward, forward
-from mmdp.kernels.jax.rows import Narrow
+from mmdp.kernels.jax.rows import Layout
 
 DENSE, TINY_DENSE = Sizes(), Sizes(states=7, actions=3, horizon=5, models=16, copy_mb=8)
 BANDED = Shape(models=1000, states=5000, actions=10, successors=40, horizon=50)
@@ -80,13 +80,13 @@ def sweep_seconds(sizes: Sizes, models: int) -> tuple[float, float]:
 
     @jax.jit
     def sweep(x: Arrays, policy: Any) -> Any:
-        on = Narrow(x, tuning)
+        on = Layout(x, tuning)
         b = forward(on, policy)[1]
         return backward(on, T, "weighted", b, policy, ("actions",))[1]
 
     @jax.jit
     def last(x: Arrays) -> Any:
-        return backward(Narrow(x, tuning), T, "own", None, None)[0][:, -4:]
+        return backward(Layout(x, tuning), T, "own", None, None)[0][:, -4:]
 
     took = seconds(partial(sweep, x, policy), rounds=3, calls=2)
     found = np.array(last(x))

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -137,7 +137,25 @@ class Mean(Objective):
 
 
 @dataclass(frozen=True)
-class CVaR(Objective):
+class Tail(Objective):
+    """An objective of the worst models, whose weights add up to alpha."""
+
+    alpha: float
+
+    def __post_init__(self) -> None:
+        if not (_is_number(self.alpha) and 0 < self.alpha <= 1):
+            raise InputError(
+                f"alpha of {type(self).__name__}, the weight of the tail, is above 0 and at most "
+                f"1, not {self.alpha!r}"
+            )
+
+    def ladder(self, weights: Array) -> list[Objective]:
+        wider = (k * self.alpha for k in RUNGS)
+        return [replace(self, alpha=alpha) for alpha in wider if alpha < 1]
+
+
+@dataclass(frozen=True)
+class CVaR(Tail):
     """The mean return over the worst models, whose weights add up to alpha.
 
     CVaR_alpha = min sum_m lambda_m xi_m rho_m over 0 <= xi <= 1 / alpha, sum lambda xi = 1. The
@@ -147,14 +165,9 @@ class CVaR(Objective):
     array([5.])
     """
 
-    alpha: float
-
     kind: ClassVar[str] = "cvar"
     called: ClassVar[str] = "CVaR {alpha}"
     says: ClassVar[str] = "The mean over the worst {alpha} of the models, by weight."
-
-    def __post_init__(self) -> None:
-        _check_alpha(self)
 
     def value(self, returns: Array, weights: Array) -> Array:
         return _tail_mean(self.alpha, returns, weights)
@@ -162,12 +175,9 @@ class CVaR(Objective):
     def tilt(self, returns: Array, weights: Array) -> Array:
         return _tail(self.alpha, returns, weights)
 
-    def ladder(self, weights: Array) -> list[Objective]:
-        return [CVaR(k * self.alpha) for k in RUNGS if k * self.alpha < 1]
-
 
 @dataclass(frozen=True)
-class VaR(Objective):
+class VaR(Tail):
     """The alpha-quantile: the smallest x such that models of weight alpha return at most x.
 
     So all but the worst share alpha of the models return x or more: alpha is the weight of the
@@ -177,15 +187,10 @@ class VaR(Objective):
     10.0
     """
 
-    alpha: float
-
     kind: ClassVar[str] = "var"
     called: ClassVar[str] = "VaR {alpha}"
     says: ClassVar[str] = "The return that all but the worst {alpha} of the models reach."
     concave = False
-
-    def __post_init__(self) -> None:
-        _check_alpha(self)
 
     def value(self, returns: Array, weights: Array) -> Array:
         return quantile(returns, weights, self.alpha)
@@ -196,7 +201,7 @@ class VaR(Objective):
 
 
 @dataclass(frozen=True)
-class EVaR(Objective):
+class EVaR(Tail):
     """Entropic value at risk: the worst mean over weights that are near the given ones.
 
     EVaR_alpha = sup_{beta > 0} -1/beta log(sum lambda exp(-beta rho) / alpha)
@@ -207,17 +212,12 @@ class EVaR(Objective):
     2.9577
     """
 
-    alpha: float
-
     kind: ClassVar[str] = "evar"
     called: ClassVar[str] = "EVaR {alpha}"
     says: ClassVar[str] = (
         "The worst mean over weights of the models that a tail of {alpha} could have, measured by "
         "entropy."
     )
-
-    def __post_init__(self) -> None:
-        _check_alpha(self)
 
     def value(self, returns: Array, weights: Array) -> Array:
         least = _least(returns, weights)
@@ -261,9 +261,6 @@ class EVaR(Objective):
             inside = (newton > lo) & (newton < hi)
             log_s = np.where(near, log_s, np.where(inside, newton, (lo + hi) / 2))
         return unit * np.exp(np.where(near, log_s, hi))
-
-    def ladder(self, weights: Array) -> list[Objective]:
-        return [EVaR(k * self.alpha) for k in RUNGS if k * self.alpha < 1]
 
 
 @dataclass(frozen=True)
@@ -331,7 +328,7 @@ class WorstCase(Objective):
 
 
 @dataclass(frozen=True)
-class MeanCVaR(Objective):
+class MeanCVaR(Tail):
     """``share`` times the mean plus ``1 - share`` times CVaR_alpha.
 
     alpha is the weight of the lower tail, as for :class:`CVaR`.
@@ -340,7 +337,6 @@ class MeanCVaR(Objective):
     10.0
     """
 
-    alpha: float
     share: float
 
     kind: ClassVar[str] = "mean-cvar"
@@ -350,7 +346,7 @@ class MeanCVaR(Objective):
     )
 
     def __post_init__(self) -> None:
-        _check_alpha(self)
+        super().__post_init__()
         if not (_is_number(self.share) and 0 <= self.share <= 1):
             raise InputError(f"share, the weight of the mean, is from 0 to 1, not {self.share!r}")
 
@@ -361,9 +357,6 @@ class MeanCVaR(Objective):
 
     def tilt(self, returns: Array, weights: Array) -> Array:
         return self.share + (1 - self.share) * _tail(self.alpha, returns, weights)
-
-    def ladder(self, weights: Array) -> list[Objective]:
-        return [MeanCVaR(k * self.alpha, self.share) for k in RUNGS if k * self.alpha < 1]
 
 
 @dataclass(frozen=True)
@@ -592,14 +585,6 @@ def _divergence(xi: Array, weights: Array) -> Array:
 
 def _is_number(x: Any) -> bool:
     return isinstance(x, (int, float, np.number)) and not isinstance(x, bool)
-
-
-def _check_alpha(objective: Any) -> None:
-    alpha, title = objective.alpha, type(objective).__name__
-    if not (_is_number(alpha) and 0 < alpha <= 1):
-        raise InputError(
-            f"alpha of {title}, the weight of the tail, is above 0 and at most 1, not {alpha!r}"
-        )
 
 
 def _percent(share: float) -> str:

@@ -348,12 +348,8 @@ def cells_of(
     ]  # fmt: skip
 
 
-def _same(given: Any) -> Any:
-    return given
-
-
 def _axis(
-    what: str, given: Any, name: Callable[[Any], str], read: Callable[[Any], Any] = _same
+    what: str, given: Any, name: Callable[[Any], str], read: Callable[[Any], Any] = lambda x: x
 ) -> dict[str, Any]:
     """Name to value, of one value or several. Other values of the same name are numbered."""
     if isinstance(given, Mapping):
@@ -509,7 +505,8 @@ class Run:
             )
         self.cells, self.jobs, self.executor, self.strict = cells, jobs, executor, strict
         self.folder = None if out is None else _prepared(Path(out))
-        self.files = {} if self.folder is None else _by_key(self.folder)
+        kept = () if self.folder is None else self.folder.glob("[!.]*.json")
+        self.files = {file.stem.rpartition("-")[2]: file for file in kept}  # by key
         self.callback, self.started = callback, time.perf_counter()
         self.reused, self.failed = 0, False
         self.found: dict[Cell, Row] = {}
@@ -551,12 +548,14 @@ class Run:
     def _note(self, cell: Cell, row: Row) -> None:
         self.found[cell] = row
         if self.callback is not None:
-            seconds, done = time.perf_counter() - self.started, len(self.found)
-            computed, left = done - self.reused, math.nan
-            if computed:
-                left = (len(self.cells) - done) * seconds / computed
+            seconds, done, total = (
+                time.perf_counter() - self.started,
+                len(self.found),
+                len(self.cells),
+            )
+            computed = done - self.reused
+            left = (total - done) * seconds / computed if computed else math.nan
             figures = {**cell.names, **row}
-            total = len(self.cells)
             self.callback(StudyProgress(done, total, self.reused, seconds, left, figures))
 
     # ------------------------------------------------------------ files
@@ -599,10 +598,6 @@ def _long_ones_first(cells: Sequence[Cell]) -> list[Cell]:
         return order[cell.source.key], -(cell.horizon if known and cell.horizon else math.inf)
 
     return sorted(cells, key=place)
-
-
-def _by_key(folder: Path) -> dict[str, Path]:
-    return {file.stem.rpartition("-")[2]: file for file in folder.glob("[!.]*.json")}
 
 
 def _prepared(out: Path) -> Path:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.clock import Stop
-from mmdp.kernels import Kernel, Plan, Problem
+from mmdp.kernels import Kernel, Problem
 from mmdp.kernels.controller import Controller
 from mmdp.kernels.events import Events
 from mmdp.kernels.numpy.kernel import NumpyKernel
@@ -219,11 +220,17 @@ def check_kernel(kernel: Kernel, *, seeds: Iterable[int] = range(30), rtol: floa
         for model in (*tables, random_events(seed)):
             model = beginning_apart(model, seed) if seed % 3 == 1 else model
             horizon = model.horizon or 1 + seed % 7
-            for check in (check_steps, check_bounds):
-                check(kernel, model, horizon, seed=seed, rtol=rtol)
-            for case in (model, changing(model, seed)) if seed % 3 == 0 else (model,):
-                for check in (check_passes, check_ascents, check_controllers, check_episodes):
-                    check(kernel, case, horizon, seed=seed, rtol=rtol)
+            still = Case(kernel, model, horizon, seed=seed, rtol=rtol)
+            still.steps()
+            still.bounds()
+            cases = [still]
+            if seed % 3 == 0:
+                cases.append(Case(kernel, changing(model, seed), horizon, seed=seed, rtol=rtol))
+            for case in cases:
+                case.passes()
+                case.ascents()
+                case.controllers()
+                case.episodes()
 
 
 def _restored(model: MMDP, storage: Any) -> MMDP:
@@ -254,169 +261,6 @@ def beginning_apart(model: MMDP, seed: int) -> MMDP:
     return model.replace(initial=first / first.sum(axis=1, keepdims=True))
 
 
-def by_time(model: MMDP, horizon: int, seed: int) -> Problem:
-    """The model's problem, for half of the seeds with actions allowed at random by time."""
-    x, rng = model.problem, np.random.default_rng(seed + 2)
-    if seed % 2:
-        return x
-    mask = (rng.random((horizon, x.n_states, x.n_actions)) < 0.7) & x.allowed
-    stuck = ~mask.any(axis=2)
-    mask[stuck] = np.broadcast_to(x.allowed, mask.shape)[stuck]
-    return x.restricted(mask)
-
-
-def check_steps(
-    kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
-) -> None:
-    """Compare the operator itself with products of whole matrices; models that change too."""
-    rng = np.random.default_rng(seed + 6)
-    x = model.problem
-    shape, where = (x.n_states, x.n_models), f"{kernel.name}, seed {seed}, {model!r}"
-    sharp, soft = _random_policies(x, horizon, seed)
-    for y in (x, changing(model, seed).problem):
-        plan, change = kernel.plan(y, horizon), y.moved(np.eye(x.n_models))
-        for t in range(min(horizon, 2)):
-            v, b, P = rng.normal(size=shape), rng.random(shape), _transitions(x, t)
-            expected = np.einsum("sazm,zm->sam", P, v @ change.T)
-            _same(plan.expect(t, v), expected, rtol, f"expect ({where})")
-            q = at(x.r, t) + x.discount * expected
-            _same(plan.step(t, v), q, rtol, f"step ({where})")
-            for row in (sharp[t], soft[t]):
-                pi = np.eye(x.n_actions)[row] if row.ndim == 1 else row
-                after = np.einsum("sa,sazm,sm->zm", pi, P, b) @ change
-                _same(plan.push(t, b, row), after, rtol, f"push ({where})")
-        s, a = int(rng.integers(x.n_states)), int(rng.integers(x.n_actions))
-        row, full = plan.rows(0, s, a), np.zeros(shape)
-        full[row.after] = row.p
-        _same(full, _transitions(x, 0)[s, a], rtol, f"rows ({where})")
-        other = plan.but(
-            weights=x.weights[::-1], rewards=np.asarray(x.r)[:, ::-1], terminal=x.terminal + 1.0
-        )
-        fresh = kernel.plan(
-            plan.problem._replace(
-                weights=x.weights[::-1], r=np.asarray(x.r)[:, ::-1], terminal=x.terminal + 1.0
-            ),
-            horizon,
-        )
-        found, again = (k.backward("given", policy=sharp).first for k in (other, fresh))
-        _same(found, again, rtol, f"but ({where})")
-        _same(other.forward(soft), fresh.forward(soft), rtol, f"but, forward ({where})")
-
-
-def check_passes(
-    kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
-) -> None:
-    """Compare the forward and every kind of backward pass with the specification."""
-    x = by_time(model, horizon, seed)
-    truth, mine = NumpyKernel().plan(x, horizon), kernel.plan(x, horizon)
-    where = f"{kernel.name}, seed {seed}, {model!r}"
-    sharp, soft = _random_policies(x, horizon, seed)
-    for policy in (sharp, soft):
-        b = truth.forward(policy)
-        _same(mine.forward(policy), b, rtol, f"model weights b ({where})")
-        for weights in (None, b):
-            options: dict[str, Any] = {
-                "policy": policy, "weights": weights, 
-                "keep": ("values", "q") + (() if weights is None else ("gradient",)),
-            }  # fmt: skip
-            _same_backward(mine, truth, "given", options, rtol, where)
-        kept = {"policy": policy, "keep": ("actions",)}
-        _same_backward(mine, truth, "given", kept, rtol, where)
-    b = truth.forward(sharp)
-    for weights, incumbent in ((x.prior_weights(), None), (b, sharp), (b, None)):
-        options = {"weights": weights, "policy": incumbent, "keep": ("values",)}
-        _same_backward(mine, truth, "weighted", options, rtol, where)
-    _same_backward(mine, truth, "own", {"keep": ("actions",)}, rtol, where)
-    lean = mine.backward("own")
-    assert lean.actions is None, f"actions kept unasked ({where})"
-    assert lean.values is None, f"values kept unasked ({where})"
-
-
-def check_ascents(
-    kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
-) -> None:
-    """Compare CADP's ascents with the specification: both kinds of sweeps, all kinds of starts."""
-    x = by_time(model, horizon, seed)
-    truth, mine = NumpyKernel().plan(x, horizon), kernel.plan(x, horizon)
-    starts = [None, *_random_policies(x, horizon, seed)]
-    cases: list[tuple[str, dict[str, float]]] = [
-        ("two-way", {}), ("paper", {}), ("two-way", {"max_sweeps": 1}), ("paper", {"tol": 0.05}),
-        ("paper", {"max_sweeps": 0}),
-    ]  # fmt: skip
-    for sweeps, limits in cases:
-        where = f"ascend, {sweeps}, {kernel.name}, seed {seed}, {model!r}"
-        options: Any = {"sweeps": sweeps, **limits}
-        seen: list[tuple[Any, float]] = []
-
-        def watch(policy: Any, value: float, seen: list[tuple[Any, float]] = seen) -> None:
-            seen.append((policy.copy(), value))
-
-        found = mine.ascend(iter(starts), watch=watch, **options)
-        expected = truth.ascend(starts, **options)
-        assert len(found) == len(expected), f"{where}: one end per start"
-        best = max(end.value for end in found)
-        for policy, value in seen:
-            first = truth.backward("given", policy=policy).first
-            exact = np.array([x.returns(first) @ x.weights])
-            _same(np.array([value]), exact, rtol, f"{where}: value of a watched policy")
-        highest = max(value for _, value in seen)
-        assert abs(highest - best) <= rtol * max(1.0, abs(best)), f"{where}: best unseen"
-        for end, other in zip(found, expected, strict=True):
-            assert end.end == other.end, f"{where}: ends by {end.end}, not {other.end}"
-            assert end.sweeps == other.sweeps, f"{where}: {end.sweeps} sweeps, not {other.sweeps}"
-            _same(np.array(end.trace), np.array(other.trace), rtol, f"{where}: trace")
-            _same(end.returns, other.returns, rtol, f"{where}: returns")
-            exact = truth.backward("given", policy=end.policy).first
-            _same(end.returns, x.returns(exact), rtol, f"{where}: returns of its policy")
-            legal = np.take_along_axis(
-                np.broadcast_to(x.allowed, (horizon, *x.allowed.shape[1:])),
-                end.policy[:, :, None].astype(np.int64), 2,
-            )  # fmt: skip
-            assert legal.all(), f"{where}: an action that is not allowed"
-    _check_watch_stops(mine, f"{kernel.name}, seed {seed}, {model!r}")
-
-
-def _check_watch_stops(mine: Plan, where: str) -> None:
-    def stop(policy: Any, value: float) -> None:
-        raise Stop
-
-    try:
-        mine.ascend([None], watch=stop)
-    except Stop:
-        return
-    raise AssertionError(f"what watch raises is lost ({where})")
-
-
-def check_controllers(
-    kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
-) -> None:
-    """Compare the passes over states and nodes with the specification, from random controllers."""
-    x = by_time(model, horizon, seed)
-    truth, mine = NumpyKernel().plan(x, horizon), kernel.plan(x, horizon)
-    controller, both = random_controller(x, horizon, 1 + seed % 4, seed), (mine, truth)
-    where = f"controllers, {kernel.name}, seed {seed}, {model!r}"
-    for sweep in range(3):
-        b, before = truth.node_weights(controller)[1], controller.copy()
-        _same(mine.node_weights(controller)[1], b, rtol, f"{where}: weights")
-        expected = truth.node_values(controller, keep=True)
-        found = mine.node_values(controller, keep=True)
-        _same(found.returns, expected.returns, rtol, f"{where}: returns")
-        _same(found.values, expected.values, rtol, f"{where}: values")
-        if sweep == 1:
-            passes = [k.node_weights(controller, expected.values) for k in both]
-            (one, weights), (better, other) = passes
-            _same(weights, other, rtol, f"{where}: improved weights")
-        else:
-            ends = [k.node_values(controller, b) for k in both]
-            (one, returns, _), (better, others, _) = ends
-            _same(returns, others, rtol, f"{where}: improved returns, sweep {sweep}")
-        for name in controller._fields:
-            improved, its, now, old = (getattr(c, name) for c in (one, better, controller, before))
-            assert (improved == its).all(), f"{where}: improved {name}, sweep {sweep}"
-            assert (now == old).all(), f"{where}: {name} changed in place"
-        controller = better
-
-
 def random_controller(x: Problem, horizon: int, nodes: int, seed: int) -> Controller:
     """A controller with this many nodes, drawn from the allowed actions and from all moves."""
     rng, shape = np.random.default_rng(seed + 5), (horizon, x.n_states, nodes)
@@ -428,34 +272,19 @@ def random_controller(x: Problem, horizon: int, nodes: int, seed: int) -> Contro
     )
 
 
-def _same_backward(
-    mine: Plan, truth: Plan, choice: Any, options: dict[str, Any], rtol: float, where: str
-) -> None:
-    found, expected = (k.backward(choice, **options) for k in (mine, truth))
-    for name in ("first", "values", "gradient", "q"):
-        a, b = getattr(found, name), getattr(expected, name)
-        assert (a is None) == (b is None), f"{choice}: {name} kept or not ({where})"
-        if a is not None:
-            _same(a, b, rtol, f"{choice}: {name} ({where})")
-    if expected.actions is not None:
-        assert found.actions is not None, f"{choice}: no actions ({where})"
-        assert found.actions.shape == expected.actions.shape, f"{choice}: shape ({where})"
-        if choice == "own":  # ties may be broken otherwise: the actions must attain the values
-            q = truth.backward(choice, keep=("values", "q"))
-            taken = np.take_along_axis(q.q, found.actions[:, :, None].astype(np.int64), 2)[:, :, 0]
-            _same(taken, q.values[:-1], rtol, f"own: values of the actions ({where})")
-        else:
-            assert (found.actions == expected.actions).all(), f"{choice}: actions ({where})"
+def _by_time(x: Problem, horizon: int, seed: int) -> Problem:
+    """The problem, for half of the seeds with actions allowed at random by time."""
+    rng = np.random.default_rng(seed + 2)
+    if seed % 2:
+        return x
+    mask = (rng.random((horizon, x.n_states, x.n_actions)) < 0.7) & x.allowed
+    stuck = ~mask.any(axis=2)
+    mask[stuck] = np.broadcast_to(x.allowed, mask.shape)[stuck]
+    return x.restricted(mask)
 
 
-def _same(a: Array, b: Array, rtol: float, what: str) -> None:
-    assert a.shape == b.shape, f"{what}: shape {a.shape} instead of {b.shape}"
-    finite = np.isfinite(b)
-    same = np.isfinite(a) == finite
-    assert (same & (finite | (a == b))).all(), f"{what}: other entries are infinite"
-    scale = max(1.0, float(np.abs(b[finite]).max(initial=0.0)))
-    worst = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
-    assert worst <= rtol * scale, f"{what}: differs by {worst:g}"
+def _open(x: Problem, horizon: int) -> npt.NDArray[np.bool_]:
+    return np.broadcast_to(x.allowed, (horizon, x.n_states, x.n_actions))
 
 
 def _random_policies(x: Problem, horizon: int, seed: int) -> tuple[npt.NDArray[Any], Array]:
@@ -467,58 +296,6 @@ def _random_policies(x: Problem, horizon: int, seed: int) -> tuple[npt.NDArray[A
     return sharp, p / p.sum(axis=2, keepdims=True)
 
 
-def check_bounds(
-    kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
-) -> None:
-    """Compare what upper bounds need with the specification, with prices and without."""
-    x = by_time(model, horizon, seed)
-    truth, mine = NumpyKernel().plan(x, horizon), kernel.plan(x, horizon)
-    where, rng = f"{kernel.name}, seed {seed}, {model!r}", np.random.default_rng(seed + 3)
-    reach = truth.reach()
-    for name, one, other in zip(("L", "B"), mine.reach(), reach, strict=True):
-        _same(one, other, rtol, f"reach: {name} ({where})")
-    some = rng.permutation(x.n_states)[: max(1, x.n_states // 2)]
-    for name, one, other in zip(("L", "B"), mine.reach(some), reach, strict=True):
-        _same(one, other[:, some], rtol, f"reach: {name} of some states ({where})")
-    shape = (horizon, x.n_states, x.n_actions, x.n_models)
-    y = rng.normal(size=shape) * (rng.random(shape) < rng.choice([0.3, 1.0]))
-    y *= rng.random((*shape[:2], 1, 1)) < 0.7  # some states without prices
-    for prices in (None, y):
-        _same_groups(mine, truth, _random_pairs(x, rng), prices, rtol, where)
-    h, best = truth.common_prices(y, reach)
-    found, chosen = mine.common_prices(y, reach)
-    _same(found, h, rtol, f"common_prices: H ({where})")
-    assert (chosen == best).all(), f"common_prices: maximiser ({where})"
-    u, d = np.zeros(shape), rng.normal(size=shape) * _open(x, horizon)[:, :, :, None]
-    truth.own_values(y, u)
-    moved = d.copy()
-    size = mine.descend(y, u, best, reach, 0.7, moved)
-    expected = truth.descend(y, u, best, reach, 0.7, d)
-    _same(moved, d, rtol, f"descend: direction ({where})")
-    _same(np.array(size), np.array(expected), rtol, f"descend: inner product ({where})")
-
-
-def _same_groups(
-    mine: Plan, truth: Plan, pairs: list[Pairs], y: Array | None, rtol: float, where: str
-) -> None:
-    """Values of single models and of pairs, and their occupancies."""
-    x = truth.problem
-    shape = (truth.horizon, x.n_states, x.n_actions, x.n_models)
-    for group in (None, *pairs):
-        name, values, uses = "own_values" if group is None else "pair_values", [], []
-        for one in (mine, truth):
-            u = np.zeros(shape)
-            if group is None:
-                values.append(one.own_values(y, u))
-            else:
-                values.append(one.pair_values(group, y, u))
-            uses.append(u)
-        _same(values[0], values[1], rtol, f"{name} ({where})")
-        _same(uses[0], uses[1], rtol, f"{name}: occupancy ({where})")
-    bare = mine.own_values(y)
-    _same(bare, truth.own_values(y), rtol, f"own_values without u ({where})")
-
-
 def _random_pairs(x: Problem, rng: np.random.Generator) -> list[Pairs]:
     """Pairs on several grids, and every model with itself."""
     order, half = rng.permutation(x.n_models), x.n_models // 2
@@ -527,68 +304,258 @@ def _random_pairs(x: Problem, rng: np.random.Generator) -> list[Pairs]:
     return [*grids, Pairs(order, order, 0, 1.0)]
 
 
-def _open(x: Problem, horizon: int) -> npt.NDArray[np.bool_]:
-    return np.broadcast_to(x.allowed, (horizon, x.n_states, x.n_actions))
+class Case:
+    """One model on which a kernel is compared with the specification, one group at a time.
 
-
-def check_episodes(
-    kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
-) -> None:
-    """Compare episodes of every kind of planner, one by one, and the decisions of a search.
-
-    They run in the planner's models and in others, where it can explain some steps only.
+    >>> from mmdp import kernels
+    >>> Case(kernels.get("numpy"), random_model(3), random_model(3).horizon or 4).passes()
     """
-    x = by_time(model, horizon, seed)
-    truth, mine = NumpyKernel().plan(x, horizon), kernel.plan(x, horizon)
-    others = random_model(
-        seed + 1000, n_states=x.n_states, n_actions=x.n_actions, masks=False,
-        horizon=horizon if len(x.p) > 1 else 0,
-    )  # fmt: skip
-    rng = np.random.default_rng(seed + 4)
-    for name, planner in _planners(truth, seed).items():
-        where = f"{name}, {kernel.name}, seed {seed}, {model!r}"
-        for world in (x, others.problem):
-            by_next = seed % 2 and world.storage.form != "events"  # these have none
-            seen = rng.normal(size=world.p.shape) if by_next else None
-            episodes = 1 if planner.mode == TREE else 3
-            plans = [k.plan(world, horizon) for k in (kernel, NumpyKernel())]
-            found, expected = (k.simulate(seen, planner, episodes, seed + 7) for k in plans)
-            _same(found[0], expected[0], rtol, f"simulate: returns ({where})")
-            assert (found[1] == expected[1]).all(), f"simulate: steps unexplained ({where})"
-            if not planner.carry:
-                last = plans[0].simulate(seen, planner, 1, seed + 7, first=episodes - 1)
-                _same(last[0], expected[0][:, -1:], rtol, f"simulate: a later episode ({where})")
-        if planner.mode == TREE:
-            for s in range(x.n_states):
-                a, b = (
-                    k.search(planner, horizon // 2, s, x.weights, seed + s) for k in (mine, truth)
-                )
-                assert a == b, f"search: action {a} instead of {b} ({where})"
 
+    def __init__(
+        self, kernel: Kernel, model: MMDP, horizon: int, *, seed: int = 0, rtol: float = 1e-9
+    ) -> None:
+        self.kernel, self.model, self.horizon, self.seed = kernel, model, horizon, seed
+        self.rtol, self.where = rtol, f"{kernel.name}, seed {seed}, {model!r}"
+        self.problem = _by_time(model.problem, horizon, seed)
+        self.truth, self.mine = (k.plan(self.problem, horizon) for k in (NumpyKernel(), kernel))
+        self.sharp, self.soft = _random_policies(self.problem, horizon, seed)
 
-def _planners(truth: Plan, seed: int) -> dict[str, PlannerTables]:
-    """One of every kind, with the options that change what the simulator does."""
-    x, horizon = truth.problem, truth.horizon
-    sharp, soft = _random_policies(x, horizon, seed)
-    own = truth.backward("own", keep=("q", "actions"))
-    values = truth.backward("given", policy=sharp, keep=("values",)).values
-    sampled = PlannerTables(SAMPLED, x, own=own.actions)
-    spread = max(1.0, float(np.abs(np.asarray(x.r)).max()))
-    tree = PlannerTables(TREE, x, queries=6, exploration=np.full(horizon, spread))
-    return {
-        "actions": PlannerTables(ACTIONS, x, actions=sharp),
-        "probabilities": PlannerTables(PROBABILITIES, x, probabilities=soft),
-        "nodes": PlannerTables(NODES, x, controller=random_controller(x, horizon, 3, seed)),
-        "values": PlannerTables(VALUES, x, q=own.q),
-        "sampled": sampled,
-        "sampled each step, by rewards too": sampled._replace(each_step=True, reward_sd=spread),
-        "sampled, carried, by rewards alone": sampled._replace(
-            carry=True, reward_sd=spread, use_transitions=False
-        ),
-        "tree with values": tree._replace(values=values),
-        "tree with rollouts": tree._replace(values=values, by_rollout=True, actions=sharp),
-        "tree at random": tree,
-    }
+    def holds(self, fine: Any, what: str) -> None:
+        assert np.all(fine), f"{what} ({self.where})"
+
+    def same(self, a: Any, b: Any, what: str) -> None:
+        """Whether two arrays, or numbers, are equal up to rounding."""
+        a, b = np.asarray(a), np.asarray(b)
+        self.holds(a.shape == b.shape, f"{what}: shape {a.shape} instead of {b.shape}")
+        finite = np.isfinite(b)
+        same = np.isfinite(a) == finite
+        self.holds(same & (finite | (a == b)), f"{what}: other entries are infinite")
+        scale = max(1.0, float(np.abs(b[finite]).max(initial=0.0)))
+        worst = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
+        self.holds(worst <= self.rtol * scale, f"{what}: differs by {worst:g}")
+
+    def steps(self) -> None:
+        """The operator itself, and products of whole matrices; models that change too."""
+        x, horizon, rng = self.model.problem, self.horizon, np.random.default_rng(self.seed + 6)
+        shape, (sharp, soft) = (x.n_states, x.n_models), _random_policies(x, horizon, self.seed)
+        for y in (x, changing(self.model, self.seed).problem):
+            plan, change = self.kernel.plan(y, horizon), y.moved(np.eye(x.n_models))
+            for t in range(min(horizon, 2)):
+                v, b, P = rng.normal(size=shape), rng.random(shape), _transitions(x, t)
+                expected = np.einsum("sazm,zm->sam", P, v @ change.T)
+                self.same(plan.expect(t, v), expected, "expect")
+                self.same(plan.step(t, v), at(x.r, t) + x.discount * expected, "step")
+                for row in (sharp[t], soft[t]):
+                    pi = np.eye(x.n_actions)[row] if row.ndim == 1 else row
+                    after = np.einsum("sa,sazm,sm->zm", pi, P, b) @ change
+                    self.same(plan.push(t, b, row), after, "push")
+            s, a = int(rng.integers(x.n_states)), int(rng.integers(x.n_actions))
+            row, full = plan.rows(0, s, a), np.zeros(shape)
+            full[row.after] = row.p
+            self.same(full, _transitions(x, 0)[s, a], "rows")
+            lam, r, last = x.weights[::-1], np.asarray(x.r)[:, ::-1], x.terminal + 1.0
+            other = plan.but(weights=lam, rewards=r, terminal=last)
+            again = plan.problem._replace(weights=lam, r=r, terminal=last)
+            fresh = self.kernel.plan(again, horizon)
+            one, two = (k.backward("given", policy=sharp).first for k in (other, fresh))
+            self.same(one, two, "but")
+            self.same(other.forward(soft), fresh.forward(soft), "but, forward")
+
+    def passes(self) -> None:
+        """The forward and every kind of backward pass."""
+        for policy in (self.sharp, self.soft):
+            b = self.truth.forward(policy)
+            self.same(self.mine.forward(policy), b, "model weights b")
+            self._backward("given", policy=policy, keep=("values", "q"))
+            self._backward("given", policy=policy, weights=b, keep=("values", "q", "gradient"))
+            self._backward("given", policy=policy, keep=("actions",))
+        b = self.truth.forward(self.sharp)
+        for weights, incumbent in (
+            (self.problem.prior_weights(), None), (b, self.sharp), (b, None),
+        ):  # fmt: skip
+            self._backward("weighted", weights=weights, policy=incumbent, keep=("values",))
+        self._backward("own", keep=("actions",))
+        lean = self.mine.backward("own")
+        self.holds(lean.actions is None, "actions kept unasked")
+        self.holds(lean.values is None, "values kept unasked")
+
+    def _backward(self, choice: Any, **options: Any) -> None:
+        found, expected = (k.backward(choice, **options) for k in (self.mine, self.truth))
+        for name in ("first", "values", "gradient", "q"):
+            a, b = getattr(found, name), getattr(expected, name)
+            self.holds((a is None) == (b is None), f"{choice}: {name} kept or not")
+            if a is not None:
+                self.same(a, b, f"{choice}: {name}")
+        if expected.actions is None:
+            return
+        taken = found.actions
+        assert taken is not None, f"{choice}: no actions ({self.where})"
+        self.holds(taken.shape == expected.actions.shape, f"{choice}: shape")
+        if choice == "own":  # ties may be broken otherwise: the actions must attain the values
+            q = self.truth.backward(choice, keep=("values", "q"))
+            attained = np.take_along_axis(q.q, taken[:, :, None].astype(np.int64), 2)[:, :, 0]
+            self.same(attained, q.values[:-1], "own: values of the actions")
+        else:
+            self.holds(taken == expected.actions, f"{choice}: actions")
+
+    def ascents(self) -> None:
+        """CADP's ascents: both kinds of sweeps, all kinds of starts."""
+        cases: list[tuple[str, dict[str, float]]] = [
+            ("two-way", {}), ("paper", {}), ("two-way", {"max_sweeps": 1}),
+            ("paper", {"tol": 0.05}), ("paper", {"max_sweeps": 0}),
+        ]  # fmt: skip
+        for sweeps, limits in cases:
+            self._ascend(f"ascend, {sweeps}", {"sweeps": sweeps, **limits})
+
+        def stop(policy: Any, value: float) -> None:
+            raise Stop
+
+        try:
+            self.mine.ascend([None], watch=stop)
+        except Stop:
+            return
+        self.holds(False, "what watch raises is lost")
+
+    def _ascend(self, what: str, options: dict[str, Any]) -> None:
+        x, truth, starts = self.problem, self.truth, [None, self.sharp, self.soft]
+        seen: list[tuple[Any, float]] = []
+
+        def watch(policy: Any, value: float) -> None:
+            seen.append((policy.copy(), value))
+
+        found = self.mine.ascend(iter(starts), watch=watch, **options)
+        expected = truth.ascend(starts, **options)
+        self.holds(len(found) == len(expected), f"{what}: one end per start")
+        for policy, value in seen:
+            exact = x.returns(truth.backward("given", policy=policy).first) @ x.weights
+            self.same(value, exact, f"{what}: value of a watched policy")
+        highest, best = max(value for _, value in seen), max(end.value for end in found)
+        self.same(highest, best, f"{what}: best unseen")
+        for end, other in zip(found, expected, strict=True):
+            self.holds(end.end == other.end, f"{what}: ends by {end.end}, not {other.end}")
+            made = f"{end.sweeps} sweeps, not {other.sweeps}"
+            self.holds(end.sweeps == other.sweeps, f"{what}: {made}")
+            self.same(end.trace, other.trace, f"{what}: trace")
+            self.same(end.returns, other.returns, f"{what}: returns")
+            first = truth.backward("given", policy=end.policy).first
+            self.same(end.returns, x.returns(first), f"{what}: returns of its policy")
+            actions = end.policy[:, :, None].astype(np.int64)
+            legal = np.take_along_axis(_open(x, self.horizon), actions, 2)
+            self.holds(legal, f"{what}: an action that is not allowed")
+
+    def controllers(self) -> None:
+        """The passes over states and nodes, from random controllers."""
+        both = self.mine, self.truth
+        controller = random_controller(self.problem, self.horizon, 1 + self.seed % 4, self.seed)
+        for sweep in range(3):
+            before = controller.copy()
+            weights, b = (k.node_weights(controller)[1] for k in both)
+            self.same(weights, b, "controllers: weights")
+            found, expected = (k.node_values(controller, keep=True) for k in both)
+            self.same(found.returns, expected.returns, "controllers: returns")
+            self.same(found.values, expected.values, "controllers: values")
+            if sweep == 1:
+                ends: Any = [k.node_weights(controller, expected.values) for k in both]
+            else:
+                ends = [k.node_values(controller, b)[:2] for k in both]
+            (one, mine), (better, theirs) = ends
+            self.same(mine, theirs, f"controllers: improved, sweep {sweep}")
+            for name in controller._fields:
+                new, its, now, old = (getattr(c, name) for c in (one, better, controller, before))
+                self.holds(new == its, f"controllers: improved {name}, sweep {sweep}")
+                self.holds(now == old, f"controllers: {name} changed in place")
+            controller = better
+
+    def bounds(self) -> None:
+        """What upper bounds need, with prices and without."""
+        x, mine, truth = self.problem, self.mine, self.truth
+        rng, reach = np.random.default_rng(self.seed + 3), truth.reach()
+        some = rng.permutation(x.n_states)[: max(1, x.n_states // 2)]
+        for name, one, other in zip(("L", "B"), mine.reach(), reach, strict=True):
+            self.same(one, other, f"reach: {name}")
+        for name, one, other in zip(("L", "B"), mine.reach(some), reach, strict=True):
+            self.same(one, other[:, some], f"reach: {name} of some states")
+        shape = (self.horizon, x.n_states, x.n_actions, x.n_models)
+        y = rng.normal(size=shape) * (rng.random(shape) < rng.choice([0.3, 1.0]))
+        y *= rng.random((*shape[:2], 1, 1)) < 0.7  # some states without prices
+        for prices in (None, y):
+            self._groups(_random_pairs(x, rng), prices)
+        (found, chosen), (h, best) = (k.common_prices(y, reach) for k in (mine, truth))
+        self.same(found, h, "common_prices: H")
+        self.holds(chosen == best, "common_prices: maximiser")
+        u, d = np.zeros(shape), rng.normal(size=shape) * _open(x, self.horizon)[:, :, :, None]
+        truth.own_values(y, u)
+        moved = d.copy()
+        size = mine.descend(y, u, best, reach, 0.7, moved)
+        expected = truth.descend(y, u, best, reach, 0.7, d)
+        self.same(moved, d, "descend: direction")
+        self.same(size, expected, "descend: inner product")
+
+    def _groups(self, pairs: list[Pairs], y: Array | None) -> None:
+        """Values of single models and of pairs, and their occupancies."""
+        x = self.problem
+        for group in (None, *pairs):
+            name, found = "own_values" if group is None else "pair_values", []
+            for plan in (self.mine, self.truth):
+                u = np.zeros((self.horizon, x.n_states, x.n_actions, x.n_models))
+                asked = plan.own_values if group is None else partial(plan.pair_values, group)
+                found.append((asked(y, u), u))
+            (mine, used), (values, uses) = found
+            self.same(mine, values, name)
+            self.same(used, uses, f"{name}: occupancy")
+        self.same(self.mine.own_values(y), self.truth.own_values(y), "own_values without u")
+
+    def episodes(self) -> None:
+        """Episodes of every kind of planner, one by one, and the decisions of a search.
+
+        They run in the planner's models and in others, where it can explain some steps only.
+        """
+        x, horizon, seed = self.problem, self.horizon, self.seed
+        others = random_model(
+            seed + 1000, n_states=x.n_states, n_actions=x.n_actions, masks=False,
+            horizon=horizon if len(x.p) > 1 else 0,
+        )  # fmt: skip
+        rng = np.random.default_rng(seed + 4)
+        for name, planner in self._planners().items():
+            for world in (x, others.problem):
+                by_next = seed % 2 and world.storage.form != "events"  # these have none
+                seen = rng.normal(size=world.p.shape) if by_next else None
+                count = 1 if planner.mode == TREE else 3
+                plans = [k.plan(world, horizon) for k in (self.kernel, NumpyKernel())]
+                found, expected = (k.simulate(seen, planner, count, seed + 7) for k in plans)
+                self.same(found[0], expected[0], f"simulate, {name}: returns")
+                self.holds(found[1] == expected[1], f"simulate, {name}: steps unexplained")
+                if not planner.carry:
+                    last = plans[0].simulate(seen, planner, 1, seed + 7, first=count - 1)[0]
+                    self.same(last, expected[0][:, -1:], f"simulate, {name}: a later episode")
+            for s in range(x.n_states if planner.mode == TREE else 0):
+                asked = planner, horizon // 2, s, x.weights, seed + s
+                a, b = (k.search(*asked) for k in (self.mine, self.truth))
+                self.holds(a == b, f"search, {name}: action {a} instead of {b}")
+
+    def _planners(self) -> dict[str, PlannerTables]:
+        """One of every kind, with the options that change what the simulator does."""
+        x, horizon, truth, sharp = self.problem, self.horizon, self.truth, self.sharp
+        own = truth.backward("own", keep=("q", "actions"))
+        values = truth.backward("given", policy=sharp, keep=("values",)).values
+        sampled = PlannerTables(SAMPLED, x, own=own.actions)
+        spread = max(1.0, float(np.abs(np.asarray(x.r)).max()))
+        tree = PlannerTables(TREE, x, queries=6, exploration=np.full(horizon, spread))
+        controller = random_controller(x, horizon, 3, self.seed)
+        return {
+            "actions": PlannerTables(ACTIONS, x, actions=sharp),
+            "probabilities": PlannerTables(PROBABILITIES, x, probabilities=self.soft),
+            "nodes": PlannerTables(NODES, x, controller=controller),
+            "values": PlannerTables(VALUES, x, q=own.q),
+            "sampled": sampled,
+            "sampled each step, by rewards too": sampled._replace(each_step=True, reward_sd=spread),
+            "sampled, carried, by rewards alone": sampled._replace(
+                carry=True, reward_sd=spread, use_transitions=False
+            ),
+            "tree with values": tree._replace(values=values),
+            "tree with rollouts": tree._replace(values=values, by_rollout=True, actions=sharp),
+            "tree at random": tree,
+        }
 
 
 # ------------------------------------------------------------------ methods

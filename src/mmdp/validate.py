@@ -163,7 +163,7 @@ class Fields(NamedTuple):
             "actions": lambda _: actions.labels,
             "models": lambda _: models.labels,
             "initial": lambda x: None if x is None else read_initial(x, models.here(part), states),
-            "weights": lambda x: _distribution(x, "weights", models),
+            "weights": lambda x: read_distribution(x, "weights", models),
             "discount": read_discount,
             "terminal": lambda x: read_terminal(x, models.here(part), states),
             "allowed": lambda x: None if x is None else read_allowed(x, states, actions),
@@ -428,20 +428,17 @@ def check_rows(
     n_actions = support.shape[2]
     times = None if support.horizon is None or len(support.values) == 1 else support.horizon
     sums = support.row_sums(support.values)
-    if not np.isfinite(sums).all():
-        t, k, m = _first(~np.isfinite(support.values))
-        place = _entry_place(fields, support, k, m, t if times else None)
-        raise InputError(
-            f"transition probability is {support.values[t, k, m]} at {place}; "
-            "every probability must be a number from 0 to 1"
-        )
-    if support.values.size and support.values.min() < 0:
-        t, k, m = _first(support.values < 0)
-        place = _entry_place(fields, support, k, m, t if times else None)
-        raise InputError(
-            f"negative transition probability {support.values[t, k, m]:g} at {place}; "
-            "every probability must be from 0 to 1"
-        )
+    for bad, what in (
+        (~np.isfinite(support.values), "transition probability is"),
+        (support.values < 0, "negative transition probability"),
+    ):
+        if bad.any():
+            t, k, m = _first(bad)
+            place = _entry_place(fields, support, k, m, t if times else None)
+            raise InputError(
+                f"{what} {support.values[t, k, m]:g} at {place}; every probability must be a "
+                "number from 0 to 1"
+            )
     wrong = _wrong(sums, mask.reshape(-1), allow_missing)
     t, row, m = _first(wrong)
     place = fields.place(m, row // n_actions, row % n_actions, t if times else None)
@@ -494,41 +491,36 @@ def check_rewards(
     expected: Rewards | None, per_next: Array | None, support: Support,
     mask: npt.NDArray[np.bool_], fields: Fields,
 ) -> None:  # fmt: skip
-    if isinstance(expected, ByEvent):
-        y = expected.reward
-        if not np.isfinite([y.min(initial=0.0), y.max(initial=0.0)]).all():
-            bad = ~np.isfinite(y) & mask[None, :, :, None]
-            if bad.any():
-                t, s, a, w = _first(bad)
-                place = f"state {_label(fields.states, s)}, action {_label(fields.actions, a)}"
-                raise InputError(
-                    f"reward is {y[t, s, a, w]} at {place}, event {w}; rewards must be finite"
-                )
-    elif expected is not None:
-        bad = ~np.isfinite(expected) & mask[None, :, :, None]
+    by_event = isinstance(expected, ByEvent)
+    y = expected.reward if isinstance(expected, ByEvent) else expected
+    if y is not None and not np.isfinite([y.min(initial=0.0), y.max(initial=0.0)]).all():
+        bad = ~np.isfinite(y) & mask[None, :, :, None]
         if bad.any():
-            t, s, a, m = _first(bad)
-            place = fields.place(m, s, a, t if len(expected) > 1 else None)
-            raise InputError(f"reward is {expected[t, s, a, m]} at {place}; rewards must be finite")
+            t, s, a, i = _first(bad)
+            place = f"state {_label(fields.states, s)}, action {_label(fields.actions, a)}"
+            if by_event:
+                place = f"{place}, event {i}"
+            else:
+                place = fields.place(i, s, a, t if len(y) > 1 else None)
+            raise InputError(f"reward is {y[t, s, a, i]} at {place}; rewards must be finite")
     if per_next is not None and not np.isfinite(per_next).all():
         t, k, m = _first(~np.isfinite(per_next))
         place = _entry_place(fields, support, k, m, t if len(per_next) > 1 else None)
         raise InputError(f"reward is {per_next[t, k, m]} at {place}; rewards must be finite")
 
 
-def read_distribution(
-    values: npt.ArrayLike | None, size: int, what: str, of: str, labels: tuple[str, ...] | None
-) -> Array:
+def read_distribution(values: Any, what: str, names: Labels) -> Array:
+    """One probability for each of the names; the same for all if none are given."""
+    size, of = names.size, names.kind
     if values is None:
         return np.full(size, 1.0 / size)
-    array = float_array(by_label(values, what, labels or range(size), fill=0.0), what)
+    array = float_array(by_label(values, what, names.axis, fill=0.0), what)
     if array.shape != (size,):
         raise InputError(f"{what} has shape {array.shape}; expected one number per {of}: ({size},)")
-    if not np.isfinite(array).all() or (array < 0).any():
-        i = int(np.flatnonzero(~(array >= 0) | ~np.isfinite(array))[0])
-        raise InputError(
-            f"{what} is {array[i]} for {of} {_label(labels, i)}; it must be a probability"
-        )
+    bad = ~(array >= 0) | ~np.isfinite(array)
+    if bad.any():
+        (i,) = _first(bad)
+        raise InputError(f"{what} is {array[i]} for {of} {names.of(i)}; it must be a probability")
     if abs(array.sum() - 1.0) > ROW_SUM_TOLERANCE:
         raise InputError(
             f"{what} must sum to 1, not {array.sum():.10g}",
@@ -537,21 +529,17 @@ def read_distribution(
     return array.copy()
 
 
-def _distribution(values: Any, what: str, names: Labels) -> Array:
-    return read_distribution(values, names.size, what, names.kind, names.labels)
-
-
 def read_initial(values: Any, models: Labels, states: Labels) -> Array:
     """(S,), or (M, S) if each model has its own."""
     array = float_array(by_label(values, "initial", models.axis, states.axis, fill=0.0), "initial")
     if array.ndim < 2:
-        return _distribution(values, "initial", states)
+        return read_distribution(values, "initial", states)
     if array.shape != (models.size, states.size):
         raise InputError(
             f"initial has shape {array.shape}; expected (states,) = ({states.size},) or "
             f"(models, states) = {models.size, states.size}"
         )
-    rows = [_distribution(x, f"initial of model {models.of(m)}", states)
+    rows = [read_distribution(x, f"initial of model {models.of(m)}", states)
             for m, x in enumerate(array)]  # fmt: skip
     return rows[0] if (array == array[0]).all() else np.array(rows)
 
@@ -568,8 +556,9 @@ def read_model_transitions(values: npt.ArrayLike | None, models: Labels) -> Arra
             f"model_transitions has shape {K.shape}; expected (models, models) = "
             f"{models.size, models.size}"
         )
-    if not (K >= 0).all() or not np.isfinite(K).all():
-        m, n = _first(~(K >= 0) | ~np.isfinite(K))
+    bad = ~(K >= 0) | ~np.isfinite(K)
+    if bad.any():
+        m, n = _first(bad)
         raise InputError(
             f"model_transitions is {K[m, n]} from model {models.of(m)} to model "
             f"{models.of(n)}; it must be a probability"
@@ -586,10 +575,8 @@ def read_model_transitions(values: npt.ArrayLike | None, models: Labels) -> Arra
 
 def check_seed(seed: Any) -> None:
     """A seed is None or a whole number of at least 0."""
-    if seed is None:
-        return
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InputError(f"seed must be a whole number of at least 0, not {seed!r}")
+    if seed is not None:
+        check_whole(seed, "seed", 0)
 
 
 def check_whole(value: Any, what: str, least: int = 1) -> None:

@@ -414,7 +414,10 @@ def test_states_without_a_choice_need_no_mention() -> None:
             lambda: one().evsi(1.0, lambda x, rng: x["p"]),
             "study raised KeyError: 'p'; the parameters are q",
         ),
-        (lambda: one().evsi(1.0, [1.0, 2.0], resamples=1), "resamples must be at least 2"),
+        (
+            lambda: one().evsi(1.0, [1.0, 2.0], resamples=1),
+            "resamples must be a whole number of at least 2",
+        ),
         (lambda: one().evsi(1.0, [1.0, 2.0], degree=0), "degree must be at least 1"),
         (lambda: one().evppi(1.0, "p"), "no parameter 'p'"),
     ],

@@ -16,15 +16,16 @@ from mmdp.kernels.numpy.kernel import NumpyKernel
 from mmdp.kernels.plan import Machine, Plan
 from mmdp.kernels.planner import TREE
 from mmdp.kernels.problem import at
-from mmdp.testing import check_bounds, check_episodes, check_kernel, random_model
+from mmdp.testing import Case, check_kernel, random_model
 from tests.kernels.instances import Changed
 
 
 def test_many_models_and_states_agree_too():
     """Enough for several threads and several blocks of each loop."""
     model = random_model(5, n_models=150, n_states=12, n_actions=3, horizon=0, masks=True)
-    check_bounds(NumbaKernel(2), model, 4, seed=2)
-    check_episodes(NumbaKernel(2), model, 4, seed=2)
+    case = Case(NumbaKernel(2), model, 4, seed=2)
+    case.bounds()
+    case.episodes()
 
 
 # ------------------------------------------------------------------ faults
@@ -82,17 +83,17 @@ EPISODES = {
 @pytest.mark.parametrize("fault", BOUNDS)
 def test_a_fault_in_bounds_is_noticed(fault):
     model = random_model(4, n_models=6, n_states=4, n_actions=3, horizon=0, masks=False)
-    check_bounds(NumpyKernel(), model, 4, seed=1)
+    Case(NumpyKernel(), model, 4, seed=1).bounds()
     with pytest.raises(AssertionError, match=f"{BOUNDS[fault][0]}.*faulty"):
-        check_bounds(faulty(*BOUNDS[fault]), model, 4, seed=1)
+        Case(faulty(*BOUNDS[fault]), model, 4, seed=1).bounds()
 
 
 @pytest.mark.parametrize("fault", EPISODES)
 def test_a_fault_in_episodes_is_noticed(fault):
     model = random_model(4, n_models=6, n_states=4, n_actions=3, horizon=0, masks=False)
-    check_episodes(NumpyKernel(), model, 4, seed=1)
+    Case(NumpyKernel(), model, 4, seed=1).episodes()
     with pytest.raises(AssertionError, match=f"{EPISODES[fault][0]}.*faulty"):
-        check_episodes(faulty(*EPISODES[fault]), model, 4, seed=1)
+        Case(faulty(*EPISODES[fault]), model, 4, seed=1).episodes()
 
 
 # ------------------------------------------------------------------ a backend of one's own

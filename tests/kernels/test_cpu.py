@@ -15,9 +15,8 @@ from mmdp.kernels.cpu.kernel import CpuPlan, NumbaKernel
 from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.problem import Problem
 from mmdp.testing import (
-    check_ascents,
+    Case,
     check_kernel,
-    check_passes,
     plain_returns,
     random_events,
     random_model,
@@ -46,8 +45,9 @@ def test_passes_over_some_models_at_a_time_equal_numpy(monkeypatch):
     )
     for seed in range(60):
         for model in (random_model(seed), random_events(seed)):
-            for check in (check_passes, check_ascents):
-                check(NumbaKernel(2), model, model.horizon or 1 + seed % 7, seed=seed)
+            case = Case(NumbaKernel(2), model, model.horizon or 1 + seed % 7, seed=seed)
+            case.passes()
+            case.ascents()
     assert max(cut) > 2
 
 
@@ -56,8 +56,9 @@ def test_every_width_of_the_model_loop(n_models):
     kernel = NumbaKernel(2, threads_pay_from=0)
     for storage in ("dense", "sparse"):
         model = random_model(5, n_models=n_models, n_states=9, storage=storage)
-        check_passes(kernel, model, model.horizon or 3, seed=5)
-        check_ascents(kernel, model, model.horizon or 3, seed=5)
+        case = Case(kernel, model, model.horizon or 3, seed=5)
+        case.passes()
+        case.ascents()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -116,7 +117,7 @@ def test_lazy_sweeps_equal_those_that_compute_everything(threads, storage):
         size = {"n_states": 14 if seed % 3 else 9, "n_models": 12, "n_actions": 4}
         model = random_model(seed, storage=storage, **size)
         kernel = NumbaKernel(threads, threads_pay_from=0)
-        check_ascents(kernel, model, model.horizon or 12, seed=seed)
+        Case(kernel, model, model.horizon or 12, seed=seed).ascents()
 
 
 def test_lazy_sweeps_if_states_are_out_of_reach_and_actions_tie():
@@ -145,7 +146,7 @@ def test_one_model_equals_numpy(seed):
     """Dense, sparse, masks, time, ties."""
     model = random_model(seed, n_models=1, n_states=7, storage=("dense", "sparse")[seed % 2])
     horizon = model.horizon or 6
-    check_passes(NumbaKernel(1 + seed % 3, threads_pay_from=0), model, horizon, seed=seed)
+    Case(NumbaKernel(1 + seed % 3, threads_pay_from=0), model, horizon, seed=seed).passes()
     x = model.problem
     ties = x._replace(r=np.round(x.r))
     policy = mmdp.MarkovPolicy.random(model, horizon, 0).table

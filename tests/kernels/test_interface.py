@@ -114,7 +114,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_ascent_is_noticed(fault):
-    with pytest.raises(AssertionError, match="ascend, two-way, wrong"):
+    with pytest.raises(AssertionError, match="ascend, two-way.*wrong"):
         check_kernel(
             with_ascend(
                 lambda ascend, plan, starts, options: [
@@ -129,7 +129,7 @@ def test_an_ascent_that_stops_early_is_noticed():
     def early(ascend, plan, starts, options):
         return ascend(plan, starts, **{**options, "max_sweeps": 1})
 
-    with pytest.raises(AssertionError, match="ascend, two-way, wrong"):
+    with pytest.raises(AssertionError, match="ascend, two-way.*wrong"):
         check_kernel(with_ascend(early), seeds=range(6))
 
 

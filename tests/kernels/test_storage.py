@@ -10,7 +10,7 @@ import pytest
 import mmdp
 from mmdp import kernels
 from mmdp.kernels.problem import Stored
-from mmdp.testing import best_by_enumeration, changing, check_steps, plain_returns
+from mmdp.testing import Case, best_by_enumeration, changing, plain_returns
 from tests.conftest import ROOT
 
 SOURCE = (ROOT / "examples" / "new_storage.py").read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def test_tables_are_made_of_what_is_expected() -> None:
     assert low.problem.p.flags.writeable is False
     assert low.problem.dense is False
     for backend in ("numpy", "numba"):
-        check_steps(kernels.get(backend), low, T)
+        Case(kernels.get(backend), low, T).steps()
 
 
 @pytest.mark.parametrize("backend", ["numpy", "numba", "jax"])

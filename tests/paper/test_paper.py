@@ -174,7 +174,7 @@ def test_queries_of_the_plot(small, tmp_path):
     _, results, _ = small
     assert [row["queries"] for row in results.queries] == list(FEW)
     assert QUERIES == (5, 50, 500)
-    assert Job(tmp_path, full=True)._query_counts == (5, 50, 500, 5000)
+    assert Job(tmp_path, full=True).extras()[-1].edition[2] == (5, 50, 500, 5000)
 
 
 def test_figure_draws_a_start_that_has_arrived_at_the_bottom(small):

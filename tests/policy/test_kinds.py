@@ -248,7 +248,7 @@ def test_every_kind_is_told_in_words_and_kept() -> None:
     [[0, math.nan, math.nan], [0, None, None], ["a", "", " "], {0: 1, 1: None, 2: math.nan}],
 )
 def test_states_without_a_group_are_refused(groups: Any) -> None:
-    with pytest.raises(mmdp.InputError, match="no group is given for states 'ill' and 'dead'"):
+    with pytest.raises(mmdp.InputError, match="the groups leave out states 'ill' and 'dead'"):
         mmdp.Tied(groups).group_of(MODEL)
 
 

@@ -63,18 +63,11 @@ class Portfolio:
 
     def __init__(self, ask: Ask, lifted: Lifted = lambda progress: progress) -> None:
         self.ask, self.plan, self.deadline, self.lifted = ask, ask.plan, ask.time.deadline, lifted
+        self.problem, self.horizon = ask.plan.problem, ask.plan.horizon
         self.found: dict[str, tuple[float, Optimum]] = {}
         self.details: dict[str, Any] = {}
         self.target, self.policy = ask.target, ask.policy
         self.tournament: Tournament | None = None
-
-    @property
-    def problem(self) -> Problem:
-        return self.plan.problem
-
-    @property
-    def horizon(self) -> int:
-        return self.plan.horizon
 
     def run(self) -> Bound:
         """The least bound that the method finds; Ctrl-C gives the least so far."""
@@ -321,13 +314,14 @@ class Portfolio:
                     break
         finally:
             if search.steps:
-                self.note(name, search.bound, "markov")
+                watch()
             self.details |= {"steps": search.steps, "closed": search.closed}
 
     def _go_on(self, search: Descent) -> bool:
         """Close actions when the search has slowed down; refine the grid when it has ended."""
         x = search.relaxation
-        if not (search.converged or self._slow(search)):
+        slow = search.delta is not None and search.delta < 0.02 * (search.best - self.target)
+        if not (search.converged or slow):
             return True
         closes = 0
         if x.reach_seconds < 0.05 * self.left():
@@ -341,9 +335,6 @@ class Portfolio:
         search.regroup(x.pairs._replace(reach=2 * x.pairs.reach, width=x.pairs.width / 2))
         return True
 
-    def _slow(self, search: Descent) -> bool:
-        return search.delta is not None and search.delta < 0.02 * (search.best - self.target)
-
     def _begin(self, x: Relaxation) -> Descent:
         """A search at the best of y = 0 and y = theta (q - v) of the incumbent policy.
 
@@ -352,14 +343,10 @@ class Portfolio:
         """
         search = Descent(x, self.target)
         if self.policy is not None:
-            advantage = self._advantage()
-            search.start_at([theta * advantage for theta in (1.0, 0.3)])
+            found = self.plan.backward("given", policy=self.policy, keep=("q", "values"))
+            gain = np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
+            search.start_at([theta * gain for theta in (1.0, 0.3)])
         return search
-
-    def _advantage(self) -> Array:
-        """(T, S, A, M) q - v of the incumbent policy."""
-        found = self.plan.backward("given", policy=self.policy, keep=("q", "values"))
-        return np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)
 
 
 def check_program(problem: Problem, horizon: int) -> None:

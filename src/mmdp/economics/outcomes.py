@@ -31,7 +31,7 @@ from mmdp import notebook
 from mmdp.errors import InputError
 from mmdp.measures.information import Estimate, parameter_values, regressed
 from mmdp.posterior.draws import read_draws
-from mmdp.validate import check_seed, read_distribution
+from mmdp.validate import Labels, check_seed, check_whole, read_distribution
 from mmdp.words import counted, number, some, suggested
 
 Array = npt.NDArray[np.float64]
@@ -108,7 +108,7 @@ class CostEffectiveness:
             wide = [name for name, values in table.items() if values.ndim > 1]
             if wide:
                 raise InputError(f"{what} of {wide[0]!r} have several columns; give one per policy")
-        share = read_distribution(weights, sizes["effects"], "weights", "draw", None)
+        share = read_distribution(weights, "weights", Labels("draw", sizes["effects"]))
         return cls(
             tuple(e), np.stack(list(e.values())), np.stack([c[name] for name in e]), share,
             tables.get("parameters", {}),
@@ -249,8 +249,7 @@ class CostEffectiveness:
         (0.23, 0.007)
         """
         check_seed(seed)
-        if resamples < 2:
-            raise InputError(f"resamples must be at least 2, not {resamples}")
+        check_whole(resamples, "resamples", 2)
         rng = np.random.default_rng(None if seed is None else [STREAM, seed])
         values = self._summary(self._simulated(study, rng) if callable(study) else study)
         nmb, count = self.net_benefit(threshold).T, len(self.weights)

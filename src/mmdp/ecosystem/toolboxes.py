@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.ecosystem._one_model import check_model, check_stationary, check_still, entries_of
+from mmdp.ecosystem._one_model import (
+    Entries,
+    check_model,
+    check_stationary,
+    check_still,
+    entries_of,
+)  # fmt: skip
 from mmdp.errors import InputError
 from mmdp.model import MMDP
 from mmdp.support import MATERIALISE_LIMIT
@@ -30,10 +35,7 @@ def to_mdptoolbox(model: MMDP, m: int = 0, *, sparse: bool | None = None) -> tup
     >>> P[0].tolist(), R.tolist()
     ([[0.5, 0.5], [0.0, 1.0]], [[1.0], [0.0]])
     """
-    number = check_model(model, m)
-    check_stationary(model, "pymdptoolbox")
-    check_still(model, "pymdptoolbox")
-    e = entries_of(model, number, fill=True)
+    e = _entries(model, m, "pymdptoolbox", fill=True)
     n_states, n_actions = model.n_states, model.n_actions
     rewards = np.zeros((n_states, n_actions))
     np.add.at(rewards, (e.state, e.action), e.probability * e.reward)
@@ -79,30 +81,17 @@ def from_mdptoolbox(P: Any, R: Any, **fields: Any) -> MMDP:
 
 def _mdptoolbox_rewards(R: Any, P: Any) -> Any:
     """(S, A), or (S, A, S') if rewards are given by transition."""
-    n_actions = len(P)
-    n_states = P[0].shape[0]
-    if isinstance(R, (list, tuple)) and hasattr(R[0], "tocoo"):
-        R = [x.toarray() for x in R] if not hasattr(P[0], "tocoo") else _expected(P, R)
-    array = np.asarray(R, dtype=np.float64)
+    n_actions, n_states, sparse = len(P), P[0].shape[0], hasattr(P[0], "tocoo")
+    by_next = isinstance(R, (list, tuple)) and hasattr(R[0], "tocoo")
+    array = np.empty(0) if by_next else np.asarray(R, dtype=np.float64)
     if array.shape == (n_states,):
         return np.repeat(array[:, None], n_actions, axis=1)
-    if array.shape == (n_actions, n_states, n_states):
-        if hasattr(P[0], "tocoo"):
-            return np.stack(
-                [
-                    np.asarray(p.multiply(r).sum(axis=1)).reshape(-1)
-                    for p, r in zip(P, array, strict=True)
-                ],
-                axis=1,
-            )
-        return np.moveaxis(array, 0, 1)
-    return array
-
-
-def _expected(P: Sequence[Any], R: Sequence[Any]) -> Array:
-    """(S, A) expected rewards of sparse matrices by transition."""
-    parts = [np.asarray(p.multiply(r).sum(axis=1)).reshape(-1) for p, r in zip(P, R, strict=True)]
-    return np.stack(parts, axis=1)
+    if not (by_next or array.shape == (n_actions, n_states, n_states)):
+        return array
+    if sparse:  # expected rewards
+        parts = [np.asarray(p.multiply(r).sum(axis=1)).ravel() for p, r in zip(P, R, strict=True)]
+        return np.stack(parts, axis=1)
+    return np.stack([x.toarray() if by_next else x for x in (R if by_next else array)], axis=1)
 
 
 def to_quantecon(model: MMDP, m: int = 0) -> Any:
@@ -116,10 +105,7 @@ def to_quantecon(model: MMDP, m: int = 0) -> Any:
         from quantecon.markov import DiscreteDP
     except ImportError:
         raise InputError("this needs quantecon; install it with: pip install quantecon") from None
-    number = check_model(model, m)
-    check_stationary(model, "quantecon")
-    check_still(model, "quantecon")
-    e = entries_of(model, number, fill=False)
+    e = _entries(model, m, "quantecon", fill=False)
     s, a = np.nonzero(model.allowed)
     place = np.full(model.allowed.shape, -1)
     place[s, a] = np.arange(len(s))
@@ -154,23 +140,18 @@ def from_quantecon(problem: Any, **fields: Any) -> MMDP:
     parts = [_pairs(x) for x in problems]
     n_states = problems[0].Q.shape[-1]
     n_actions = max(int(a.max()) + 1 for _, a, _, _ in parts)
-    columns: dict[str, list[Any]] = {k: [] for k in ("m", "s", "a", "n", "p")}
     rewards = np.zeros((len(problems), n_states, n_actions))
+    found = []
     for m, (s, a, r, q) in enumerate(parts):
         coo = q.tocoo()
-        columns["m"].append(np.full(coo.nnz, m))
-        columns["s"].append(s[coo.row])
-        columns["a"].append(a[coo.row])
-        columns["n"].append(coo.col)
-        columns["p"].append(coo.data)
+        found.append((np.full(coo.nnz, m), s[coo.row], a[coo.row], coo.col, coo.data))
         rewards[m, s, a] = r
-    joined = {k: np.concatenate(v) for k, v in columns.items()}
+    names = ("model", "state", "action", "next_state", "probability")
+    columns: dict[str, Any] = dict(
+        zip(names, map(np.concatenate, zip(*found, strict=True)), strict=True)
+    )
     fields.setdefault("discount", float(problems[0].beta))
-    return MMDP.from_coordinates(
-        model=joined["m"], state=joined["s"], action=joined["a"], next_state=joined["n"],
-        probability=joined["p"], shape=(len(problems), n_states, n_actions), rewards=rewards,
-        **fields,
-    )  # fmt: skip
+    return MMDP.from_coordinates(**columns, shape=rewards.shape, rewards=rewards, **fields)
 
 
 def _pairs(problem: Any) -> tuple[Any, Any, Array, Any]:
@@ -185,6 +166,14 @@ def _pairs(problem: Any) -> tuple[Any, Any, Array, Any]:
     s, a = np.nonzero(r > -np.inf)
     q = np.asarray(problem.Q, dtype=np.float64)[s, a]
     return s, a, r[s, a], scipy.sparse.csr_matrix(q)
+
+
+def _entries(model: MMDP, m: int, tool: str, *, fill: bool) -> Entries:
+    """The transitions of model m, if the tool can hold it."""
+    number = check_model(model, m)
+    check_stationary(model, tool)
+    check_still(model, tool)
+    return entries_of(model, number, fill=fill)
 
 
 def _matrix(e: Any, chosen: npt.NDArray[np.bool_], n_states: int) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mmdp.exports.rule import Rule
+from mmdp.exports.rule import Rule, Shares
 from mmdp.policy.tree import Leaf, Node, Split
 
 # Words of some language, and what a file of ours uses inside the rule, in small letters.
@@ -44,6 +44,21 @@ def names_of(rule: Rule) -> dict[int, str]:
             name += "_"
         found[i] = name
     return found
+
+
+def rule_of_tree(
+    rule: Rule, write: Callable[[Any], str], equal: str, say: str, opening: str, closing: str = ""
+) -> Iterator[str]:
+    """The questions of a tree as nested ifs that end in ``say``, in a language like these two."""
+    names = names_of(rule)
+
+    def ask(node: Split) -> str:
+        sign = "<=" if rule.features[node.feature].ordered else equal
+        return f"{names.get(node.feature, 'time')} {sign} {write(level(rule, node))}"
+
+    assert rule.tree is not None
+    done = lambda action: say.format(write(rule.actions[action]))
+    return branches(rule.tree, ask, done, opening, closing)
 
 
 def branches(
@@ -116,6 +131,14 @@ def values_of(rule: Rule) -> list[list[Any]]:
     """For each state the values that the tree asks about."""
     columns = [rule.features[i].values for i in rule.asked]
     return [[column[s] for column in columns] for s in range(len(rule.states))]
+
+
+def rows_of(rule: Rule) -> Iterator[tuple[list[Any], Shares, list[int]]]:
+    """The table row by row: what is asked by, what is done, and the way on if there are nodes."""
+    for (t, s, n), choice in np.ndenumerate(rule.table):
+        place = {"time": t, "state": rule.states[s], "node": n}
+        by = [] if rule.moves is None else [int(rule.moves[t, s, n])]
+        yield [place[x] for x in rule.arguments], rule.choices[choice], by
 
 
 def comments(mark: str, lines: Sequence[str]) -> list[str]:

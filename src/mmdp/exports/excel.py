@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mmdp.errors import InputError
-from mmdp.exports.code import values_of
+from mmdp.exports.code import rows_of, values_of
 from mmdp.exports.rule import Rule
 from mmdp.policy.tree import Leaf, Node
 
@@ -221,15 +221,11 @@ def _levels(rule: Rule) -> Iterator[Sequence[Any]]:
 def _rows(rule: Rule) -> Iterator[Sequence[Any]]:
     way = [] if rule.moves is None else ["way"]
     yield [*rule.arguments, *(rule.actions if rule.randomised else ["action"]), *way]
-    for (t, s, n), choice in np.ndenumerate(rule.table):
-        place = {"time": t, "state": rule.states[s], "node": n}
+    for place, shares, by in rows_of(rule):
+        done: list[Any] = [rule.actions[a] for a, _ in shares]
         if rule.randomised:
-            shares = dict(rule.choices[choice])
-            done: list[Any] = [shares.get(a, 0.0) for a in range(len(rule.actions))]
-        else:
-            done = [rule.actions[rule.choices[choice][0][0]]]
-        by = [] if rule.moves is None else [int(rule.moves[t, s, n])]
-        yield [*(place[x] for x in rule.arguments), *done, *by]
+            done = [dict(shares).get(a, 0.0) for a in range(len(rule.actions))]
+        yield [*place, *done, *by]
 
 
 def _moves(rule: Rule) -> Iterator[Sequence[Any]]:

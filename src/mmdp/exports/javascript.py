@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mmdp.exports.code import as_json, asked_of, branches, comments, data_of, level, names_of, reads
+from mmdp.exports.code import as_json, asked_of, comments, data_of, reads, rule_of_tree
 from mmdp.exports.rule import Rule
-from mmdp.policy.tree import Split
 
 CHECKS = """
 const PLACE = new Map(STATES.map((label, i) => [label, i]));
@@ -83,18 +82,10 @@ def _decide(rule: Rule, read: dict[str, str], place: str) -> Iterator[str]:
 def _tree(rule: Rule) -> Iterator[str]:
     if rule.tree is None:
         return
-    names = names_of(rule)
-
-    def ask(node: Split) -> str:
-        asked = rule.features[node.feature]
-        name, sign = names.get(node.feature, "time"), "<=" if asked.ordered else "==="
-        return f"{name} {sign} {as_json(level(rule, node))}"
-
     yield TREE_CHECKS
     yield "// What to do by what is asked."
     taken, checks = asked_of(rule, as_json, "whole", "number", "oneOf")
     yield f"function rule({taken}) {{"
     yield from (f"    {check};" for check in checks)
-    say = lambda action: f"return {as_json(rule.actions[action])};"
-    yield from branches(rule.tree, ask, say, "if ({}) {{", "}")
+    yield from rule_of_tree(rule, as_json, "===", "return {};", "if ({}) {{", "}")
     yield "}\n"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mmdp.exports.code import asked_of, branches, comments, data_of, level, names_of, reads
+from mmdp.exports.code import asked_of, comments, data_of, reads, rule_of_tree
 from mmdp.exports.rule import Rule
-from mmdp.policy.tree import Split
 
 CHECKS = """
 _PLACE = {label: i for i, label in enumerate(STATES)}
@@ -87,15 +86,7 @@ def _decide(rule: Rule, read: dict[str, str], place: str) -> Iterator[str]:
 def _tree(rule: Rule) -> list[str]:
     if rule.tree is None:
         return []
-    names = names_of(rule)
-
-    def ask(node: Split) -> str:
-        asked = rule.features[node.feature]
-        sign = "<=" if asked.ordered else "=="
-        return f"{'time' if asked.timed else names[node.feature]} {sign} {level(rule, node)!r}"
-
     taken, checks = asked_of(rule, repr, "_whole", "_number", "_one_of")
-    say = lambda action: f"return {rule.actions[action]!r}"
-    body = branches(rule.tree, ask, say, "if {}:")
+    body = rule_of_tree(rule, repr, "==", "return {}", "if {}:")
     head = ["", f"def rule({taken}):", '    """What to do by what is asked."""']
     return [TREE_CHECKS, *head, *(f"    {x}" for x in checks), *body, ""]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mmdp.exports.code import comments
+from mmdp.exports.code import comments, rows_of
 from mmdp.exports.rule import Rule
 
 AT_ONCE = 500  # rows of an INSERT
@@ -38,25 +38,18 @@ def _statements(rule: Rule) -> Iterator[str]:
     key = [*rule.arguments, *(["action"] if rule.randomised else [])]
     way = ["way"] if rule.ways is not None else []
     rest = ["share"] if rule.randomised else ["action", *way]
-    yield from _table("policy", key, rest, _rows(rule))
+    rows = (
+        [*place, rule.actions[action], *by, *([share] if rule.randomised else [])]
+        for place, shares, by in rows_of(rule)
+        for action, share in shares
+    )
+    yield from _table("policy", key, rest, rows)
     if rule.ways is not None and rule.first is not None:
-        moves = (
-            (way, rule.states[s], node)
-            for (way, s), node in np.ndenumerate(rule.ways)
-        )  # fmt: skip
+        moves = ((way, rule.states[s], node) for (way, s), node in np.ndenumerate(rule.ways))
         yield from _table("policy_moves", ["way", "next_state"], ["next_node"], moves)
         begin = zip(rule.states, rule.first, strict=True)
         yield from _table("policy_start", ["state"], ["node"], begin)
     yield "COMMIT;"
-
-
-def _rows(rule: Rule) -> Iterator[Sequence[Any]]:
-    for (t, s, n), choice in np.ndenumerate(rule.table):
-        place = {"time": t, "state": rule.states[s], "node": n}
-        key = [place[x] for x in rule.arguments]
-        way = [] if rule.moves is None else [rule.moves[t, s, n]]
-        for action, share in rule.choices[choice]:
-            yield [*key, rule.actions[action], *way, *([share] if rule.randomised else [])]
 
 
 def _table(

@@ -52,8 +52,7 @@ column: in the order of its categories), in the ``state`` column before ``next_s
 """
 
 from mmdp.io.columns import PAPER
-from mmdp.io.features import load_features
-from mmdp.io.groups import load_groups
+from mmdp.io.features import load_features, load_groups
 from mmdp.io.models import load, save
 from mmdp.io.parts import save_parts
 from mmdp.io.policies import load_certificate, load_objective, load_policy, save_policy

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
-from mmdp.errors import InputError, Remedy
-from mmdp.io.reading import Source, header, is_number, numbers, read_csv
+from mmdp.errors import Remedy
+from mmdp.io.reading import Source, header, is_number, numbers, read_fitting
 from mmdp.io.rules import Rules
 from mmdp.words import suggested
 
@@ -40,22 +40,10 @@ def columns_of_csv(path: Path, rules: Rules) -> dict[str, Any]:
     plain: dict[str, Any] = {name: np.int64 if name in roles else str for name in names}
     plain |= {name: np.float64 for name in roles if roles[name] in ("probability", "reward")}
     labelled = plain | {name: str for name in roles if name in LABEL_COLUMNS}
-    frame = _first_that_fits(path, names, (plain, labelled))
+    frame = read_fitting(path, names, plain, labelled, str)
     if not len(frame):
         source.fail("a header but no rows; expected one row per transition")
     return {role: numbers_or_labels(frame[name], source) for name, role in roles.items()}
-
-
-def _first_that_fits(path: Path, names: list[str], dtypes: Sequence[Any]) -> pd.DataFrame:
-    """Read with the first types that fit, the fastest first; text always does."""
-    for dtype in dtypes:
-        try:
-            return read_csv(path, names, dtype)
-        except InputError:  # the file itself is malformed
-            raise
-        except (ValueError, OverflowError):
-            continue
-    return read_csv(path, names)
 
 
 def numbers_or_labels(column: pd.Series, source: Source) -> Any:

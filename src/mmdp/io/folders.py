@@ -14,6 +14,7 @@ import pandas as pd
 from mmdp.errors import InputError, Remedy
 from mmdp.io.columns import PAPER
 from mmdp.io.ids import KINDS, Ids
+from mmdp.io.labels import Names
 from mmdp.io.reading import Source, header, numbers, read_small
 from mmdp.io.rules import Rules
 from mmdp.io.tables import entries
@@ -117,7 +118,7 @@ def _checked(
     if rules.normalize and array.sum() > 0:
         array = array / array.sum()
     with source.named():
-        return read_distribution(array, len(array), name, kind, ids.labels.get(kind))
+        return read_distribution(array, name, Names(kind, len(array), ids.labels.get(kind)))
 
 
 def _read_labels(file: Path, ids: Ids, rules: Rules) -> dict[str, Any]:

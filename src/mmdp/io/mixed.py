@@ -111,9 +111,14 @@ def read_number(text: str, what: str) -> float:
     return number
 
 
-def read_numbers(words: Sequence[str], what: str, shape: Sequence[int]) -> Array:
-    """As many numbers as the shape has places; a probability is not negative."""
+def read_numbers(
+    words: Sequence[str], what: str, shape: Sequence[int], least: float = -np.inf
+) -> Array:
+    """As many numbers as the shape has places; probabilities are at ``least`` 0."""
     wanted = int(np.prod(shape))
     if len(words) != wanted:
         raise InputError(f"{len(words)} numbers for {what}; expected {wanted}")
-    return np.array([read_number(word, what) for word in words]).reshape(shape)
+    values = np.array([read_number(word, what) for word in words]).reshape(shape)
+    if values.min(initial=least) < least:
+        raise InputError(f"negative probability {values.min():g}; it must be from 0 to 1")
+    return values

@@ -108,34 +108,19 @@ def load(
     files = _find_files(target, split)
     fields = {"discount": discount, "initial": initial, "weights": weights, "name": name}
     given = {key: value for key, value in fields.items() if value is not None}
-    if len(files) == 1:
-        model, finished = _load_file(files[0], rules, given, sides)
-        model = _part_of(model, part)
-        if finished:
-            return model
-    else:
+    file, kind = files[0], files[0].suffix.lower()
+    if len(files) > 1:
         model = load_parts(files, part, lambda file: _load_table(file, rules, {}, sides))
-        if storage not in ("auto", model.storage):
-            model = stored_as(model, storage, Source(target))
+    elif kind == ".npz":
+        model = load_npz(file)
+    elif kind in POMDPS:
+        model, given = POMDPS[kind](file, rules).model(given, Source(file), rules), {}
+    else:
+        model, given = _load_table(file, rules, given, sides), {}
+    model = stored_as(model, storage, Source(target))
+    if len(files) == 1 and part is not None and Part.read(part, model.n_models) is not None:
+        model = model.take_part(*part)
     return model.replace(**given) if given else model
-
-
-def _load_file(
-    file: Path, rules: Rules, given: Mapping[str, Any], sides: bool
-) -> tuple[MMDP, bool]:
-    """The model of one file, and whether what was given is in it already."""
-    kind = file.suffix.lower()
-    if kind in POMDPS:
-        return POMDPS[kind](file, rules).model(given, Source(file), rules), True
-    if kind != ".npz":
-        return _load_table(file, rules, given, sides), True
-    return load_npz(file, rules.storage), False
-
-
-def _part_of(model: MMDP, part: tuple[int, int] | None) -> MMDP:
-    if part is None or Part.read(part, model.n_models) is None:
-        return model
-    return model.take_part(*part)
 
 
 def _load_table(file: Path, rules: Rules, given: Mapping[str, Any], sides: bool) -> MMDP:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,29 +77,34 @@ def _transitions(storage: Any) -> dict[str, Any]:
     return {name: part for name, part in parts.items() if part is not None}
 
 
-def load_npz(path: Path, storage: Storage) -> MMDP:
+def load_npz(path: Path) -> MMDP:
+    with opened(path) as file:
+        arrays = {name: file[name] for name in file.files}
+        if str(arrays.get("format")) == FORMAT:
+            return from_arrays(arrays)
+    Source(path).fail(
+        f"not a model saved by mmdp (no format {FORMAT!r}); build the model from your arrays "
+        "with mmdp.MMDP and mmdp.save it"
+    )
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """The arrays of a file by name, each read when asked for; a damaged file is refused."""
     must_be(path, "a zip archive (.npz, .xlsx)", "an npz file")
-    source = Source(path)
     try:
-        check_sizes(path)
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        model = from_arrays(arrays) if str(arrays.get("format")) == FORMAT else None
+        _check_sizes(path)
+        with np.load(path, allow_pickle=False) as arrays:
+            yield arrays
     except MemoryLimitError:
         raise
     except (OSError, ValueError, EOFError, LookupError, TypeError, zipfile.BadZipFile) as error:
         # save() wrote a valid model: one that fails its checks has been changed since
         detail = str(error) if isinstance(error, InputError) else reason(error)
-        source.fail(f"damaged npz file ({detail})")
-    if model is None:
-        source.fail(
-            f"not a model saved by mmdp (no format {FORMAT!r}); build the model from your arrays "
-            "with mmdp.MMDP and mmdp.save it"
-        )
-    return model if storage in ("auto", model.storage) else stored_as(model, storage, source)
+        Source(path).fail(f"damaged npz file ({detail})")
 
 
-def check_sizes(path: Path) -> None:
+def _check_sizes(path: Path) -> None:
     """Refuse arrays out of proportion to their file before the memory for them is taken."""
     total = 0
     with zipfile.ZipFile(path) as archive:
@@ -163,7 +169,9 @@ def fields_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored_as(model: MMDP, storage: Storage, source: Source) -> MMDP:
-    """The same model in the other storage."""
+    """The same model in that storage."""
+    if storage in ("auto", model.storage):
+        return model
     ids = Ids({k: v.astype(np.int64) if v.dtype.kind == "i" else v
                for k, v in entries(model).items()})  # fmt: skip
     ids.sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}

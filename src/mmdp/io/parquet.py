@@ -14,7 +14,7 @@ import pandas as pd
 
 from mmdp.errors import InputError
 from mmdp.io.npz import FORMAT
-from mmdp.io.reading import Source, must_be
+from mmdp.io.reading import Source, header, must_be, read_csv
 from mmdp.io.tables import to_frame
 from mmdp.io.writing import reason
 from mmdp.model import MMDP
@@ -22,14 +22,19 @@ from mmdp.model import MMDP
 
 def read_parquet(path: Path) -> tuple[pd.DataFrame, Any]:
     """A Parquet file and what :func:`write_parquet` put into its metadata (else None)."""
-    pyarrow, parquet = _pyarrow()
-    must_be(path, "a Parquet file", "a Parquet file")
-    try:
+    with _reading(path) as (_, parquet):
         table = parquet.read_table(path)
         stored = (table.schema.metadata or {}).get(b"mmdp")
         return table.to_pandas(), None if stored is None else json.loads(stored)
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path}: damaged Parquet file ({reason(error)})") from None
+
+
+def read_frame(path: Path) -> pd.DataFrame:
+    """A table with any columns: Parquet, or CSV as text."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; check the path")
+    if path.suffix.lower() == ".parquet":
+        return read_parquet(path)[0]
+    return read_csv(path, header(path))
 
 
 class ParquetColumns:
@@ -39,18 +44,16 @@ class ParquetColumns:
     """
 
     def __init__(self, path: Path) -> None:
-        self._pyarrow, parquet = _pyarrow()
-        must_be(path, "a Parquet file", "a Parquet file")
         self._path = path
-        with self._named():
+        with _reading(path) as (_, parquet):
             self._file = parquet.ParquetFile(path, pre_buffer=False)
             names = [str(name) for name in self._file.schema_arrow.names]
             # an unnamed index that pandas stored is not a column
             self.names = [x for x in names if not re.fullmatch(r"__index_level_\d+__", x)]
 
     def read(self, name: str) -> pd.Series:
-        types = self._pyarrow.types
-        with self._named():
+        with _reading(self._path) as (pyarrow, _):
+            types = pyarrow.types
             table = self._file.read(columns=[name], use_threads=False, use_pandas_metadata=False)
             column = table.column(0)
             del table
@@ -59,15 +62,8 @@ class ParquetColumns:
             series: pd.Series = column.to_pandas(self_destruct=True)
             del column
         # give freed memory back to the system, so that the next column can use it
-        self._pyarrow.default_memory_pool().release_unused()
+        pyarrow.default_memory_pool().release_unused()
         return series.rename(name)
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except (self._pyarrow.ArrowException, OSError, ValueError) as error:
-            raise InputError(f"{self._path}: damaged Parquet file ({reason(error)})") from None
 
 
 def write_parquet(frame: pd.DataFrame, stored: dict[str, Any], path: Path) -> None:
@@ -97,6 +93,17 @@ def save_parquet(model: MMDP, path: Path, **more: Any) -> None:
     sizes = {"state": model.n_states, "action": model.n_actions, "model": model.n_models}
     stored = {"format": FORMAT, "fields": fields, "sizes": sizes, **more}
     write_parquet(to_frame(model), stored, path)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[tuple[Any, Any]]:
+    """pyarrow and pyarrow.parquet, whose errors say that the file is damaged."""
+    pyarrow, parquet = _pyarrow()
+    must_be(path, "a Parquet file", "a Parquet file")
+    try:
+        yield pyarrow, parquet
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path}: damaged Parquet file ({reason(error)})") from None
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -10,9 +10,8 @@ little more memory than the result and one part.
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError, Remedy
-from mmdp.io.npz import FORMAT, arrays_of, check_sizes, from_arrays, save_npz
+from mmdp.io.npz import FORMAT, arrays_of, from_arrays, opened, save_npz
 from mmdp.io.parquet import read_parquet, save_parquet
-from mmdp.io.reading import Source, must_be
-from mmdp.io.writing import PathLike, reason, write_all
+from mmdp.io.reading import Source
+from mmdp.io.writing import PathLike, write_all
 from mmdp.kernels.problem import Part, aligned
 from mmdp.model import MMDP
 from mmdp.support import Support, check_memory
@@ -206,28 +205,19 @@ def _head(file: Path, read_table: ReadTable, first: Arrays) -> Arrays:
     Arrays that are equal to those of the ``first`` file are held once.
     """
     with _opened(file, read_table) as stored:
-        if str(stored.get("format")) != FORMAT:
-            Source(file).fail("not a model saved by mmdp; save parts with mmdp.io.save_parts")
         head = {name: stored[name] for name in stored if name not in LARGE}
-        head |= {k: first[k] for k, v in head.items() if k in first and np.array_equal(v, first[k])}
-        return {"share": len(head["weights"]), **head, "per_next": "next_rewards" in stored}
+        per_next = "next_rewards" in stored
+    if str(head.get("format")) != FORMAT:
+        Source(file).fail("not a model saved by mmdp; save parts with mmdp.io.save_parts")
+    head |= {k: first[k] for k, v in head.items() if k in first and np.array_equal(v, first[k])}
+    return {"share": len(head["weights"]), **head, "per_next": per_next}
 
 
-@contextmanager
-def _opened(file: Path, read_table: ReadTable) -> Iterator[Arrays]:
-    """The arrays of a file by name, each read when asked for."""
-    if file.suffix.lower() == ".parquet":
-        stored = read_parquet(file)[1] or {}
-        share = {"share": stored["share"]} if "share" in stored else {}
-        whole = arrays_of(read_table(file))
-        yield {name: np.asarray(value) for name, value in {**whole, **share}.items()}
-        return
-    must_be(file, "a zip archive (.npz, .xlsx)", "an npz file")
-    try:
-        check_sizes(file)
-        with np.load(file, allow_pickle=False) as arrays:
-            yield arrays
-    except InputError:
-        raise
-    except (OSError, ValueError, EOFError, LookupError, zipfile.BadZipFile) as error:
-        Source(file).fail(f"damaged npz file ({reason(error)})")
+def _opened(file: Path, read_table: ReadTable) -> AbstractContextManager[Arrays]:
+    """The arrays of a file by name."""
+    if file.suffix.lower() != ".parquet":
+        return opened(file)
+    stored = read_parquet(file)[1] or {}
+    share = {"share": stored["share"]} if "share" in stored else {}
+    whole = arrays_of(read_table(file)) | share
+    return nullcontext({name: np.asarray(value) for name, value in whole.items()})

@@ -172,10 +172,7 @@ class _File:
             return np.eye(shape[-1])
         if words == ["reset"] and given == 2 and key == "T":
             return self.belief
-        values = read_numbers(words, f"{key}:", rest)
-        if values.min() < 0:
-            raise InputError(f"negative probability {values.min():g}; it must be from 0 to 1")
-        return values
+        return read_numbers(words, f"{key}:", rest, least=0.0)
 
     def put_reward(self, statement: Statement, r: Array, seen: Ints) -> None:
         """One R: of r (A, X, X'), as the observation is known from x'."""
@@ -309,7 +306,8 @@ def _mixed(hidden: _Hidden, file: _File) -> Mixed:
     drift = None
     if changes is None:
         p, r = _by_model(hidden.p, members), _by_model(hidden.r, members)
-        _stay(p, members)
+        m, s = np.nonzero(members < 0)
+        p[m, s, :, s] = 1.0  # a state that a model never reaches stays where it is
     else:
         p, r, drift = _changing(hidden, members, changes)
         if first is not None:
@@ -452,12 +450,6 @@ def _by_model(table: Array, members: Ints) -> Array:
     there = members >= 0
     found = table[:, members[:, :, None], members[:, None, :]]
     return np.where(there[:, :, None] & there[:, None, :], found, 0.0).transpose(1, 2, 0, 3)
-
-
-def _stay(p: Array, members: Ints) -> None:
-    """A state that a model never reaches stays where it is."""
-    m, s = np.nonzero(members < 0)
-    p[m, s, :, s] = 1.0
 
 
 def _with_start(table: Array, start: Array) -> Array:

@@ -331,10 +331,7 @@ def _entries(words: Sequence[str], listed: list[int], tag: str, shape: Sequence[
         if len(listed) != 2 or listed[0] != listed[1]:
             raise InputError("identity needs two '-' in <Instance>, of as many values")
         return np.eye(listed[0])
-    values = read_numbers(words, f"<{tag}>", listed)
-    if tag == "ProbTable" and values.min() < 0:
-        raise InputError(f"negative probability {values.min():g}; it must be from 0 to 1")
-    return values
+    return read_numbers(words, f"<{tag}>", listed, 0.0 if tag == "ProbTable" else -np.inf)
 
 
 # ---------------------------------------------------------------------- variables to a model

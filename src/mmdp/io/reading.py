@@ -170,6 +170,18 @@ def read_csv(path: Path, names: list[str], dtype: Any = str) -> pd.DataFrame:
         raise InputError(f"{path}: cannot be read ({reason(error)})") from None
 
 
+def read_fitting(path: Path, names: list[str], *dtypes: Any) -> pd.DataFrame:
+    """Read with the first types that fit, the fastest first; the last ones, text, always do."""
+    for dtype in dtypes[:-1]:
+        try:
+            return read_csv(path, names, dtype)
+        except InputError:  # the file itself is malformed
+            raise
+        except (ValueError, OverflowError):
+            continue
+    return read_csv(path, names, dtypes[-1])
+
+
 def read_small(path: Path, names: list[str]) -> pd.DataFrame:
     """The same as text, for a file of a few lines: pandas takes a millisecond to start."""
     if path.stat().st_size > SMALL:

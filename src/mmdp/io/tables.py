@@ -119,7 +119,9 @@ def _settled(ids: Ids, source: Source, rules: Rules) -> tuple[Table, Array | Non
     if columns is not ids.columns:
         rows = _row_keys(columns, ids.shape)
     if rules.normalize:
-        columns = columns | {"probability": _normalised(columns["probability"], rows)}
+        p = columns["probability"]
+        sums = np.bincount(rows, p)[rows]
+        columns = columns | {"probability": np.divide(p, sums, out=p.copy(), where=sums > 0)}
     n_models, n_states, n_actions = ids.shape
     shape = (ids.horizon or 1, n_states, n_actions, n_models)
     return columns, _constant_rewards(columns["reward"], rows, shape)
@@ -213,12 +215,6 @@ def _absorb_dead_ends(columns: Table, shape: Shape, horizon: int | None) -> Tabl
         "reward": np.zeros(len(state)),
     }  # fmt: skip
     return {name: np.concatenate([values, added[name]]) for name, values in columns.items()}
-
-
-def _normalised(probability: Array, rows: Ints) -> Array:
-    """Every row of positive sum divided by its sum."""
-    sums = np.bincount(rows, probability)[rows]
-    return np.divide(probability, sums, out=probability.copy(), where=sums > 0)
 
 
 def _constant_rewards(reward: Array, rows: Ints, shape: tuple[int, ...]) -> Array | None:

@@ -192,15 +192,11 @@ def _is_own(listed: Path) -> bool:
         return (
             owner == (os.getuid() if hasattr(os, "getuid") else owner)
             and known["folder"] == listed.parent.stat().st_ino
-            and all(_would_list(*move) for move in known["moves"])
-            and all(map(_plain, known["stale"]))
+            and all(map(_plain, [*(name for _, name in known["moves"]), *known["stale"]]))
+            and all(_HIDDEN.fullmatch(x.removesuffix(f"/{name}")) for x, name in known["moves"])
         )
     except (OSError, ValueError, TypeError, LookupError):
         return False
-
-
-def _would_list(place: str, name: str) -> bool:
-    return _plain(name) and _HIDDEN.fullmatch(place.removesuffix(f"/{name}")) is not None
 
 
 def _plain(name: str) -> bool:

@@ -147,29 +147,21 @@ def frontier(
     final, stopped = list[Solution](), len(points) < len(objectives)
     stopped = stopped or points[-1].status is Status.INTERRUPTED
     for point in points:
-        best = max(points, key=lambda other, point=point: _worth(other, point))  # type: ignore[misc]
+        worths = [other.evaluation.value(point.objective) for other in points]
+        best = points[int(np.argmax(worths))]
         if not stopped and (best is not point or certify):
             found = solve(
                 model, horizon, replace(start, init=best.policy), objective=point.objective,
                 certify=certify, backend=backend, seed=seed,
             )  # fmt: skip
             stopped = found.status is Status.INTERRUPTED
-            point = _better(point, found)
+            if found.certificate is not None or found.value >= point.value:
+                point = found
         final.append(point)
         if callback is not None:
             callback(point)
     tests = () if test is None else tuple(evaluate(point, test, backend=backend) for point in final)
     return Frontier(tuple(final), tail, tests)
-
-
-def _worth(other: Solution, point: Solution) -> float:
-    """How good another point's policy is for the objective of this one."""
-    return other.evaluation.value(point.objective)
-
-
-def _better(old: Solution, new: Solution) -> Solution:
-    """The new solution, unless the old one is better and the new one proves nothing."""
-    return new if new.certificate is not None or new.value >= old.value else old
 
 
 def _best(means: npt.NDArray[np.float64], tails: npt.NDArray[np.float64]) -> list[bool]:

@@ -10,28 +10,28 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib import resources
-from typing import Any, Literal
+from typing import Literal
 
 Table = Literal["mean_return", "sd_return", "minutes"]
+Figures = dict[tuple[str, int, str], float]
 
 
 @cache
-def _document() -> dict[str, Any]:
+def _figures(table: str) -> Figures:
     text = resources.files("mmdp.paper").joinpath("figures.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
+    return {(domain, horizon, name): x for domain, horizon, name, x in json.loads(text)[table]}
 
 
-def paper_figures(table: Table) -> dict[tuple[str, int, str], float]:
+def paper_figures(table: Table) -> Figures:
     """(domain, horizon, algorithm) -> printed figure.
 
     >>> paper_figures("mean_return")["RS", 50, "CADP"]
     204
     """
-    return {(domain, horizon, name): x for domain, horizon, name, x in _document()[table]}
+    return _figures(table)
 
 
-def misprints() -> dict[tuple[str, int, str], float]:
+def misprints() -> Figures:
     """(domain, horizon, algorithm) -> the standard deviation that the published data gives.
 
     The paper prints another one there, which contradicts its own rows.
@@ -39,4 +39,4 @@ def misprints() -> dict[tuple[str, int, str], float]:
     >>> misprints()["HIV", 5, "CADP"], paper_figures("sd_return")["HIV", 5, "CADP"]
     (7729, 9342)
     """
-    return {(domain, horizon, name): x for domain, horizon, name, x in _document()["misprints"]}
+    return _figures("misprints")

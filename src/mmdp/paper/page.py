@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,28 +92,23 @@ def terminal_tables(results: Results) -> list[tuple[str, list[str], list[list[st
 
     ``204 =`` is ours and the paper's; otherwise the paper's follows ours in brackets.
     """
-    cells, groups = by_key(results), _groups(columns_of(results))
+    cells, columns, digits = (
+        by_key(results),
+        columns_of(results),
+        "ours (paper); = the paper's digits",
+    )
+    kinds: dict[str, Callable[[Cell], str]] = {
+        f"Mean return over the test models: {digits}": lambda c: _pair(c, "mean_return"),
+        f"Standard deviation of returns: {digits}, * misprint": lambda c: _pair(c, "sd_return"),
+        "Time to compute a policy": lambda c: duration(c.seconds),
+    }
     tables = []
-    kinds: tuple[tuple[str, Table], ...] = (
-        ("Mean return over the test models: ours (paper); = the paper's digits", "mean_return"),
-        ("Standard deviation of returns: ours (paper); = the paper's digits, * misprint",
-         "sd_return"),
-    )  # fmt: skip
-    for title, table in kinds:
-        for group in groups:
-            rows = [[name, *(_pair(cells[(*at, name)], table) for at in group)]
-                    for name in METHODS]  # fmt: skip
+    for title, shown in kinds.items():
+        for i in range(0, len(columns), 5):  # five columns fit a terminal
+            group = columns[i : i + 5]
+            rows = [[name, *(shown(cells[(*at, name)]) for at in group)] for name in METHODS]
             tables.append((title, ["", *(f"{d} T={t}" for d, t in group)], rows))
-    for group in groups:
-        rows = [[name, *(duration(cells[(*at, name)].seconds) for at in group)]
-                for name in METHODS]  # fmt: skip
-        tables.append(("Time to compute a policy", ["", *(f"{d} T={t}" for d, t in group)], rows))
     return tables
-
-
-def _groups(columns: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
-    """Five columns fit a terminal."""
-    return [columns[i : i + 5] for i in range(0, len(columns), 5)]
 
 
 def _pair(c: Cell, table: Table) -> str:

@@ -31,6 +31,7 @@ from mmdp.paper.figures import Table, misprints, paper_figures
 from mmdp.policy import MarkovPolicy
 from mmdp.study import Cell as StudyCell
 from mmdp.study import Found, Row, Run, Source, StudyProgress, made
+from mmdp.validate import check_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,8 +134,7 @@ class Job:
         unknown = [name for name in domains if name not in CASES]
         if unknown:
             raise InputError(f"no domain is called {unknown[0]!r}; choose from {', '.join(CASES)}")
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise InputError(f"seed must be a whole number of at least 0, not {seed!r}")
+        check_whole(seed, "seed", 0)
         if data is not None:
             _check_data(data)
         self.out, self.data, self.full, self.seed = out, data, full, seed
@@ -196,7 +196,12 @@ class Job:
         known = {
             "figure": (self._models(CASES["POPS"]), 50, _figure, None),
             "regret": (two, None, _regret, [REGRET_HORIZONS, REGRET_QUERIES]),
-            "queries": (self._models(CASES["RS"]), 50, _queries, self._query_counts),
+            "queries": (
+                self._models(CASES["RS"]),
+                50,
+                _queries,
+                FULL_QUERIES if self.full else QUERIES,
+            ),
         }
         return [
             Extra(
@@ -206,10 +211,6 @@ class Job:
             )
             for name, (source, horizon, draw, about) in known.items()
         ]  # fmt: skip
-
-    @property
-    def _query_counts(self) -> tuple[int, ...]:
-        return FULL_QUERIES if self.full else QUERIES
 
     def _models(self, case: Case) -> Source:
         """How to make a domain's models; files are known by their content, not by their place."""

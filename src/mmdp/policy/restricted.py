@@ -81,7 +81,7 @@ class Tied(Restricted):
 
     def __post_init__(self) -> None:
         if isinstance(self.groups, (str, Path)):
-            from mmdp.io.groups import load_groups
+            from mmdp.io.features import load_groups
 
             object.__setattr__(self, "groups", load_groups(self.groups))
         elif isinstance(self.groups, (Set, Iterator)) or not isinstance(self.groups, Iterable):
@@ -105,7 +105,7 @@ class Tied(Restricted):
         absent = [s for s, x in enumerate(given) if _is_missing(x)]
         if absent:
             raise InputError(
-                f"no group is given for {_named(absent, model)}; give every state a group (one "
+                f"the groups leave out {_named(absent, model)}; give every state a group (one "
                 "of its own if it is free)"
             )
         return [_WHOLE.sub(r"\1", str(x)) for x in given]
@@ -115,13 +115,7 @@ class Tied(Restricted):
         if is_named(self.groups):
             keys, groups = zip(*self.groups.items(), strict=True)
             found = dict(zip(ids_of(keys, model.state_labels, "groups"), groups, strict=True))
-            missing = [s for s in range(model.n_states) if s not in found]
-            if missing:
-                raise InputError(
-                    f"the groups leave out {_named(missing, model)}; give every state a group "
-                    "(one of its own if it is free)"
-                )
-            return [found[s] for s in range(model.n_states)]
+            return [found.get(s) for s in range(model.n_states)]
         refuse_masked(self.groups, "groups")
         names = np.asarray(self.groups, dtype=object)
         if names.shape != (model.n_states,):

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.domains._common import check_count, generators
+from mmdp.domains._common import generators
 from mmdp.errors import InputError, Remedy
 from mmdp.io.folders import TABLES, is_read_with, replace_folder
 from mmdp.io.labels import Ints
@@ -32,6 +32,7 @@ from mmdp.posterior.log import Log, read_log
 from mmdp.posterior.prior import Prior, Rows, Unseen
 from mmdp.posterior.rewards import RewardLaw, Rewards
 from mmdp.support import Array, Support
+from mmdp.validate import check_whole
 from mmdp.words import by_count, counted, suggested
 
 Of = TypeVar("Of", Prior, Rewards)
@@ -164,8 +165,8 @@ def fit(
     >>> bool(abs(mean[0] - 0.6) < 0.03)
     True
     """
-    check_count(models, "models")
-    check_count(test_models, "test_models", 0)
+    check_whole(models, "models")
+    check_whole(test_models, "test_models", 0)
     given = _known(options)
     belief = _read(Prior, prior, _taken(given, OF_PRIOR))
     spread = {"prior": given["reward_prior"]} if "reward_prior" in given else {}
@@ -176,8 +177,10 @@ def fit(
     shares = [_Share.of(part, count) for count in (models, test_models)]
     check_size(len(rows.keys), data, sum(share.size for share in shares), read)
     law = earning.law(read, rows, data.visits)
-    fields = {"states": read.states.labels, "actions": read.actions.labels}
-    fields |= _taken(given, OF_MODELS) | {"initial": _initial(given.get("initial"), read)}
+    fields: dict[str, Any] = {"states": read.states.labels, "actions": read.actions.labels}
+    fields |= _taken(given, OF_MODELS)
+    if fields.get("initial") is None and read.first is not None:
+        fields["initial"] = np.bincount(read.first, minlength=data.n_states) / len(read.first)
     streams = generators(seed, 2)
     train = _draw(rows, law, data, shares[0], streams[0], fields)
     test = _draw(rows, law, data, shares[1], streams[1], fields) if test_models else None
@@ -250,12 +253,6 @@ def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options:
     }
     replace_folder(folder, found.train, found.test, more)
     return found
-
-
-def _initial(initial: Any, log: Log) -> Array | None:
-    if initial is not None or log.first is None:
-        return initial  # type: ignore[no-any-return]
-    return np.bincount(log.first, minlength=log.states.size) / len(log.first)
 
 
 # ---------------------------------------------------------------------- draws

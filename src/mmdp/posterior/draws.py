@@ -195,17 +195,11 @@ def _numeric(name: object, values: Any) -> Array:
 
 
 def _read_file(path: Path) -> Any:
-    import pandas as pd
+    from mmdp.io.parquet import read_frame
+    from mmdp.io.reading import Source, numbers
 
-    from mmdp.io.parquet import read_parquet
-    from mmdp.io.reading import Source, header, numbers, read_csv
-
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; check the path")
-    if path.suffix.lower() == ".parquet":
-        return read_parquet(path)[0]
-    frame = read_csv(path, header(path))
-    return pd.DataFrame({c: numbers(frame[c], str(c), Source(path)) for c in frame.columns})
+    frame, source = read_frame(path), Source(path)
+    return {str(name): numbers(frame[name], str(name), source) for name in frame.columns}
 
 
 def flat_parameters(table: Draws) -> Draws:

@@ -17,7 +17,7 @@ from mmdp.io.columns import PAPER
 from mmdp.io.frames import as_frame
 from mmdp.io.labels import Coded, Ints, Labels, Names, are_whole, coded, labels_of
 from mmdp.io.parquet import ParquetColumns
-from mmdp.io.reading import Source, header, numbers, read_csv
+from mmdp.io.reading import Source, header, numbers, read_fitting
 from mmdp.io.writing import as_path
 from mmdp.support import Array
 from mmdp.validate import ordered
@@ -188,14 +188,9 @@ def _read_csv(
     category: dict[str, Any] = dict.fromkeys(names, "category")
     reward = {name: np.float64 for name, role in roles.items() if role == "reward"}
     time = {name: np.float64 for name, role in roles.items() if role == "time"}
-    for dtype in (category | reward | time, category | reward):
-        try:
-            return read_csv(path, names, dtype), roles, notes
-        except InputError:  # the file itself is malformed
-            raise
-        except (ValueError, OverflowError):  # a time is a date, or a reward is not a number
-            continue
-    return read_csv(path, names, category | dict.fromkeys(reward, str)), roles, notes
+    # a time may be a date, and a reward not a number
+    types = (category | reward | time, category | reward, category | dict.fromkeys(reward, str))
+    return read_fitting(path, names, *types), roles, notes
 
 
 def _roles(

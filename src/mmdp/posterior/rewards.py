@@ -14,8 +14,8 @@ import pandas as pd
 from mmdp.errors import InputError, Remedy
 from mmdp.io.frames import as_frame
 from mmdp.io.labels import Ints, Names
-from mmdp.io.parquet import read_parquet
-from mmdp.io.reading import Source, header, numbers, read_csv
+from mmdp.io.parquet import read_frame
+from mmdp.io.reading import Source, numbers
 from mmdp.posterior.log import Log
 from mmdp.posterior.prior import Bools, Rows
 from mmdp.support import Array, refuse_masked
@@ -265,9 +265,7 @@ def _read_table(table: Any) -> tuple[pd.DataFrame, Source]:
     path = Path(table)
     if not path.is_file():
         raise InputError(f'rewards: no file {path}; give "average", "normal" or a table')
-    if path.suffix.lower() == ".parquet":
-        return read_parquet(path)[0], Source(path)
-    return read_csv(path, header(path)), Source(path)
+    return read_frame(path), Source(path)
 
 
 def _table_columns(frame: pd.DataFrame, source: Source) -> list[str]:

@@ -6,8 +6,6 @@ Reach bounds and optima of single models are backward passes, as in
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +13,7 @@ import numpy.typing as npt
 
 from mmdp.kernels.cpu.jit import SUMS, jit
 from mmdp.kernels.cpu.pairs import CpuPairs
-from mmdp.kernels.cpu.steps import edges
-from mmdp.kernels.cpu.threads import Team
+from mmdp.kernels.cpu.steps import ranges
 from mmdp.kernels.problem import Array, IntArray, Reach
 
 # Indices are unsigned: numba then drops its test for negative ones, and loops become SIMD.
@@ -128,34 +125,30 @@ class CpuBounds(CpuPairs):
 
     def occupancy(self, own: IntArray, u: Array) -> None:
         x, n = self.problem, np.stack([self.problem.start()] * 2)
-        _over(
-            x.n_models, self.team(x.storage.entries * x.n_models),
-            lambda *m: _occupy(*m, x.indptr, x.indices, x.p, own, n, u),
-        )  # fmt: skip
+        team = self.team(x.storage.entries * x.n_models)
+        team.each(
+            lambda m: _occupy(m.start, m.stop, x.indptr, x.indices, x.p, own, n, u),
+            ranges(x.n_models, len(team)),
+        )
 
     def common_prices(self, y: Array, reach: Reach) -> tuple[Array, IntArray]:
         prices, best = np.empty(y.shape[:3]), np.empty(y.shape[:2], dtype=np.int32)
-        _over(
-            self.horizon, self.team(y[0].size),
-            lambda *t: _prices(*t, y, reach.lo, reach.hi, self.problem.allowed, prices, best),
-        )  # fmt: skip
+        team, (lo, hi), allowed = self.team(y[0].size), reach, self.problem.allowed
+        team.each(
+            lambda t: _prices(t.start, t.stop, y, lo, hi, allowed, prices, best),
+            ranges(self.horizon, len(team)),
+        )
         return prices, best
 
     def descend(
         self, y: Array, u: Array, best: IntArray, reach: Reach, keep: float, d: Array
     ) -> float:
         place = _Place(y, u, best, reach.lo, reach.hi, self.problem.allowed)
-        sizes = np.empty(self.horizon)
-        _over(
-            self.horizon, self.team(y[0].size),
-            lambda *t: _descend(
-                *t, place, keep, d, sizes, np.empty(y.shape[2]), np.empty(y.shape[3])
-            ),
-        )  # fmt: skip
+        sizes, team = np.empty(self.horizon), self.team(y[0].size)
+
+        def run(t: range) -> None:
+            scratch = np.empty(y.shape[2]), np.empty(y.shape[3])
+            _descend(t.start, t.stop, place, keep, d, sizes, *scratch)
+
+        team.each(run, ranges(self.horizon, len(team)))
         return float(self.problem.discount ** np.arange(self.horizon) @ sizes)
-
-
-def _over(size: int, team: Team, work: Callable[[int, int], None]) -> None:
-    """``work(from, to)`` on ranges that cover 0..size, one per thread."""
-    ends = edges(size, min(size, len(team))).tolist()
-    team.each(lambda part: work(*part), list(pairwise(ends)))

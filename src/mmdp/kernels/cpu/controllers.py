@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from mmdp.kernels.controller import Controller, Nodes, NodeValues
 from mmdp.kernels.cpu import steps
 from mmdp.kernels.cpu.jit import FAST, jit
 from mmdp.kernels.cpu.layout import CpuLayout
-from mmdp.kernels.cpu.passes import Ground, choose, dot, mass
+from mmdp.kernels.cpu.passes import choose, dot, mass
 from mmdp.kernels.cpu.rows import row_sum
 from mmdp.kernels.cpu.steps import done, take
 from mmdp.kernels.numpy.controllers import begun, ended
 from mmdp.kernels.problem import TIE, Array, IntArray, Problem, aligned
 
 _U = np.uint64
-Edges = npt.NDArray[np.int64]
 
 
 class _State(NamedTuple):
@@ -140,19 +137,6 @@ def _push(t, lo, hi, x, c):  # type: ignore[no-untyped-def]
                     after[i, m] += p[k, m] * b[row, m]
 
 
-def _improve_part(
-    t: int, edges: Edges, ground: Ground, state: _State, scratch: list[_Scratch], i: int
-) -> None:
-    _improve(t, edges[i], edges[i + 1], ground, state, scratch[i])
-
-
-def _push_part(
-    times: Iterable[int], edges: Edges, ground: Ground, state: _State, i: int
-) -> None:  # fmt: skip
-    for t in times:
-        _push(t, edges[i], edges[i + 1], ground, state)
-
-
 class CpuControllers(CpuLayout):
     """The controllers part of a CPU plan."""
 
@@ -165,16 +149,23 @@ class CpuControllers(CpuLayout):
         work = len(x.indices) * x.n_models * N
         team = self.team(work // x.n_actions if values is None else work * N)
         state, ground = _state(x, controller, b, values), self.tables
-        scratch = [_Scratch.of(x, N) for _ in range(len(team))]
-        states, models = (steps.edges(size, len(team)) for size in (x.n_states, x.n_models))
-        every = range(len(team))
+        states, models = (steps.ranges(size, len(team)) for size in (x.n_states, x.n_models))
+
+        scratch = [_Scratch.of(x, N) for _ in states]
+
+        def improve(t: int, i: int) -> None:
+            _improve(t, states[i].start, states[i].stop, ground, state, scratch[i])
+
+        def push(times: range, part: range) -> None:
+            for t in times:
+                _push(t, part.start, part.stop, ground, state)
+
         if values is None:  # the models are independent: no thread waits for another
-            team.each(partial(_push_part, range(horizon - 1), models, ground, state), every)
+            team.each(partial(push, range(horizon - 1)), models)
             return controller, b
         for t in range(horizon):
-            team.each(partial(_improve_part, t, states, ground, state, scratch), every)
-            if t + 1 < horizon:
-                team.each(partial(_push_part, (t,), models, ground, state), every)
+            team.each(partial(improve, t), range(len(states)))
+            team.each(partial(push, range(t, min(t + 1, horizon - 1))), models)
         return controller, b
 
     def node_values(

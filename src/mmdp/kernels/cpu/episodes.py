@@ -13,6 +13,7 @@ import numpy.typing as npt
 from mmdp.kernels.cpu.jit import FAST, SUMS, jit
 from mmdp.kernels.cpu.layout import CpuLayout
 from mmdp.kernels.cpu.passes import Ground
+from mmdp.kernels.cpu.steps import ranges
 from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.cpu.tree import CpuTree, by_event, hashed, reward_of, search
 from mmdp.kernels.events import Events
@@ -274,9 +275,7 @@ class CpuEpisodes(CpuLayout):
                 returns[m] = lanes.totals + np.where(ended, 0.0, x.discount**horizon * last)
 
         pieces = max(min(n_models, 8 * self.threads), -(-n_models // MODELS_AT_ONCE))
-        ends = [n_models * i // pieces for i in range(pieces + 1)]
-        parts = [range(*ends[i : i + 2]) for i in range(pieces)]
-        Team.of(self.threads).each(run, parts)
+        Team.of(self.threads).each(run, ranges(n_models, pieces))
         return returns, impossible
 
 

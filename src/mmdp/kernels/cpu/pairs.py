@@ -12,7 +12,6 @@ into the outer thirds is folded back onto the ends of the lines.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy.typing as npt
 
 from mmdp.kernels.cpu.jit import FUSED, SUMS, jit
 from mmdp.kernels.cpu.layout import CpuLayout
-from mmdp.kernels.cpu.steps import edges
+from mmdp.kernels.cpu.steps import ranges
 from mmdp.kernels.problem import Array, IntArray, Pairs, Problem, frozen
 
 PIECES = 4  # pieces per thread: pairs of very different models cost more than others
@@ -268,7 +267,5 @@ class CpuPairs(CpuLayout):
                     _forward(ground, z, i, j, u)
 
         team = self.team(len(x.indices) * len(pairs.grid) * count)
-        pieces = PIECES * len(team) if len(team) > 1 else 1
-        ends = edges(count, max(1, min(count, pieces))).tolist()
-        team.each(run, [range(*part) for part in pairwise(ends)])
+        team.each(run, ranges(count, PIECES * len(team) if len(team) > 1 else 1))
         return values

@@ -19,6 +19,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,12 @@ def pieces(threads: int) -> int:
 def edges(size: int, count: int) -> npt.NDArray[np.int64]:
     """The ends of ``count`` nearly equal ranges that cover 0..size; some may be empty."""
     return np.arange(count + 1) * size // count
+
+
+def ranges(size: int, count: int) -> list[range]:
+    """The same ranges, none of them empty: one for each of ``size`` things at most."""
+    ends = edges(size, max(1, min(size, count))).tolist()
+    return [range(*part) for part in pairwise(ends)]
 
 
 def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:

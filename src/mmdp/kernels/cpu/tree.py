@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from mmdp.kernels.cpu.jit import FAST, jit
 from mmdp.kernels.cpu.passes import Ground, share_of
+from mmdp.kernels.cpu.steps import ranges
 from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.events import Events
 from mmdp.kernels.moves import cumulative
@@ -294,12 +295,10 @@ class CpuTree:
         actions = np.empty(len(states), dtype=np.int64)
         lanes = _Lanes(states, beliefs, keys, counters, actions)
         queries = _U(self.planner.queries)
-        pieces = max(1, min(len(states), 8 * self.threads))
-        ends = [len(states) * i // pieces for i in range(pieces + 1)]
 
-        def run(i: int) -> None:
+        def run(part: range) -> None:
             room = _Room.of(self.planner, self.horizon)
-            _decide(ends[i], ends[i + 1], _U(t), lanes, queries, self.plan, room)
+            _decide(part.start, part.stop, _U(t), lanes, queries, self.plan, room)
 
-        Team.of(self.threads).each(run, range(pieces))
+        Team.of(self.threads).each(run, ranges(len(states), 8 * self.threads))
         return actions

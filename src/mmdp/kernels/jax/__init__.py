@@ -5,7 +5,7 @@ Symbols as in :mod:`mmdp.kernels.problem`. There are three layouts:
 ========  ==================  ===========  ==============  ===========  =======  ============
 layout    p at each t         v, b         q               G            action   for
 ========  ==================  ===========  ==============  ===========  =======  ============
-Narrow    (R, L, M)           (S, M)       (S, A, M)       (S, A)       (S,)     one policy
+Layout    (R, L, M)           (S, M)       (S, A, M)       (S, A)       (S,)     one policy
 Shared    (kinds, W, M)       (S, M)       (S, A, M)       (S, A)       (S,)     one policy
 Wide      (M, R, L)           (M, S, K)    (M, S, A, K)    (S, A, K)    (S, K)   K policies
 ========  ==================  ===========  ==============  ===========  =======  ============

@@ -130,7 +130,9 @@ class JaxPlan(CpuPlan):
             first = place.fetch(first, M)
         actions, values, q = (found.get(name) for name in ("actions", "values", "q"))
         if choice == "given" and "actions" in keep:
-            actions = _given_actions(policy, self.horizon, problem.n_states)
+            sharp = policy is not None and policy.ndim == 2
+            actions = np.zeros((self.horizon, problem.n_states), np.int32)
+            actions[:] = policy if sharp else 0
         if values is not None:
             values = np.concatenate([values, problem.terminal[None]])
         if q is not None:
@@ -166,7 +168,10 @@ class JaxPlan(CpuPlan):
             tables, wide = list(group.values()), len(group) > 1
             with double():
                 x = self.held.arrays(problem, wide)
-                start = place.put(self._stacked(tables) if wide else _table(tables[0]))
+                if wide:
+                    whole = [self._opened(None)[0] if x is None else x for x in tables]
+                    tables = [np.stack(whole, axis=-1)]  # (T, S, K)
+                start = place.put(_table(tables[0]))
             with together():
                 here, tuned = problem.r.shape[3], self.tuning._replace(wide=wide)
                 found = ascend(x, start, self.horizon, job, tuned, place, here)
@@ -200,11 +205,6 @@ class JaxPlan(CpuPlan):
         if group:
             yield group
 
-    def _stacked(self, tables: Sequence[Table | None]) -> IntArray:
-        """(T, S, K) actions of deterministic starts."""
-        whole = [self._opened(None)[0] if table is None else table for table in tables]
-        return np.stack(whole, axis=-1).astype(np.int32)
-
     def _opened(self, start: Table | None) -> tuple[Table, float]:
         """A start, which is WSU's policy if None, and its value."""
         if start is None:
@@ -221,13 +221,6 @@ def _table(policy: Table | None) -> Table | None:
     if policy is None:
         return None
     return np.asarray(policy, dtype=np.float64 if randomised(policy) else np.int32)
-
-
-def _given_actions(policy: Table | None, horizon: int, n_states: int) -> IntArray:
-    """What a pass along a given policy reports as its actions."""
-    if policy is not None and policy.ndim == 2:
-        return np.array(policy, dtype=np.int32)
-    return np.zeros((horizon, n_states), dtype=np.int32)
 
 
 class JaxEvents(JaxPlan, CpuEvents):

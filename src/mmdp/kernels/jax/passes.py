@@ -22,6 +22,7 @@ from mmdp.kernels.jax.rows import Layout, Tuning, at, fold, is_sharp, narrow
 from mmdp.kernels.problem import TIE, Choice
 
 Kept = dict[str, Traced]
+ARRAYS = arrays_by_model(wide=False)
 SHORT_TIE = 1e-6  # the same as TIE for sums of 32-bit numbers
 
 
@@ -119,16 +120,13 @@ def run_backward(
     own = {"actions": by_model(2)} if choice == "own" else {}
     found = {"values": by_model(2), "q": by_model(3), **own}
     kept = {name: found.get(name, EVERYWHERE) for name in keep}
-    ins = (arrays_by_model(wide=False), by_model(2), EVERYWHERE)
+    ins = (ARRAYS, by_model(2), EVERYWHERE)
     return spread(tuning.mesh, run, ins, (by_model(1), kept))(x, weights, policy)
 
 
 @functools.partial(jax.jit, static_argnames=("tuning",))
 def run_forward(x: Arrays, policy: Traced, *, tuning: Tuning) -> Any:
-    def run(x: Arrays, policy: Traced) -> Traced:
-        return forward(narrow(x, tuning), policy)[1]
-
-    ins = (arrays_by_model(wide=False), EVERYWHERE)
+    run, ins = lambda x, policy: forward(narrow(x, tuning), policy)[1], (ARRAYS, EVERYWHERE)
     return spread(tuning.mesh, run, ins, by_model(2))(x, policy)
 
 
@@ -141,14 +139,13 @@ def run_step(x: Arrays, t: Traced, v: Traced, *, rewards: bool, tuning: Tuning) 
         on = narrow(x, tuning)
         return on.q(t, v) if rewards else on.expect(t, v)
 
-    ins = (arrays_by_model(wide=False), by_model(1))
-    return spread(tuning.mesh, run, ins, by_model(2))(x, v)
+    return spread(tuning.mesh, run, (ARRAYS, by_model(1)), by_model(2))(x, v)
 
 
 @functools.partial(jax.jit, static_argnames=("tuning",))
 def run_push(x: Arrays, t: Traced, b: Traced, pi: Traced, *, tuning: Tuning) -> Any:
-    def run(x: Arrays, b: Traced, pi: Traced) -> Traced:
-        return narrow(x, tuning).flow(t, b, pi)
-
-    ins = (arrays_by_model(wide=False), by_model(1), EVERYWHERE)
+    run, ins = (
+        lambda x, *given: narrow(x, tuning).flow(t, *given),
+        (ARRAYS, by_model(1), EVERYWHERE),
+    )
     return spread(tuning.mesh, run, ins, by_model(1))(x, b, pi)

@@ -65,10 +65,12 @@ def one_hot(action: Traced, n_actions: int) -> Traced:
 
 
 class Layout:
-    """What the passes do at one time step."""
+    """What the passes do at one time step, for one policy and with models last.
 
-    models_of_b: int  # axes of the models
-    models_of_q: int
+    A deterministic policy reads its own rows only.
+    """
+
+    models_of_b, models_of_q = -1, -1  # axes of the models
 
     def __init__(self, x: Arrays, tuning: Tuning) -> None:
         self.x, self.tuning = x, tuning
@@ -139,57 +141,28 @@ class Layout:
 
     def start(self) -> Traced:
         """b at the first step."""
-        raise NotImplementedError
-
-    def terminal(self) -> Traced:
-        """v after the last step."""
-        raise NotImplementedError
-
-    def returns(self, first: Traced) -> Traced:
-        """Returns of every model, from the values at the first step."""
-        raise NotImplementedError
-
-    def _over_models(self, pi: Traced) -> Traced:
-        """Probabilities of actions with the axes of q."""
-        raise NotImplementedError
-
-    def _rows(self, pi: Traced) -> Traced | None:
-        """(S,) rows s * A + a if they can be computed on their own, else None."""
-        raise NotImplementedError
-
-    def _expect(self, p: Traced, v: Traced, rows: Traced | None = None) -> Traced:
-        """sum_s' p v of every row, or of ``rows``."""
-        raise NotImplementedError
-
-    def _push(self, p: Traced, mass: Traced, rows: Traced | None = None) -> Traced:
-        """sum over all rows, or over ``rows``, of p mass: the next b."""
-        raise NotImplementedError
-
-
-# ------------------------------------------------------------------ one policy
-class Narrow(Layout):
-    """One policy, models last: a deterministic one reads its own rows only."""
-
-    models_of_b = models_of_q = -1
-
-    def start(self) -> Traced:
         return self.x.initial * self.x.weights
 
     def terminal(self) -> Traced:
+        """v after the last step."""
         return self.x.terminal
 
     def returns(self, first: Traced) -> Traced:
+        """Returns of every model, from the values at the first step."""
         return (self.x.initial * first).sum(axis=0)
 
     def _over_models(self, pi: Traced) -> Traced:
+        """Probabilities of actions with the axes of q."""
         return pi[..., None]
 
     def _rows(self, pi: Traced) -> Traced | None:
+        """(S,) rows s * A + a if they can be computed on their own, else None."""
         if not is_sharp(pi) or self.x.owner is not None:
             return None
         return jnp.arange(self.S, dtype=jnp.int32) * self.A + pi
 
     def _expect(self, p: Traced, v: Traced, rows: Traced | None = None) -> Traced:
+        """sum_s' p v of every row, or of ``rows``."""
         after = self.x.after if self.x.after is None or rows is None else take(self.x.after, rows)
 
         def term(e: int) -> Traced:
@@ -206,6 +179,7 @@ class Narrow(Layout):
         return parts if self.x.owner is None else merged(parts, self.x.owner, self.S * self.A, 0)
 
     def _push(self, p: Traced, mass: Traced, rows: Traced | None = None) -> Traced:
+        """sum over all rows, or over ``rows``, of p mass: the next b."""
         if self.x.owner is not None:
             mass = take(mass, self.x.owner)
         if self.x.after is None:
@@ -227,13 +201,12 @@ class Narrow(Layout):
         return functools.reduce(operator.add, map(term, range(len(mass))))
 
 
-class Shared(Narrow):
+class Shared(Layout):
     """One policy, events that all models share: p (K, W, M), after (R, W C) at each t."""
 
     def __init__(self, x: Arrays, tuning: Tuning) -> None:
         super().__init__(x, tuning)
         self.after: Traced = x.after
-
         self.pays = x.r.ndim == 3  # events, not rows
 
     def q(self, t: Traced, v: Traced) -> Traced:
@@ -312,10 +285,10 @@ class Shared(Narrow):
         return total
 
 
-def narrow(x: Arrays, tuning: Tuning) -> Narrow:
+def narrow(x: Arrays, tuning: Tuning) -> Layout:
     """The layout of one policy."""
     shared = x.after is not None and x.after.ndim == 3
-    return Shared(x, tuning) if shared else Narrow(x, tuning)
+    return Shared(x, tuning) if shared else Layout(x, tuning)
 
 
 # ------------------------------------------------------------------ several policies
