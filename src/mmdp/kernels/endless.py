@@ -111,7 +111,7 @@ class Endless:
     def of(problem: Problem, check_time: Callable[[], object] = lambda: None) -> Endless:
         x = problem
         size = 8 * x.n_models * x.n_states**2 * x.n_actions
-        many = Stepped if isinstance(x.storage, Events) else Iterated
+        many = Stepped if isinstance(x.storage, Events) and x.discount < 1 else Iterated
         return (Factorised if size <= MATRICES else many)(x, check_time)
 
     def q(self, v: Array) -> Array:
