@@ -31,7 +31,7 @@ from mmdp.errors import InputError, Remedy
 from mmdp.kernels.ending import going_on
 from mmdp.kernels.events import Events
 from mmdp.kernels.plan import Plan
-from mmdp.kernels.problem import Array, IntArray, Problem, Table
+from mmdp.kernels.problem import Array, Ids, IntArray, Problem, Table
 
 MATRICES = 2**28  # bytes that P may take; beyond that values are iterated
 ACCURATE = 1e-14  # last change of iterated values, relative to the rewards
@@ -339,7 +339,7 @@ class Stepped(Iterated):
         )
 
 
-def _entries(indptr: npt.NDArray[Any], rows: npt.NDArray[Any]) -> tuple[IntArray, IntArray]:
+def _entries(indptr: npt.NDArray[Any], rows: npt.NDArray[Any]) -> tuple[Ids, Ids]:
     """The entries of these rows of a pattern, and the place in ``rows`` of each."""
     counts = np.diff(indptr)[rows]
     of = np.repeat(np.arange(len(rows)), counts)

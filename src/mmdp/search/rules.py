@@ -30,7 +30,7 @@ Mask = npt.NDArray[np.bool_]
 
 ROUNDS = 33  # rounds of one ascent, counted in plain multiply-adds: linear algebra is slower
 AT_ONCE = 16  # decisions between two looks at the clock
-SETTLED = 1e-9  # share by which these move values that no longer change
+SETTLED = 1e-4  # share by which these move values that are near their end
 SINGLES = 20  # single changes that are tried before a search by gradient ends
 EACH = 500  # single changes over a number of decisions: up to these, all of them are tried
 
