@@ -115,3 +115,27 @@ def by_paths(x: mmdp.MMDP, actions: Array) -> Array:
 def every_policy(x: mmdp.MMDP, T: int) -> Array:
     shape = (T, x.n_states)
     return np.array(list(product(range(x.n_actions), repeat=math.prod(shape)))).reshape(-1, *shape)
+
+
+def for_ever(seed: int, discount: float) -> mmdp.MMDP:
+    """Two models of two states; without a discount, half of the episodes end at every step."""
+    rng = np.random.default_rng(seed)
+    P, r = rng.dirichlet(np.ones(2), size=(2, 2, 2)), rng.normal(size=(2, 2, 2))
+    start = np.array([0.5, 0.5])
+    if discount == 1:
+        P = np.concatenate([0.5 * P, np.full((2, 2, 2, 1), 0.5)], axis=3)
+        P = np.concatenate([P, np.broadcast_to([0.0, 0.0, 1.0], (2, 1, 2, 3))], axis=1)
+        r, start = np.pad(r, ((0, 0), (0, 1), (0, 0))), np.append(start, 0.0)
+    return mmdp.MMDP(P, r, initial=start, discount=discount, weights=[0.3, 0.7])
+
+
+def door(discount: float = 0.99) -> mmdp.MMDP:
+    """One of two doors leads out, the left one in one model and the right one in the other."""
+    P = np.zeros((2, 2, 2, 2))
+    P[:, 1, :, 1] = 1
+    for m, a in product(range(2), range(2)):
+        P[m, 0, a, int(a == m)] = 1
+    return mmdp.MMDP(
+        P, [[-1.0, -1.0], [0.0, 0.0]], initial=[1, 0], discount=discount,
+        states=["in", "out"], actions=["left", "right"],
+    )  # fmt: skip

@@ -12,11 +12,14 @@ from __future__ import annotations
 import copy
 import math
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
+
+from mmdp.words import duration
 
 # ---------------------------------------------------------------------- what work costs
 # for the compiled kernels on a few threads; numpy takes up to five times as long
@@ -167,6 +170,49 @@ class Progress(NamedTuple):
 
 
 Callback = Callable[[Progress], object]
+
+
+SHOW_AFTER, AGAIN = 2.0, 0.3  # seconds until a bar appears, and between its changes
+_heard: list[Callable[[str], object]] = []  # who shows bars in place of stderr, latest last
+
+
+@contextmanager
+def heard(by: Callable[[str], object]) -> Iterator[None]:
+    """Inside the block the text of bars goes to the function ``by``, not to stderr."""
+    _heard.append(by)
+    try:
+        yield
+    finally:
+        _heard.pop()
+
+
+class Bar:
+    """Progress of a function that takes long, on stderr; in terminals and notebooks only."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.began, self.said = name, time.perf_counter(), 0.0
+
+    def at(self, done: int, total: int) -> None:
+        """Show how many rows are done, and about how long the others will take."""
+        now = time.perf_counter()
+        if not done or now - self.began < SHOW_AFTER or now - self.said < AGAIN:
+            return
+        left = duration((now - self.began) * (total - done) / done)
+        text = f"{self.name}: {done:,} of {total:,} rows, {left} left"
+        if _heard:
+            _heard[-1](text)
+        elif sys.stderr.isatty() or "ipykernel" in sys.modules:
+            self.said = now
+            line = f"\r{'█' * (24 * done // total):░<24} {text:<54}"
+            print(line, end="", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Self:
+        self.began = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.said:
+            print(f"\r{'':79}\r", end="", file=sys.stderr, flush=True)
 
 
 # ---------------------------------------------------------------------- Ctrl-C

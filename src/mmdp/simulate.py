@@ -23,8 +23,8 @@ from mmdp.kernels.planner import PlannerTables
 from mmdp.kernels.rewards import sizes
 from mmdp.methods.belief import EPISODES, passes_of
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, Planner, Policy, followed
-from mmdp.solution import Evaluation, widened
+from mmdp.policy import Planner, Policy, followed
+from mmdp.solution import Evaluation, Solution, widened
 from mmdp.support import check_memory
 from mmdp.validate import check_seed, check_whole, check_whole_model
 
@@ -40,7 +40,7 @@ FASTER = 16  # a part has at most this many times the episodes of the one before
 
 
 def simulate(
-    policy: Planner,
+    policy: Planner | Solution,
     model: MMDP,
     *,
     episodes: int | None = None,
@@ -106,7 +106,7 @@ def simulate(
     if end.interrupted:
         details["interrupted"] = True
     if known.baseline is not None and control:
-        paired, exact = _baseline(run, known.baseline, kernel)
+        paired, exact = _baseline(run, known.baseline)
         difference = run.apart(returns - paired)
         details["difference"] = float(model.weights @ difference.mean(axis=1))
         between = _errors(difference, model.weights)
@@ -267,13 +267,15 @@ def _sizes(count: int) -> Iterator[int]:
         size = max(2, int(size * min(quicker, FASTER)))
 
 
-def _baseline(run: _Episodes, baseline: MarkovPolicy, kernel: Kernel) -> tuple[Array, Array]:
+def _baseline(run: _Episodes, baseline: Policy) -> tuple[Array, Array]:
     """((M, episodes) simulated, (M,) exact) returns of the control variate."""
     baseline.check(run.model)
-    made = baseline.tables_for(run.model, baseline.horizon)
+    followed = baseline.over(run.plan.horizon)
+    made = followed.tables_for(run.model, followed.horizon)
     same = _Episodes(run.plan, made, run.model, run.seed)
     same.simulate(run.done)
-    return same.returns, baseline.returns(run.model, kernel)
+    first = run.plan.backward("given", policy=followed.table_for(run.model)).first
+    return same.returns, run.plan.returns(first)
 
 
 def _slope(x: Array, y: Array) -> float:

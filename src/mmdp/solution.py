@@ -61,6 +61,19 @@ def widened(freedom: float) -> float:
     return max(float(stdtrit(freedom, 0.975)) / 2, 1.0)
 
 
+def tossing_text(policy: Any, kind: PolicyKind, gain: float, base: float) -> str:
+    """That drawing actions earns ``gain`` compared with ``base``, and where they are drawn."""
+    if not (gain > 0 and len(policy.drawn_at)):
+        return "drawing actions at random earns nothing"
+    if kind.name == "stationary" and policy.horizon < math.inf:
+        policy = StationaryPolicy.of_table(policy.table[0], **policy.labels)  # rows are equal
+    each = " and ".join(f"{axis}s" for axis in policy.axes)
+    share = f" ({percent(gain / abs(base))})" if gain <= abs(base) else ""
+    shown = some([policy.drawn_text(place) for place in policy.drawn_at.tolist()], 3, "; ")
+    count = f"{len(policy.drawn_at):,} of {policy.actions.size:,} {each}"
+    return f"drawing actions at random earns {number(gain, 3)}{share}, in {count}: {shown}"
+
+
 @dataclass(frozen=True)
 class Bound:
     """A proven upper bound on the value of the best policy.
@@ -390,15 +403,7 @@ class Solution:
         gain, policy = self.details.get("tossing"), self.policy
         if gain is None or policy is None:
             return ""
-        if not (gain > 0 and len(policy.drawn_at)):
-            return "drawing actions at random earns nothing"
-        if self.provenance.policy.name == "stationary" and policy.horizon < math.inf:
-            policy = StationaryPolicy.of_table(policy.table[0], **policy.labels)  # rows are equal
-        base, each = abs(self.value - gain), " and ".join(f"{axis}s" for axis in policy.axes)
-        share = f" ({percent(gain / base)})" if gain <= base else ""
-        shown = some([policy.drawn_text(place) for place in policy.drawn_at.tolist()], 3, "; ")
-        count = f"{len(policy.drawn_at):,} of {policy.actions.size:,} {each}"
-        return f"drawing actions at random earns {number(gain, 3)}{share}, in {count}: {shown}"
+        return tossing_text(policy, self.provenance.policy, gain, self.value - gain)
 
     @property
     def memory_text(self) -> str:
@@ -487,7 +492,7 @@ class Solution:
         if self.price_text:
             lines.append(f"  price       {self.price_text}")
         if self.tossing_text:
-            lines.append(f"  drawing     {self.tossing_text}")
+            lines.append(f"  tossing     {self.tossing_text}")
         if self.memory_text:
             lines.append(f"  memory      {self.memory_text}: try policy=mmdp.Memory(nodes=3)")
         lines += [

@@ -180,8 +180,6 @@ def evaluate(
     3.5
     """
     _check_model(model, "evaluate")
-    if isinstance(policy, Solution):
-        policy = policy.policy
     oracle = "Oracle has one policy per model and is evaluated by solving the models at hand"
     known = followed(policy, "evaluate() needs a policy", oracle)
     kind = known.kind

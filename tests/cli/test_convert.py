@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import mmdp
 from mmdp.testing import random_model
@@ -27,6 +28,17 @@ def test_models_in_every_format_are_the_same(folder: Path, tmp_path: Path) -> No
         np.testing.assert_array_equal(mmdp.load(data).transitions, before.transitions)
         np.testing.assert_allclose(mmdp.load(data).weights, before.weights, rtol=1e-14)
     assert len(list((tmp_path / "tables").glob("part-*.parquet"))) == 2
+
+
+def test_a_step_that_is_added_is_said(folder: Path, tmp_path: Path) -> None:
+    spread, one = mmdp.load(folder), tmp_path / "one.npz"
+    mmdp.save(spread.replace(initial=np.eye(3)[1]), one)
+    for data, steps in ((folder, 1), (one, 0)):
+        found = run("convert", data, "--out", tmp_path / "m.pomdp")
+        assert ("added" in found.facts()) == bool(steps)
+        before, after = mmdp.load(data), mmdp.load(tmp_path / "m.pomdp")
+        values = [mmdp.solve(x, n).value for x, n in ((before, 4), (after, 4 + steps))]
+        assert values[1] == pytest.approx(before.discount**steps * values[0])
 
 
 def test_what_cannot_be_written_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -66,3 +66,24 @@ def test_evaluate_says_where_people_are_free(
     assert run("evaluate", policy_file, folder, "--freedom", "0.05").out.endswith(f"{free.text}.\n")
     found = run("evaluate", policy_file, folder, "--freedom", "0.05", "--json").json
     assert (found["free"], found["free_alone"]) == pytest.approx((free.share, free.share_alone))
+
+
+def test_a_rule_without_times_is_followed_over_the_horizon(tmp_path: Path) -> None:
+    """Its value is that of three equal rows, also in models whose episodes never end."""
+    rng = np.random.default_rng(3)
+    model = mmdp.MMDP(rng.dirichlet(np.ones(2), size=(2, 2, 2)), rng.normal(size=(2, 2, 2)))
+    mmdp.save(model, tmp_path / "models")
+    rule, moves = tmp_path / "rule.csv", model.transitions[:, [0, 1], [1, 0]]
+    rule.write_text("state,action\n0,1\n1,0\n")
+    v = np.zeros((2, 2))
+    for _ in range(3):
+        v = model.rewards[:, [0, 1], [1, 0]] + np.einsum("msz,mz->ms", moves, v)
+    found = run("evaluate", rule, tmp_path / "models", "-T", 3, "--json").json
+    assert found["returns"] == pytest.approx((v @ model.initial).tolist(), rel=1e-12)
+    assert found["horizon"] == 3
+    told = refused("evaluate", rule, tmp_path / "models")
+    assert "needs episodes that end" in told
+    assert "--horizon 50" in told
+    mmdp.save_policy(mmdp.MarkovPolicy([[0, 1]] * 2), tmp_path / "two.csv")
+    told = refused("evaluate", tmp_path / "two.csv", tmp_path / "models", "-T", 3)
+    assert "covers 2 time steps, the horizon is 3" in told

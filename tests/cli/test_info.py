@@ -23,6 +23,15 @@ def test_info(folder: Path, train: mmdp.MMDP) -> None:
     )
 
 
+def test_info_says_that_models_begin_apart(tmp_path: Path) -> None:
+    model = mmdp.MMDP(np.full((2, 3, 1, 3), 1 / 3), [[1.0]] * 3, initial=[[1, 0, 0], [0, 1, 0]])
+    mmdp.save(model, tmp_path / "m.npz")
+    assert run("info", tmp_path / "m.npz").facts()["initial"] == (
+        "given, 2 states possible, each model its own"
+    )
+    assert run("info", tmp_path / "m.npz", "--json").json["initial_per_model"]
+
+
 def test_info_tells_labels_masks_weights_and_time(tmp_path: Path) -> None:
     transitions = np.zeros((2, 2, 2, 2))
     transitions[:, :, 0, :] = 0.5

@@ -23,6 +23,7 @@ from mmdp.cli.solve import proof
 from mmdp.methods import able
 from mmdp.testing import best_by_enumeration
 from tests.cli.calls import ACTIONS, HORIZON, STATES, refused, run
+from tests.instances import door
 from tests.noted import full_disk
 
 
@@ -357,6 +358,40 @@ def test_a_tree_is_solved_written_and_read(folder: Path, train: mmdp.MMDP, tmp_p
     assert "a policy is of one kind, not memory and tree" in both
     features.write_text("state,half\n0,1\n")
     assert "has no value for state" in refused(*asked, "--features", features)
+
+
+def test_a_rule_that_draws_is_solved_written_read_and_exported(tmp_path: Path) -> None:
+    """The case that no rule of one action per state gets right: -1 / (1 - .99 / 2)."""
+    data, out = tmp_path / "door.npz", tmp_path / "rule.csv"
+    mmdp.save(door(), data)
+    asked = ("solve", data, "-T", "inf", "--randomised")
+    shown = run(*asked, "--certify", 0.2)
+    best = -1 / (1 - 0.99 / 2)
+    assert float(shown.facts()["value"]) == pytest.approx(best, abs=1e-4)
+    assert shown.facts()["tossing"].startswith("drawing actions at random earns 48.5 (96%), in 1")
+    assert re.search(r"in +(left 50%, right 50%|right 50%, left 50%)\n", shown.out)
+    for target in (out, tmp_path / "rule.json", tmp_path / "rule.parquet"):
+        written = run(*asked, "--out", target, "--json").json
+        assert written["tossing"] == pytest.approx(best + 50.5)
+        found = run("evaluate", target, data).facts()
+        assert float(found["mean"]) == pytest.approx(best, abs=1e-4)
+    for suffix in ("py", "js", "c", "sql", "xlsx", "html"):
+        assert run("export", out, "--out", tmp_path / f"rule.{suffix}").code == 0
+    space: dict[str, Any] = {}
+    exec((tmp_path / "rule.py").read_text(), space)
+    assert space["decide"]("in") == pytest.approx({"left": 0.5, "right": 0.5})
+    assert "--randomised" in refused(*asked, "--leaves", 2)
+    table = run("solve", data, "-T", 4, "--objective", "worst", "--randomised", "--json").json
+    sharp = run("solve", data, "-T", 4, "--objective", "worst", "--json").json
+    assert table["value"] > sharp["value"] + 0.1
+    page = tmp_path / "page.html"
+    assert run("report", data, "--policy", out, "-T", 50, "--seconds", 9, "--out", page).code == 0
+    earned = best * (1 - 0.495**50) + (1 - 0.99**50) / 0.02 + 0.5  # over 50 decisions
+    words = re.sub(r"\s+", " ", page.read_text(encoding="utf-8"))
+    assert f"drawing actions at random earns {earned:.1f} (" in words
+    today = run("compare", data, "-T", 50, "--compare", f"coin={out}", "--json").json
+    coin = next(x for x in today["methods"] if x["method"] == "coin")
+    assert coin["train"] == pytest.approx(best * (1 - 0.495**50))
 
 
 def test_kinds_that_cannot_be_had(folder: Path, tmp_path: Path) -> None:

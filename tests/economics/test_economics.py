@@ -180,7 +180,7 @@ def test_evsi_equals_bayes_over_the_draws(
     seen = [found.evsi(threshold, study_of(n), seed=seed, resamples=50) for seed in range(20)]
     values = np.array([x.value for x in seen])
     errors = np.array([x.error for x in seen])
-    assert (np.abs(values - exact) <= 4 * errors).all()
+    assert (np.abs(values - exact) <= 4 * errors.mean()).all()
     assert values.mean() == pytest.approx(exact, abs=0.6 * errors.mean())
     assert values.std() <= 1.5 * errors.mean()
     evpi = found.frontier([threshold])["evpi"][0]
@@ -196,7 +196,7 @@ def test_the_error_is_that_of_other_draws() -> None:
         free = {"old": 0 * gain, "new": 0 * gain}
         one = CostEffectiveness.from_tables(table, free, parameters={"gain": gain})
         trial = one.evsi(1.0, lambda x, rng: rng.normal(x["gain"], 1.0), seed=seed, resamples=40)
-        seen.append((*trial, one.evppi(1.0, "gain", degree=1, resamples=2).value))
+        seen.append((*trial, one.evppi(1.0, "gain", resamples=2).value))
     values, errors, known = np.array(seen).T
     assert values.std() == pytest.approx(errors.mean(), rel=0.35)
     sd = np.sqrt(0.5)  # of the posterior mean
@@ -418,7 +418,6 @@ def test_states_without_a_choice_need_no_mention() -> None:
             lambda: one().evsi(1.0, [1.0, 2.0], resamples=1),
             "resamples must be a whole number of at least 2",
         ),
-        (lambda: one().evsi(1.0, [1.0, 2.0], degree=0), "degree must be at least 1"),
         (lambda: one().evppi(1.0, "p"), "no parameter 'p'"),
     ],
 )

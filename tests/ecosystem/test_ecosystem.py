@@ -223,7 +223,7 @@ def test_a_stepped_environment_is_the_same_model_as_its_equations() -> None:
     np.testing.assert_allclose(found.rewards, ours.rewards, atol=1e-12)
     assert found.name == "MountainCar-v0"
     assert found.action_labels == ("act=0", "act=1", "act=2")
-    starts = found.function.first()[0]["position"]
+    starts = found.function.first(0)[0]["position"]
     assert starts.mean() == pytest.approx(-0.5, abs=0.02)
     assert ((starts > -0.6) & (starts < -0.4)).all()
 

@@ -503,13 +503,35 @@ matters(); type("time", "1"); type("state-0", "1"); type("state-1", "on"); matte
 type("state-1", "off, cold"); matters(); type("time", "0"); matters();
 type("state-0", "0"); matters(); type("state-1", "?"); matters()
 """
-    has = ["time", "state-0", "state-1"]
+    has = ["time", "state-0", "state-1", "nearest"]
     _, year, cold, first, rest, nobody = said_in_node(file, has, steps)
     # a returns 4 and then 2: 5 of 5 with 3/4 in stock=0, mode=on
     assert year == "Next best: </b>. Here it costs 0.5 (10% of the value)."
     assert cold == first == "In these models the rule does not lead here, or hardly ever."
     assert rest.startswith("</b> is as good here.\nFree to choose: a or </b>.")
     assert nobody == ""
+
+
+def test_a_card_has_a_field_for_each_axis_and_reads_the_nearest_point(tmp_path: Path) -> None:
+    labels = [f"place={x}, gear={y}" for x in (-1.2, -0.9, -0.6) for y in ("low", "top")]
+    policy = mmdp.StationaryPolicy([0, 1, 2, 3, 4, 5, 6], state_labels=[*labels, "ended"])
+    mmdp.export(policy, file := tmp_path / "card.html")
+    steps = "const near = () => said.push(made.nearest.textContent);"
+    asked = [(-1.0, "top"), (-1.05, "low"), (-0.6, "top"), (-0.5, "top"), ("ended", "top")]
+    for place, gear in asked:
+        steps += f'type("state-0", "{place}"); type("state-1", "{gear}"); say(); near();'
+    has = ["ask", "answer", "nearest", "state-0", "state-1"]
+    found = page_in_node(file, has, steps)
+    wrong = ["wrong", "place must be from -1.2 to -0.6"]
+    assert found[::2] == [["", "3"], ["", "0"], ["", "5"], wrong, ["", "6"]]
+    assert [policy.action(place=x, gear=y) for x, y in asked[:3]] == ["3", "0", "5"]
+    point = "This is for the nearest point, place={}."
+    assert found[1::2] == [
+        point.format("-0.9, gear=top"),
+        point.format("-1.2, gear=low"),
+        *[""] * 3,
+    ]
+    assert file.read_text().count('<option value="ended">') == 1
 
 
 def test_no_label_turns_what_follows_it(tmp_path: Path) -> None:

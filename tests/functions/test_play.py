@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import mmdp
+from mmdp.functions.play import Played
 
 
 def drift(state: Any, action: Any, event: Any, draw: Any) -> Any:
@@ -118,6 +119,16 @@ def test_models_that_begin_apart_are_played_from_their_own_starts() -> None:
         assert found[m] == mmdp.simulate(policy, alone, off_grid=True, episodes=400).returns[m]
 
 
+def test_starts_off_the_grid_that_depend_on_the_draw() -> None:
+    draws, levels = {"keep": [0.8, 0.8], "begins": [0.3, 1.1]}, [0.3, 1.1]
+    model = pond(draws=draws, initial=lambda draw: {"level": draw["begins"]})
+    policy = mmdp.solve(model, 5).policy
+    found = mmdp.simulate(policy, model, off_grid=True, episodes=100).returns
+    for m, level in enumerate(levels):
+        alone = pond(draws=draws, initial={"level": level})
+        assert found[m] == mmdp.simulate(policy, alone, off_grid=True, episodes=100).returns[m]
+
+
 # ---------------------------------------------------------------------- refusals
 def test_without_the_function_off_grid_says_what_to_do(tmp_path: Path) -> None:
     model = pond()
@@ -141,13 +152,40 @@ def test_planners_and_memory_are_not_played_off_the_grid() -> None:
         mmdp.simulate(mmdp.solve(drifting, 3).policy, drifting, off_grid=True)
 
 
+def cart() -> mmdp.MMDP:
+    states = {"place": mmdp.Grid(-1.2, 0.6, 7), "gear": ["low", "top"], "speed": mmdp.Grid(0, 1, 4)}
+    return mmdp.from_step(
+        lambda state, action: (dict(state), 0.0), states=states, actions={"push": range(40)}
+    )
+
+
+def test_a_measured_value_is_read_as_in_episodes_off_the_grid() -> None:
+    model, rng = cart(), np.random.default_rng(0)
+    policy = mmdp.StationaryPolicy.for_model(model, rng.permutation(56) % 40)
+    agent = mmdp.ecosystem.Agent(policy)
+    places = [*rng.uniform(-1.2, 0.6, 40), -1.2, 0.6, -0.75]  # the last is halfway
+    speeds = [*rng.uniform(0, 1, 40), 1.0, 0.5, 0]
+    seen = [
+        {"place": x, "gear": rng.choice(["low", "top"]), "speed": y}
+        for x, y in zip(places, speeds, strict=True)
+    ]
+    state = {k: np.array([x[k] for x in seen]) for k in seen[0]}
+    played = Played(model.function, model, policy.over(1).table)
+    done = played._decided(0, state, np.zeros(len(seen)))
+    assert len({*done.tolist()}) > 20
+    assert [policy.action(**x) for x in seen] == [f"push={a}" for a in done]
+    assert [agent(x) for x in seen] == done.tolist()
+
+
 def test_a_policy_may_be_looked_up_by_name() -> None:
     policy = mmdp.solve(pond(), 4).policy
     actions = policy.actions
     assert policy.action(level=0.5) == f"add={actions[0, 1]}"
     assert policy.action(time=3, level=2.0) == f"add={actions[3, 4]}"
-    with pytest.raises(mmdp.InputError, match="no label 'level=0.3'"):
-        policy.action(level=0.3)
+    with pytest.raises(mmdp.InputError, match="level is 4.1, and the policy knows it from 0 to 4"):
+        policy.action(level=4.1)
+    with pytest.raises(mmdp.InputError, match="no label 'level=high'"):
+        policy.action(level="high")
     with pytest.raises(mmdp.InputError, match="states are named by level, not by depth"):
         policy.action(depth=0.5)
     with pytest.raises(mmdp.InputError, match="give the state"):

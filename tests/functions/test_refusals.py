@@ -267,6 +267,7 @@ def test_all_over_everywhere() -> None:
     [
         ({"terminal": lambda state: "a"}, "terminal has something that is not a number"),
         ({"initial": lambda state: "a"}, "initial has something that is not a number"),
+        ({"initial": lambda state: None}, "weights of 0 or more, some above 0"),
         ({"initial": {"stock": {0: "a"}}}, "initial has something that is not a number"),
         ({"initial": {"stock": []}}, "initial must name a value for each of stock"),
         ({"initial": {"stock": [[0, 1]]}}, "a sample of each, of one length"),

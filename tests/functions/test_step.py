@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import mmdp
-from mmdp.functions import calls
+from mmdp import clock
 from mmdp.functions.axes import Axes
 from mmdp.kernels.events import Events
 
@@ -336,6 +336,23 @@ def test_a_start_may_be_a_function_of_the_state() -> None:
     np.testing.assert_allclose(model.initial, [0, 0.5, 0, 0.5, 0, 0])
 
 
+def test_models_may_begin_apart_by_their_draws() -> None:
+    draws = {"x": [0.0, 0.25], "p": [0.5, 1.0]}
+    found = {
+        "a value": lambda draw: {"x": draw["x"], "y": {0: draw["p"], 1: 1 - draw["p"]}},
+        "weights": lambda state, draw: (
+            np.maximum(1 - 2 * np.abs(state["x"] - draw["x"]), 0)
+            * np.where(state["y"] == 0, draw["p"], 1 - draw["p"])
+        ),
+    }
+    for initial in found.values():
+        model = simple(draws=draws, initial=initial)
+        want = [[0.5, 0.5, 0, 0, 0, 0], [0.5, 0, 0.5, 0, 0, 0]]
+        np.testing.assert_allclose(model.initial, want)
+    alike = simple(draws=draws, initial=lambda state, draw: state["y"])
+    np.testing.assert_allclose(alike.initial, [0, 1 / 3] * 3)  # which does not read the draw
+
+
 def test_values_of_ending_may_depend_on_the_draw() -> None:
     model = simple(
         draws={"price": [1.0, 2.0]}, terminal=lambda state, draw: state["x"] * draw["price"],
@@ -369,8 +386,8 @@ def test_a_long_call_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None
     for after in (0.0, 60.0):
         screen = Screen()
         monkeypatch.setattr(sys, "stderr", screen)
-        monkeypatch.setattr(calls, "SHOW_AFTER", after)
-        monkeypatch.setattr(calls, "AGAIN", 0.0)
+        monkeypatch.setattr(clock, "SHOW_AFTER", after)
+        monkeypatch.setattr(clock, "AGAIN", 0.0)
         mmdp.from_step(step, **given)
         lines = [text.strip() for text in screen.getvalue().split("\r") if text.strip()]
         seen = [re.findall(r"(\d+) of (\d+) rows", text)[0] for text in lines]
@@ -381,9 +398,9 @@ def test_a_long_call_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None
 def test_who_listens_hears_it_in_place_of_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(calls, "SHOW_AFTER", 0.0)
-    bar, lines = calls.Bar("step"), list[str]()
-    with calls.heard(lines.append), bar:
+    monkeypatch.setattr(clock, "SHOW_AFTER", 0.0)
+    bar, lines = clock.Bar("step"), list[str]()
+    with clock.heard(lines.append), bar:
         bar.at(0, 2_000)
         bar.at(1_500, 2_000)
     bar.at(1_900, 2_000)
@@ -394,7 +411,7 @@ def test_who_listens_hears_it_in_place_of_stderr(
 def test_off_a_terminal_nothing_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(calls, "SHOW_AFTER", 0.0)
+    monkeypatch.setattr(clock, "SHOW_AFTER", 0.0)
     mmdp.from_step(
         lambda state, action: ({"x": 0}, 0.0), states={"x": range(3)}, actions={"u": [0]}
     )

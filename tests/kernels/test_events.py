@@ -185,6 +185,42 @@ def test_evaluation_and_changed_copies(no_tables: None) -> None:
             )  # fmt: skip
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_plans_with_other_rewards_by_event_hold_no_table(
+    backend: str, no_tables: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for(backend)
+    model, policy = steady(1), mmdp.MarkovPolicy.random(steady(1), 3)
+    tables, r = tables_of(model), model.problem.r
+    plan = kernels.get(backend, model.problem, 3).plan(model.problem, 3)
+    exact = kernels.get("numpy", tables.problem, 3).plan(tables.problem, 3)
+    other = plan.but(rewards=-r, terminal=-model.problem.terminal)
+    assert isinstance(other.problem.r, ByEvent)
+    lost = exact.but(rewards=-tables.problem.r, terminal=-tables.problem.terminal)
+    for mine, theirs in (
+        (other, lost),
+        (other.but(rewards=r), exact.but(terminal=-exact.problem.terminal)),
+    ):
+        found, expected = (x.backward("own").first for x in (mine, theirs))
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    monkeypatch.setattr(ByEvent, "__array__", None)  # fails if called
+    found, expected = mmdp.freedom(policy, model, 0.1), mmdp.freedom(policy, tables, 0.1)
+    np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-9, atol=1e-12)
+    assert (found.mixed == expected.mixed).all()
+
+
+def test_environments_side_by_side_make_no_tables(no_tables: None) -> None:
+    pytest.importorskip("gymnasium")
+    model = steady(2)
+    one, two = (mmdp.ecosystem.to_gymnasium_vector(x, 50, horizon=3, seed=4)
+                for x in (model, tables_of(model)))  # fmt: skip
+    assert (one.reset()[0] == two.reset()[0]).all()
+    for _ in range(9):
+        actions = np.arange(50) % 2
+        for mine, theirs in zip(one.step(actions)[:4], two.step(actions)[:4], strict=True):
+            np.testing.assert_allclose(mine, theirs)
+
+
 def test_rewards_by_event_are_those_of_a_plain_loop() -> None:
     for seed in range(1, 16, 2):
         model = random_events(seed)
@@ -224,6 +260,10 @@ def test_bad_rewards_by_event_are_named() -> None:
     paid[1, 0, 1] = np.nan
     with pytest.raises(mmdp.InputError, match="reward is nan at state 1, action 0, event 1"):
         mmdp.MMDP(shared, shared.rewards(paid))
+    twice = Events(np.repeat(AFTER, 2, axis=0), CHANCE)
+    assert twice.rewards(np.zeros((2, 2, 1, 2))).shape[0] == 2
+    with pytest.raises(mmdp.InputError, match=r"it must be \(2, 2, 1, 2\)"):
+        twice.rewards(np.zeros((3, 2, 1, 2)))
     other = Events(AFTER, np.array([[[[0.1] * 3, [0.9] * 3]]]))
     with pytest.raises(mmdp.InputError, match="belong to other events"):
         mmdp.MMDP(other, shared.rewards(np.zeros((2, 1, 2))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -150,6 +151,40 @@ def test_regression_and_bins_find_the_normal_closed_form() -> None:
     assert measures.evppi(model, 1, "idle") < 0.03
     exact = measures.evppi(model, 1, ["theta", "noise"])
     assert exact == pytest.approx(measures.evpi(model, 1), rel=0.05)
+
+
+SHAPES: dict[str, Callable[[Any], Any]] = {
+    "line": lambda x: x,
+    "waves": lambda x: np.cos(4 * np.pi * x),
+    "spike": lambda x: np.where(np.abs(x - 0.5) < 0.1, 2.0, -0.3),
+    "nothing": lambda x: 0 * x,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_evppi_of_parameters_that_bend(shape: str) -> None:
+    """Action 1 earns f(x) + noise, x uniform: E max(0, f) - max(0, E f) by quadrature."""
+    f, grid = SHAPES[shape], np.linspace(-1, 1, 100_001)
+    exact = np.maximum(f(grid), 0).mean() - max(f(grid).mean(), 0)
+    rng = np.random.default_rng(3)
+    x, noise = rng.uniform(-1, 1, 1000), rng.normal(size=1000)
+    rewards = np.stack([0 * x, f(x) + noise], axis=1)[:, None, :]
+    model = mmdp.MMDP(np.ones((1000, 1, 2, 1)), rewards, parameters={"x": x})
+    assert measures.evppi(model, 1, "x") == pytest.approx(exact, abs=0.05)
+
+
+def test_evppi_by_regression_is_near_that_of_nested_models() -> None:
+    """Six models for each of 20 values; the nested figure solves every value's models."""
+    rng, x = np.random.default_rng(0), np.repeat(np.linspace(0, 1, 20), 6)
+    p = 0.5 + 0.4 * np.sin(7 * x) + rng.uniform(-0.1, 0.1, len(x))
+    P = np.zeros((len(x), 2, 2, 2))
+    P[:, :, 0], P[:, :, 1, 0], P[:, :, 1, 1] = [0.5, 0.5], 1 - p[:, None], p[:, None]
+    model = mmdp.MMDP(
+        P, [[0.0, 0.1], [1.0, 0.9]], initial=[1, 0], parameters={"x": x}, discount=0.9
+    )
+    nested = measures.evppi(model, 3, "x", estimator="exact")
+    assert nested > 0.05
+    assert measures.evppi(model, 3, "x") == pytest.approx(nested, rel=0.05)
 
 
 def test_evppi_takes_arrays_and_refuses_other_parameters() -> None:

@@ -91,7 +91,7 @@ def test_each_leaf_by_a_solve_of_its_own(horizon: float, goal: str) -> None:
     assert table["value"].tolist() == pytest.approx([x.value for x in own])
     assert table["gain"].tolist()[1:] == pytest.approx(np.diff([x.value for x in own]))
     assert table["rule"].tolist() == [x.policy.text() for x in own]
-    assert table["price"].iloc[-1] == pytest.approx(own[-1].price, abs=1e-9)
+    assert table["price"].tolist() == pytest.approx([x.price for x in own], abs=1e-9)
     if goal == "mean":
         tested = [mmdp.evaluate(x.policy, test).mean for x in own]
         assert table["test"].tolist() == pytest.approx(tested)
@@ -109,8 +109,23 @@ def test_where_to_stop() -> None:
     one = random_model(2, n_models=3, n_states=4, n_actions=1, horizon=0, discount=0.9)
     assert mmdp.value_of_leaves(one, 3, 3).attrs["elbow"] == 1
     assert mmdp.value_of_leaves(swim, 50, 2).attrs["elbow"] == 2
+    alone = mmdp.value_of_leaves(one, 3, [1], certify=0.1)
+    assert "elbow" not in alone.attrs["text"]
+    proven = mmdp.solve(one, 3, policy=mmdp.Tree(1), certify=0.1)
+    free = proven.details["unrestricted"]
+    assert alone["gap"].item() == pytest.approx((proven.bound - proven.value) / abs(free))
     with pytest.raises(mmdp.InputError, match="leaves is empty"):
         mmdp.value_of_leaves(one, 3, [])
+
+
+def test_a_tree_that_was_given_is_a_start() -> None:
+    """Never below it, even if it has more than the growth would find by itself."""
+    model = random_model(9, n_models=3, n_states=6, n_actions=3, horizon=0, masks=False)
+    best = mmdp.solve(model, 4, policy=mmdp.Tree(3))
+    for m in range(3):
+        one = model.subset([m])
+        again = mmdp.solve(one, 4, mmdp.CADP(init=best.policy), policy=mmdp.Tree(3))
+        assert again.value >= max(best.returns[m], mmdp.solve(one, 4, policy=mmdp.Tree(3)).value)
 
 
 @pytest.mark.parametrize("horizon", [4, math.inf])

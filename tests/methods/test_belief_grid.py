@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from mmdp import plots
 from mmdp.methods.belief_grid import Simplex
 from mmdp.posterior import weights_by_step
 from mmdp.testing import beginning_apart, best_with_memory, changing, random_model
+from tests.cli.calls import refused, run
+from tests.instances import for_ever
 
 T = 3
 
@@ -89,6 +92,54 @@ def test_the_best_with_memory_lies_between_value_and_bound(seed: int) -> None:
     if not model.drifts:
         assert math.isclose(exact, best_with_memory(model, T), rel_tol=1e-9)
         np.testing.assert_allclose(found.returns, followed(found.policy, model), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("seed", "discount"), [(0, 0.5), (1, 0.5), (2, 1.0)])
+def test_for_ever_the_best_with_memory_lies_between_value_and_bound(
+    seed: int, discount: float
+) -> None:
+    """The best over six decisions, before a rule is followed or the model becomes known."""
+    model = for_ever(seed, discount)
+    found = mmdp.solve(model, math.inf, mmdp.BeliefGrid(points=60))
+    rule, one = mmdp.solve(model, math.inf).policy, np.eye(model.n_states)
+    below, above = np.zeros((2, 2, model.n_states))
+    for s in range(model.n_states):
+        here = model.replace(initial=one[s])
+        below[:, s] = mmdp.evaluate(rule, here).returns
+        above[:, s] = mmdp.solve(here, math.inf, "oracle").returns
+
+    def most(end: np.ndarray) -> float:
+        ends, starts = model.replace(terminal=end), begun(model).T
+        return sum(max(best(ends, 0, s, b, 6)) for s, b in enumerate(starts) if b.any())
+
+    slack = 1e-9
+    assert found.value <= most(above) + slack
+    assert found.bound >= most(below) - slack
+    assert most(below) - found.value <= 0.01
+    assert found.bound - most(above) <= 0.01
+    assert found.certificate.bounds == "history"
+    v, (actions, moves, first) = np.zeros((2, model.n_states, 61)), found.policy.controller
+    for _ in range(80):
+        v = np.array([
+            [[model.rewards[m, s, a] + discount * sum(
+                model.transitions[m, s, a, z] * v[m, z, moves[0, s, n, z]]
+                for z in range(model.n_states))
+              for n, a in enumerate(actions[0, s])] for s in range(model.n_states)]
+            for m in range(2)
+        ])  # fmt: skip
+    begins = v[:, np.arange(model.n_states), first] @ model.initial
+    np.testing.assert_allclose(found.returns, begins, rtol=1e-9)
+
+
+def test_for_ever_the_plan_is_that_of_a_long_horizon() -> None:
+    model = ducks()
+    found, long = (mmdp.solve(model, T, mmdp.BeliefGrid(points=21)) for T in (math.inf, 300))
+    assert found.value == pytest.approx(long.value, rel=1e-3)
+    assert found.bound >= long.value
+    assert found.bound <= mmdp.bound(model, math.inf, "oracle").value
+    now, then = found.policy.map().actions, long.policy.map().actions
+    assert (now == then).mean() > 0.98
+    assert found.policy.act_at(1000, 2, [0.5, 0.5]) == found.policy.act_at(0, 2, [0.5, 0.5])
 
 
 def test_its_value_on_other_models_is_exact_too() -> None:
@@ -195,3 +246,47 @@ def test_what_it_cannot_do_is_refused() -> None:
         mmdp.solve(ducks(), T, "grid", objective="worst")
     with pytest.raises(mmdp.InputError, match="outside 0..2"):
         mmdp.solve(ducks(), T, "grid").policy.act_at(3, 0, [0.5, 0.5])
+
+
+@pytest.mark.parametrize("horizon", [T, math.inf])
+def test_a_file_keeps_the_plan_its_map_and_its_proof(horizon: float, tmp_path: Path) -> None:
+    model, file = ducks(), tmp_path / "plan.json"
+    found = mmdp.solve(model, horizon, mmdp.BeliefGrid(points=11))
+    mmdp.save_policy(found, file)
+    again = mmdp.load_policy(file, model)
+    assert again == found.policy
+    assert (again.map().actions == found.policy.map().actions).all()
+    assert (again.horizon, again.text()) == (horizon, found.policy.text())
+    assert (mmdp.evaluate(again, model).returns == found.returns).all()
+    assert mmdp.io.load_certificate(file, model).value == found.bound
+    other = model.replace(weights=[0.9, 0.1])  # its beliefs would be others
+    if horizon == math.inf:
+        with pytest.raises(mmdp.InputError, match="needs the models that it was made for"):
+            mmdp.load_policy(file, other)
+    else:
+        nodes = mmdp.load_policy(file, other)
+        assert isinstance(nodes, mmdp.MemoryPolicy)
+        np.testing.assert_allclose(mmdp.evaluate(nodes, other).returns, found.returns, rtol=1e-12)
+    with pytest.raises(mmdp.InputError, match="no table of actions: it remembers.*write it as .js"):
+        mmdp.save_policy(found, tmp_path / "plan.csv")
+    with pytest.raises(mmdp.InputError, match="an exported file holds a table"):
+        mmdp.export(found, tmp_path / "plan.py")
+
+
+def test_the_command_line_writes_a_plan_and_reads_it_again(tmp_path: Path) -> None:
+    models, file = tmp_path / "models", tmp_path / "plan.json"
+    mmdp.save(ducks(), models)
+    assert "policy written to" in run("solve", models, "-T", 3, "--method", "grid", "-o", file).out
+    value = mmdp.solve(ducks(), 3, "grid").value
+    assert run("evaluate", file, models, "--json").json["value"] == pytest.approx(value, rel=1e-12)
+    for policy in (["--policy", file], ["-T", "inf"]):
+        run("plot", "belief", models, *policy, "--out", tmp_path / "map.svg")
+        assert "weight of compensatory" in (tmp_path / "map.svg").read_text(encoding="utf-8")
+    told = refused("report", models, "--policy", file, "--out", tmp_path / "page.html")
+    assert "draw it with mmdp plot belief" in told
+    told = refused("solve", models, "-T", 3, "--method", "grid", "-o", tmp_path / "plan.csv")
+    assert "give --out policy.json" in told
+    rule = tmp_path / "rule.csv"
+    mmdp.save_policy(mmdp.StationaryPolicy([0] * 7), rule)
+    told = refused("plot", "belief", models, "--policy", rule, "--out", tmp_path / "map.svg")
+    assert "a belief map shows a plan by state and belief" in told

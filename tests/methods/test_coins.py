@@ -16,22 +16,10 @@ from mmdp import kernels, report
 from mmdp.objective import as_objective
 from mmdp.search import coins
 from mmdp.search.context import Context
-from tests.instances import drawn
+from tests.instances import door, drawn
 
 INF = math.inf
 RULE, TABLE = mmdp.Stationary(randomised=True), mmdp.Markov(randomised=True)
-
-
-def door(discount: float = 0.99) -> mmdp.MMDP:
-    """One of two doors leads out, the left one in one model and the right one in the other."""
-    P = np.zeros((2, 2, 2, 2))
-    P[:, 1, :, 1] = 1
-    for m, a in itertools.product(range(2), range(2)):
-        P[m, 0, a, int(a == m)] = 1
-    return mmdp.MMDP(
-        P, [[-1.0, -1.0], [0.0, 0.0]], initial=[1, 0], discount=discount,
-        states=["in", "out"], actions=["left", "right"],
-    )  # fmt: skip
 
 
 def instance(seed: int) -> mmdp.MMDP:

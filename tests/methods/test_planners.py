@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -10,6 +12,7 @@ import mmdp
 from mmdp.kernels.numpy.episodes import keys_of, uniform
 from mmdp.kernels.planner import ACTIONS, PlannerTables
 from mmdp.testing import random_model
+from tests.instances import for_ever
 
 PLANNERS = {
     "qmdp": mmdp.QMDP(),
@@ -84,6 +87,70 @@ def test_rollout_is_never_worse_than_cadp_on_its_own_models(seed):
     exact = exact_history_value(model, 3, choose)
     cadp = mmdp.solve(model, 3).value
     assert exact >= cadp - 1e-9 * max(1.0, abs(cadp))
+
+
+def values_for_ever(model: mmdp.MMDP, row: np.ndarray | None) -> np.ndarray:
+    """(M, S, A) q of a rule, or of each model's own optimum, by iteration."""
+    P, r = model.transitions, model.rewards
+    q = np.zeros_like(r)
+    for _ in range(60):
+        v = q.max(axis=2) if row is None else q[:, np.arange(len(row)), row]
+        q = r + model.discount * np.einsum("msaz,mz->msa", P, v)
+    return q
+
+
+@pytest.mark.parametrize(("seed", "discount"), [(0, 0.5), (1, 0.5), (2, 1.0)])
+@pytest.mark.parametrize("name", ["qmdp", "rollout"])
+def test_for_ever_the_simulation_agrees_with_long_histories(name, seed, discount):
+    model, T = for_ever(seed, discount), 10
+    cadp = mmdp.solve(model, math.inf)
+    found = mmdp.solve(model, math.inf, PLANNERS[name], seed=seed)
+    q = values_for_ever(model, None if name == "qmdp" else cadp.policy.actions)
+    ended = 2 if discount == 1 else -1  # nothing follows there
+    exact = exact_history_value(
+        model, T, lambda t, s, beta: 0 if s == ended else int((beta @ q[:, s]).argmax())
+    )
+    beyond = 2.0**-T * 2 * np.abs(model.rewards).max()
+    assert abs(found.value - exact) <= 4 * found.evaluation.stderr + beyond
+    assert found.details["left_out"] <= 1e-5
+    assert found.policy.horizon == math.inf
+    if name == "rollout":
+        assert found.policy.baseline == cadp.policy
+        assert exact >= cadp.value - beyond
+
+
+def test_for_ever_what_would_come_at_the_end_plays_no_part():
+    model = for_ever(5, 0.5)
+    ends = mmdp.MMDP(
+        model.transitions, model.rewards, initial=model.initial, discount=0.5,
+        weights=model.weights, terminal=[9.0, -9.0],
+    )  # fmt: skip
+    for method in (mmdp.QMDP(episodes=50), mmdp.MixTS(episodes=50, resample="step")):
+        one, other = (mmdp.solve(x, math.inf, method, seed=3) for x in (model, ends))
+        assert one.value == other.value
+        assert np.isfinite(one.evaluation.regret).all()
+
+
+def test_for_ever_each_sampled_model_acts_by_its_own_optimum():
+    """With one model of two the belief is certain: Thompson sampling is the optimum."""
+    model = for_ever(6, 0.5).replace(weights=[1.0, 0.0])
+    found = mmdp.solve(model, math.inf, "mixts", seed=0)
+    best = mmdp.solve(model, math.inf, "oracle").value
+    assert abs(found.value - best) <= 4 * found.evaluation.stderr + found.details["left_out"]
+
+
+def test_for_ever_a_baseline_must_be_stationary_and_a_search_ends():
+    model = for_ever(7, 0.5)
+    rule = mmdp.StationaryPolicy([0, 1])
+    found = mmdp.solve(model, math.inf, mmdp.Rollout(episodes=4, baseline=rule))
+    assert found.policy.baseline == rule
+    np.testing.assert_allclose(
+        found.policy.tables.q[0], np.moveaxis(values_for_ever(model, np.array([0, 1])), 0, 2)
+    )
+    with pytest.raises(mmdp.InputError, match="covers 3 time steps, the horizon is inf"):
+        mmdp.solve(model, math.inf, mmdp.QMDP(baseline=rule.over(3)))
+    with pytest.raises(mmdp.InputError, match="pomcp cannot do this: it searches ahead to a last"):
+        mmdp.solve(model, math.inf, "pomcp")
 
 
 @pytest.mark.parametrize("name", PLANNERS)
@@ -459,3 +526,11 @@ def test_a_planner_is_not_followed_in_models_of_other_names(control: bool) -> No
         with pytest.raises(mmdp.InputError, match="are named differently from the model's"):
             mmdp.simulate(planner, one.replace(**names), episodes=4, control=control)
     mmdp.simulate(planner, one, episodes=4, control=control)
+
+
+def test_a_solution_is_simulated_as_its_policy_is() -> None:
+    found = mmdp.solve(MODEL, 6)
+    one, other = (mmdp.simulate(x, MODEL, episodes=20, seed=1) for x in (found, found.policy))
+    assert (one.returns == other.returns).all()
+    with pytest.raises(mmdp.InputError, match="a policy or a planner from solve"):
+        mmdp.simulate(mmdp.solve(MODEL, 6, "oracle"), MODEL)

@@ -491,3 +491,28 @@ def test_mvp_is_the_best_rule_of_the_average_model(seed: int) -> None:
     rule = mmdp.StationaryPolicy(found.policy.actions, n_actions=2)
     assert math.isclose(mmdp.evaluate(rule, mean).mean, best, rel_tol=1e-9, abs_tol=1e-12)
     np.testing.assert_allclose(found.returns, mmdp.evaluate(rule, model).returns, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_discount_near_one_finds_the_largest_average_reward(seed: int) -> None:
+    """Every stationary policy of models that mix; gains by their stationary distributions."""
+    rng, s = np.random.default_rng(seed), np.arange(3)
+    P, r = rng.dirichlet(np.ones(3), (3, 3, 2)), rng.normal(size=(3, 3, 2))
+    weights = rng.dirichlet(np.ones(3))
+
+    def gain(pi: Any) -> float:
+        found = 0.0
+        for m in range(3):
+            flow = np.vstack([P[m, s, pi].T - np.eye(3), np.ones(3)])
+            visits = np.linalg.lstsq(flow, [0, 0, 0, 1], rcond=None)[0]
+            found += weights[m] * (visits @ r[m, s, pi])
+        return found
+
+    best = max(gain(np.array(pi)) for pi in itertools.product(range(2), repeat=3))
+    model = mmdp.MMDP(P, r, weights=weights, discount=1 - 1e-6)
+    solution = mmdp.solve(model, math.inf, "exact")
+    assert solution.status is mmdp.Status.OPTIMAL
+    assert gain(solution.policy.actions) == pytest.approx(best, abs=1e-5)
+    assert 1e-6 * solution.value == pytest.approx(best, abs=1e-5)
+    with pytest.raises(mmdp.InputError, match="about the average reward per step"):
+        mmdp.solve(model.replace(discount=1.0), math.inf)

@@ -80,7 +80,7 @@ def test_the_command_line_shows_the_table() -> None:
     assert empty == ""
     told = changing.removeprefix("For models that change over time: ").removesuffix(".")
     assert re.split(", | and ", told) == [row.name for row in capabilities() if row.drifts]
-    assert endless == "For an infinite horizon: cadp, mvp and exact."
+    assert endless == "For an infinite horizon: cadp, mvp, qmdp, mixts, rollout, grid and exact."
     assert tied == "For a tied or monotone policy: cadp."
     assert aiming == "For objectives other than the mean: cadp and milp."
     for line, row in zip(lines, capabilities(), strict=True):

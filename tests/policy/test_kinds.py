@@ -136,13 +136,12 @@ def test_methods_that_cannot_name_those_that_can() -> None:
     [
         ("markov", "a table of time and state has a last row"),
         ("memory", "their nodes move by tables of time"),
-        ("belief", "planners look ahead over the decisions that are left"),
     ],
 )
 def test_a_kind_with_a_last_decision_has_no_infinite_horizon(kind: str, why: str) -> None:
     told = f"for an infinite horizon there are no {kind} policies: {why}"
     with pytest.raises(mmdp.InputError, match=told) as error:
-        mmdp.solve(MODEL, math.inf, "qmdp" if kind == "belief" else "cadp", policy=kind)
+        mmdp.solve(MODEL, math.inf, policy=kind)
     assert "policy='stationary'" in str(error.value)
     with pytest.raises(mmdp.InputError, match=told):
         read_kind(kind).over(math.inf)

@@ -245,7 +245,7 @@ def test_what_is_gained_over_what_is_done_today(objective: str, tmp_path: Path) 
                 if gain >= 0
                 else ("less", "lower")[objective == "worst"]
             )
-            too = "and more " if gain <= 0 or objective == "worst" else ""
+            too = "and it returns more " if objective == "worst" else "and more "
             part = f"({percent(WEIGHTS[better].sum())} of the weight)"
             part = f" {part}" if abs(WEIGHTS[better].sum() - better.mean()) > 1e-6 else ""
             of = f"({percent(abs(gain / worth(his)))}) " if abs(gain) <= abs(worth(his)) else ""
@@ -364,7 +364,7 @@ def test_the_page_of_a_policy_with_memory(tmp_path: Path) -> None:
     check(page, [
         f"with 2 nodes of memory, returns {number(np.mean(own))} on average",
         f"That is {number(gain, 3)} ({percent(gain / best.value)}) more than CADP finds without "
-        f"memory, in {better} of 2 models.",
+        f"memory, and more in {better} of 2 models.",
         f"the given policy, 2 nodes {number(np.mean(own), 5)}",
     ])  # fmt: skip
     assert "Node 1" in page.text  # the flow chart

@@ -165,7 +165,7 @@ def app(ctx: click.Context) -> None:
     that the data allow and solve them together: a multi-model Markov decision process.
 
     DATA is a folder with training.csv (and test.csv), a .csv, .parquet, .npz, .pomdpx, .pomdp or
-    .transitions file, or - for standard input.
+    .transitions file, FILE.py:NAME for models that a Python file builds, or - for standard input.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

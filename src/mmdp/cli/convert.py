@@ -67,4 +67,8 @@ def convert(
             mmdp.io.save_parts(model, out, parts, suffix=f".{kind or 'npz'}")
     files = [file for file in out.iterdir() if file.is_file()] if out.is_dir() else [out]
     size = readable_bytes(sum(file.stat().st_size for file in files))
-    show_facts(str(out), [("models", f"{model.n_models:,}"), ("written", size)])
+    facts = [("models", f"{model.n_models:,}"), ("written", size)]
+    if out.suffix.lower() == ".pomdp" and model.problem.initial.any(axis=1).sum() > 1:
+        blind = "such a file cannot say that the first state is seen"
+        facts.append(("added", f"a step from a state 'start', as {blind}: discount the value once"))
+    show_facts(str(out), facts)

@@ -56,8 +56,8 @@ def domain(
     The folder gets training.csv, test.csv, initial.csv and parameters.csv; solve, compare and
     info read it. Without NAME the domains are listed.
     """
+    from mmdp.clock import heard
     from mmdp.domains import DESCRIPTIONS, DOMAINS
-    from mmdp.functions.calls import heard
     from mmdp.io.folders import replace_folder
 
     if as_list or name is None:

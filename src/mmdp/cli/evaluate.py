@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from mmdp._version import __version__
 from mmdp.cli import options
 from mmdp.cli.console import Working, aligned, introduce, show_facts, show_json
-from mmdp.cli.options import Loading, check_out, command, option, takes, write_csv
+from mmdp.cli.options import Loading, check_out, command, option, over, takes, write_csv
 from mmdp.cli.types import PATH, OutFile
 from mmdp.objective import Objective
 
@@ -31,6 +31,7 @@ FIGURES = {
     "mmdp evaluate policy.csv data/hiv --objective regret:worst",
     "mmdp evaluate policy.csv data/hiv --out per-model.csv",
     "mmdp evaluate policy.csv data/hiv --freedom 0.01",
+    "mmdp evaluate rule.csv models --horizon 20",
 )
 @click.argument("policy", type=PATH, help="A policy file that mmdp solve wrote.")
 @options.data
@@ -41,6 +42,7 @@ FIGURES = {
     "--freedom", type=float, metavar="SHARE",
     help="Say how many decisions are free to choose if this share of the value may be lost.",
 )  # fmt: skip
+@options.horizon
 @options.objective
 @options.backend
 @options.as_json
@@ -48,11 +50,13 @@ FIGURES = {
 @takes(Loading)
 def evaluate(
     policy: Path, data: Path, out: Path | None, freedom: float | None,
-    objective: Objective, backend: str, as_json: bool, split: str, loading: Loading,
+    horizon: float | None, objective: Objective, backend: str, as_json: bool, split: str,
+    loading: Loading,
 ) -> None:  # fmt: skip
     """Compute the return of POLICY on every model of DATA.
 
     DATA may hold other models than those the policy was computed from, such as test models.
+    A rule without a time column is followed for ever, or over --horizon N decisions.
     Regret is what the policy loses against each model's own best policy. Unless --objective says
     otherwise, what counts is what the file says that the policy was solved for.
     """
@@ -60,7 +64,8 @@ def evaluate(
 
     check_out(out, data, policy)
     model = loading.read(data, split, quiet=as_json)
-    followed = mmdp.load_policy(policy, model)
+    followed = over(mmdp.load_policy(policy, model), model.horizon if horizon is None else horizon)
+    followed.check_horizon(horizon)
     if click.get_current_context().get_parameter_source("objective") is ParameterSource.DEFAULT:
         objective = mmdp.io.load_objective(policy) or objective
     with Working("evaluating", quiet=as_json):

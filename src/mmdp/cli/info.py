@@ -45,6 +45,7 @@ def _description(model: MMDP) -> dict[str, Any]:
         "name": model.name, "models": model.n_models, "states": model.n_states,
         "actions": model.n_actions, "horizon": model.horizon, "discount": model.discount,
         "initial_given": model.initial_given,
+        "initial_per_model": model.initial.ndim > 1,
         "initial_states": int(model.problem.initial.any(axis=1).sum()),
         "weights_uniform": bool(np.ptp(weights) <= 1e-12),
         "weights_range": [weights.min(), weights.max()],
@@ -69,13 +70,14 @@ def _facts(model: MMDP) -> list[tuple[str, str]]:
     low, high = (f"{x:,.6g}" for x in facts["reward_range"])
     kind = "per next state" if facts["next_rewards"] else "per state and action"
     labelled = model.labelled
+    apart = ", each model its own" if model.initial.ndim > 1 else ""
     rows = [
         ("models", listed(model.model_labels, labelled["model"])),
         ("states", listed(model.state_labels, labelled["state"])),
         ("actions", listed(model.action_labels, labelled["action"])),
         ("horizon", f"{model.horizon} (time-varying)" if model.horizon else "any"),
         ("discount", f"{model.discount:g}"),
-        ("initial", f"given, {counted(facts['initial_states'], 'state')} possible"
+        ("initial", f"given, {counted(facts['initial_states'], 'state')} possible{apart}"
          if model.initial_given else "uniform (not given)"),
         ("weights", "uniform" if facts["weights_uniform"] else f"{lowest:.4g} to {highest:.4g}"),
         ("not allowed", f"{facts['not_allowed']:,} of {facts['pairs']:,} state-action pairs"),

@@ -401,7 +401,13 @@ def given_policy(
         raise InputError(
             f"{file}: a stationary policy; say over how many decisions with --horizon N"
         )
-    return found if steps == math.inf else found.over(int(steps))
+    return over(found, steps)
+
+
+def over(policy: Policy, horizon: float | None) -> Policy:
+    """A stationary policy over a number of decisions, if there is one; any other as it is."""
+    lasts = policy.horizon != math.inf or horizon in (None, math.inf)
+    return policy if lasts else policy.over(int(horizon or 0))
 
 
 def build_method(name: str, options: Mapping[str, Any]) -> Method:

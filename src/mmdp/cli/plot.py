@@ -61,7 +61,7 @@ def plot(
     enough, willingness, loss, chart, tree or belief. A chart is the flow chart of a policy that
     mmdp solve --memory wrote, as .svg, or as .dot for Graphviz. A tree has the questions and leaves
     of a policy that mmdp solve --leaves wrote as .json, with the share of visits and what is at
-    stake. A belief map is that of mmdp solve --method grid.
+    stake. A belief map is that of mmdp solve --method grid, or of the .json that it wrote.
     """
     import mmdp
 
@@ -73,9 +73,10 @@ def plot(
             _draw_tree(model, out, horizon, policy, seed)
             print(f"{kind} drawn in {out}")
             return
-        check_finite(horizon)
+        if kind != "belief":
+            check_finite(horizon)
         given: Any = None
-        if policy is not None and kind == "chart":
+        if policy is not None and kind in ("chart", "belief"):
             given = mmdp.load_policy(policy, model)
         elif policy is not None:
             instead = ["draw it with mmdp plot chart"]

@@ -74,7 +74,7 @@ class PythonName(NamedTuple):
 
 @lru_cache(maxsize=1)  # train and test models come from one run
 def _run(file: Path) -> dict[str, Any]:
-    from mmdp.functions.calls import heard
+    from mmdp.clock import heard
 
     if not file.is_file():
         raise InputError(f"{file}: no such file; check the path")

@@ -126,6 +126,11 @@ def report(
         table, shown, proof, notes = None, None, None, list[str]()
         if policy is not None:
             shown = mmdp.load_policy(policy, model)  # stationary ones, trees and charts as such
+            if shown.kind.learns:
+                raise InputError(
+                    f"{policy}: a page shows no plan by state and belief",
+                    ["draw it with mmdp plot belief"],
+                )
             if not shown.memory:
                 file = given_policy(policy, model, horizon, "a report shows")
                 table = markov_policy(file, "a report shows")

@@ -44,7 +44,7 @@ from mmdp.methods.table import (
     sample,
 )
 from mmdp.objective import Objective
-from mmdp.policy import KINDS, Memory, Tied, Tree
+from mmdp.policy import KINDS, Markov, Memory, Stationary, Tied, Tree
 from mmdp.solution import POLICIES, PROVEN
 from mmdp.words import at_most_percent, clock, counted, either, figures, two_errors
 
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 FIXED = "fixed"  # needs actions that no option gives
 BY_NAME = [name for name in KINDS if name != FIXED]
+DRAWING: dict[str, type[Markov | Stationary]] = {"markov": Markov, "stationary": Stationary}
 STARTS = ("wsu", "mvp", "random", "uniform", "mirror", "gradient")
 PREVIEW_ROWS = 6
 MOST_STATES = 30  # of a stationary policy that is shown as a table
@@ -126,8 +127,12 @@ class Kind:
         help="Find one small tree of questions with at most N leaves.",
     )]  # fmt: skip
     features: Annotated[Path | None, options.features]
+    randomised: Annotated[bool, option(
+        "--randomised", is_flag=True, heading=DECIDING,
+        help="Let the policy draw its actions at random (markov and stationary policies).",
+    )]  # fmt: skip
 
-    def build(self) -> PolicyKind | str | None:
+    def build(self, horizon: float | None) -> PolicyKind | str | None:
         """The argument ``policy`` of :func:`mmdp.solve`."""
         implied = {
             "tied": self.groups is not None, "monotone": self.monotone,
@@ -144,6 +149,14 @@ class Kind:
             )
         if names == ["tied"] and self.groups is None:
             raise InputError("a tied policy needs groups; give them with --groups FILE")
+        if self.randomised:
+            name = next(iter(names), "stationary" if horizon == math.inf else "markov")
+            if name not in DRAWING:
+                raise InputError(
+                    f"a {name} policy draws no actions, only one that is {either(DRAWING)}; leave "
+                    "out --randomised"
+                )
+            return DRAWING[name](randomised=True)
         if self.memory is not None:
             return Memory(self.memory)
         if names == ["tree"]:
@@ -163,6 +176,7 @@ class Kind:
     "mmdp solve data/riverswim --horizon inf --out rule.csv",
     "mmdp solve data/hiv -T 15 --groups groups.csv",
     "mmdp solve data/riverswim -T 50 --leaves 4",
+    "mmdp solve data/hiv -T inf --objective worst --randomised",
 )
 @options.data
 @options.horizon
@@ -205,12 +219,14 @@ def solve(
     import mmdp
     from mmdp.measures import memory_gain
 
-    policy, chosen = kind.build(), METHODS[deciding.method]
+    policy, chosen = kind.build(horizon), METHODS[deciding.method]
     # what cannot be done is reported before anything is read
     asked(deciding.build(), sample(), horizon or 2, objective, policy)
     check_out(out, data, deciding.init, checkpoint)
-    if out is not None:
-        need_table(chosen, "a policy file holds", "leave out --out")
+    grid = chosen is mmdp.BeliefGrid
+    if out is not None and not (grid and out.suffix.lower() == ".json"):
+        instead = "give --out policy.json" if grid else "leave out --out"
+        need_table(chosen, "a policy file holds", instead)
     if certify is not None:
         every = "bound every policy by mmdp bound DATA --method pairs"
         need_table(chosen, "--certify bounds", "leave it out", every)
@@ -250,6 +266,7 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
     document = {
         "data": data, "method": solution.method, "horizon": source.horizon,
         "kind": source.policy.name, "price": solution.price,
+        "tossing": solution.details.get("tossing"),
         "objective": str(solution.objective), "value": solution.value, "mean": found.mean,
         "stderr": found.stderr, "sd": found.sd, "worst": found.worst,
         "cvar10": found.cvar(0.1),
@@ -327,11 +344,14 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
     ]
     if solution.price_text:
         facts.insert(1, ("price", solution.price_text))
+    if solution.tossing_text:
+        facts.append(("tossing", solution.tossing_text))
     if solution.memory_text:
         facts.append(("memory", f"{solution.memory_text}; try --memory 3"))
     proven = solution.certificate
     if proven is not None:
-        facts.append(("proof", f"by {proven.method}, {clock(proven.seconds)} of these seconds"))
+        spent = f"{clock(proven.seconds)} of these seconds, compilation included"
+        facts.append(("proof", f"by {proven.method}, {spent}"))
     return facts
 
 
@@ -345,9 +365,9 @@ def show_policy(policy: MarkovPolicy | StationaryPolicy, model: MMDP) -> None:
     labels, names = model.action_labels, model.state_labels
     table, most = policy.drawn()[0].tolist(), "" if policy.deterministic else ", most probable"
     if policy.horizon == math.inf and policy.n_states <= MOST_STATES:
-        print(f"\npolicy: action by state{most}")
-        actions = [labels[a] for a in table[0]]
-        show_table(("state", "action"), list(zip(names, actions, strict=True)), left=2)
+        print("\npolicy: action by state")
+        taken = [policy.action_text([s]) for s in range(policy.n_states)]
+        show_table(("state", "action"), list(zip(names, taken, strict=True)), left=2)
         return
     widest = max(map(len, labels))
     if len("time 000-000") + sum(max(len(name), widest) + 2 for name in names) > WIDTH:

@@ -211,7 +211,6 @@ class CostEffectiveness:
         threshold: float,
         study: Study | npt.ArrayLike,
         *,
-        degree: int = 3,
         resamples: int = 200,
         seed: int | None = 0,
     ) -> Estimate:
@@ -225,16 +224,14 @@ class CostEffectiveness:
             A function of the parameters (name to (M,) array) and a random generator. It simulates
             the study once for each draw and returns a summary of its data, (M,) or (M, k); or such
             an array.
-        degree
-            The net benefits are regressed on the summary by a polynomial of this degree in each
-            column, with products of pairs of columns.
         resamples
             The error is the standard deviation over this many bootstrap samples of the draws.
 
-        The fitted values stand for E[NMB | data] (Strong et al. 2015). The result is from 0 to
-        the EVPI. The error is one standard error and covers the chance in draws and simulated
-        data; it does not cover a summary or a degree that misses the shape. Too high a degree for
-        the number of draws makes the estimate too large.
+        The net benefits are regressed on the summary by a smoothing spline (several columns: by
+        its radial form), and the fitted values stand for E[NMB | data] (Strong et al. 2015). The
+        result is from 0 to the EVPI. The error is one standard error and covers the chance in
+        draws and simulated data; it does not cover a summary that misses what the data say. If
+        hardly any result of the study changes the choice, both may be 0 though the value is not.
 
         >>> import numpy as np
         >>> from mmdp.economics import CostEffectiveness
@@ -256,7 +253,7 @@ class CostEffectiveness:
         evpi = float(self.weights @ nmb.max(axis=1) - (self.weights @ nmb).max())
 
         def worth(share: Array) -> float:
-            return regressed(nmb, values, share / share.sum(), degree)
+            return regressed(nmb, values, share / share.sum())
 
         times = rng.multinomial(count, np.full(count, 1 / count), size=resamples)
         drawn = [worth(self.weights * n) for n in times]

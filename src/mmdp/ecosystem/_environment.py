@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mmdp.ecosystem._one_model import stand_in
-from mmdp.kernels.moves import column
+from mmdp.kernels.moves import TableMoves, column
 from mmdp.kernels.problem import at
 from mmdp.model import MMDP
 
@@ -97,7 +97,7 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
         self.action_space = batched(self.single_action_space, self.num_envs)
         self._seed, self._stand_in = seed, stand_in(model)
         self._draws_models = num_envs is not None
-        self._longest = int(np.diff(model.problem.indptr).max())
+        self._moves = model.problem.storage.moves()
         self._models = np.arange(self.num_envs) % model.n_models
         self._states = np.zeros(self.num_envs, np.int64)
         self._times = np.zeros(self.num_envs, np.int64)
@@ -145,25 +145,28 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
 
     def _transitions(self, actions: Any) -> tuple[Any, Any, Any]:
         """(next states, rewards, whether the model ends there for lack of transitions)."""
-        x, per_next, m = self.model.problem, self.model.pattern_rewards, self._models
-        row = self._states * self.model.n_actions + actions
-        start, stop = x.indptr[row], x.indptr[row + 1]
-        entry = start[:, None] + np.arange(self._longest)
-        inside = entry < stop[:, None]
-        entry = np.where(inside, entry, 0)
-        p = np.where(inside, x.p[self._step_of(x.p)[:, None], entry, m[:, None]], 0.0)
-        ended: Any = ~p.any(axis=1)
-        chosen = start + self._drawn(np.where(ended[:, None], 1.0, p)) * ~ended
-        after = np.where(ended, self._states, x.indices[chosen * ~ended])
-        rewards = x.r[self._step_of(x.r), self._states, actions, m]
+        x, per_next, m, s = (
+            self.model.problem,
+            self.model.pattern_rewards,
+            self._models,
+            self._states,
+        )
+        row, u = s * self.model.n_actions + actions, self.np_random.random(self.num_envs)
+        times, after = self._steps_of(x.storage.steps), np.empty_like(s)
+        for t in np.unique(times):
+            now = times == t
+            after[now] = self._moves.drawn(int(t), row[now], m[now], u[now])
+        ended: Any = after < 0
+        rewards = x.r[self._steps_of(len(x.r)), s, actions, m]
         if per_next is not None:
-            own = per_next[self._step_of(per_next), chosen * ~ended, m]
+            assert isinstance(self._moves, TableMoves)
+            own = per_next[self._steps_of(len(per_next)), self._moves.entries(row, after), m]
             rewards = np.where(ended, rewards, own)
-        return after.astype(np.int64), rewards, ended
+        return np.where(ended, s, after), rewards, ended
 
-    def _step_of(self, array: Any) -> Any:
-        """Where each environment is on the array's time axis, which may have length 1."""
-        return np.minimum(self._times, len(array) - 1)
+    def _steps_of(self, steps: int) -> Any:
+        """Where each environment is on a time axis of that length, which may be 1."""
+        return np.minimum(self._times, steps - 1)
 
     def _drawn(self, p: Any) -> Any:
         """One draw from each row of probabilities."""

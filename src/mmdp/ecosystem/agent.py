@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mmdp.errors import InputError
 from mmdp.policy import Planner
+from mmdp.policy.base import named_label
 from mmdp.solution import Solution
 from mmdp.words import suggested
 
@@ -13,7 +15,8 @@ from mmdp.words import suggested
 class Agent:
     """Follows a policy through an episode: ``action = agent(observation, reward)``.
 
-    A state is seen as its number or, if the policy has labels, as its label. Actions are numbers.
+    A state is seen as its number or, if the policy has labels, as its label, or as its values by
+    name, ``{"stock": 12.3}``, which go to the nearest point of each axis. Actions are numbers.
     The agent keeps the time and the memory of the policy. ``reset()`` begins a new episode.
 
     In an environment of Gymnasium::
@@ -79,6 +82,8 @@ class Agent:
     def _state(self, observation: Any) -> int:
         """The number of a state from its number or label."""
         labels = getattr(self.policy, "state_labels", None) or ()
+        if isinstance(observation, Mapping) and labels:
+            observation = named_label(observation, labels)
         if isinstance(observation, str):
             if observation not in labels:
                 raise InputError(f"the policy knows no state {suggested(observation, labels)}")

@@ -5,9 +5,23 @@
   const NAMES = new Map(STATES.map(label => [label.replace(/[\r\n]/g, ""), label]));
   const named = text => PLACE.has(text) ? text : NAMES.get(text) ?? text;
   const fields = id => AXES.length ? AXES.map((_, i) => at(id + "-" + i)) : [at(id)];
-  const label = id => AXES.length
-    ? fields(id).map((field, i) => AXES[i] + "=" + field.value.trim()).join(", ")
-    : named(at(id).value);
+  const written = id => fields(id).map(field => field.value.trim());
+  const joined = values => AXES.map(([name], i) => name + "=" + values[i]).join(", ");
+
+  function nearest(text, [name, values]) {  // the point of an axis nearest to a number
+    const points = values.map(Number), x = Number(text);
+    if (values.includes(text) || text === "" || ![x, ...points].every(Number.isFinite)) return text;
+    const low = points.reduce((a, b) => Math.min(a, b)), high = points.reduce((a, b) => Math.max(a, b));
+    if (x < low || x > high) throw new RangeError(name + " must be from " + low + " to " + high);
+    return values[points.reduce((best, p, i) => Math.abs(p - x) < Math.abs(points[best] - x) ? i : best, 0)];
+  }
+
+  function label(id) {
+    if (!AXES.length) return named(at(id).value);
+    const values = written(id), other = named(values[0]);
+    return OTHERS.includes(other) ? other : joined(AXES.map((axis, i) => nearest(values[i], axis)));
+  }
+
   const typed = name => name === "state" ? label("state")
     : at(name).value.trim() === "" ? NaN : Number(at(name).value);
   const digits = (x, n) => (+x.toPrecision(n)).toLocaleString("en", { maximumFractionDigits: 12 });
@@ -19,15 +33,20 @@
       out.className = "";
       out.textContent = typeof found === "string" ? found
         : Object.entries(found).map(([action, share]) => action + " " + +(100 * share).toFixed(1) + "%").join("\n");
+      if (AXES.length) at("nearest").textContent = near(label("state"));
       if (STAKES) at("matters").textContent = matters(place.map(x => typeof x === "string" ? stateOf(x) : x));
     } catch (error) {
       wrong(error);
     }
   }
 
+  const near = state => OTHERS.includes(state) || state === joined(written("state")) ? ""
+    : "This is for the nearest point, " + state + ".";
+
   function wrong(error) {
     at("answer").className = "wrong";
     at("answer").textContent = error.message;
+    if (AXES.length) at("nearest").textContent = "";
     if (STAKES) at("matters").textContent = "";
   }
 

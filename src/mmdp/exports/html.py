@@ -25,15 +25,15 @@ LISTED = 2_000  # the most labels that a field offers to choose from
 
 def written(rule: Rule) -> str:
     """The page."""
-    axes, stakes = _axes(rule.states), _stakes(rule)
+    (axes, others), stakes, first = named_axes(rule.states), _stakes(rule), rule.states[rule.begins]
     facts = {
-        "ARGUMENTS": rule.arguments, "AXES": [*axes], "BEGINS": rule.begins, "STAKES": stakes,
-        "TURNS": TURNS,
+        "ARGUMENTS": rule.arguments, "AXES": [*axes.items()], "OTHERS": others,
+        "BEGINS": rule.begins, "STAKES": stakes, "TURNS": TURNS,
     }  # fmt: skip
     more = "\n".join(f"const {name} = {as_json(x)};" for name, x in facts.items())
     return render(
-        "exports/card.html.j2", title="What to do", rule=rule, axes=axes, listed=LISTED,
-        begins=named_values(rule.states[rule.begins]),
+        "exports/card.html.j2", title="What to do", rule=rule, axes=axes, others=others,
+        listed=LISTED, begins=named_values(first) or dict.fromkeys([*axes][:1], first),
         stakes=stakes, card=_card(rule) if rule.tree is None else [], words=straight(rule.words),
         picture=Markup("" if rule.drawn is None else straight(rule.drawn())),
         functions=Markup(f'"use strict";\n{functions(rule)}\n{more}\n'),
@@ -47,16 +47,6 @@ def straight(text: str) -> str:
     'txt.exe is harmless'
     """
     return text.translate(dict.fromkeys(map(ord, TURNS)))
-
-
-def _axes(states: list[str]) -> dict[str, list[str]]:
-    """The values of each axis if all states are named by the same ones, as in stock=3, mode=on.
-
-    >>> _axes(["stock=0, mode=on", "stock=1, mode=on"]), _axes(["a", "stock=1"])
-    ({'stock': ['0', '1'], 'mode': ['on']}, {})
-    """
-    axes, others = named_axes(states)
-    return {} if others else axes
 
 
 def _stakes(rule: Rule) -> dict[str, Any] | None:

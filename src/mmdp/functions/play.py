@@ -58,9 +58,9 @@ class Played:
 
     def _start(self, m: int, u: Array) -> State:
         """First states: as they were given, or points of model m's initial distribution."""
-        (values, p), own, S = self.steps.first(), self.steps.initial(), self.steps.states.size
+        (values, p), S = self.steps.first(m), self.steps.states.size
         mine = np.broadcast_to(self.model.initial, (self.model.n_models, self.model.n_states))[m]
-        if own is None or not np.array_equal(own, mine):
+        if not np.array_equal(self.steps.initial_of(m), mine):
             values, p = self.steps.states.at(np.arange(S)), mine[:S]
         which = np.minimum(np.searchsorted(np.cumsum(p), u * p.sum(), side="right"), len(p) - 1)
         return {k: v[which] for k, v in values.items()}

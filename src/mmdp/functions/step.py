@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.clock import Bar
 from mmdp.errors import InputError
 from mmdp.functions.axes import Array, Axes, Grid
 from mmdp.functions.build import Chances, Ids, Leads, Mask, build
-from mmdp.functions.calls import Answer, Bar, Function, check_elementwise
+from mmdp.functions.calls import Answer, Function, check_elementwise
 from mmdp.functions.play import Played
 from mmdp.model import MMDP
 from mmdp.policy.tree import ENDED
@@ -66,8 +67,9 @@ def from_step(
         model without parameters.
     initial
         ``{"stock": 10}``; or for an axis its values with their probabilities, ``{"stock": {0: 0.5,
-        10: 0.5}}``; or a sample of first states, arrays of one length; or ``initial(state)``,
-        weights of the states. Uniform by default.
+        10: 0.5}}``; or a sample of first states, arrays of one length. Or a function
+        ``initial(state, draw)`` that returns one of these, or weights of the states; models begin
+        apart if it reads the draw. Uniform by default.
     allowed
         ``allowed(state, action)``: whether an action may be taken; ``step`` never sees the others.
     terminal
@@ -145,7 +147,8 @@ class Steps:
             function("allowed", allowed, "state", "action", "time"),
             function("terminal", terminal, "state", "draw"),
             function("until", until, "state"),
-            {} if draws is None else read_draws(draws), _times(times), initial,
+            {} if draws is None else read_draws(draws), _times(times),
+            function("initial", initial, "state", "draw") if callable(initial) else initial,
         )  # fmt: skip
         made._check_times()
         return made
@@ -484,14 +487,14 @@ class Steps:
         return found
 
     # ------------------------------------------------------------ first and last states
-    def first(self) -> tuple[dict[str, npt.NDArray[Any]], Array]:
-        """First states as they were given: values by axis, and their probabilities."""
-        given = self.start
-        if given is None or callable(given):
-            states, p = self.states.at(np.arange(self.states.size)), (~self.over()).astype(float)
-            if given is not None:
-                weights = Function("initial", given, ("state",))(state=states)
-                p = _spread(_numbers(weights, "initial"), len(p), "initial")
+    def first(self, m: int) -> tuple[dict[str, npt.NDArray[Any]], Array]:
+        """First states of a model as they were given: values by axis, and their probabilities."""
+        given, states = self.start, self.states.at(np.arange(self.states.size))
+        if isinstance(given, Function):
+            given = given(state=states, **self.given(m, 0))
+        if self.start is None or (callable(self.start) and not isinstance(given, Mapping)):
+            weights = ~self.over() if self.start is None else given
+            p = _spread(_numbers(weights, "initial"), self.states.size, "initial")
             if not (p >= 0).all() or not 0 < p.sum() < np.inf:
                 raise InputError("initial(state) must give weights of 0 or more, some above 0")
             return states, p / p.sum()
@@ -515,10 +518,17 @@ class Steps:
         return values, np.prod(shares, axis=0)
 
     def initial(self) -> Array | None:
-        """(S,) initial distribution; None if it is uniform."""
+        """(S,) initial distribution, or (M, S) if it reads the draw; None if it is uniform."""
         if self.start is None and self.until is None:
             return None
-        (values, p), found = self.first(), np.zeros(self.n_states)
+        found = self.initial_of(0)
+        if not (isinstance(self.start, Function) and self.start.per_draw()):
+            return found
+        return np.array([found, *(self.initial_of(m) for m in range(1, self.n_models))])
+
+    def initial_of(self, m: int) -> Array:
+        """(S,) initial distribution of a model."""
+        (values, p), found = self.first(m), np.zeros(self.n_states)
         for name, axis in self.states.items():
             numeric = values[name].dtype.kind in "biuf"
             off = axis.find(values[name])[1] if numeric == axis.numeric else np.ones(1, bool)

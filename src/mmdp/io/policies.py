@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp import kernels
 from mmdp.errors import InputError, NotWritten, Remedy
 from mmdp.io import certificates
 from mmdp.io.ids import whole
@@ -48,7 +50,9 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
     :func:`load_certificate`): inside a ``.parquet`` or ``.json`` file, and next to ``policy.csv``
     as ``policy.certificate.json``. JSON keeps everything; a table keeps what its rows say
     (labels of actions that are never taken need the model when loading; the questions of a tree
-    are lost, and a warning says so). The table of a stationary policy has no column ``time``.
+    are lost, and a warning says so). A plan by state and belief (:class:`mmdp.BeliefGrid`) goes
+    into ``.json`` alone; loaded without its models, it is a policy with a node for each plan.
+    The table of a stationary policy has no column ``time``.
 
     >>> import tempfile, pathlib, mmdp
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "policy.csv"
@@ -61,7 +65,8 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
     found: Any = policy.policy if isinstance(policy, Solution) else policy
     if not getattr(found, "exact", False):  # refuse what has no table, with the reason
         found = markov_policy(policy, "a policy file holds", needed="a table of actions")
-    frame = found.to_frame()
+    as_json = target.suffix.lower() == ".json"
+    frame: Any = None if as_json else found.to_frame()
     stored = {**_facts_of(found), "certificate": proven, "objective": objective}
     files: dict[Path, Writer] = {}
     stale: list[Path] = []
@@ -71,7 +76,7 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
             files[certificate_beside(target)] = json.dumps(proven, indent=1) + "\n"
         else:  # one of an earlier policy says nothing here
             stale.append(certificate_beside(target))
-    elif target.suffix.lower() == ".json":
+    elif as_json:
         files[target] = json.dumps(policy_document(found, **stored), indent=1) + "\n"
     elif target.suffix.lower() == ".parquet":
         files[target] = lambda file: write_parquet(frame, stored, file)
@@ -80,7 +85,7 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
             f"{target}: unknown suffix {target.suffix!r}; write .csv, .parquet or .json"
         )
     write_all(files, stale)
-    if isinstance(found, TreePolicy) and target.suffix.lower() != ".json":
+    if isinstance(found, TreePolicy) and not as_json:
         what = "a table holds the actions of a tree without its questions; .json keeps them"
         warnings.warn(f"{target}: {what}", NotWritten, stacklevel=2)
 
@@ -183,8 +188,8 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
     if not file.is_file():
         raise InputError(f"{file}: no such file; check the path")
     if file.suffix.lower() == ".json":
-        policy = _from_json(file)
-        if model is None:
+        policy = _from_json(file, model)
+        if model is None or policy.kind.learns:
             return policy
         frame, tree = policy.to_frame(), policy if isinstance(policy, TreePolicy) else None
     elif file.suffix.lower() == ".csv":
@@ -203,12 +208,14 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
     if tree is not None:
         policy = tree.placed(policy)
     if model is not None:
+        # a stationary one may be followed over any number of decisions
+        once = policy.over(model.horizon or 1) if policy.horizon == math.inf else policy
         with source.named():
-            policy.check(model)
+            once.check(model)
     return policy
 
 
-def _from_json(path: Path) -> Policy:
+def _from_json(path: Path, model: MMDP | None) -> Policy:
     stored = _document(path)
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
         raise InputError(f"{path}: not a policy saved by mmdp (no format {FORMAT!r})")
@@ -221,7 +228,8 @@ def _from_json(path: Path) -> Policy:
     try:
         if "nodes" in stored:
             moves = _moves_of(stored["moves"], len(stored["first"]))
-            return MemoryPolicy(stored["nodes"], moves, stored["first"], **labels)
+            nodes = MemoryPolicy(stored["nodes"], moves, stored["first"], **labels)
+            return _planned(stored, nodes, model) if "alphas" in stored else nodes
         probabilities = stored.get("probabilities")
         policy = MarkovPolicy(stored.get("policy"), probabilities=probabilities, **labels)
         lasts = stored.get("kind") == "stationary" or stored.get("horizon", 0) is None
@@ -229,10 +237,29 @@ def _from_json(path: Path) -> Policy:
         if "tree" not in stored:
             return rows
         return TreePolicy.restored(rows, stored["features"], stored["time"], stored["tree"])
+    except InputError as error:
+        raise error.at(path) from None
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: {reason(error)}") from None
     except RecursionError:
         raise InputError(f"{path}: policy actions are nested too deeply for a table") from None
+
+
+def _planned(stored: Mapping[str, Any], nodes: MemoryPolicy, model: MMDP | None) -> Policy:
+    """A plan by state and belief of these models; of others, its nodes."""
+    from mmdp.methods.belief_grid import BeliefGridPolicy
+
+    if model is not None and stored["models"] == model.fingerprint():
+        lasts, alphas = stored["horizon"] or math.inf, np.array(stored["alphas"], np.float64)
+        if alphas.shape != (*nodes.actions.shape, model.n_models):
+            raise ValueError(f"alphas of shape {alphas.shape} for nodes of {nodes.actions.shape}")
+        return BeliefGridPolicy(model, lasts, alphas, nodes.controller, kernels.get("numpy"))
+    if stored["horizon"] is None:
+        raise InputError(
+            "a plan by state and belief for ever needs the models that it was made for",
+            ["load it with these, or solve again"],
+        )
+    return nodes
 
 
 def _even(table: Any) -> bool:

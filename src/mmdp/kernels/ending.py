@@ -43,7 +43,11 @@ def going_on(problem: Problem, labels: Sequence[str] = ()) -> Mask:
         raise InputError(
             "at discount 1 an infinite horizon needs episodes that end, and in model "
             f"{m} some policy stays in {by_count(len(where), 'state', 'states')} {names} for ever",
-            ["set a discount such as 0.99", Remedy("horizon", 50, do="give a number, for example")],
+            [
+                "set a discount near 1, such as 0.9999 (1 - discount times the value is then about "
+                "the average reward per step)",
+                Remedy("horizon", 50, do="give a number, for example"),
+            ],
         )
     return graph.models(met & ~graph.ended)
 

@@ -182,9 +182,11 @@ class Events(Computed):
         array = np.asarray(reward)
         array = _read(array[None] if array.ndim == 3 else array, "reward", "iuf", 4)
         shape = self.after.shape[1:4]
-        if array.shape[1:] != shape or len(array) not in (1, max(self.steps, len(array))):
+        varies = len(array) > 1 < self.steps
+        if array.shape[1:] != shape or (varies and len(array) != self.steps):
+            times = self.steps if varies else "times or 1"
             raise InputError(
-                f"events: reward has shape {array.shape}; it must be (times or 1, "
+                f"events: reward has shape {array.shape}; it must be ({times}, "
                 f"{', '.join(map(str, shape))})"
             )
         return ByEvent(array, self.chance, self.kind)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.kernels.rewards import at
+
 if TYPE_CHECKING:
     from mmdp.kernels.problem import Stored
 
@@ -46,7 +48,7 @@ class TableMoves:
         return cumulative(self.table.p, self.table.indptr)
 
     def drawn(self, t: int, rows: Ints, models: Ints, u: Array) -> Ints:
-        total = self.total[t if len(self.total) > 1 else 0]
+        total = at(self.total, t)
         low, high = self.table.indptr[rows], self.table.indptr[rows + 1] - 1
         here = high >= low
         here[here] &= total[models[here], high[here]] > 0.0
@@ -57,7 +59,7 @@ class TableMoves:
         return found
 
     def likelihood(self, t: int, rows: Ints, after: Ints) -> Array:
-        p, k = self.table.p[t if len(self.table.p) > 1 else 0], self.entries(rows, after)
+        p, k = at(self.table.p, t), self.entries(rows, after)
         return np.where(k[:, None] >= 0, p[k], 0.0)
 
     def entries(self, rows: Ints, after: Ints) -> Ints:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.kernels.problem import Array, IntArray, Problem, Row, Table, at, frozen
-from mmdp.kernels.rewards import Rewards
+from mmdp.kernels.rewards import ByEvent, Rewards
 
 
 class Operator:
@@ -100,7 +100,11 @@ class Operator:
         rewards: (T or 1, S, A, M). terminal: (S, M). allowed: (T or 1, S, A).
         """
         new = {"weights": weights, "initial": initial, "r": rewards, "terminal": terminal}
-        changed: Any = {name: frozen(np.asarray(y)) for name, y in new.items() if y is not None}
+        changed: Any = {
+            name: y if isinstance(y, ByEvent) else frozen(np.asarray(y))
+            for name, y in new.items()
+            if y is not None
+        }
         problem = self.problem._replace(**changed)
         if discount is not None:
             problem = problem._replace(discount=discount)

@@ -26,8 +26,8 @@ class PlannerTables(NamedTuple):
     actions: IntArray = np.zeros((0, 1), dtype=np.int32)  # (T, S): Markov, or of tree rollouts
     probabilities: Array = np.zeros((0, 1, 1))  # (T, S, A)
     controller: Controller | None = None
-    q: Array = np.zeros((0, 1, 1, 1))  # (T, S, A, M')
-    own: IntArray = np.zeros((0, 1, 1), dtype=np.int32)  # (T, S, M'): each model's optimal policy
+    q: Array = np.zeros((0, 1, 1, 1))  # (T or 1, S, A, M')
+    own: IntArray = np.zeros((0, 1, 1), dtype=np.int32)  # (T or 1, S, M'): each model's optimum
     values: Array = np.zeros((0, 1, 1))  # (T + 1, S, M'): leaf values of the search
     exploration: Array = np.zeros(0)  # (T,) UCB constant
     queries: int = 0

@@ -39,6 +39,7 @@ from mmdp.clock import seconds
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels.moves import Moves, TableMoves
 from mmdp.kernels.rewards import Rewards, blocks, mapped, sizes
+from mmdp.kernels.rewards import at as at
 
 if TYPE_CHECKING:
     from mmdp.kernels.plan import Plan
@@ -601,12 +602,6 @@ def windows(horizon: int, each: int, room: float) -> list[slice]:
     """
     steps = horizon if horizon * each <= room else math.isqrt(horizon - 1) + 1
     return [slice(t, min(t + steps, horizon)) for t in range(0, horizon, steps)]
-
-
-def at(array: npt.NDArray[Any] | Rewards, t: int) -> npt.NDArray[Any]:
-    """The slice at time t of an array whose time axis may have length 1 (the same at all times)."""
-    result: npt.NDArray[Any] = array[t if len(array) > 1 else 0]
-    return result
 
 
 Choice = Literal["weighted", "own", "given"]

@@ -91,6 +91,12 @@ def expected(x: Array, chance: Array, kind: Any) -> Array:
 Rewards = Array | ByEvent  # r (T or 1, S, A, M)
 
 
+def at(array: npt.NDArray[Any] | Rewards | list[Any], t: int) -> npt.NDArray[Any]:
+    """The slice at time t of an array whose time axis may have length 1 (the same at all times)."""
+    result: npt.NDArray[Any] = array[t if len(array) > 1 else 0]
+    return result
+
+
 def blocks(r: Rewards) -> Iterable[tuple[slice, Array]]:
     """(states, r[:, states]) for all states: tables at once, what is computed some at a time."""
     return r.blocks() if isinstance(r, ByEvent) else [(slice(None), r)]

@@ -30,7 +30,7 @@ from mmdp.clock import unanswered
 from mmdp.errors import InputError
 from mmdp.methods import CADP, Method
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, markov_policy
+from mmdp.policy import MarkovPolicy, TreePolicy, markov_policy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate, solve
 from mmdp.support import float_array
@@ -40,7 +40,7 @@ from mmdp.words import some, suggested
 Array = npt.NDArray[np.float64]
 Estimator = Literal["auto", "exact", "bins", "regression"]
 FEW = 12  # distinct values up to which "auto" conditions on each one
-POOL_BINS = 5  # groups of models whose policies are the decisions of the regression
+KNOTS = 30  # the most points that a smooth function bends at
 
 
 class Estimate(NamedTuple):
@@ -77,7 +77,6 @@ def evppi(
     method: str | Method | Solution = "cadp",
     estimator: Estimator = "auto",
     bins: int = 8,
-    degree: int = 3,
 ) -> float:
     """Expected value of knowing one parameter, or several together, before acting.
 
@@ -92,9 +91,11 @@ def evppi(
         is the value of knowing the bin in these models; with few models per bin it is too
         large. ``"regression"``: the single-loop estimator of Strong, Oakley and Brennan
         (Medical Decision Making 34(3), 2014): the returns of several policies (the best one,
-        those of groups along the parameter) are regressed on the parameter by a polynomial of
-        ``degree``, and the fitted values stand for E[NB | phi]. ``"auto"``: exact up to 12
-        distinct values, else regression.
+        those of groups along the parameter) are regressed on the parameter by a smoothing
+        spline (several parameters: by its radial form), and the fitted values stand for
+        E[NB | phi]. With few models it sees only coarse shapes: of a value that hangs on details
+        of the parameter it may find a small part. ``"auto"``: exact up to 12 distinct values,
+        else regression.
 
     The result is at least 0 and at most the EVPI.
 
@@ -106,7 +107,7 @@ def evppi(
     """
     values = parameter_values(parameter, model.parameters, model.model_labels)
     best = best_for(model, horizon, method)
-    worth = _evppi(model, best, values, _chosen(estimator, values), bins, degree, method)
+    worth = _evppi(model, best, values, _chosen(estimator, values), bins, method)
     return float(np.clip(worth, 0.0, _evpi(model, best)))
 
 
@@ -118,7 +119,6 @@ def information_table(
     method: str | Method | Solution = "cadp",
     estimator: Estimator = "auto",
     bins: int = 8,
-    degree: int = 3,
 ) -> pd.DataFrame:
     """EVPPI of every parameter of the model, largest first, under a first row with the EVPI.
 
@@ -139,7 +139,7 @@ def information_table(
     for name, column in model.parameters.items():
         values = column[:, None]
         chosen = _chosen(estimator, values)
-        worth = _evppi(model, best, values, chosen, bins, degree, method)
+        worth = _evppi(model, best, values, chosen, bins, method)
         worth = float(np.clip(worth, 0.0, total))
         rows.append((name, worth, worth / total if total > 0 else 0.0, chosen))
     rows.sort(key=lambda row: -row[1])
@@ -209,12 +209,11 @@ def _chosen(estimator: str, values: Array) -> str:
 
 
 def _evppi(
-    model: MMDP, best: Solution, values: Array, estimator: str, bins: int, degree: int,
-    method: Any,
+    model: MMDP, best: Solution, values: Array, estimator: str, bins: int, method: Any,
 ) -> float:  # fmt: skip
     if estimator == "regression":
         pool = _pool(model, best, values, method)
-        worth = regressed(pool, values, model.weights, degree)
+        worth = regressed(pool, values, model.weights)
     else:
         groups = _groups(values if estimator == "exact" else _binned(values, bins))
         worth = sum(
@@ -282,9 +281,12 @@ def _group(model: MMDP, members: npt.NDArray[np.int64]) -> MMDP:
 
 def _solve_group(part: MMDP, best: Solution, method: Any) -> Solution:
     horizon = best.provenance.horizon
-    chosen = best.method if isinstance(method, Solution) else method
+    chosen: Any = best.method if isinstance(method, Solution) else method
+    grows = isinstance(best.policy, TreePolicy)  # from the given tree too: one solve is enough
+    if grows and chosen == "cadp":
+        chosen = CADP(init=best.policy)
     found = solve(part, horizon, chosen, policy=best.provenance.policy)
-    if found.method == "cadp" and part.n_models > 1:
+    if found.method == "cadp" and part.n_models > 1 and not grows:
         again = solve(part, horizon, CADP(init=best.policy), policy=best.provenance.policy)
         return max(found, again, key=lambda x: x.value)
     return found
@@ -297,7 +299,7 @@ def _pool(model: MMDP, best: Solution, values: Array, method: Any) -> Array:
     A finite set of policies makes the estimate smaller, never larger. Groups along the
     parameter find the policies that pay at some of its values.
     """
-    per_column = POOL_BINS if values.shape[1] == 1 else 2
+    per_column = FEW if values.shape[1] == 1 else 2
     groups = _groups(_binned(values[:, :4], per_column))
     policies = [x.policy for x in _solve_groups(model, best, groups, method)]
     returns = [best.returns]
@@ -309,25 +311,55 @@ def _pool(model: MMDP, best: Solution, values: Array, method: Any) -> Array:
     return np.stack(returns, axis=1)
 
 
-def regressed(returns: Array, values: Array, weights: Array, degree: int) -> float:
+def regressed(returns: Array, values: Array, weights: Array) -> float:
     """Weighted mean of the largest fitted gain over decision 0; its own gain is 0."""
-    if degree < 1:
-        raise InputError(f"degree must be at least 1, not {degree}")
-    basis = _basis(values, degree)
-    root = np.sqrt(weights)[:, None]
-    gains = returns - returns[:, :1]
-    coefficients = np.linalg.lstsq(basis * root, gains * root, rcond=None)[0]
-    fitted = basis @ coefficients
+    fitted = smoothed(values, returns - returns[:, :1], weights)
     return float(weights @ fitted.max(axis=1) - (weights @ fitted).max())
 
 
-def _basis(values: Array, degree: int) -> Array:
-    """Legendre polynomials of each parameter's scaled value, and products of pairs."""
-    low, high = values.min(axis=0), values.max(axis=0)
-    scaled = 2 * (values - low) / np.where(high > low, high - low, 1.0) - 1
-    columns = [np.ones(len(values))]
-    for x in scaled.T:
-        columns += list(np.polynomial.legendre.legvander(x, degree).T[1:])
-    for i in range(scaled.shape[1]):
-        columns += [scaled[:, i] * scaled[:, j] for j in range(i)]
-    return np.stack(columns, axis=1)
+def smoothed(values: Array, y: Array, weights: Array) -> Array:
+    """(M, D) fitted values of each column of y (M, D), smooth functions of the values (M, k).
+
+    f(x) = a + b x + sum_j c_j |x - x_j|^3 over some of the points x_j, which is a natural cubic
+    spline if k = 1. It minimises sum_m w_m (y_m - f(x_m))^2 + lambda c' |x_i - x_j|^3 c, and lambda
+    has the least generalised cross-validation, separately for each column:
+    RSS / (1 - edf / n)^2 with edf effective parameters for n models.
+
+    >>> x = np.linspace(-1, 1, 50)[:, None]
+    >>> found = smoothed(x, np.cos(5 * x), np.full(50, 0.02))
+    >>> bool(np.abs(found - np.cos(5 * x)).max() < 0.01)
+    True
+    """
+    from scipy.linalg import eigh, null_space
+
+    n, one = 1 / (weights @ weights), np.ones((len(values), 1))
+    spread = values.std(axis=0)
+    x = (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    points = np.unique(x, axis=0)
+    count = int(min(len(points), KNOTS, max(n // 3, x.shape[1] + 2)))
+    points = points[np.linspace(0, len(points) - 1, count).round().astype(int)]
+    # c is orthogonal to lines, so that the penalty is positive
+    free, line = null_space(np.hstack([one[:count], points]).T), x.shape[1] + 1
+    basis = np.hstack([one, x, _cubes(x, points) @ free])
+    gram = basis.T @ (weights[:, None] * basis)
+    penalty = np.zeros_like(gram)
+    penalty[line:, line:] = free.T @ _cubes(points, points) @ free
+    ridge = 1e-9 * np.trace(gram) / len(gram) * np.eye(len(gram))
+    rough, modes = eigh(penalty, gram + ridge)  # modes' gram modes = 1
+    rough[:line] = 0.0  # the lines, which are never penalised
+    z = modes.T @ (basis.T @ (weights[:, None] * y))
+    most = max(rough[-1], 1e-9)  # 0 if there are lines only
+    least = max(rough[min(line, len(rough) - 1)], 1e-12 * most)
+    keep = 1 / (1 + np.geomspace(1e-4 / most, 1e4 / least, 40)[:, None] * rough)  # (lambdas, modes)
+    total = weights @ y**2
+    left = np.maximum(total - (1 - (1 - keep) ** 2) @ z**2, 1e-14 * total)
+    spare = np.maximum(1 - keep.sum(axis=1) / n, 1e-3)
+    best = (left / spare[:, None] ** 2).argmin(axis=0)
+    fitted: Array = basis @ (modes @ (keep[best].T * z))
+    return fitted
+
+
+def _cubes(x: Array, points: Array) -> Array:
+    """(n, m) |x - point|^3."""
+    squares: Array = ((x[:, None] - points) ** 2).sum(axis=2)
+    return squares**1.5

@@ -68,8 +68,9 @@ def value_of_leaves(
 
     One solve grows them all, each from smaller ones, so the value never falls. Columns: ``leaves``,
     ``value``, ``gain`` over the row before, ``price`` (how much less it has than the best policy
-    found that is no tree) and that as a ``share``, ``gap`` to a proven bound if one was asked for,
-    ``test``, the ``seconds`` that its growth took, and the ``rule`` in words. ``attrs["elbow"]`` is
+    found that is no tree) and that as a ``share`` of that policy's value, ``gap`` to a proven bound
+    as a share of the same value if one was asked for, ``test``, the ``seconds`` that its growth
+    took, and the ``rule`` in words. ``attrs["elbow"]`` is
     the number of leaves after which further ones earn the least: its value lies highest above the
     straight line from the first to the last. ``attrs["text"]`` says it in a sentence,
     ``attrs["policies"]`` are the policies; :func:`mmdp.plots.value_of_leaves` draws the table.
@@ -97,7 +98,7 @@ def value_of_leaves(
         "price": free - values, "share": (free - values) / abs(free),
     }  # fmt: skip
     if found.bound is not None:
-        columns["gap"] = (found.bound - values) / np.abs(values)
+        columns["gap"] = (found.bound - values) / np.abs(free)
     if test is not None:
         columns["test"] = [evaluate(x, test).value(found.objective) for x in shown]
     spent = found.details.get("seconds_by_leaves") or [found.seconds]
@@ -173,7 +174,8 @@ def _elbow_text(frame: pd.DataFrame, elbow: int) -> str:
     """What the best place to stop gives up, and what the leaves after it earn."""
     here, last = frame.iloc[elbow], frame.iloc[-1]
     at = counted(int(here["leaves"]), "leaf", "leaves")
-    text = f"the elbow is at {at}: {number(here['value'], 6)}"
+    text = f"the elbow is at {at}: " if len(frame) > 1 else f"{at}: "
+    text += number(here["value"], 6)
     if here["price"] > 0:
         text += f", {percent(here['share'])} below the best policy found"
     more = int(last["leaves"] - here["leaves"])

@@ -49,7 +49,8 @@ class Method:
     @classmethod
     def default(cls, horizon: float | None) -> PolicyKind:
         """The kind of policy to find if none is asked for."""
-        return Stationary() if horizon == math.inf else cls.finds or Markov()
+        kind = cls.finds or Markov()
+        return Stationary() if horizon == math.inf and not kind.learns else kind
 
     def run(self, context: Context) -> Outcome:
         raise NotImplementedError

@@ -8,6 +8,7 @@ If models change, the belief is about the model that holds now: it moves on by K
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -19,12 +20,13 @@ from mmdp.clock import Stopwatch
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.planner import SAMPLED, VALUES, PlannerTables
-from mmdp.kernels.problem import Problem
+from mmdp.kernels.problem import Choice, Problem, Table, at
 from mmdp.methods.base import Context, Method, Outcome, Question, Stop
 from mmdp.methods.cadp import CADP
 from mmdp.model import MMDP
-from mmdp.policy import Belief, Markov, MarkovPolicy, Policy, PolicyKind
+from mmdp.policy import Belief, MarkovPolicy, Policy, PolicyKind, StationaryPolicy
 from mmdp.policy.base import labels_of
+from mmdp.policy.markov import TablePolicy
 from mmdp.search.unreached import filled
 from mmdp.solution import Status
 from mmdp.words import counted
@@ -64,15 +66,15 @@ class BeliefPlanner(Policy):
     memory = "remembers what it has seen"
 
     name: str
-    horizon: int
+    horizon: float
     model: MMDP
     tables: PlannerTables
-    baseline: MarkovPolicy
+    baseline: TablePolicy
     kernel: Kernel
 
     def __init__(
-        self, name: str, model: MMDP, horizon: int, tables: PlannerTables,
-        baseline: MarkovPolicy, kernel: Kernel,
+        self, name: str, model: MMDP, horizon: float, tables: PlannerTables,
+        baseline: TablePolicy, kernel: Kernel,
     ) -> None:  # fmt: skip
         self._set(
             name=name, model=model, horizon=horizon, tables=tables, baseline=baseline,
@@ -82,7 +84,7 @@ class BeliefPlanner(Policy):
 
     @property
     def kind(self) -> Belief:
-        return Belief()
+        return Belief().for_ever() if self.horizon == math.inf else Belief()
 
     @property
     def parts(self) -> dict[str, Any]:
@@ -120,11 +122,11 @@ class BeliefPlanner(Policy):
         x, memory = self.tables, self._seen(memory, time, state)
         if x.mode == VALUES:
             allowed = np.flatnonzero(self.model.allowed[state])
-            return int(allowed[(x.q[time, state, allowed] @ memory.belief).argmax()])
+            return int(allowed[(at(x.q, time)[state, allowed] @ memory.belief).argmax()])
         if x.mode == SAMPLED:
-            return int(x.own[time, state, memory.sampled])
+            return int(at(x.own, time)[state, memory.sampled])
         seed = int(memory.rng.integers(2**63))
-        plan = self.kernel.plan(x.problem, self.horizon)
+        plan = self.kernel.plan(x.problem, int(self.horizon))
         return plan.search(x, time, state, memory.belief, seed)
 
     def update(
@@ -159,9 +161,14 @@ class BeliefPlanner(Policy):
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}({self.name}, {counted(self.horizon, 'time step')}, belief over "
+            f"{type(self).__name__}({self.name}, {self._lasts}, belief over "
             f"{counted(self.model.n_models, 'model')})"
         )
+
+    @property
+    def _lasts(self) -> str:
+        endless = self.horizon == math.inf
+        return "for ever" if endless else counted(int(self.horizon), "time step")
 
 
 def _transition_likelihood(
@@ -186,7 +193,7 @@ class Planning(Method):
 
     _: KW_ONLY
     episodes: int | None = None
-    baseline: MarkovPolicy | None = None
+    baseline: TablePolicy | None = None
 
     finds: ClassVar[PolicyKind | None] = Belief()
     draws: ClassVar[bool] = False  # whether it acts by a model that it draws
@@ -204,15 +211,17 @@ class Planning(Method):
     def baseline_actions(self, context: Context) -> npt.NDArray[Any]:
         """(T, S) actions of CADP on the same models (or the policy given), outside the record.
 
+        (S,) if there is no last decision.
+
         With a time limit the best after half of it: any policy will do.
         """
         known = self.baseline
         if known is not None:
-            known.check(context.model, context.horizon)
+            known.check(context.model, math.inf if context.kind.endless else context.horizon)
             if not known.deterministic:
                 raise InputError("baseline must be a deterministic policy")
             return known.actions
-        inner = context.quiet(Markov())
+        inner = context.free()
         inner.time = Stopwatch(context.time.left / 2)
         try:
             found = CADP().run(inner)
@@ -225,11 +234,20 @@ class Planning(Method):
         self, context: Context, made: PlannerTables, actions: npt.NDArray[Any]
     ) -> Outcome:  # fmt: skip
         """The planner, its return still unknown, with CADP's actions as its baseline."""
-        baseline = MarkovPolicy.for_model(context.model, actions)
-        planner = BeliefPlanner(
-            self.name, context.model, context.horizon, made, baseline, context.kernel
-        )
+        plain = StationaryPolicy if context.kind.endless else MarkovPolicy
+        baseline = plain.for_model(context.model, actions)
+        horizon = math.inf if context.kind.endless else context.horizon
+        planner = BeliefPlanner(self.name, context.model, horizon, made, baseline, context.kernel)
         return Outcome(planner, Status.COMPLETED, 1, episodes=self.episodes)
+
+
+def q_of(context: Context, policy: Table | None = None) -> Array:
+    """(T or 1, S, A, M) q of a policy, or of each model's own optimum."""
+    if not context.kind.endless:
+        choice: Choice = "own" if policy is None else "given"
+        return context.plan.backward(choice, policy=policy, keep=("q",)).q
+    x = context.endless
+    return np.moveaxis(x.q(x.own().values if policy is None else x.values(policy)), 0, 2)[None]
 
 
 def passes_of(problem: Problem, episodes: int | None, *, carry: bool = False) -> float:

@@ -8,13 +8,18 @@ The value V_t(s, beta) is convex in the belief beta. Backwards in time, at every
 - from below, by plans: a plan is what to do now and which plan follows each step. Its vector
   alpha_m is its return in model m, so max alpha beta over the plans can be reached. The best plan
   at each point is made of those of the points at t + 1.
+
+Without a last decision both go on until little changes. U begins with what is best if the model
+becomes known, so it falls, and is above at any time. The plans of the last round follow each other:
+a controller, whose returns are those of the models over states and plans (:func:`_followed`).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from math import comb
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,21 +29,26 @@ from mmdp.draw.maps import PolicyMap
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.controller import MOST_NODES, Controller, bytes_of
+from mmdp.kernels.endless import Endless, decisions
 from mmdp.kernels.planner import NODES, PlannerTables
-from mmdp.kernels.problem import TIE, Problem, at
+from mmdp.kernels.problem import TIE, Problem, Stored, at
 from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.methods.belief import BeliefPlanner, Memory
 from mmdp.model import MMDP
-from mmdp.policy import Belief, PolicyKind
+from mmdp.policy import Belief, MemoryPolicy, PolicyKind
 from mmdp.policy.base import labels_of
 from mmdp.solution import PROVEN, Status
 from mmdp.validate import check_whole, ids_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 MOST_MODELS = 4
 INSIDE = 1e-6  # plans are chosen this far inside the simplex, so that they allow for every model
+REST = 1e-6  # weight of the decisions that an infinite horizon may leave out
 COLUMNS = 101  # beliefs across a map
 
 
@@ -52,14 +62,14 @@ class BeliefGridPolicy(BeliefPlanner):
     __slots__ = ("alphas",)
 
     exact = True
-    alphas: Array  # (T, S, N, M) return of every plan in each model
+    alphas: Array  # (T or 1, S, N, M) return of every plan in each model
 
     def __init__(
-        self, model: MMDP, alphas: Array, controller: Controller, kernel: Kernel
-    ) -> None:  # fmt: skip
+        self, model: MMDP, horizon: float, alphas: Array, controller: Controller, kernel: Kernel
+    ) -> None:
         tables = PlannerTables(NODES, model.problem, controller=controller)
         self._set(
-            name=BeliefGrid.name, model=model, horizon=len(alphas), tables=tables, baseline=None,
+            name=BeliefGrid.name, model=model, horizon=horizon, tables=tables, baseline=None,
             kernel=kernel, alphas=alphas,
         )  # fmt: skip
         self._set_labels(model.n_states, **labels_of(model))
@@ -71,24 +81,48 @@ class BeliefGridPolicy(BeliefPlanner):
 
     @property
     def parts(self) -> dict[str, Any]:
-        return {**self.controller._asdict(), "models": self.model.fingerprint()}
+        known = {"horizon": self.horizon, "models": self.model.fingerprint()}
+        return {**self.controller._asdict(), **known}
+
+    @property
+    def table(self) -> npt.NDArray[np.int32]:
+        """Everything it does as one flat array: actions, moves and first plans."""
+        return self._nodes.table
+
+    @property
+    def _nodes(self) -> MemoryPolicy:
+        """Its plans as nodes, without what they are worth."""
+        return MemoryPolicy.for_model(self.model, self.controller)
+
+    def stored(self) -> dict[str, Any]:
+        known = {"models": self.model.fingerprint(), "alphas": self.alphas.tolist()}
+        return {**self._nodes.stored(), **known}
+
+    def to_frame(self) -> pd.DataFrame:
+        raise InputError(
+            f"{self!r} has no table of actions: it {self.memory}", ["write it as .json"]
+        )
 
     def returns(self, model: MMDP, kernel: Kernel) -> Array:
-        return kernel.plan(model.problem, self.horizon).node_values(self.controller).returns
+        if self.horizon < math.inf:
+            plan = kernel.plan(model.problem, int(self.horizon))
+            return plan.node_values(self.controller).returns
+        found = Endless.of(_followed(Endless.of(model.problem).problem, self.controller))
+        return found.returns(np.zeros(found.problem.n_states, np.int32))
 
     # ------------------------------------------------------------ who follows it
     def start(self, seed: int | None = 0) -> Memory:
         return replace(super().start(seed), sampled=-1)
 
     def act(self, memory: Memory, time: int, state: int) -> int:
-        return int(self.controller.actions[time, state, self._node(memory, state)])
+        return int(at(self.controller.actions, time)[state, self._node(memory, state)])
 
     def update(
         self, memory: Memory, time: int, state: int, action: int, next_state: int,
         reward: float | None = None,
     ) -> Memory:  # fmt: skip
         after = super().update(memory, time, state, action, next_state, reward)
-        node = self.controller.moves[time, state, self._node(memory, state), next_state]
+        node = at(self.controller.moves, time)[state, self._node(memory, state), next_state]
         return replace(after, sampled=int(node))
 
     def _node(self, memory: Memory, state: int) -> int:
@@ -105,13 +139,13 @@ class BeliefGridPolicy(BeliefPlanner):
         """
         s = ids_of([state], self.state_names, "the state")[0]
         if not 0 <= time < self.horizon:
-            raise InputError(f"time {time} is outside 0..{self.horizon - 1}")
+            raise InputError(f"time {time} is outside 0..{self.horizon - 1:g}")
         return self.action_names[int(self._at(time, s, np.asarray(weights, np.float64)))]
 
     def _at(self, time: int, state: int, weights: Array) -> Any:
         """(...) the best action at weights (..., M)."""
-        best = (weights @ self.alphas[time, state].T).argmax(axis=-1)
-        return self.controller.actions[time, state, best]
+        best = (weights @ at(self.alphas, time)[state].T).argmax(axis=-1)
+        return at(self.controller.actions, time)[state, best]
 
     def map(self, time: int = 0) -> PolicyMap:
         """What is best now by state (down) and weight of a model (across).
@@ -191,14 +225,18 @@ class BeliefGrid(Method):
         return question.not_mean() or question.not_whole()
 
     def bytes_held(self, question: Question) -> int:
-        return bytes_of(question.model.problem, question.steps, self.points)
+        steps = 1 if question.endless else question.steps
+        return bytes_of(question.model.problem, steps, self.points)
 
     def run(self, context: Context) -> Outcome:
+        endless = context.kind.endless
+        horizon = math.inf if endless else context.horizon
         found = _Recursion(context.problem, context.horizon, self.points)
-        alphas, controller = found.plans()
-        policy = BeliefGridPolicy(context.model, alphas, controller, context.kernel)
+        alphas, controller = found.for_ever(context.endless) if endless else found.plans()
+        policy = BeliefGridPolicy(context.model, horizon, alphas, controller, context.kernel)
         returns = policy.returns(context.model, context.kernel)
-        value, error = context.mean(returns), rounding(context.problem, context.horizon)
+        value = context.mean(returns)
+        error = context.rounding(returns) if endless else rounding(context.problem, horizon)
         bound = max(found.bound + error, value)
         closed = bound - value <= PROVEN * abs(value) + 2 * error
         status = Status.OPTIMAL if closed else Status.COMPLETED
@@ -283,15 +321,33 @@ class _Recursion:
         for t in reversed(range(self.horizon)):
             if t == self.horizon - 1 or len(self.table.p) > 1:
                 steps = [self._steps(at(self.table.p, t), s) for s in range(S)]
-            r, closed = at(x.r, t), ~at(x.allowed, t)
-            ahead, above, upper = x.ahead(alpha), upper, np.empty_like(upper)
-            for s, step in enumerate(steps):
-                upper[s] = self._from_above(s, step, r[s], closed[s], above)
-                found = self._from_below(s, step, r[s], closed[s], ahead)
-                alphas[t, s], actions[t, s], moves[t, s] = found
-            alpha = alphas[t]
+            alpha, actions[t], moves[t], upper = self._back(t, steps, alpha, upper)
+            alphas[t] = alpha
         self.bound = float(x.start().sum(axis=1) @ upper[:, -1])
         return alphas, Controller(actions, moves, np.full(S, N - 1, np.uint8))
+
+    def for_ever(self, endless: Endless) -> tuple[Array, Controller]:
+        """(1, S, N, M) and the controller if there is no last decision."""
+        x, (S, N, _), own = self.x, self.beliefs.shape, endless.own()
+        steps = [self._steps(self.table.p[0], s) for s in range(S)]
+        upper = np.einsum("snm,ms->sn", self.beliefs, own.values + own.above[:, None])
+        alpha = np.repeat(endless.values(own.actions[0]).T[:, None], N, axis=1)
+        for _ in range(decisions(x, REST)[0]):
+            before = alpha, upper
+            alpha, actions, moves, upper = self._back(0, steps, alpha, upper)
+            changes = np.abs(alpha - before[0]).max(), np.abs(upper - before[1]).max()
+            if max(changes) * endless.lasts <= REST * PROVEN * np.abs(upper).max():
+                break
+        self.bound = float(x.start().sum(axis=1) @ upper[:, -1])
+        first = np.full(S, N - 1, np.uint8)
+        return alpha[None], Controller(actions[None], moves[None].astype(np.uint8), first)
+
+    def _back(self, t: int, steps: list[_Steps], alpha: Array, upper: Array) -> Any:
+        """alpha, actions, moves and upper (S, N, ...) at t, from alpha and upper at t + 1."""
+        ahead, r, closed = self.x.ahead(alpha), at(self.x.r, t), ~at(self.x.allowed, t)
+        here = [(s, step, r[s], closed[s]) for s, step in enumerate(steps)]
+        below = zip(*(self._from_below(*x, ahead) for x in here), strict=True)
+        return *map(np.array, below), np.array([self._from_above(*x, upper) for x in here])
 
     def _steps(self, p: Array, s: int) -> _Steps:
         x, A = self.x, self.x.n_actions
@@ -330,6 +386,25 @@ class _Recursion:
         follows = np.broadcast_to(points[:, None], (x.n_actions, N, x.n_states)).copy()
         follows[step.action, :, step.after] = plan
         return q[best, points], best, follows[best, points]
+
+
+def _followed(x: Problem, controller: Controller) -> Problem:
+    """The problem over (state, node) in which the controller acts: a single action, no end."""
+    (_, S, N), table = controller.actions.shape, x.storage.table()
+    s, n = np.divmod(np.arange(S * N), N)
+    a = controller.actions[0].ravel()
+    begin, count = table.indptr[s * x.n_actions + a], np.diff(table.indptr)[s * x.n_actions + a]
+    ends = np.concatenate([[0], np.cumsum(count)])
+    k = np.repeat(begin - ends[:-1], count) + np.arange(ends[-1])
+    after, now = table.indices[k].astype(np.int64), np.repeat(np.arange(S * N), count)
+    to = after * N + controller.moves[0][s[now], n[now], after]
+    start = np.zeros((S * N, x.initial.shape[1]))
+    start[np.arange(S) * N + controller.first] = x.initial
+    return x._replace(
+        storage=Stored(ends, to.astype(np.int32), np.ascontiguousarray(table.p[:, k]), dense=False),
+        r=x.r[0][s, a][None, :, None], allowed=np.ones((1, S * N, 1), dtype=bool), initial=start,
+        terminal=np.zeros((S * N, x.terminal.shape[1])),
+    )  # fmt: skip
 
 
 def _lowest_best(values: Array) -> Ints:

@@ -153,7 +153,8 @@ class CADP(Method):
 
         if isinstance(landscape, Trees):
             tol = self.tol * context.stakes
-            found = grow(Search(landscape, tol=tol, max_sweeps=self.max_iterations), unrestricted)
+            search = Search(landscape, self.init, tol=tol, max_sweeps=self.max_iterations)
+            found = grow(search, unrestricted)
             table = found.but(policy=found.policy.table)
             return priced(context, table, unrestricted).but(policy=found.policy)
         found = self._found(context, landscape, unrestricted)

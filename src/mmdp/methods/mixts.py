@@ -66,7 +66,10 @@ class MixTS(Planning):
 
     def run(self, context: Context) -> Outcome:
         problem = context.problem
-        own = context.plan.backward("own", keep=("actions",)).actions
+        if context.kind.endless:
+            own = context.endless.own().actions.T[None]
+        else:
+            own = context.plan.backward("own", keep=("actions",)).actions
         reward_sd = 0.0
         if self.likelihood != "transition":
             open_ = problem.allowed[0]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.kernels.planner import TREE, PlannerTables
-from mmdp.methods.base import Context, Outcome
+from mmdp.methods.base import Context, Outcome, Question
 from mmdp.methods.belief import Planning
 from mmdp.validate import check_whole
 
@@ -57,6 +57,10 @@ class POMCP(Planning):
             raise InputError(f'leaf must be "cadp", "rollout" or "random", not {self.leaf!r}')
         if not self.exploration >= 0:
             raise InputError(f"exploration must be at least 0, not {self.exploration}")
+
+    def lacks(self, question: Question) -> str | None:
+        ends = "it searches ahead to a last decision" if question.endless else None
+        return super().lacks(question) or ends
 
     def run(self, context: Context) -> Outcome:
         if context.model.has_missing:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from mmdp.kernels.planner import VALUES, PlannerTables
 from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import Planning
+from mmdp.methods.belief import Planning, q_of
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,5 @@ class QMDP(Planning):
     title: ClassVar[str] = "as if the model were known after one step"
 
     def run(self, context: Context) -> Outcome:
-        q = context.plan.backward("own", keep=("q",)).q
-        made = PlannerTables(VALUES, context.problem, q=q)
+        made = PlannerTables(VALUES, context.problem, q=q_of(context))
         return self.planned(context, made, self.baseline_actions(context))

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from mmdp.kernels.planner import VALUES, PlannerTables
 from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import Planning
+from mmdp.methods.belief import Planning, q_of
 
 
 @dataclass(frozen=True)
@@ -29,5 +29,5 @@ class Rollout(Planning):
 
     def run(self, context: Context) -> Outcome:
         actions = self.baseline_actions(context)
-        q = context.plan.backward("given", policy=actions, keep=("q",)).q
-        return self.planned(context, PlannerTables(VALUES, context.problem, q=q), actions)
+        made = PlannerTables(VALUES, context.problem, q=q_of(context, actions))
+        return self.planned(context, made, actions)

@@ -133,7 +133,7 @@ def by_case() -> dict[str, list[str]]:
     """The methods for what not every method can do, in words."""
     return {
         "models that change over time": able(drifts=True),
-        "an infinite horizon": able(policy="stationary"),
+        "an infinite horizon": [x.name for x in capabilities() if x.lasting],
         "a tied or monotone policy": able(policy="tied"),
         "objectives other than the mean": able(objective="cvar"),
     }

@@ -16,13 +16,13 @@ from mmdp.kernels.endless import check_endless
 from mmdp.kernels.planner import PlannerTables
 from mmdp.policy.kinds import PolicyKind
 from mmdp.validate import ids_of
-from mmdp.words import counted, either, named_values
+from mmdp.words import counted, either, named_axes, named_values
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from mmdp.model import MMDP
-    from mmdp.policy.markov import MarkovPolicy
+    from mmdp.policy.markov import MarkovPolicy, TablePolicy
 
 Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
@@ -48,7 +48,7 @@ class Policy:
 
     title: ClassVar[str] = "the policy"  # in messages
     exact: ClassVar[bool] = True  # whether ``returns`` are known without simulation
-    baseline: MarkovPolicy | None = None  # a control variate for its episodes
+    baseline: TablePolicy | None = None  # a control variate for its episodes
 
     def _set(self, **parts: Any) -> None:
         for name, part in parts.items():
@@ -206,11 +206,18 @@ class Policy:
     def action(self, time: int = 0, state: int | str | None = None, **named: object) -> str:
         """The label of the action in a state: its id, its label, or its values by name.
 
+        A number between two points of an axis goes to the nearer one, and to the lower if it is
+        halfway, as in :func:`mmdp.simulate` with ``off_grid=True`` (which has the functions, and so
+        passes over points at which the process is over or does not allow what is done here).
+
         >>> import mmdp
         >>> states = ["stock=0, mode=on", "stock=0, mode=off"]
         >>> policy = mmdp.StationaryPolicy([1, 0], state_labels=states)
         >>> policy.action(mode="on", stock=0), policy.action(state=1)
         ('1', '0')
+        >>> tank = mmdp.StationaryPolicy([1, 0], state_labels=["level=0.5", "level=2.5"])
+        >>> tank.action(level=1.234)
+        '1'
         """
         if self.memory:
             raise InputError(f"the action depends on more than the state: {self!r} {self.memory}")
@@ -292,15 +299,32 @@ class Policy:
 
 
 def named_label(named: Mapping[str, object], labels: Sequence[str]) -> str:
-    """The label ``stock=3, ordered=5`` of values by name, in the order of the labels."""
+    """The label ``stock=3, ordered=5`` of values by name, or of the point nearest to them."""
     names = named_values(labels[0])
     if set(names) != set(named):
         has = f"are named by {either(names, ' and ')}" if names else "have no names of values"
         raise InputError(f"states {has}, not by {either(named, ' and ')}")
-    return ", ".join(
-        f"{x}={v:.6g}" if isinstance(v := named[x], (float, np.floating)) else f"{x}={v}"
-        for x in names
-    )
+    texts = {
+        x: f"{v:.6g}" if isinstance(v := named[x], (float, np.floating)) else str(v) for x in names
+    }
+    if (exact := ", ".join(f"{x}={text}" for x, text in texts.items())) in labels:
+        return exact
+    axes, _ = named_axes(labels)
+    return ", ".join(f"{x}={_nearest(x, text, axes.get(x, []))}" for x, text in texts.items())
+
+
+def _nearest(name: str, text: str, known: Sequence[str]) -> str:
+    """The known value nearest to a number; other text as it is."""
+    try:
+        x, points = float(text), np.array(known, dtype=float)
+    except ValueError:
+        return text
+    if not points.size or text in known:
+        return text
+    if not points.min() <= x <= points.max():
+        ends = f"from {points.min():g} to {points.max():g}"
+        raise InputError(f"{name} is {text}, and the policy knows it {ends}; give a value there")
+    return known[int(np.abs(points - x).argmin())]
 
 
 def labels_of(model: MMDP) -> dict[str, Any]:

@@ -122,9 +122,16 @@ class Belief(PolicyKind):
 
     name: ClassVar[str] = "belief"
     title = "everything seen so far"
-    ends: ClassVar[str] = "planners look ahead over the decisions that are left"
     starts: ClassVar[bool] = False
     learns: ClassVar[bool] = True
+
+    def for_ever(self) -> Belief:
+        kind = Belief()
+        kind.endless = True
+        return kind
+
+    def passes(self, of_tables: float) -> float:
+        return of_tables
 
     def __repr__(self) -> str:
         return "Belief()"

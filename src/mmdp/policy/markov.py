@@ -147,11 +147,17 @@ class TablePolicy(Policy):
         '0 at time 0 (1 75%, 0 25%)'
         """
         *time, s = place
+        at = f" at time {time[0]}" if time else ""
+        return f"{self.state_names[s]}{at} ({self.action_text(place)})"
+
+    def action_text(self, place: Sequence[int]) -> str:
+        """The action at a place; if it is drawn, the shares of all."""
+        if self.deterministic:
+            return self.action_names[self.table[tuple(place)]]
         shares = self.table[tuple(place)]
         taken = [a for a in np.argsort(-shares, kind="stable") if shares[a] > 0]
-        odds = ", ".join(f"{self.action_names[a]} {percent(shares[a])}" for a in taken)
-        at = f" at time {time[0]}" if time else ""
-        return f"{self.state_names[s]}{at} ({odds})"
+        odds = [f"{self.action_names[a]} {percent(shares[a])}" for a in taken]
+        return ", ".join(odds) if len(taken) > 1 else self.action_names[taken[0]]
 
     def _check_actions(self, model: MMDP) -> None:
         allowed = model.allowed[:, : self.n_actions]

@@ -68,7 +68,7 @@ class Followed(Policy):
 
 
 def followed(given: Any, purpose: str, *remedies: str) -> Policy:
-    """What was given, as a policy; ``purpose`` begins the sentence that refuses anything else.
+    """The policy given, or that of a solution; ``purpose`` begins the sentence of a refusal.
 
     >>> followed(3, "simulate() takes a policy")
     Traceback (most recent call last):
@@ -78,4 +78,6 @@ def followed(given: Any, purpose: str, *remedies: str) -> Policy:
         return given
     if isinstance(given, Planner):
         return Followed(given)
+    if (own := getattr(given, "policy", None)) is not None:
+        return followed(own, purpose, *remedies)
     raise InputError(f"{purpose}, not {type(given).__name__}", remedies)

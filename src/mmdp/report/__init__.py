@@ -11,6 +11,7 @@ from mmdp.clock import unanswered
 from mmdp.errors import InputError
 from mmdp.io.reading import header, read_csv
 from mmdp.io.writing import PathLike, check_writable, write_whole
+from mmdp.methods.belief_grid import BeliefGridPolicy
 from mmdp.model import MMDP
 from mmdp.policy import Memory, Policy
 from mmdp.report.desk import Desk, Options, PageOptions, Say, check_names
@@ -149,7 +150,13 @@ def draw(
     plots.check_ending(target)
     _check_folder(target)
     if kind == "belief":
-        return plots.save(plots.policy_heatmap(solve(model, horizon, "grid")), target)
+        shown = solve(model, horizon, "grid").policy if policy is None else policy
+        if not isinstance(getattr(shown, "policy", shown), BeliefGridPolicy):
+            raise InputError(
+                "a belief map shows a plan by state and belief",
+                ["write one with mmdp solve --method grid --out policy.json"],
+            )
+        return plots.save(plots.policy_heatmap(shown), target)
     desk = Desk(model, horizon, policy, say=say, **{"memory": 4, **options})  # type: ignore[arg-type]
     picture = PICTURES[kind]
     section = next(x for x in SECTIONS if x.key == picture.section)

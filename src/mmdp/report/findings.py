@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,14 +26,15 @@ from mmdp.measures.memory import value_and_policy
 from mmdp.measures.robustness import one_start, stability_of
 from mmdp.measures.rows import RowInformation, rows_under
 from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules
+from mmdp.methods import CADP
 from mmdp.model import MMDP
 from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, Stationary, Tree, TreePolicy
 from mmdp.report.desk import Desk, titled
 from mmdp.report.rule import Sentence, in_words, usual_actions
 from mmdp.simulate import simulate
-from mmdp.solution import PROVEN, Evaluation, Solution, Status
+from mmdp.solution import PROVEN, Evaluation, Solution, Status, tossing_text
 from mmdp.solve import read_method, solve
-from mmdp.words import counted
+from mmdp.words import counted, number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 
 RESAMPLES = 20
+GROUPS = 5  # of models, along each parameter
+PROVING = 5  # seconds at most for the bound on policies with memory
 NODES = 3  # of memory, if nobody says how many
 LEAVES = (8, 4, 2)  # the most that the small rule may have, the first that takes SOON seconds
 SOON = 10.0
@@ -152,6 +156,33 @@ def _closed(desk: Desk) -> bool:
         return False
     proven = found is not None and found.certificate is bound and found.status is Status.OPTIMAL
     return proven or bound.gap(desk.value) <= PROVEN
+
+
+def may_toss(desk: Desk) -> bool:
+    """Whether drawing actions can earn anything, or was tried."""
+    known = "" if desk.solution is None else desk.solution.tossing_text
+    drawn = not desk.policy.deterministic and (desk.aimed or desk.kind.name == "stationary")
+    return bool(known) or drawn
+
+
+def tossing(desk: Desk) -> str:
+    """What drawing actions earns compared with the best policy of the kind that draws none."""
+    if desk.solution is not None and desk.solution.tossing_text:
+        return desk.solution.tossing_text
+    endless = desk.kind.endless
+    sharp = solve(
+        desk.model, math.inf if endless else desk.horizon, objective=desk.objective, seed=desk.seed,
+        policy=Stationary() if desk.kind.name == "stationary" else None,
+    ).policy  # fmt: skip
+    found = desk.evaluate(sharp.over(desk.horizon) if endless else sharp)
+    gained = versus(desk, "", desk.evaluation, found)
+    if gained.gain < 0:
+        return f"it has {number(-gained.gain, 3)} less"
+    return tossing_text(desk.policy, desk.kind, gained.gain, gained.of)
+
+
+def passes_of_tossing(desk: Desk) -> float:
+    return desk.kind.passes(CADP().passes(desk.model.problem, desk.horizon))
 
 
 def simpler(desk: Desk) -> tuple[Rival, ...]:
@@ -411,6 +442,7 @@ def _traces(desk: Desk) -> dict[str, Array]:
     for run in [*runs, *desk.every()]:
         if run.method == "cadp":
             start = run.provenance.options.get("init", "wsu")
+            start = "one leaf" if isinstance(run.provenance.policy, Tree) else start
             name = start if isinstance(start, str) else "a given policy"
             found.setdefault(name.upper() if len(name) == 3 else name, run.trace)
     return found
@@ -478,6 +510,14 @@ def rows(desk: Desk) -> RowInformation | None:
     return found if found.apart and found.evpi > 0 else None
 
 
+def passes_of_information(desk: Desk) -> float:
+    """About how many passes the solves of groups take; trees are grown for every model too."""
+    count, kind = len(desk.model.parameters), desk.kind
+    if not count or not isinstance(kind, Tree):
+        return 1_000.0 * count
+    return 125.0 * kind.leaves * (desk.model.n_models + GROUPS * count)
+
+
 def within(desk: Desk) -> float:
     """About the EVPI of someone who is bound to the restricted kind."""
     best = best_of(desk)
@@ -494,9 +534,14 @@ class Remembering(NamedTuple):
     policy: MemoryPolicy
 
 
+def passes_of_memory(desk: Desk) -> float:
+    """About how many passes the flow charts and the simulation take."""
+    return 5_000.0 * max((desk.asked.get("memory") or NODES) - 1, 1)
+
+
 def memory(desk: Desk) -> Remembering:
     nodes = range(1, (desk.asked.get("memory") or NODES) + 1)
-    found = value_and_policy(desk.model, desk.horizon, nodes, seed=desk.seed, time_limit=5)
+    found = value_and_policy(desk.model, desk.horizon, nodes, seed=desk.seed, time_limit=PROVING)
     return Remembering(*found)
 
 

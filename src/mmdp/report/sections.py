@@ -17,6 +17,7 @@ from mmdp.words import duration
 
 LARGEST_WEIGHTS = 50_000_000  # numbers in (T, M, S) model weights that are still computed
 QUICK_OWN = 2_000  # models times steps up to which a policy of its own is computed for each model
+CHEAP = 0.1  # share of the budget for what nobody asked for, if what was asked for takes it all
 PICTURE = 0.2  # seconds that a picture takes
 
 Sizes = Callable[[Desk], float]  # a figure or a truth about the problem, by its sizes alone
@@ -44,10 +45,11 @@ class Section:
     ask: tuple[str, ...] | None = None
     template: bool = True
     alone: bool = True
+    proof: float = 0.0  # seconds of a search with a time limit, on average
 
     def seconds(self, desk: Desk) -> float:
         """About how long it takes."""
-        return desk.seconds(self.passes(desk)) + PICTURE * len(self.pictures)
+        return desk.seconds(self.passes(desk)) + PICTURE * len(self.pictures) + self.proof
 
     def asked(self, desk: Desk) -> bool | None:
         """Whether it was asked for; None: the budget decides."""
@@ -61,9 +63,8 @@ def _several(desk: Desk) -> bool:
     return desk.model.n_models > 1
 
 
-def _free(desk: Desk) -> bool:
-    redrawn = desk.model.problem.not_still("models are redrawn")
-    return not (redrawn or desk.kind.restricted)
+def _still(desk: Desk) -> bool:
+    return not desk.model.problem.not_still("models are redrawn")
 
 
 def _rows(desk: Desk) -> bool:
@@ -104,6 +105,10 @@ SECTIONS = (
         tells=findings.can_choose, ask=(), template=False,
     ),
     Section(
+        "tossing", "", "what drawing actions earns", findings.tossing, findings.passes_of_tossing,
+        tells=findings.may_toss, ask=(), template=False,
+    ),
+    Section(
         "off_grid", "", "the function without its grid", findings.off_grid, lambda desk: 100,
         tells=lambda desk: findings.has_grid(desk.model), ask=(), template=False,
     ),
@@ -115,7 +120,7 @@ SECTIONS = (
     Section("policy", "The policy", "each time and state", Desk.cells),
     Section(
         "frontier", "What safety costs: policies side by side", "safer policies", findings.safer,
-        lambda desk: 8_000, tells=_several, unasked=_free, ask=("frontier=True", "--frontier"),
+        lambda desk: 8_000, tells=_several, unasked=_still, ask=("frontier=True", "--frontier"),
     ),
     Section(
         "methods", "Methods side by side", "other methods", findings.methods, _solving,
@@ -131,7 +136,7 @@ SECTIONS = (
     ),
     Section(
         "information", "What knowing more is worth", "the value of each parameter",
-        findings.information, lambda desk: 1_000 * len(desk.model.parameters), ("information",),
+        findings.information, findings.passes_of_information, ("information",),
         _several, ask=("information=True", "--information"),
     ),
     Section(
@@ -144,17 +149,17 @@ SECTIONS = (
     ),
     Section(
         "memory", "What would memory gain?", "policies with memory", findings.memory,
-        lambda desk: 10_000, ("memory",), _several, lambda desk: not desk.kind.restricted,
-        ("memory=3", "--memory 3"), alone=False,
+        findings.passes_of_memory, ("memory",), _several, lambda desk: not desk.kind.restricted,
+        ("memory=3", "--memory 3"), alone=False, proof=findings.PROVING / 2,
     ),
     Section(
         "enough", "Were there enough models?", "solving with fewer models", findings.sizes,
-        findings.passes_of_sizes, ("enough",), _several, _free,
+        findings.passes_of_sizes, ("enough",), _several, _still,
         ("enough=True", "--enough"),
     ),
     Section(
         "resamples", "", "solving on redrawn models", findings.resamples,
-        findings.passes_of_resamples, tells=_several, unasked=_free,
+        findings.passes_of_resamples, tells=_several, unasked=_still,
         ask=("resamples=20", "--enough"),
     ),
     Section(
@@ -178,11 +183,11 @@ def chosen(desk: Desk, seconds: float) -> tuple[list[Section], dict[str, Left]]:
     """The sections to compute, in their order, and those that are left out, by key.
 
     Sections that nobody asked for are chosen from the top down, as long as the estimates of all
-    together stay within ``seconds``. The estimates depend on sizes alone, so that the same call
-    gives the same page.
+    together stay within ``seconds``, or their own within a tenth of it. The estimates depend on
+    sizes alone, so that the same call gives the same page.
     """
     telling = [section for section in SECTIONS if section.tells(desk)]
-    rest = seconds - sum(x.seconds(desk) for x in telling if x.asked(desk))
+    rest = max(seconds - sum(x.seconds(desk) for x in telling if x.asked(desk)), CHEAP * seconds)
     found, left = list[Section](), dict[str, Left]()
     for section in telling:
         wanted, takes = section.asked(desk), section.seconds(desk)

@@ -10,6 +10,7 @@ from mmdp.clock import Stop
 from mmdp.kernels.ascent import randomised
 from mmdp.kernels.endless import Endless
 from mmdp.kernels.problem import Table
+from mmdp.policy import Tree
 from mmdp.search.context import Context, Outcome
 from mmdp.search.tables import PASSES, Tables, affordable_sweeps
 
@@ -22,19 +23,23 @@ def priced(
     """The outcome with the value of a policy that is free of the restriction.
 
     That is the better of what ``free`` finds and of an ascent from the restricted policy, so the
-    restriction never seems to gain. If the time is up, what is known by then must suffice.
+    restriction never seems to gain. Trees of all sizes are compared with the same policy: an ascent
+    starts from one of them only if it is better. If the time is up, what is known by then must
+    suffice.
     """
-    known, linear = [], context.objective.linear
+    known, linear, start = [], context.objective.linear, outcome.policy
     if randomised(outcome.policy) and not linear:  # a free one that draws is not known
         context.details.pop("unrestricted", None)
         return outcome
     try:
         if free is not None:
             known.append(context.worth(free().returns_known))
+            worse = known[0] >= context.worth(outcome.returns_known)
+            start = free().policy if worse and isinstance(context.kind, Tree) else start
         if not context.kind.endless:
-            known.append(_onward(context, outcome.policy))
+            known.append(_onward(context, start))
         elif linear:
-            known.append(_by_time(context, outcome.policy))
+            known.append(_by_time(context, start))
     except Stop:  # the policy that was asked for is complete
         pass
     details = {**context.details, **outcome.details}

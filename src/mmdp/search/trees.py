@@ -9,7 +9,7 @@ questions at once ("on and full, or off and empty"), so a leaf is also split in 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mmdp.kernels.endless import Endless
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Sweeps, Table
-from mmdp.policy import Tree
+from mmdp.policy import Tree, TreePolicy
 from mmdp.policy.tree import Feature, Leaf, Node, Planted, Split, count_leaves
 from mmdp.search.ascent import Risen, Search
 from mmdp.search.charts import tilts
@@ -423,12 +423,20 @@ def put(tree: Node, path: Path, node: Node) -> Node:
 
 # ---------------------------------------------------------------------- growing
 def grow(search: Search, free: Callable[[], Outcome]) -> Outcome:
-    """One leaf more each time: from the last tree and the one before it, and from trees of what is
-    found ``free`` of the restriction. So the value never falls with the number of leaves.
+    """One leaf more each time: from the last tree and the one before it, from trees of what is
+    found ``free`` of the restriction, and from one that was given. So the value never falls with
+    the number of leaves.
     """
     landscape, context = search.landscape, search.context
     assert isinstance(landscape, Trees)
     most, landscape.leaves, known = landscape.leaves, 1, context.best_policy
+    given = search.init if isinstance(search.init, TreePolicy) else None
+    if (
+        known is None
+        and given is not None
+        and asked_by(given.features) == asked_by(landscape.features)
+    ):
+        known = context.kind.table_of(search.init, context.model)
     best = _up(search, landscape.planted(Leaf(0)))
     grown = list[Ascent]()
     details: dict[str, list[Any]] = {"value_by_leaves": [], "seconds_by_leaves": [], "grown": []}
@@ -455,6 +463,11 @@ def grow(search: Search, free: Callable[[], Outcome]) -> Outcome:
         best.policy, ENDS[best.end], len(trace) - 1, returns=best.returns, trace=trace,
         details={"leaves": count_leaves(best.policy.tree), "features": names, **details},
     )  # fmt: skip
+
+
+def asked_by(features: Sequence[Feature]) -> list[tuple[str, list[Any]]]:
+    """What distinguishes features: trees over the same ones can be compared."""
+    return [(x.name, list(x.levels)) for x in features]
 
 
 def _best_end(search: Search, starts: list[Planted]) -> Ascent:

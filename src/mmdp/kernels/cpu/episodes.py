@@ -62,7 +62,7 @@ class _Plan(NamedTuple):
     p: Array
     r: Array  # (T or 1, S * A, M')
     allowed: npt.NDArray[np.bool_]
-    q: Array  # (T, S * A, M'), length 0: act by a sampled model's ``own``
+    q: Array  # (T or 1, S * A, M'), length 0: act by a sampled model's ``own``
     own: IntArray
     each_step: bool
     carry: bool
@@ -207,12 +207,12 @@ def _believe(m, horizon, world, cdf, plan, lanes, beliefs, sampled):  # type: ig
                 if s == n_states:
                     continue
                 if len(plan.q) > 0:
-                    a = _best(belief, plan.q[t], open_t, s)
+                    a = _best(belief, plan.q[t if len(plan.q) > 1 else _U(0)], open_t, s)
                 else:
                     if plan.each_step or t == _U(0):
                         sampled[e] = _draw_model(belief, hashed(key, lanes.counters[lane]))
                         lanes.counters[lane] += _U(1)
-                    a = _U(plan.own[t, s, sampled[e]])
+                    a = _U(plan.own[t if len(plan.own) > 1 else _U(0), s, sampled[e]])
                 row = s * n_actions + a
                 k = _move(cdf_t, world.x.indptr, row, key, t)
                 if k == _U(len(cdf_t)):

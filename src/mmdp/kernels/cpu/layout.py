@@ -6,6 +6,7 @@ from mmdp.kernels.cpu.passes import Ground
 from mmdp.kernels.cpu.threads import Team
 from mmdp.kernels.numpy.kernel import StoredPlan
 from mmdp.kernels.problem import Array, Problem
+from mmdp.kernels.rewards import ByEvent
 
 THREADS_PAY_FROM = 100_000  # multiply-adds per time step below which one thread is faster
 
@@ -22,8 +23,9 @@ class CpuLayout(StoredPlan):
         self.parts: list[tuple[slice, Array]] = []  # parts of the models, if they are independent
 
     def _change(self, problem: Problem, horizon: int) -> None:
+        other = isinstance(problem.r, ByEvent) and problem.r is not self.problem.r
         super()._change(problem, horizon)
-        self.ground = self.ground.changed(problem)
+        self.ground = Ground.of(problem) if other else self.ground.changed(problem)
 
     @property
     def tables(self) -> Ground:

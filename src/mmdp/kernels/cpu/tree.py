@@ -15,7 +15,7 @@ from mmdp.kernels.events import Events
 from mmdp.kernels.moves import cumulative
 from mmdp.kernels.numpy.episodes import Ints, Keys
 from mmdp.kernels.planner import PlannerTables
-from mmdp.kernels.problem import Array, IntArray, frozen
+from mmdp.kernels.problem import TIE, Array, IntArray, frozen
 
 # Indices are unsigned: numba then drops its test for negative ones.
 _U = np.uint64
@@ -198,7 +198,7 @@ def _ucb(allowed, visits, tried, sums, exploration):  # type: ignore[no-untyped-
         if n == 0.0:
             return _U(a)
         score = sums[a] / n + exploration * np.sqrt(bonus / n)
-        if score > best:
+        if score > best + TIE * (abs(score) + exploration):
             best, chosen = score, _U(a)
     return chosen
 

@@ -164,7 +164,7 @@ class _Pair:
         for t in reversed(range(self.horizon)):
             r = at(x.r, t) if y is None else at(x.r, t) - y[t]
             q = r[:, :, self.i, None] * self.l_i + r[:, :, self.j, None] * self.l_j
-            moves = self.moves[t if len(self.moves) > 1 else 0]
+            moves = at(self.moves, t)
             q += x.discount * (moves @ v.reshape(-1)).reshape(shape)
             q[~at(x.allowed, t)] = -np.inf
             chosen[t], v = q.argmax(axis=1), q.max(axis=1)
@@ -180,5 +180,5 @@ class _Pair:
             taken = np.where(chosen[t][:, None] == actions, mass[:, None], 0.0)
             u[t, :, :, self.i] += taken @ self.l_i
             u[t, :, :, self.j] += taken @ self.l_j
-            moves = self.moves[t if len(self.moves) > 1 else 0]
+            moves = at(self.moves, t)
             mass = (moves.T @ taken.reshape(-1)).reshape(mass.shape)

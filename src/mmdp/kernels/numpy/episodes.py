@@ -27,7 +27,7 @@ from mmdp.kernels.planner import (
     VALUES,
     PlannerTables,
 )
-from mmdp.kernels.problem import Array, Problem, at
+from mmdp.kernels.problem import TIE, Array, Problem, at
 
 Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
@@ -206,7 +206,7 @@ class _Setting:
                     rewards = at(self.next_rewards, t)[entries, x.now[live]]
                 self._observe(x, live, rows, after, rewards, t)
             if self.planner.controller is not None:
-                nodes = self.planner.controller.moves[t, states[live], x.sampled[live]]
+                nodes = at(self.planner.controller.moves, t)[states[live], x.sampled[live]]
                 x.sampled[live] = nodes[np.arange(len(live)), after]
             states[live] = after
             x.now = world.turned(x.now, partial(self._turn, x, t))
@@ -224,7 +224,7 @@ class _Setting:
         if plan.mode == ACTIONS:
             return plan.actions[t, states].astype(np.int64)
         if plan.controller is not None:
-            return plan.controller.actions[t, states, x.sampled[live]].astype(np.int64)
+            return at(plan.controller.actions, t)[states, x.sampled[live]].astype(np.int64)
         if plan.mode == PROBABILITIES:
             return column(plan.probabilities[t, states], self._random(x, live))
         if plan.mode == VALUES:
@@ -232,7 +232,7 @@ class _Setting:
         if plan.mode == SAMPLED:
             if plan.each_step or t == 0:
                 x.sampled[live] = column(x.beliefs[live], self._random(x, live))
-            return plan.own[t, states, x.sampled[live]].astype(np.int64)
+            return at(plan.own, t)[states, x.sampled[live]].astype(np.int64)
         assert self.tree is not None
         counters = x.counters[live]
         actions = self.tree.decide(t, states, x.beliefs[live], x.keys[live], counters)
@@ -271,7 +271,7 @@ def _by_value(beliefs: Array, plan: PlannerTables, t: int, states: Ints) -> Ints
     allowed, actions = at(plan.problem.allowed, t), np.empty(len(states), dtype=np.int64)
     for s in np.unique(states):
         here, some = states == s, np.flatnonzero(allowed[s])
-        actions[here] = some[(beliefs[here] @ plan.q[t, s, some].T).argmax(axis=1)]
+        actions[here] = some[(beliefs[here] @ at(plan.q, t)[s, some].T).argmax(axis=1)]
     return actions
 
 
@@ -339,14 +339,13 @@ class _Tree:
 
     def _ucb(self, node: _Node, t: int, s: int) -> int:
         """The action with the highest upper confidence bound; untried ones come first."""
-        best, chosen = -math.inf, 0
+        best, chosen, exploration = -math.inf, 0, float(self.planner.exploration[t])
         for a in np.flatnonzero(at(self.problem.allowed, t)[s]).tolist():
             n = node.tried[a]
             if n == 0:
                 return int(a)
-            bonus = math.sqrt(math.log(node.visits) / n)
-            score = node.sums[a] / n + float(self.planner.exploration[t]) * bonus
-            if score > best:
+            score = node.sums[a] / n + exploration * math.sqrt(math.log(node.visits) / n)
+            if score > best + TIE * (abs(score) + exploration):
                 best, chosen = score, a
         return chosen
 
