@@ -57,6 +57,19 @@ def test_fields_of_a_model_go_by_label(case: str) -> None:
     assert built(**{field: plain}).fingerprint() == expected.fingerprint()
 
 
+def test_a_mapping_names_the_first_axis_of_its_values() -> None:
+    with pytest.raises(mmdp.InputError, match="no label 'high' here; use well, ill, dead"):
+        built(rewards={"high": R, "low": 2 * R})  # not in the order of the mapping
+    square = np.eye(2)
+    with pytest.raises(mmdp.InputError, match="no label 'treat' here; use well, ill"):
+        mmdp.MMDP({"treat": square, "wait": square}, np.eye(2), states=STATES[:2], actions=ACTIONS)
+    named = {x: dict(zip(ACTIONS, P[0, s], strict=True)) for s, x in enumerate(STATES)}
+    back = mmdp.MMDP({x: named[x] for x in STATES[::-1]}, R, states=STATES, actions=ACTIONS)
+    np.testing.assert_array_equal(back.transitions[0], P[0])
+    with pytest.raises(mmdp.InputError, match="rectangular array of numbers"):
+        built(rewards={"well": [[1, 2], [3]], "ill": [1], "dead": [2]})
+
+
 def test_names_of_the_allowed_actions_are_refused() -> None:
     with pytest.raises(mmdp.InputError, match="allowed must be a rectangular array of numbers"):
         built(allowed={"well": ["wait"], "ill": ["wait", "treat"], "dead": ["wait"]})

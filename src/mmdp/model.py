@@ -183,7 +183,7 @@ class MMDP:
             support = support_of(Matrices(transitions), storage)
         else:
             states, actions = ordered(states, "state"), ordered(actions, "action")
-            rows = by_label(transitions, "transitions", actions, states)
+            rows = by_label(transitions, "transitions", states, actions, states)
             support = support_from_dense(float_array(rows, "transitions"), storage)
         given = Fields(
             initial, weights, discount, terminal, allowed, model_transitions, states, actions,

@@ -254,16 +254,15 @@ def by_label(
     if not is_named(values):
         return values
     if hasattr(values, "columns"):
-        keys, data, end = [values.index, values.columns], values.to_numpy(), len(axes)
+        keys, data, deeper = [values.index, values.columns], values.to_numpy(), 0
     else:
         pairs = list(values.items())
-        keys, data = (
-            [[x for x, _ in pairs]],
-            [by_label(x, what, *axes, fill=fill) for _, x in pairs],
-        )
-        end = len(axes) - (np.ndim(data[0]) if data else 0)  # the values have the axes after it
-    if end < len(keys):
+        keys = [[x for x, _ in pairs]]
+        data = [by_label(x, what, *axes, fill=fill) for _, x in pairs]
+        deeper = np.asarray(data[0], dtype=object).ndim if data else 0
+    if len(axes) < len(keys):
         return data
+    end = max(len(axes) - deeper, 1)  # the values have the axes after it
     last = axes[end - len(keys) : end]
     labels = [range(len(k)) if x is None else x for k, x in zip(keys, last, strict=True)]
     places = [ids_of(*pair, what) for pair in zip(keys, labels, strict=True)]
@@ -292,7 +291,7 @@ def read_rewards(
         support.horizon = support.horizon or (len(rewards) if len(rewards) > 1 else None)
         return rewards, None
     rewards = by_label(rewards, "rewards", states, actions)
-    next_rewards = by_label(next_rewards, "next_rewards", actions, states)
+    next_rewards = by_label(next_rewards, "next_rewards", states, actions, states)
     if (rewards is None) == (next_rewards is None):
         raise InputError("give exactly one of rewards (per state and action) and next_rewards")
     if next_rewards is not None:
