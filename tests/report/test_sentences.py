@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import mmdp
 from mmdp.cli.app import app
-from mmdp.report import findings
+from mmdp.report import findings, sections
 from mmdp.report.desk import Desk
 from mmdp.words import at_most, number, percent
 from tests.instances import shares
@@ -158,7 +158,9 @@ def read_tied_page(seed: int, tmp_path: Path) -> None:
         assert line in page.text
 
 
-def test_two_tied_states_of_which_each_model_wants_another_action(tmp_path: Path) -> None:
+def test_two_tied_states_of_which_each_model_wants_another_action(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Free to choose, knowing the model is worth nothing; tied, it is worth 0.1 of 0.2."""
     r = [[[0.6, 0.0], [0.0, 0.2]], [[0.2, 0.0], [0.0, 0.6]]]
     P = np.broadcast_to(np.eye(2)[:, None], (2, 2, 2, 2))
@@ -169,7 +171,11 @@ def test_two_tied_states_of_which_each_model_wants_another_action(tmp_path: Path
     assert mmdp.measures.evpi(model, 1, method=tied) == pytest.approx(0.1)  # 0.3 in each model
     assert mmdp.measures.evppi(model, 1, [1.0, 2.0], method=tied) == pytest.approx(0.1)
     text = written(tmp_path, model, policy=tied).text
-    assert "About 0.100 to someone who is bound to tied policies, and at most 0.2000 " in text
+    told = "About 0.100 to someone who is bound to tied policies, and at most 0.2000 "
+    assert told in text
+    monkeypatch.setattr(sections, "QUICK_OWN", 0)  # then it is known from the parameters' table
+    model = model.replace(parameters={"x": [1.0, 2.0]})
+    assert told in written(tmp_path, model, policy=tied, information=True).text
     assert "CADP finds" not in text
     free = mmdp.MarkovPolicy.for_model(model, [[0, 1]])
     assert findings.methods(Desk(model, None, free)).evpi == pytest.approx(0)
