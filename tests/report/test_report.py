@@ -333,6 +333,18 @@ def test_effects_from_a_table(tmp_path: Path, small: mmdp.MMDP) -> None:
         assert "\n" not in str(caught.value)
 
 
+def test_effects_may_have_ages_next_to_the_time(tmp_path: Path) -> None:
+    file = tmp_path / "effects.csv"
+    one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 1.0]], times={"age": [50, 51]})
+    rows = [f"{t},{50 + t},0,{a},{t + a},{t - a}" for t in (1, 0) for a in (0, 1)]
+    file.write_text("\n".join(["time,age,state,action,effect,cost", *rows]))
+    assert np.asarray(report.read_effects(file, one)[0])[:, 0, 0].tolist() == [[0, 1], [1, 2]]
+    for columns in ("action,effect,cost,age,state", "action,effect,cost,time,modle,state"):
+        file.write_text(f"{columns}\n")
+        with pytest.raises(mmdp.InputError, match=r"unknown column '(age|modle)'.*counts from 0"):
+            report.read_effects(file, one)
+
+
 def test_cost_and_effect_on_the_command_line(tmp_path: Path, small: mmdp.MMDP) -> None:
     def say(*arguments: object) -> tuple[int, str]:
         found = run(*arguments)

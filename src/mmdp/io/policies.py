@@ -366,7 +366,7 @@ def _check_columns(names: list[str], source: Source) -> None:
     nodes = "node" in names
     known, needed = (NODE_COLUMNS, 6) if nodes else (COLUMNS, 3)
     has = "time,state,node,action,moves,start" if nodes else "[time,]state,action[,probability]"
-    source.check_columns(names, known, known[:needed], f"a policy has {has}")
+    source.check_columns(names, known, known[:needed], f"a policy has {has}, time from 0")
 
 
 def _ids_of(

@@ -27,8 +27,9 @@ def read_effects(file: PathLike, model: MMDP) -> tuple[Amounts, Amounts]:
 
     The CSV has the columns ``state, action, effect, cost``, with the labels or ids of the model,
     and one row for every action that is allowed. With a column ``time`` (0, 1, ...) they vary with
-    time: (T, M, S, A). A row whose column ``next_state`` is not blank has what happens once, on
-    the way to that state; then each is a mapping with ``rewards`` and ``next_rewards``.
+    time: (T, M, S, A); labels of times, such as ages, may stand next to it. A row whose column
+    ``next_state`` is not blank has what happens once, on the way to that state; then each is a
+    mapping with ``rewards`` and ``next_rewards``.
 
     >>> import tempfile, pathlib, mmdp
     >>> one = mmdp.MMDP([[[[1.0], [1.0]]]], [[0.0, 0.0]], actions=["wait", "treat"])
@@ -38,12 +39,14 @@ def read_effects(file: PathLike, model: MMDP) -> tuple[Amounts, Amounts]:
     [[0.0, 100.0]]
     """
     source, names = Source(Path(file)), header(Path(file))
-    known = (*NEEDED, *MORE)
-    problems = [f"unknown column {suggested(x, known)}" for x in names if x not in known]
+    known, named = (*NEEDED, *MORE), "time" in names and bool(model.times.labels)
+    others = [x for x in names if x not in known and not (named and x == model.times.column)]
+    problems = [f"unknown column {suggested(x, known)}" for x in others]
     problems += [f"no column {x!r}" for x in NEEDED if x not in names]
     if problems:
         source.fail(
             f"{'; '.join(problems)} in line 1; expected {','.join(NEEDED)}, maybe {','.join(MORE)}"
+            ", where time counts from 0"
         )
     table = read_csv(Path(file), names)
     if not len(table):
