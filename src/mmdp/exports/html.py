@@ -77,6 +77,7 @@ def _stakes(rule: Rule) -> dict[str, Any] | None:
         "sets": [np.flatnonzero(row).tolist() for row in sets],
         "free": rule.nested(place.reshape(rule.table.shape)),
         "value": abs(found.value), "most": f"{100 * FREE:g}%", "text": found.text,
+        "unit": " " + found.model.unit if found.model.unit else "",
     }  # fmt: skip
 
 
