@@ -46,7 +46,7 @@ from mmdp.methods.table import (
 from mmdp.objective import Objective
 from mmdp.policy import KINDS, Markov, Memory, Stationary, Tied, Tree
 from mmdp.solution import POLICIES, PROVEN
-from mmdp.words import at_most_percent, clock, counted, either, figures, two_errors
+from mmdp.words import at_most_percent, clock, counted, either, figures, in_unit, two_errors
 
 if TYPE_CHECKING:
     from mmdp import MMDP, MarkovPolicy, Solution, StationaryPolicy
@@ -337,7 +337,7 @@ def _facts(solution: Solution, unit: str | None) -> list[tuple[str, str]]:
     })  # fmt: skip
     if found.errors is not None and not mean:
         facts[0] = ("value", f"{facts[0][1]} ± {two_errors([found.stderr])[0]}")
-    facts[0] = ("value", f"{facts[0][1]} {unit or ''}".rstrip())
+    facts[0] = ("value", in_unit(facts[0][1], unit))
     facts += [
         ("status", f"{solution.status.name}: {solution.outcome}"),
         ("iterations", f"{solution.iterations:,}{_starts(solution)}"),

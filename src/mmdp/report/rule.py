@@ -18,10 +18,11 @@ LONGEST = 28  # characters of a label
 
 
 class Part(NamedTuple):
-    """An action, and where it is taken: ``in states 0–5``."""
+    """An action, where it is taken (``in states 0–5``), and whether others may be drawn there."""
 
     action: str
     where: str
+    mostly: bool
 
 
 class Sentence(NamedTuple):
@@ -59,7 +60,8 @@ def _times(rule: Rule, times: Times) -> list[str]:
         return ["At every step" if lengths[0] > 1 else "At the only step"]
     if times.labels:
         spans = [times.span(phase.start, phase.stop - 1) for phase in rule.phases]
-        return [f"{'then at' if i else 'At'} {span}" for i, span in enumerate(spans)]
+        said = [f"{'at' if n == 1 else 'from'} {x}" for n, x in zip(lengths, spans, strict=True)]
+        return [said[0][0].upper() + said[0][1:], *(f"then {x}" for x in said[1:])]
     steps = [counted(n, "step") for n in lengths]
     first = "At the first step" if lengths[0] == 1 else f"For the first {steps[0]}"
     last = "at the last step" if lengths[-1] == 1 else f"for the last {steps[-1]}"
@@ -72,21 +74,21 @@ def _parts(desk: Desk, phase: Phase) -> list[Part] | None:
     names, row = desk.action_names, phase.row
     weight = np.bincount(row[named], phase.visits[named], minlength=len(names))
     order = [int(a) for a in np.argsort(-weight, kind="stable") if weight[a] > 0]
+    tossed = (s for t, s in desk.policy.drawn_at.tolist() if phase.start <= t < phase.stop)
+    drawn = {int(row[s]) for s in tossed if named[s]}
     if len(order) == 1:
         every = (
             "in every state"
             if (named | ~desk.model.deciding).all()
             else "in every state that comes up"
         )
-        return [Part(names[order[0]], every if len(row) > 1 else "")]
+        return [Part(names[order[0]], every if len(row) > 1 else "", order[0] in drawn)]
     places = {a: _places(desk, np.flatnonzero(named & (row == a))) for a in order}
     if max(map(len, places.values())) > MOST_PLACES:
         return None
     one = {a: (named & (row == a)).sum() == 1 for a in order}
-    return [
-        Part(names[a], f"in {'state' if one[a] else 'states'} {either(places[a], ' and ')}")
-        for a in order
-    ]
+    states = {a: f"state{'' if one[a] else 's'} {either(places[a], ' and ')}" for a in order}
+    return [Part(names[a], f"in {states[a]}", a in drawn) for a in order]
 
 
 def _places(desk: Desk, states: npt.NDArray[np.int64]) -> list[str]:
