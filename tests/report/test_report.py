@@ -892,7 +892,7 @@ def test_the_page_shows_ages_and_the_unit(tmp_path: Path, small: mmdp.MMDP) -> N
     page = written(tmp_path, named, policy=policy)
     data, value = drawn_data(page), number(mmdp.evaluate(policy, named).mean)
     assert (data["clock"], data["times"]) == ("age", [str(40 + t) for t in range(7)])
-    assert "7 decisions, at age 40 to 46" in page.text
+    assert "7 decisions, from age 40 to 46" in page.text
     assert "Action by age 0" in page.text
     assert "40–42: action 0; 43–46: action 1" in page.text
     assert f"returns {'−' * (value[0] == '−')}${value.lstrip('−')} on average" in page.text
