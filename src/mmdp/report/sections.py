@@ -140,7 +140,7 @@ SECTIONS = (
         _several, ask=("information=True", "--information"),
     ),
     Section(
-        "rows", "", "the value of each row", findings.rows, lambda desk: 5, tells=_rows, ask=(),
+        "rows", "", "the value of each row", findings.rows, lambda desk: 5, tells=_rows,
         template=False,
     ),
     Section(
