@@ -150,7 +150,7 @@ def draw(
     _check_folder(target)
     if kind == "belief":
         shown = solve(model, horizon, "grid").policy if policy is None else policy
-        plan = getattr(shown, "policy", shown)
+        plan: Any = getattr(shown, "policy", shown)
         if not (plan.exact and plan.kind.learns):
             raise InputError(
                 "a belief map shows a plan by state and belief",
