@@ -309,7 +309,7 @@ def test_words_say_where_actions_are_drawn(tmp_path: Path) -> None:
         action_labels=["wait", "treat"],
     ).over(3)  # fmt: skip
     page = written(tmp_path, model, policy=coin)
-    assert "At every step: wait in state up, mostly treat in state down." in page.text
+    assert "At every step: wait in state up, treat in state down (70% of the time)." in page.text
     assert "0 standard deviation over models" in page.text
 
 

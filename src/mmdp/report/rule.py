@@ -18,11 +18,11 @@ LONGEST = 28  # characters of a label
 
 
 class Part(NamedTuple):
-    """An action, where it is taken (``in states 0–5``), and whether others may be drawn there."""
+    """An action, where it is taken (``in states 0–5``), and how often if actions are drawn."""
 
     action: str
     where: str
-    mostly: bool
+    share: float
 
 
 class Sentence(NamedTuple):
@@ -74,21 +74,34 @@ def _parts(desk: Desk, phase: Phase) -> list[Part] | None:
     names, row = desk.action_names, phase.row
     weight = np.bincount(row[named], phase.visits[named], minlength=len(names))
     order = [int(a) for a in np.argsort(-weight, kind="stable") if weight[a] > 0]
-    tossed = (s for t, s in desk.policy.drawn_at.tolist() if phase.start <= t < phase.stop)
-    drawn = {int(row[s]) for s in tossed if named[s]}
     if len(order) == 1:
         every = (
             "in every state"
             if (named | ~desk.model.deciding).all()
             else "in every state that comes up"
         )
-        return [Part(names[order[0]], every if len(row) > 1 else "", order[0] in drawn)]
+        return [
+            Part(
+                names[order[0]], every if len(row) > 1 else "", _share(desk, phase, order[0], named)
+            )
+        ]
     places = {a: _places(desk, np.flatnonzero(named & (row == a))) for a in order}
     if max(map(len, places.values())) > MOST_PLACES:
         return None
-    one = {a: (named & (row == a)).sum() == 1 for a in order}
-    states = {a: f"state{'' if one[a] else 's'} {either(places[a], ' and ')}" for a in order}
-    return [Part(names[a], f"in {states[a]}", a in drawn) for a in order]
+    there = {a: named & (row == a) for a in order}
+    kind = {a: "state" if there[a].sum() == 1 else "states" for a in order}
+    where = {a: f"in {kind[a]} {either(places[a], ' and ')}" for a in order}
+    return [Part(names[a], where[a], _share(desk, phase, a, there[a])) for a in order]
+
+
+def _share(desk: Desk, phase: Phase, action: int, there: npt.NDArray[np.bool_]) -> float:
+    """How often the action is taken in these states of a phase, if actions are drawn."""
+    if desk.policy.deterministic:
+        return 1.0
+    times = slice(phase.start, phase.stop)
+    visited = desk.visited()[times, there]
+    taken = visited * desk.policy.probabilities[times, there, action]
+    return float(taken.sum() / visited.sum())
 
 
 def _places(desk: Desk, states: npt.NDArray[np.int64]) -> list[str]:
