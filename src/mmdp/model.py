@@ -858,11 +858,7 @@ class MMDP:
         rows += [
             ("discount", f"{self.discount:g}"),
             ("horizon", "any" if self.horizon is None else f"{self.horizon:,}"),
-            *(
-                [("times", self.times.span(0, len(labels) - 1))]
-                if (labels := self.times.labels)
-                else []
-            ),
+            *self.times.facts,
             ("initial", "given" if self.initial_given else "uniform (not given)"),
             ("storage", f"{self.storage}, {readable_bytes(self.memory)}"),
         ]

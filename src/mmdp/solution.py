@@ -492,7 +492,7 @@ class Solution:
         if self.price_text:
             lines.append(f"  price       {self.price_text}")
         if self.tossing_text:
-            lines.append(f"  tossing     {self.tossing_text}")
+            lines.append(f"  drawing     {self.tossing_text}")
         if self.memory_text:
             lines.append(f"  memory      {self.memory_text}: try policy=mmdp.Memory(nodes=3)")
         lines += [

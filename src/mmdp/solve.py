@@ -182,13 +182,13 @@ def evaluate(
     _check_model(model, "evaluate")
     oracle = "Oracle has one policy per model and is evaluated by solving the models at hand"
     known = followed(policy, "evaluate() needs a policy", oracle)
+    known.check(model)
     kind = known.kind
     steps = kind.steps(model, math.inf) if kind.endless else int(known.horizon)
     check_extent(model.problem, steps)
     kernel = kernels.get(backend, model.problem, steps, passes=2)
     context = Context(model, steps, kernel, method="evaluate", kind=kind, seed=seed)
     if known.exact and episodes is None:
-        known.check(model)
         returns = known.returns(model, kernel)
         return _evaluation(context, returns, _provenance(context, {}))
     report = simulate(known, model, episodes=episodes, seed=seed, backend=backend)

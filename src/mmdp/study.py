@@ -548,12 +548,8 @@ class Run:
     def _note(self, cell: Cell, row: Row) -> None:
         self.found[cell] = row
         if self.callback is not None:
-            seconds, done, total = (
-                time.perf_counter() - self.started,
-                len(self.found),
-                len(self.cells),
-            )
-            computed = done - self.reused
+            seconds, done = time.perf_counter() - self.started, len(self.found)
+            computed, total = done - self.reused, len(self.cells)
             left = (total - done) * seconds / computed if computed else math.nan
             figures = {**cell.names, **row}
             self.callback(StudyProgress(done, total, self.reused, seconds, left, figures))

@@ -590,11 +590,12 @@ def check_seed(seed: Any) -> None:
         check_whole(seed, "seed", 0)
 
 
-def check_whole(value: Any, what: str, least: int = 1) -> None:
+def check_whole(value: Any, what: str, least: int = 1) -> int:
     """A whole number of at least ``least``; anything else is an InputError."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or value < least:
         raise InputError(f"{what} must be a whole number of at least {least}, not {value!r}")
+    return int(value)
 
 
 def read_discount(discount: Any) -> float:

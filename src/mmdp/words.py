@@ -210,6 +210,11 @@ class Times(NamedTuple):
         ends = (self.of(t) for t in (first, first if last is None else last))
         return f"{self.name} {' to '.join(dict.fromkeys(ends))}"
 
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """A row about them for tables of facts, if they have labels."""
+        return [("times", self.span(0, len(self.labels) - 1))] if self.labels else []
+
     def later(self, t: int) -> Times:
         """Of what is left after ``t`` decisions."""
         return self._replace(labels=tuple(self.first(max(len(self.labels), t + 2))[t:]))

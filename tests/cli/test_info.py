@@ -49,10 +49,12 @@ def test_info_tells_labels_masks_weights_and_time(tmp_path: Path) -> None:
     listed = model.replace(states=["well, or so", "ill"])
     mmdp.save(listed, tmp_path / "listed.npz")
     assert run("info", tmp_path / "listed.npz").facts()["states"] == "2: 'well, or so', ill"
-    mmdp.save(model.replace(times={"age": [40, 45, 50]}, unit="kEUR"), tmp_path / "named.npz")
-    named = run("info", tmp_path / "named.npz").facts()
-    assert named["horizon"] == "3 (time-varying), age 40 to 50"
-    assert named["rewards"] == "1 to 1 kEUR, per state and action"
+    mmdp.save(model.replace(times={"age": range(40, 43)}, unit="$"), tmp_path / "aged.npz")
+    aged = run("info", tmp_path / "aged.npz")
+    assert aged.facts()["times"] == "age 40 to 42"
+    assert aged.facts()["rewards"].startswith("1 to $1,")
+    aged = run("info", tmp_path / "aged.npz", "--json")
+    assert (aged.json["times"], aged.json["unit"]) == ({"age": ["40", "41", "42"]}, "$")
     assert facts["horizon"] == "3 (time-varying)"
     assert facts["weights"] == "0.25 to 0.75"
     assert facts["not allowed"] == "1 of 4 state-action pairs"

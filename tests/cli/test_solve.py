@@ -53,7 +53,8 @@ def test_solve_prints_ages_and_the_unit(train: mmdp.MMDP, tmp_path: Path) -> Non
     mmdp.save(train.replace(times={"age": [40, 45]}, unit="ml"), tmp_path / "aged")
     done = run("solve", tmp_path / "aged", "-T", 9)
     value = mmdp.solve(train, 9).value
-    assert float(done.facts()["value"].removesuffix(" ml")) == pytest.approx(value, abs=1e-4)
+    assert float(done.facts()["value"]) == pytest.approx(value, abs=1e-4)
+    assert ", rewards in ml\n" in done.out
     assert "policy: action by age and state" in done.out
     assert re.search(r"^(4[05]|50)-?\d* ", done.out, re.MULTILINE)
 
@@ -264,7 +265,8 @@ def test_a_policy_with_memory_is_not_written(
     for method in able(policy="belief"):
         message = refused("solve", folder, "-T", 2, "-m", method, "--out", tmp_path / "p.csv")
         assert f"{method} remembers" in message
-        assert "; leave out --out, or choose --method cadp, " in message
+        instead = "give --out policy.json" if method == "grid" else "leave out --out"
+        assert f"; {instead}, or choose --method cadp, " in message
     assert list(tmp_path.iterdir()) == []
 
 
@@ -377,7 +379,7 @@ def test_a_rule_that_draws_is_solved_written_read_and_exported(tmp_path: Path) -
     shown = run(*asked, "--certify", 0.2)
     best = -1 / (1 - 0.99 / 2)
     assert float(shown.facts()["value"]) == pytest.approx(best, abs=1e-4)
-    assert shown.facts()["tossing"].startswith("drawing actions at random earns 48.5 (96%), in 1")
+    assert shown.facts()["drawing"].startswith("drawing actions at random earns 48.5 (96%), in 1")
     assert re.search(r"in +(left 50%, right 50%|right 50%, left 50%)\n", shown.out)
     for target in (out, tmp_path / "rule.json", tmp_path / "rule.parquet"):
         written = run(*asked, "--out", target, "--json").json
@@ -415,7 +417,7 @@ def test_kinds_that_cannot_be_had(folder: Path, tmp_path: Path) -> None:
     able_ = refused("solve", folder, "-T", "inf", "--method", "wsu")
     assert able_ == (
         "mmdp: wsu cannot do this: it plans backwards from a last decision; choose --method cadp, "
-        "mvp or exact\n"
+        "mvp, qmdp, mixts, rollout, grid or exact\n"
     )
     assert "neither a whole number nor inf" in refused("solve", folder, "-T", "many")
     for command in (("report", folder), ("plot", "policy", folder, "--out", "x.png")):

@@ -109,6 +109,11 @@ def test_one_that_cannot_be_followed_is_refused() -> None:
         mmdp.simulate(SHARP, MODEL.replace(discount=1.0))
     with pytest.raises(mmdp.InputError, match="infinite horizon, the horizon is 4; give policy.o"):
         SHARP.check(MODEL, 4)
+    varying = mmdp.MMDP([[[[1.0]]]], [[[[1.0]]], [[[2.0]]]])
+    one = mmdp.StationaryPolicy([0])
+    with pytest.raises(mmdp.InputError, match="model varies over 2; give policy.over"):
+        mmdp.evaluate(one, varying)
+    assert mmdp.evaluate(one.over(2), varying).mean == 3.0
     with pytest.raises(mmdp.InputError, match="covers 2 time steps, the horizon is 4"):
         SHARP.over(2).over(4)
     with pytest.raises(mmdp.InputError, match="takes action 'wait' in state 'ill'"):

@@ -303,6 +303,22 @@ def test_a_policy_that_draws_its_actions(tmp_path: Path) -> None:
     assert differ[names.index("this policy")][names.index("CADP")] == pytest.approx(other / 2)
 
 
+def test_words_say_where_actions_are_drawn(tmp_path: Path) -> None:
+    """Two models that differ by less than anyone reads: their spread is 0 on the page."""
+    r = np.tile([1.0, 2.0], (2, 2, 1))
+    model = mmdp.MMDP(
+        np.full((2, 2, 2, 2), 0.5), r * [[[1.0]], [[1.0 + 1e-9]]], states=["up", "down"],
+        actions=["wait", "treat"],
+    )  # fmt: skip
+    coin = mmdp.StationaryPolicy(
+        probabilities=[[1, 0], [0.3, 0.7]], state_labels=["up", "down"],
+        action_labels=["wait", "treat"],
+    ).over(3)  # fmt: skip
+    page = written(tmp_path, model, policy=coin)
+    assert "At every step: wait in state up, treat in state down (70% of the time)." in page.text
+    assert "0 standard deviation over models" in page.text
+
+
 # ---------------------------------------------------------------------- off the grid
 def pond(state: Any, action: Any, draw: Any) -> Any:
     """A level that falls by a share and rises by what is added; nothing is left to chance."""

@@ -121,6 +121,7 @@ def sizes(model: MMDP) -> str:
     parts = [
         counted(model.n_models, "model"), counted(model.n_states, "state"),
         counted(model.n_actions, "action"), f"discount {model.discount:g}",
+        *([f"rewards in {model.unit}"] if model.unit else []),
     ]  # fmt: skip
     return ", ".join(parts)
 

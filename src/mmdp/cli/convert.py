@@ -69,6 +69,6 @@ def convert(
     size = readable_bytes(sum(file.stat().st_size for file in files))
     facts = [("models", f"{model.n_models:,}"), ("written", size)]
     if out.suffix.lower() == ".pomdp" and model.problem.initial.any(axis=1).sum() > 1:
-        blind = "such a file cannot say that the first state is seen"
-        facts.append(("added", f"a step from a state 'start', as {blind}: discount the value once"))
+        why = "such a file cannot say that the first state is seen"
+        facts.append(("added", f"a step from a state 'start', which discounts once more: {why}"))
     show_facts(str(out), facts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mmdp.cli import options
 from mmdp.cli.console import note_assumptions, show_facts, show_json, warnings
 from mmdp.cli.options import Loading, command, takes
-from mmdp.words import counted, listed
+from mmdp.words import counted, in_unit, listed
 
 if TYPE_CHECKING:
     from mmdp import MMDP
@@ -44,6 +44,7 @@ def _description(model: MMDP) -> dict[str, Any]:
     return {
         "name": model.name, "models": model.n_models, "states": model.n_states,
         "actions": model.n_actions, "horizon": model.horizon, "discount": model.discount,
+        "times": {x.name: x.labels} if (x := model.times).labels else None, "unit": model.unit,
         "initial_given": model.initial_given,
         "initial_per_model": model.initial.ndim > 1,
         "initial_states": int(model.problem.initial.any(axis=1).sum()),
@@ -57,7 +58,6 @@ def _description(model: MMDP) -> dict[str, Any]:
         "labels": {
             what: getattr(model, f"{what}_labels") for what, own in model.labelled.items() if own
         },
-        "times": model.times.labels, "unit": model.unit,
         "parameters": sorted(model.parameters), "citation": model.citation,
         "warnings": warnings(model),
     }  # fmt: skip
@@ -72,20 +72,18 @@ def _facts(model: MMDP) -> list[tuple[str, str]]:
     kind = "per next state" if facts["next_rewards"] else "per state and action"
     labelled = model.labelled
     apart = ", each model its own" if model.initial.ndim > 1 else ""
-    unit = f" {model.unit}" if model.unit else ""
-    steps = f"{model.horizon} (time-varying)" if model.horizon else "any"
-    named = f", {model.times.span(0, len(model.times.labels) - 1)}" if model.times.labels else ""
     rows = [
         ("models", listed(model.model_labels, labelled["model"])),
         ("states", listed(model.state_labels, labelled["state"])),
         ("actions", listed(model.action_labels, labelled["action"])),
-        ("horizon", steps + named),
+        ("horizon", f"{model.horizon} (time-varying)" if model.horizon else "any"),
+        *model.times.facts,
         ("discount", f"{model.discount:g}"),
         ("initial", f"given, {counted(facts['initial_states'], 'state')} possible{apart}"
          if model.initial_given else "uniform (not given)"),
         ("weights", "uniform" if facts["weights_uniform"] else f"{lowest:.4g} to {highest:.4g}"),
         ("not allowed", f"{facts['not_allowed']:,} of {facts['pairs']:,} state-action pairs"),
-        ("rewards", f"{low} to {high}{unit}, {kind}"),
+        ("rewards", f"{low} to {in_unit(high, model.unit)}, {kind}"),
         ("storage",
          f"{model.storage}, density {model.density:.3g}, {readable_bytes(model.memory)}"),
     ]  # fmt: skip

@@ -304,7 +304,7 @@ def proof(solution: Solution) -> str:
 def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
 
     introduce(data, model)
-    show_facts(solution.title, _facts(solution, model.unit))
+    show_facts(solution.title, _facts(solution))
     words = "" if solution.policy is None else solution.policy.text()
     if solution.certificate is not None:
         print(textwrap.fill(proof(solution), WIDTH))
@@ -328,7 +328,7 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
         show_policy(solution.policy, model)
 
 
-def _facts(solution: Solution, unit: str | None) -> list[tuple[str, str]]:
+def _facts(solution: Solution) -> list[tuple[str, str]]:
     found = solution.evaluation
     mean = {} if solution.objective.linear else {"mean": found.mean}
     facts = aligned({
@@ -337,7 +337,6 @@ def _facts(solution: Solution, unit: str | None) -> list[tuple[str, str]]:
     })  # fmt: skip
     if found.errors is not None and not mean:
         facts[0] = ("value", f"{facts[0][1]} ± {two_errors([found.stderr])[0]}")
-    facts[0] = ("value", f"{facts[0][1]} {unit or ''}".rstrip())
     facts += [
         ("status", f"{solution.status.name}: {solution.outcome}"),
         ("iterations", f"{solution.iterations:,}{_starts(solution)}"),
@@ -346,7 +345,7 @@ def _facts(solution: Solution, unit: str | None) -> list[tuple[str, str]]:
     if solution.price_text:
         facts.insert(1, ("price", solution.price_text))
     if solution.tossing_text:
-        facts.append(("tossing", solution.tossing_text))
+        facts.append(("drawing", solution.tossing_text))
     if solution.memory_text:
         facts.append(("memory", f"{solution.memory_text}; try --memory 3"))
     proven = solution.certificate

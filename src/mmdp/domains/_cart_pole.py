@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from mmdp.domains._common import Domain, Draws, check_count, drawn
+from mmdp.domains._common import Domain, Draws, drawn
 from mmdp.model import MMDP
+from mmdp.validate import check_whole
 
 GRAVITY, CART, PUSH, TICK = 9.8, 1.0, 10.0, 0.02
 EDGE, FALLEN = 2.4, np.radians(12.0)  # where it is over
@@ -40,7 +41,7 @@ def cart_pole(
 
     nominal = {"length": np.array([0.5]), "mass": np.array([0.1])}
     train, test, true = (
-        models(x, check_count(points, "points", 2))
+        models(x, check_whole(points, "points", 2))
         for x in (*drawn(n_train, n_test, seed, draw), nominal)
     )
     return Domain("cart_pole", train, test, true, DESCRIPTION, CITATION)

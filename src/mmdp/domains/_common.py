@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.model import MMDP
+from mmdp.validate import check_seed, check_whole
 
 Array = npt.NDArray[np.float64]
 Draws = dict[str, Array]  # parameters by name, one entry per model
@@ -59,18 +60,6 @@ class Domain:
         )
 
 
-def check_count(value: Any, what: str, least: int = 1) -> int:
-    """A whole number of at least ``least``, or one line that says otherwise.
-
-    >>> check_count(3, "n_train")
-    3
-    """
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or value < least:
-        raise InputError(f"{what} must be a whole number of at least {least}, not {value!r}")
-    return int(value)
-
-
 def check_choice(value: str, what: str, choices: tuple[str, ...]) -> str:
     """One of ``choices``, or one line that lists them."""
     if value not in choices:
@@ -84,8 +73,7 @@ def generators(seed: int | np.integer[Any] | None, count: int) -> list[np.random
     Train, test and log have separate streams, so that the size of one set does not change the
     others.
     """
-    if seed is not None:
-        check_count(seed, "seed", 0)
+    check_seed(seed)
     return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(count)]
 
 
@@ -93,6 +81,6 @@ def drawn(
     n_train: int, n_test: int, seed: int | None, draw: Callable[[np.random.Generator, int], Draws]
 ) -> tuple[Draws, Draws]:
     """Parameters of the train and of the test models, by ``draw(rng, count)``."""
-    counts = check_count(n_train, "n_train"), check_count(n_test, "n_test")
+    counts = check_whole(n_train, "n_train"), check_whole(n_test, "n_test")
     train, test = map(draw, generators(seed, 2), counts)
     return train, test

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.domains._common import Array, Domain, check_count, generators
+from mmdp.domains._common import Array, Domain, generators
 from mmdp.errors import InputError
 from mmdp.model import MMDP
 from mmdp.support import Support
+from mmdp.validate import check_whole
 
 DESCRIPTION = "random sparse models around a common base, of any size"
 CITATION = (
@@ -57,8 +58,8 @@ def garnet(
     >>> train.storage, len(train.problem.indices)
     ('sparse', 24)
     """
-    sizes = (check_count(n_states, "n_states"), check_count(n_actions, "n_actions"))
-    if check_count(branching, "branching") > n_states:
+    sizes = (check_whole(n_states, "n_states"), check_whole(n_actions, "n_actions"))
+    if check_whole(branching, "branching") > n_states:
         raise InputError(f"branching is {branching}, more than the {n_states} states")
     if not concentration > 0:
         raise InputError(f"concentration must be above 0, not {concentration}")
@@ -74,8 +75,8 @@ def garnet(
         r = rewards[:, :, None] + noise * rng.standard_normal((*sizes, n))
         return _on_support(successors, rows, r, discount)
 
-    n_train = check_count(n_models, "n_models")
-    n_test = n_train if n_test is None else check_count(n_test, "n_test")
+    n_train = check_whole(n_models, "n_models")
+    n_test = n_train if n_test is None else check_whole(n_test, "n_test")
     return Domain(
         "garnet",
         models(n_train, train_rng, concentration, reward_noise),

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from mmdp.domains._common import Domain, Draws, check_count, drawn
+from mmdp.domains._common import Domain, Draws, drawn
 from mmdp.model import MMDP
+from mmdp.validate import check_whole
 
 LARGEST = 1.5  # biomass
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -42,7 +43,7 @@ def harvest(
 
     nominal = {"growth": np.array([0.5]), "bad": np.array([0.2])}
     train, test, true = (
-        models(x, check_count(points, "points", 2))
+        models(x, check_whole(points, "points", 2))
         for x in (*drawn(n_train, n_test, seed, draw), nominal)
     )
     return Domain("harvest", train, test, true, DESCRIPTION, CITATION)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mmdp.domains._common import CADP_PAPER, Array, Domain, check_count, generators
+from mmdp.domains._common import CADP_PAPER, Array, Domain, generators
 from mmdp.model import MMDP
+from mmdp.validate import check_whole
 
 ROW_COUNTS = ((1606, 452, 149, 20), (731, 512, 15), (2047, 682))
 RISK_MEDIANS, RISK_LOG_SD = (0.75, 0.509), 0.17
@@ -45,8 +46,8 @@ def hiv(n_train: int = 50, n_test: int = 50, seed: int | None = 0) -> Domain:
     (50, ('health A', 'health B', 'health C', 'death'), 'treatment B')
     """
     train_rng, test_rng = generators(seed, 2)
-    train = _models(draw(check_count(n_train, "n_train"), train_rng))
-    test = _models(draw(check_count(n_test, "n_test"), test_rng))
+    train = _models(draw(check_whole(n_train, "n_train"), train_rng))
+    test = _models(draw(check_whole(n_test, "n_test"), test_rng))
     return Domain("hiv", train, test, None, DESCRIPTION, CITATION)
 
 

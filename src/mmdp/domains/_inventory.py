@@ -17,11 +17,11 @@ from mmdp.domains._common import (
     Array,
     Domain,
     check_choice,
-    check_count,
     generators,
 )
 from mmdp.errors import InputError
 from mmdp.model import MMDP
+from mmdp.validate import check_whole
 
 CAPACITY, MAX_ORDER, MAX_DEMAND = 20, 10, 30
 PRICE, UNIT_COST, ORDER_COST, HOLDING_COST = 4.99, 2.49, 0.49, 0.05
@@ -80,8 +80,8 @@ def inventory(
     else:
         check_choice(preset, "preset", ("paper",))
         shape, scale = PAPER_SHAPE, PAPER_SCALE
-    train = models(train_rng.gamma(shape, scale, check_count(n_train, "n_train")))
-    test = models(test_rng.gamma(shape, scale, check_count(n_test, "n_test")))
+    train = models(train_rng.gamma(shape, scale, check_whole(n_train, "n_train")))
+    test = models(test_rng.gamma(shape, scale, check_whole(n_test, "n_test")))
     return Domain(
         "inventory", train, test, models(np.array([TRUE_RATE])), DESCRIPTION, CITATION
     )  # fmt: skip
@@ -90,7 +90,7 @@ def inventory(
 def read_demands(demands: int | Sequence[int], rng: np.random.Generator) -> npt.NDArray[np.int64]:
     """The observed demands, or that many simulated from the true model."""
     if isinstance(demands, (int, np.integer)):
-        count = check_count(demands, "demands", 0)
+        count = check_whole(demands, "demands", 0)
         return rng.choice(MAX_DEMAND + 1, size=count, p=demand_distribution([TRUE_RATE])[0])
     array = np.asarray(demands)
     if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any():

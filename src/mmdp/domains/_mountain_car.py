@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from mmdp.domains._common import Domain, Draws, check_count, drawn
+from mmdp.domains._common import Domain, Draws, drawn
 from mmdp.model import MMDP
+from mmdp.validate import check_whole
 
 FORCE, GRAVITY = 0.001, 0.0025  # of the usual car
 LEFT, RIGHT, GOAL, FASTEST = -1.2, 0.6, 0.5, 0.07
@@ -42,7 +43,7 @@ def mountain_car(
 
     nominal = {"force": np.array([FORCE]), "gravity": np.array([GRAVITY])}
     train, test, true = (
-        models(x, check_count(points, "points", 2))
+        models(x, check_whole(points, "points", 2))
         for x in (*drawn(n_train, n_test, seed, draw), nominal)
     )
     return Domain("mountain_car", train, test, true, DESCRIPTION, CITATION)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from mmdp.domains._common import Array, Domain, Draws, check_choice, check_count, drawn
+from mmdp.domains._common import Array, Domain, Draws, check_choice, drawn
 from mmdp.model import MMDP
+from mmdp.validate import check_whole
 
 MOST, DEMANDS = 10, 101  # units of each age or order; demands from 0 on
 ORDERED, SHORT, WASTED, HELD = 3.0, 5.0, 7.0, 1.0  # cost per unit
@@ -46,8 +47,8 @@ def perishable(
     (121, 'age1=1, age2=2', 'events')
     """
     check_choice(issue, "issue", ("fifo", "lifo"))
-    check_count(life, "life")
-    check_count(lead_time, "lead_time")
+    check_whole(life, "life")
+    check_whole(lead_time, "lead_time")
 
     def draw(rng: np.random.Generator, count: int) -> Draws:
         return {"mean": rng.uniform(3, 5, count), "variation": rng.uniform(0.4, 0.6, count)}

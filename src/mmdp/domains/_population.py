@@ -25,11 +25,11 @@ from mmdp.domains._common import (
     Array,
     Domain,
     check_choice,
-    check_count,
     generators,
 )
 from mmdp.errors import InputError
 from mmdp.model import MMDP
+from mmdp.validate import check_whole
 
 CAPACITY = 50
 N_STATES, N_ACTIONS = CAPACITY + 1, 5
@@ -113,7 +113,7 @@ def _drawn(counts: dict[str, int], seed: int | None) -> Iterator[dict[str, Array
     with (DATA / "population.npz").open("rb") as file, np.load(file) as kept:
         draws = dict(kept)
     for (what, n), ids in zip(counts.items(), np.split(order, 2), strict=True):
-        if check_count(n, what) > DRAWS:
+        if check_whole(n, what) > DRAWS:
             raise InputError(f"{what} is {n}, but there are {DRAWS} draws for each set")
         yield {name: x[ids[:n]] for name, x in draws.items()}
 

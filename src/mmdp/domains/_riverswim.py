@@ -18,11 +18,11 @@ from mmdp.domains._common import (
     Array,
     Domain,
     check_choice,
-    check_count,
     generators,
 )
 from mmdp.errors import InputError
 from mmdp.model import MMDP
+from mmdp.validate import check_whole
 
 N_STATES = 20
 COLUMNS = ("state", "action", "next_state")
@@ -79,7 +79,7 @@ def riverswim(
     check_choice(variant, "variant", ("paper", "corrected"))
     seen = counts_of(read_log(log))
     train, test = (
-        _models(rng.dirichlet(1.0 + seen, size=check_count(n, what)), variant)
+        _models(rng.dirichlet(1.0 + seen, size=check_whole(n, what)), variant)
         for rng, n, what in zip(
             generators(seed, 2), (n_train, n_test), ("n_train", "n_test"), strict=True
         )

@@ -52,6 +52,5 @@ def cohort_trace(
         for s, state in enumerate(order):
             by_time = share[:, place == s].sum(axis=1)
             rows += [(name, t, state, x) for t, x in enumerate(by_time.tolist())]
-    return pd.DataFrame(
-        model.times.beside(pd.DataFrame(rows, columns=["policy", "time", "state", "share"]))
-    )
+    frame = pd.DataFrame(rows, columns=["policy", "time", "state", "share"])
+    return pd.DataFrame(model.times.beside(frame))

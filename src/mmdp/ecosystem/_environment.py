@@ -145,12 +145,8 @@ class ModelsVectorEnv(VectorEnv):  # type: ignore[misc]
 
     def _transitions(self, actions: Any) -> tuple[Any, Any, Any]:
         """(next states, rewards, whether the model ends there for lack of transitions)."""
-        x, per_next, m, s = (
-            self.model.problem,
-            self.model.pattern_rewards,
-            self._models,
-            self._states,
-        )
+        x, m, s = self.model.problem, self._models, self._states
+        per_next = self.model.pattern_rewards
         row, u = s * self.model.n_actions + actions, self.np_random.random(self.num_envs)
         times, after = self._steps_of(x.storage.steps), np.empty_like(s)
         for t in np.unique(times):

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
+from mmdp.kernels.problem import row_entries
 from mmdp.model import MMDP
 
 Array = npt.NDArray[np.float64]
@@ -66,12 +67,9 @@ def entries_of(model: MMDP, m: int, *, fill: bool) -> Entries:
     own = rows
     if fill:
         own = (rows // model.n_actions) * model.n_actions + stand_in(model).reshape(-1)
-    counts = x.indptr[own + 1] - x.indptr[own]
-    starts = np.repeat(x.indptr[own] - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
-    k = starts + np.arange(int(counts.sum()))
-    row, source = np.repeat(rows, counts), np.repeat(own, counts)
+    k, row = row_entries(x.indptr, own)
     per_next = model.pattern_rewards
-    expected = x.r[0].reshape(len(rows), -1)[source, m]
+    expected = x.r[0].reshape(len(rows), -1)[own[row], m]
     reward = expected if per_next is None else per_next[0, k, m]
     p = x.p[0, k, m]
     keep = p > 0

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.domains._common import check_count, generators
+from mmdp.domains._common import generators
 from mmdp.ecosystem._one_model import check_model
 from mmdp.ecosystem._stepped import stepped_models
 from mmdp.errors import InputError, MemoryLimitError
 from mmdp.model import MMDP
 from mmdp.posterior.dirichlet import dirichlet_rows
 from mmdp.support import MATERIALISE_LIMIT, Support
+from mmdp.validate import check_whole
 from mmdp.words import readable_bytes
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def to_gymnasium_vector(
     from mmdp.ecosystem._environment import ModelsVectorEnv
 
     if num_envs is not None:
-        check_count(num_envs, "num_envs")
+        check_whole(num_envs, "num_envs")
     return ModelsVectorEnv(model, num_envs, _steps(model, horizon), seed)
 
 
@@ -80,7 +81,7 @@ def _steps(model: MMDP, horizon: int | None) -> int | None:
     """Steps of an episode; None if it never ends."""
     if horizon is None:
         return model.horizon
-    check_count(horizon, "horizon")
+    check_whole(horizon, "horizon")
     if model.horizon is not None and horizon > model.horizon:
         raise InputError(f"the model varies over {model.horizon} steps; horizon is {horizon}")
     return horizon
@@ -163,7 +164,7 @@ def from_gymnasium(
         return stepped_models(base, axes, actions, draws, seed, **fields)
     if actions is not None or draws is not None or fields:
         raise InputError("actions, draws and other arguments of from_step need axes for the state")
-    check_count(models, "models")
+    check_whole(models, "models")
     if not concentration > 0:
         raise InputError(f"concentration must be above 0, not {concentration!r}")
     if not 0 <= noise < 1:

@@ -13,7 +13,7 @@ from mmdp.ecosystem._one_model import (
     check_stationary,
     check_still,
     entries_of,
-)  # fmt: skip
+)
 from mmdp.errors import InputError
 from mmdp.model import MMDP
 from mmdp.support import MATERIALISE_LIMIT

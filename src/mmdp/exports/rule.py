@@ -97,9 +97,8 @@ def rule_of(
 ) -> Rule:
     """The description of a policy, or of the one that a solution has."""
     policy: Any = given.policy if isinstance(given, Solution) else given
-    if (
-        not getattr(policy, "exact", False) or policy.kind.learns
-    ):  # refuse what has no table, with the reason
+    # refuse what has no table, with the reason
+    if not getattr(policy, "exact", False) or policy.kind.learns:
         markov_policy(given, "an exported file holds", needed="a table of actions")
     if model is not None:
         policy.check(model)

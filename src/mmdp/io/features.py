@@ -1,4 +1,4 @@
-"""What is known of each state, as a table: features for trees, groups for tied policies."""
+"""What is known about each state, as a table: features for trees, groups for tied policies."""
 
 from __future__ import annotations
 

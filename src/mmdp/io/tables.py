@@ -35,6 +35,8 @@ def from_frame(
     models: Sequence[object] | None = None,
     parameters: Mapping[str, npt.ArrayLike] | None = None,
     name: str | None = None,
+    times: Any = None,
+    unit: str | None = None,
     compat: str | None = None,
     **rules: Any,
 ) -> MMDP:
@@ -45,7 +47,8 @@ def from_frame(
     Columns as in the table of :mod:`mmdp.io`; ``state``, ``action``, ``next_state`` and
     ``model`` may hold labels. ``states``, ``actions`` and ``models`` give labels for ids, or
     the order of the labels that the frame holds. ``initial`` and ``weights`` may map labels
-    to numbers. ``rules`` are those of :func:`mmdp.load`: ``duplicates``, ``normalize``,
+    to numbers; ``times`` and ``unit`` are those of
+    :class:`mmdp.MMDP`. ``rules`` are those of :func:`mmdp.load`: ``duplicates``, ``normalize``,
     ``missing_actions``, ``dead_ends``, ``id_gaps``, ``extra_columns`` and ``storage``.
 
     >>> import pandas as pd, mmdp
@@ -60,7 +63,7 @@ def from_frame(
     fields = {
         "states": states, "actions": actions, "models": models, "initial": initial,
         "weights": weights, "discount": discount, "terminal": terminal,
-        "parameters": parameters, "name": name,
+        "parameters": parameters, "name": name, "times": times, "unit": unit,
     }  # fmt: skip
     ids = encode(columns_of_frame(as_frame(frame), source, read), source, read, fields, {})
     return assemble(ids, fields, source, read)

@@ -31,7 +31,7 @@ from mmdp.errors import InputError, Remedy
 from mmdp.kernels.ending import going_on
 from mmdp.kernels.events import Events
 from mmdp.kernels.plan import Plan
-from mmdp.kernels.problem import Array, Ids, IntArray, Problem, Table
+from mmdp.kernels.problem import Array, IntArray, Problem, Table, row_entries
 
 MATRICES = 2**28  # bytes that P may take; beyond that values are iterated
 ACCURATE = 1e-14  # last change of iterated values, relative to the rewards
@@ -312,12 +312,12 @@ class Iterated(Endless):
         x, (M, S) = self.problem, self.r.shape[:2]
         if policy.ndim == 2 and policy.dtype.kind != "f":
             m, s = np.indices((M, S)).reshape(2, -1)
-            k, of = _entries(x.indptr, s * x.n_actions + policy.ravel())
+            k, of = row_entries(x.indptr, s * x.n_actions + policy.ravel())
             m, s, to, data = m[of], s[of], x.indices[k], x.p[0, k, m[of]]
         else:
             shares = self._shares(policy)[0]
             row = np.flatnonzero(shares)
-            k, of = _entries(x.indptr, row)
+            k, of = row_entries(x.indptr, row)
             cells, at = np.unique(row[of] // x.n_actions * S + x.indices[k], return_inverse=True)
             mixed = csr_array((shares.ravel()[row[of]], (at, k)), shape=(len(cells), len(x.p[0])))
             data = (mixed @ x.p[0]).T.ravel()  # before there are entries of each model
@@ -337,14 +337,6 @@ class Stepped(Iterated):
             lambda x: g * live * (shares * np.moveaxis(self.plan.expect(0, x.T), 2, 0)).sum(axis=2),
             math.inf,
         )
-
-
-def _entries(indptr: npt.NDArray[Any], rows: npt.NDArray[Any]) -> tuple[Ids, Ids]:
-    """The entries of these rows of a pattern, and the place in ``rows`` of each."""
-    counts = np.diff(indptr)[rows]
-    of = np.repeat(np.arange(len(rows)), counts)
-    first = indptr[rows] - np.cumsum(counts) + counts
-    return first[of] + np.arange(len(of)), of
 
 
 class Known:

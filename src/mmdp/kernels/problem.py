@@ -604,6 +604,14 @@ def windows(horizon: int, each: int, room: float) -> list[slice]:
     return [slice(t, min(t + steps, horizon)) for t in range(0, horizon, steps)]
 
 
+def row_entries(indptr: npt.NDArray[Any], rows: npt.NDArray[Any]) -> tuple[Ids, Ids]:
+    """The entries of these rows of a pattern, and the place in ``rows`` of each."""
+    counts = np.diff(indptr)[rows]
+    of = np.repeat(np.arange(len(rows)), counts)
+    first = indptr[rows] - np.cumsum(counts) + counts
+    return first[of] + np.arange(len(of)), of
+
+
 Choice = Literal["weighted", "own", "given"]
 Sweeps = Literal["paper", "two-way"]
 Watch = Callable[[Table, float], object]  # an improved policy and its value

@@ -30,7 +30,7 @@ from mmdp.clock import unanswered
 from mmdp.errors import InputError
 from mmdp.methods import CADP, Method
 from mmdp.model import MMDP
-from mmdp.policy import MarkovPolicy, TreePolicy, markov_policy
+from mmdp.policy import MarkovPolicy, markov_policy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate, solve
 from mmdp.support import float_array
@@ -282,7 +282,7 @@ def _group(model: MMDP, members: npt.NDArray[np.int64]) -> MMDP:
 def _solve_group(part: MMDP, best: Solution, method: Any) -> Solution:
     horizon = best.provenance.horizon
     chosen: Any = best.method if isinstance(method, Solution) else method
-    grows = isinstance(best.policy, TreePolicy)  # from the given tree too: one solve is enough
+    grows = best.provenance.policy.grows  # from the given policy too: one solve is enough
     if grows and chosen == "cadp":
         chosen = CADP(init=best.policy)
     found = solve(part, horizon, chosen, policy=best.provenance.policy)

@@ -12,7 +12,6 @@ import pandas as pd
 
 from mmdp import kernels
 from mmdp.clock import pass_on, unanswered
-from mmdp.domains._common import check_count
 from mmdp.errors import InputError
 from mmdp.kernels.problem import IntArray
 from mmdp.methods import CADP, Context, Method
@@ -22,6 +21,7 @@ from mmdp.objective import Mean
 from mmdp.policy import MarkovPolicy, markov_policy
 from mmdp.solution import Solution, Status
 from mmdp.solve import read_method, solve
+from mmdp.validate import check_whole
 
 Array = npt.NDArray[np.float64]
 
@@ -85,7 +85,7 @@ def stability(
     >>> mmdp.measures.stability(sure, 3, resamples=5)
     Stability(0.0% of decisions change in a resample of the models, 0.0% at most; mean loss 0)
     """
-    check_count(resamples, "resamples")
+    check_whole(resamples, "resamples")
     full = solve(model, horizon, method, seed=seed)
     return stability_of(full, model, resamples, seed, method)
 
@@ -205,7 +205,7 @@ def enough_models(
     >>> bool(table["gap"].iloc[0] > table["gap"].iloc[1])
     True
     """
-    check_count(repeats, "repeats")
+    check_whole(repeats, "repeats")
     rng = np.random.default_rng(seed)
     drawn: npt.NDArray[np.int64] = np.arange(model.n_models)
     held_out = None
@@ -261,7 +261,7 @@ def _sizes(sizes: Sequence[int] | None, available: int) -> list[int]:
         steps = [a * 10**b for b in range(7) for a in (1, 2, 5)]
         return [*(x for x in steps if x < available), available]
     for size in sizes:
-        check_count(size, "a size")
+        check_whole(size, "a size")
         if size > available:
             raise InputError(f"size {size} is more than the {available} models to draw from")
     if not len(sizes):

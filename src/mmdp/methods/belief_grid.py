@@ -31,7 +31,7 @@ from mmdp.kernels import Kernel
 from mmdp.kernels.controller import MOST_NODES, Controller, bytes_of
 from mmdp.kernels.endless import Endless, decisions
 from mmdp.kernels.planner import NODES, PlannerTables
-from mmdp.kernels.problem import TIE, Problem, Stored, at
+from mmdp.kernels.problem import TIE, Problem, Stored, at, row_entries
 from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.methods.belief import BeliefPlanner, Memory
 from mmdp.model import MMDP
@@ -394,10 +394,8 @@ def _followed(x: Problem, controller: Controller) -> Problem:
     (_, S, N), table = controller.actions.shape, x.storage.table()
     s, n = np.divmod(np.arange(S * N), N)
     a = controller.actions[0].ravel()
-    begin, count = table.indptr[s * x.n_actions + a], np.diff(table.indptr)[s * x.n_actions + a]
-    ends = np.concatenate([[0], np.cumsum(count)])
-    k = np.repeat(begin - ends[:-1], count) + np.arange(ends[-1])
-    after, now = table.indices[k].astype(np.int64), np.repeat(np.arange(S * N), count)
+    k, now = row_entries(table.indptr, s * x.n_actions + a)
+    after, ends = table.indices[k].astype(np.int64), np.searchsorted(now, np.arange(S * N + 1))
     to = after * N + controller.moves[0][s[now], n[now], after]
     start = np.zeros((S * N, x.initial.shape[1]))
     start[np.arange(S) * N + controller.first] = x.initial

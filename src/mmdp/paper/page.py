@@ -92,11 +92,8 @@ def terminal_tables(results: Results) -> list[tuple[str, list[str], list[list[st
 
     ``204 =`` is ours and the paper's; otherwise the paper's follows ours in brackets.
     """
-    cells, columns, digits = (
-        by_key(results),
-        columns_of(results),
-        "ours (paper); = the paper's digits",
-    )
+    cells, columns = by_key(results), columns_of(results)
+    digits = "ours (paper); = the paper's digits"
     kinds: dict[str, Callable[[Cell], str]] = {
         f"Mean return over the test models: {digits}": lambda c: _pair(c, "mean_return"),
         f"Standard deviation of returns: {digits}, * misprint": lambda c: _pair(c, "sd_return"),

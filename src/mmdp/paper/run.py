@@ -193,15 +193,11 @@ class Job:
     def extras(self) -> list[Extra]:
         """What the pictures show: ``figure``, ``regret`` and ``queries``."""
         two = Source.of(mmdp.domains.two_models)
+        counts = FULL_QUERIES if self.full else QUERIES
         known = {
             "figure": (self._models(CASES["POPS"]), 50, _figure, None),
             "regret": (two, None, _regret, [REGRET_HORIZONS, REGRET_QUERIES]),
-            "queries": (
-                self._models(CASES["RS"]),
-                50,
-                _queries,
-                FULL_QUERIES if self.full else QUERIES,
-            ),
+            "queries": (self._models(CASES["RS"]), 50, _queries, counts),
         }
         return [
             Extra(

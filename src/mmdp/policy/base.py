@@ -131,28 +131,20 @@ class Policy:
             )
         self._check_names(model)
         self.check_horizon(horizon)
+        self.check_horizon(model.horizon, "the model varies over")
         if self.horizon == math.inf:
-            check_endless(model.problem, model.horizon, model.state_labels)
-        elif model.horizon not in (None, self.horizon):
-            raise InputError(
-                f"{self.title} covers {self.horizon} time steps, the model varies over "
-                f"{model.horizon}"
-            )
+            check_endless(model.problem, None, model.state_labels)
         self._check_actions(model)
 
-    def check_horizon(self, horizon: float | None) -> None:
+    def check_horizon(self, horizon: float | None, what: str = "the horizon is") -> None:
         """Refuse a horizon other than its own."""
-        if horizon is None or self.horizon == horizon:
+        if horizon in (None, self.horizon):
             return
+        lasts, again = f"covers {self.horizon} time steps", "solve again for that horizon"
         if self.horizon == math.inf:
-            raise InputError(
-                f"{self.title} is for an infinite horizon, the horizon is {horizon}",
-                ["give policy.over(T), the same over T decisions"],
-            )
-        raise InputError(
-            f"{self.title} covers {self.horizon} time steps, the horizon is {horizon}; "
-            "solve again for that horizon"
-        )
+            lasts = "is for an infinite horizon"
+            again = again if self.memory else "give policy.over(T), the same over T decisions"
+        raise InputError(f"{self.title} {lasts}, {what} {horizon}", [again])
 
     def _lacks(self, model: MMDP) -> bool:
         """Whether the model has too few actions for it."""

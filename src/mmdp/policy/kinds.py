@@ -43,6 +43,7 @@ class PolicyKind:
     restricted: ClassVar[bool] = False  # whether some policies of time and state are left out
     starts: ClassVar[bool] = True  # whether a search can begin with a policy of this kind
     learns: ClassVar[bool] = False  # whether its policies keep a belief over the models
+    grows: ClassVar[bool] = False  # whether a search begins with the smallest, and any given one
     proven: ClassVar[str] = ""  # which policies the bound of a solve covers, if not all
 
     @property

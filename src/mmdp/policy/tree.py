@@ -226,6 +226,7 @@ class Tree(Restricted):
     time: bool = True
 
     name: ClassVar[str] = "tree"
+    grows: ClassVar[bool] = True
     masks = False
     title = "a few questions about the time and the state"
     change = "change that was tried of a question or an action"

@@ -11,7 +11,6 @@ from mmdp.clock import unanswered
 from mmdp.errors import InputError
 from mmdp.io.reading import header, read_csv
 from mmdp.io.writing import PathLike, check_writable, write_whole
-from mmdp.methods.belief_grid import BeliefGridPolicy
 from mmdp.model import MMDP
 from mmdp.policy import Memory, Policy
 from mmdp.report.desk import Desk, Options, PageOptions, Say, check_names
@@ -151,7 +150,8 @@ def draw(
     _check_folder(target)
     if kind == "belief":
         shown = solve(model, horizon, "grid").policy if policy is None else policy
-        if not isinstance(getattr(shown, "policy", shown), BeliefGridPolicy):
+        plan: Any = getattr(shown, "policy", shown)
+        if not (plan.exact and plan.kind.learns):
             raise InputError(
                 "a belief map shows a plan by state and belief",
                 ["write one with mmdp solve --method grid --out policy.json"],

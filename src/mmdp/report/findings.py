@@ -442,7 +442,7 @@ def _traces(desk: Desk) -> dict[str, Array]:
     for run in [*runs, *desk.every()]:
         if run.method == "cadp":
             start = run.provenance.options.get("init", "wsu")
-            start = "one leaf" if isinstance(run.provenance.policy, Tree) else start
+            start = "one leaf" if run.provenance.policy.grows else start
             name = start if isinstance(start, str) else "a given policy"
             found.setdefault(name.upper() if len(name) == 3 else name, run.trace)
     return found

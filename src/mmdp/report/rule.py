@@ -18,10 +18,11 @@ LONGEST = 28  # characters of a label
 
 
 class Part(NamedTuple):
-    """An action, and where it is taken: ``in states 0–5``."""
+    """An action, where it is taken (``in states 0–5``), and how often if actions are drawn."""
 
     action: str
     where: str
+    share: float
 
 
 class Sentence(NamedTuple):
@@ -59,7 +60,8 @@ def _times(rule: Rule, times: Times) -> list[str]:
         return ["At every step" if lengths[0] > 1 else "At the only step"]
     if times.labels:
         spans = [times.span(phase.start, phase.stop - 1) for phase in rule.phases]
-        return [f"{'then at' if i else 'At'} {span}" for i, span in enumerate(spans)]
+        said = [f"{'at' if n == 1 else 'from'} {x}" for n, x in zip(lengths, spans, strict=True)]
+        return [said[0][0].upper() + said[0][1:], *(f"then {x}" for x in said[1:])]
     steps = [counted(n, "step") for n in lengths]
     first = "At the first step" if lengths[0] == 1 else f"For the first {steps[0]}"
     last = "at the last step" if lengths[-1] == 1 else f"for the last {steps[-1]}"
@@ -78,15 +80,28 @@ def _parts(desk: Desk, phase: Phase) -> list[Part] | None:
             if (named | ~desk.model.deciding).all()
             else "in every state that comes up"
         )
-        return [Part(names[order[0]], every if len(row) > 1 else "")]
+        return [
+            Part(
+                names[order[0]], every if len(row) > 1 else "", _share(desk, phase, order[0], named)
+            )
+        ]
     places = {a: _places(desk, np.flatnonzero(named & (row == a))) for a in order}
     if max(map(len, places.values())) > MOST_PLACES:
         return None
-    one = {a: (named & (row == a)).sum() == 1 for a in order}
-    return [
-        Part(names[a], f"in {'state' if one[a] else 'states'} {either(places[a], ' and ')}")
-        for a in order
-    ]
+    there = {a: named & (row == a) for a in order}
+    kind = {a: "state" if there[a].sum() == 1 else "states" for a in order}
+    where = {a: f"in {kind[a]} {either(places[a], ' and ')}" for a in order}
+    return [Part(names[a], where[a], _share(desk, phase, a, there[a])) for a in order]
+
+
+def _share(desk: Desk, phase: Phase, action: int, there: npt.NDArray[np.bool_]) -> float:
+    """How often the action is taken in these states of a phase, if actions are drawn."""
+    if desk.policy.deterministic:
+        return 1.0
+    times = slice(phase.start, phase.stop)
+    visited = desk.visited()[times, there]
+    taken = visited * desk.policy.probabilities[times, there, action]
+    return float(taken.sum() / visited.sum())
 
 
 def _places(desk: Desk, states: npt.NDArray[np.int64]) -> list[str]:

@@ -10,7 +10,6 @@ from mmdp.clock import Stop
 from mmdp.kernels.ascent import randomised
 from mmdp.kernels.endless import Endless
 from mmdp.kernels.problem import Table
-from mmdp.policy import Tree
 from mmdp.search.context import Context, Outcome
 from mmdp.search.tables import PASSES, Tables, affordable_sweeps
 
@@ -35,7 +34,7 @@ def priced(
         if free is not None:
             known.append(context.worth(free().returns_known))
             worse = known[0] >= context.worth(outcome.returns_known)
-            start = free().policy if worse and isinstance(context.kind, Tree) else start
+            start = free().policy if worse and context.kind.grows else start
         if not context.kind.endless:
             known.append(_onward(context, start))
         elif linear:

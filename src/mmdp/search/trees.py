@@ -9,7 +9,7 @@ questions at once ("on and full, or off and empty"), so a leaf is also split in 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mmdp.kernels.endless import Endless
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Sweeps, Table
-from mmdp.policy import Tree, TreePolicy
+from mmdp.policy import Tree
 from mmdp.policy.tree import Feature, Leaf, Node, Planted, Split, count_leaves
 from mmdp.search.ascent import Risen, Search
 from mmdp.search.charts import tilts
@@ -430,13 +430,9 @@ def grow(search: Search, free: Callable[[], Outcome]) -> Outcome:
     landscape, context = search.landscape, search.context
     assert isinstance(landscape, Trees)
     most, landscape.leaves, known = landscape.leaves, 1, context.best_policy
-    given = search.init if isinstance(search.init, TreePolicy) else None
-    if (
-        known is None
-        and given is not None
-        and asked_by(given.features) == asked_by(landscape.features)
-    ):
-        known = context.kind.table_of(search.init, context.model)
+    given: Any = search.init
+    if known is None and asked_by(given) == asked_by(landscape):
+        known = context.kind.table_of(given, context.model)
     best = _up(search, landscape.planted(Leaf(0)))
     grown = list[Ascent]()
     details: dict[str, list[Any]] = {"value_by_leaves": [], "seconds_by_leaves": [], "grown": []}
@@ -465,9 +461,9 @@ def grow(search: Search, free: Callable[[], Outcome]) -> Outcome:
     )  # fmt: skip
 
 
-def asked_by(features: Sequence[Feature]) -> list[tuple[str, list[Any]]]:
+def asked_by(of: Any) -> list[tuple[str, Any]] | None:
     """What distinguishes features: trees over the same ones can be compared."""
-    return [(x.name, list(x.levels)) for x in features]
+    return [(x.name, x.levels) for x in of.features] if hasattr(of, "features") else None
 
 
 def _best_end(search: Search, starts: list[Planted]) -> Ascent:

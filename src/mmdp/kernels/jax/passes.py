@@ -144,8 +144,6 @@ def run_step(x: Arrays, t: Traced, v: Traced, *, rewards: bool, tuning: Tuning) 
 
 @functools.partial(jax.jit, static_argnames=("tuning",))
 def run_push(x: Arrays, t: Traced, b: Traced, pi: Traced, *, tuning: Tuning) -> Any:
-    run, ins = (
-        lambda x, *given: narrow(x, tuning).flow(t, *given),
-        (ARRAYS, by_model(1), EVERYWHERE),
-    )
+    run = lambda x, *given: narrow(x, tuning).flow(t, *given)
+    ins = (ARRAYS, by_model(1), EVERYWHERE)
     return spread(tuning.mesh, run, ins, by_model(1))(x, b, pi)
