@@ -447,6 +447,8 @@ def test_copies_keep_the_labels_of_times_and_the_unit() -> None:
     )
     next_year = still.update("up", 0, "down", initial="last")
     assert next_year.times.first(4) == ["41", "42", "43", "44"]
+    for labels, rest in (([40, 45, 60], ["60", "1", "2"]), ("xyz", ["z", "1", "2"])):
+        assert still.replace(times=list(labels)).later(2).times.first(3) == rest
     assert model.replace(times=None).times == ("time", ())
     assert model.fingerprint() == model.replace(times=None, unit=None).fingerprint()
 
@@ -460,6 +462,8 @@ def test_copies_keep_the_labels_of_times_and_the_unit() -> None:
         ({"age": [1], "year": [2]}, "times have one name"),
         ({}, "times have one name"),
         ({"state": [1]}, "times cannot be called 'state'"),
+        ({"probability": [1]}, "times cannot be called 'probability'"),
+        ({"moves": [1]}, "times cannot be called 'moves'"),
         ({1, 2}, "times are labels in order"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmdp.words import at_most, at_most_percent, figures, number
+from mmdp.words import at_most, at_most_percent, figures, in_unit, number
 
 SIZES = st.floats(1e-9, 1e14)
 
@@ -25,6 +25,10 @@ def test_a_bound_is_rounded_up_and_by_less_than_a_digit(size: float, digits: int
     printed = read(at_most(value, digits))
     assert printed >= value * (1 - sign * 1e-9)
     assert printed - value <= 10.0 ** (1 - digits) * size * 1.001 or printed - value < 1
+
+
+def test_a_unit_is_written_as_it_is() -> None:
+    assert in_unit("−1,200", r"\1\g<0>$") == r"−\1\g<0>$1,200"
 
 
 @given(st.floats(1e-9, 50.0))

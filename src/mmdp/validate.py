@@ -29,7 +29,10 @@ ROUNDING = 1e-14  # relative difference of rewards that is rounding
 DEEPEST = 8  # lists within lists that are searched
 LARGEST = 1e150  # largest value: variances are squares, and doubles end at 1.8e308
 KINDS = ("state", "action", "model")
-COLUMNS = (*KINDS, "next_state", "label", "node", "policy", "share", "idstate", "idaction")
+COLUMNS = (
+    *KINDS, "next_state", "label", "node", "policy", "share", "idstate", "idaction", "probability",
+    "moves", "start",
+)  # fmt: skip
 _WHOLE = re.compile(r"(0|[1-9][0-9]{0,15})(\.0*)?")
 
 # whether an action may be missing in some models; "partial": rows are a mean over such models
@@ -665,13 +668,14 @@ def read_times(times: Any) -> Times:
         ((name, labels),) = times.items()
     if isinstance(labels, (str, Set)) or not isinstance(labels, Iterable):
         raise InputError(f"times are labels in order, such as range(40, 90), not {labels!r}")
-    if name in COLUMNS or not str(name).strip():
+    name = str(name).strip()
+    if name in COLUMNS or not name:
         raise InputError(f"times cannot be called {name!r}, which is a column of tables; rename it")
     given = tuple(f"{x:.10g}" if isinstance(x, float) else str(x) for x in labels)
     if not given:
         raise InputError("times is empty; give at least one")
     plain = name == "time" and given == tuple(map(str, range(len(given))))
-    return Times(str(name), () if plain else given)
+    return Times(name, () if plain else given)
 
 
 def check_horizon(own: int | None, horizon: float | None) -> int:

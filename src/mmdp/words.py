@@ -178,8 +178,15 @@ class Times(NamedTuple):
 
     @property
     def in_words(self) -> bool:
-        """Whether labels are no numbers, so that one is not more than another."""
-        return bool(self.labels) and not self.numbers
+        """Whether labels are not numbers that rise, so that a later one is not more."""
+        given = self.numbers
+        return bool(self.labels) and not (given and all(map(float.__lt__, given, given[1:])))
+
+    @property
+    def _even(self) -> bool:
+        """Whether labels are numbers with the same distance."""
+        steps = [y - x for x, y in itertools.pairwise(self.numbers)]
+        return bool(steps) and all(math.isclose(x, steps[0]) for x in steps)
 
     @property
     def column(self) -> str:
@@ -190,11 +197,10 @@ class Times(NamedTuple):
         """The label of a decision, or its number."""
         if t < len(self.labels):
             return self.labels[t]
-        given = self.numbers
-        steps = [y - x for x, y in itertools.pairwise(given)]
-        if steps and all(math.isclose(x, steps[0]) for x in steps):
-            return f"{given[-1] + (t - len(given) + 1) * steps[0]:.10g}"
-        return str(t)
+        if not self._even:
+            return str(t)
+        *_, x, y = self.numbers
+        return f"{y + (t - len(self.labels) + 1) * (y - x):.10g}"
 
     def first(self, count: int) -> list[str]:
         """The labels of the first decisions."""
@@ -217,7 +223,8 @@ class Times(NamedTuple):
 
     def later(self, t: int) -> Times:
         """Of what is left after ``t`` decisions."""
-        return self._replace(labels=tuple(self.first(max(len(self.labels), t + 2))[t:]))
+        known = self.first(max(len(self.labels), t + 2)) if self._even else self.labels
+        return self._replace(labels=tuple(known[t:])) if known[t:] else Times()
 
     def beside(self, columns: Any) -> dict[str, Any]:
         """The columns of a table, or of a DataFrame, with labels after ``time`` if there are any.
@@ -292,7 +299,7 @@ def in_unit(text: str, unit: str | None) -> str:
     ('−$1,200', '8.3 QALYs', '8.3')
     """
     if unit and unicodedata.category(unit[-1]) == "Sc":
-        return re.sub(r"(?=\d)", unit, text, count=1)
+        return re.sub(r"(?=\d)", lambda _: unit, text, count=1)
     return f"{text} {unit}" if unit else text
 
 

@@ -137,7 +137,7 @@ def test_interruption_without_a_result_exits_130(
     monkeypatch.setattr(mmdp, "solve", interrupted)
     done = run("solve", folder, "-T", 2)
     assert (done.code, done.out) == (130, "")
-    assert done.err == "mmdp: interrupted, nothing was found yet\n"
+    assert done.err == "mmdp: interrupted before the end\n"
 
 
 def test_process_solves_when_piped(folder: Path, train: mmdp.MMDP) -> None:

@@ -110,6 +110,21 @@ def test_a_full_disk_does_not_lose_the_policy(
     assert (done.code, done.json["policy"]["actions"]) == (1, found.actions.tolist())
 
 
+def test_a_full_disk_does_not_lose_a_plan_by_belief(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = mmdp.domains.two_models().train
+    mmdp.save(models, tmp_path / "two.npz")
+    found = mmdp.solve(models, 2, "grid").policy
+    full_disk(monkeypatch)
+    out = tmp_path / "plan.json"
+    done = run("solve", tmp_path / "two.npz", "-T", 2, "--method", "grid", "--out", out, "--quiet")
+    assert (done.code, "it is printed instead" in done.err) == (1, True)
+    monkeypatch.undo()
+    out.write_text(done.out)
+    assert mmdp.load_policy(out, models) == found
+
+
 def test_solve_quiet_prints_nothing(folder: Path, tmp_path: Path) -> None:
     done = run("solve", folder, "-T", HORIZON, "--quiet", "--out", tmp_path / "p.csv")
     assert (done.code, done.out, done.err) == (0, "", "")

@@ -216,6 +216,16 @@ def test_a_seed_that_made_the_draws_does_not_predict_the_study() -> None:
     assert noise.value < 0.03  # a study of nothing is worth nothing
 
 
+def test_draws_without_weight_count_for_nothing() -> None:
+    gain = np.array([-1.0, 0.5, 1.0])
+    sure = [
+        CostEffectiveness.from_tables({"old": 0 * x, "new": x}, {"old": 0 * x, "new": 0 * x}, **kw)
+        for x, kw in ((gain, {}), (np.r_[gain, 9.0 * gain], {"weights": [1 / 3] * 3 + [0.0] * 3}))
+    ]
+    values = [x.evsi(1.0, x.effects[1], resamples=20) for x in sure]
+    assert values[1] == pytest.approx(values[0], rel=1e-12)
+
+
 # ---------------------------------------------------------------------- counting
 def test_separate_rates(draws: list[dict[str, Any]]) -> None:
     model, effects, costs = as_model(draws[:5])

@@ -509,6 +509,7 @@ def test_parameters_that_a_table_cannot_tell_apart_are_refused(
 NAMED = [
     {"age": range(40, 43)}, {"week": ["W05", "W06", "W07"]}, ["Mon", "Tue", "Wed"],
     {"year, AD": [2024.5, 2025.5]}, {"month": ["01", "02", "03"]}, range(3), None,
+    {" day ": ["", "nan", 'a"b,\nc']},
 ]  # fmt: skip
 
 

@@ -118,6 +118,16 @@ def test_where_to_stop() -> None:
         mmdp.value_of_leaves(one, 3, [])
 
 
+def test_nothing_is_a_share_of_zero() -> None:
+    best = mmdp.MMDP(
+        np.eye(2)[None, :, None].repeat(2, 2), [[[0.0, -2], [-2, 0]]], initial=[0.5, 0.5]
+    )
+    table = mmdp.value_of_leaves(best.replace(states=["x=0", "x=1"]), 1, 1)
+    assert table["price"].tolist() == [1.0]
+    assert table["share"].isna().all()
+    assert table.attrs["text"] == "1 leaf: −1, 1 below the best policy found"
+
+
 def test_a_tree_that_was_given_is_a_start() -> None:
     """Never below it, even if it has more than the growth would find by itself."""
     model = random_model(9, n_models=3, n_states=6, n_actions=3, horizon=0, masks=False)

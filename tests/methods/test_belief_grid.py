@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,9 @@ def test_a_file_keeps_the_plan_its_map_and_its_proof(horizon: float, tmp_path: P
         nodes = mmdp.load_policy(file, other)
         assert isinstance(nodes, mmdp.MemoryPolicy)
         np.testing.assert_allclose(mmdp.evaluate(nodes, other).returns, found.returns, rtol=1e-12)
+    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"moves": None}))
+    with pytest.raises(mmdp.InputError, match=r"plan\.json: "):
+        mmdp.load_policy(file, model)
     with pytest.raises(mmdp.InputError, match="no table of actions: it remembers.*write it as .js"):
         mmdp.save_policy(found, tmp_path / "plan.csv")
     with pytest.raises(mmdp.InputError, match="an exported file holds a table"):

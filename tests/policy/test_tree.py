@@ -266,6 +266,9 @@ def test_questions_about_ages_are_those_about_decisions() -> None:
     assert by_age == rows.actions[:, 0].tolist()
     assert tree.stored()["tree"] == {"if": "time", "at most": 2.0, "then": 0, "else": 1}
     assert TreePolicy.restored(rows, {}, True, tree.stored()["tree"]).text() == tree.text()
+    for labels in ([22, 23, 0, 1], [40, 45, 60]):  # after 60 come decisions 3, 4, ...
+        hours = mmdp.MarkovPolicy(rows.actions, times={"hour": labels})
+        assert tree.placed(hours).text() == f"if hour is at or before {labels[2]}: 0\notherwise: 1"
     plain = mmdp.MarkovPolicy(rows.actions)
     assert tree.placed(plain).text() == "if time is at most 2: 0\notherwise: 1"
     p, names = [[[[0.5, 0.5]]] * 2], ["age=1", "age=2"]

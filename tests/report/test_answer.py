@@ -370,3 +370,21 @@ def test_perfect_information_is_out_of_reach_if_rows_were_drawn_apart(tmp_path: 
     first = rows.table.iloc[0]
     assert f'<th scope="row">{first["state"]}</th>' in text
     assert "clinicians" in text
+
+
+def test_browser_chooses_states_by_a_value_with_a_comma(
+    browser: chromium.Chromium, tmp_path: Path
+) -> None:
+    labels = [f"{x}, stock={i}" for x in ("sky=wet, cold", "sky=dry") for i in range(25)]
+    model = mmdp.MMDP(
+        np.eye(50)[None, :, None], np.ones((50, 1)), states=labels, initial=np.eye(50)[0]
+    )
+    out = mmdp.report.write(model, tmp_path / "page.html", horizon=2, seconds=0.001)
+    browser.open(out, READY)
+    for row in ("sky=wet, cold", "stock=3"):
+        browser.run(f"(e => {{ e.value = '{row}'; e.dispatchEvent(new Event('change')) }})"
+                    "(document.getElementById('rows'))")  # fmt: skip
+        browser.run("document.getElementById('map').focus()")
+        browser.press("Home", "ArrowDown", "ArrowUp")
+        assert row in said(browser, "said")
+    assert browser.logged == []

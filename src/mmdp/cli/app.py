@@ -62,7 +62,7 @@ class App(click.Group):
             known = self.commands[ctx.invoked_subcommand or ""].params
             raise InputError(error.text(partial(as_option, known))) from None
         except KeyboardInterrupt:
-            complain("interrupted, nothing was found yet")
+            complain("interrupted before the end")
             return INTERRUPTED
 
     def main(  # type: ignore[override]

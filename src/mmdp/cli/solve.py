@@ -217,6 +217,7 @@ def solve(
     status is 1.
     """
     import mmdp
+    from mmdp.io.policies import policy_document
     from mmdp.measures import memory_gain
 
     policy, chosen = kind.build(horizon), METHODS[deciding.method]
@@ -250,7 +251,9 @@ def solve(
     elif not quiet:
         show(solution, model, data, out)
     if out != wanted:
-        if out is None and not as_json:
+        if out is None and grid and not as_json:
+            show_json(policy_document(solution.policy))
+        elif out is None and not as_json:
             print(solution.to_frame().to_csv(index=False), end="")
         return NOT_WRITTEN
     return INTERRUPTED if working.pressed or solution.status.name == "INTERRUPTED" else 0

@@ -249,15 +249,16 @@ class CostEffectiveness:
         check_whole(resamples, "resamples", 2)
         rng = np.random.default_rng(None if seed is None else [STREAM, seed])
         values = self._summary(self._simulated(study, rng) if callable(study) else study)
-        nmb, count = self.net_benefit(threshold).T, len(self.weights)
-        evpi = float(self.weights @ nmb.max(axis=1) - (self.weights @ nmb).max())
+        kept = self.weights > 0  # so that every bootstrap sample has a weight
+        nmb, values, weights = self.net_benefit(threshold).T[kept], values[kept], self.weights[kept]
+        evpi = float(weights @ nmb.max(axis=1) - (weights @ nmb).max())
 
         def worth(share: Array) -> float:
             return regressed(nmb, values, share / share.sum())
 
-        times = rng.multinomial(count, np.full(count, 1 / count), size=resamples)
-        drawn = [worth(self.weights * n) for n in times]
-        value = float(np.clip(worth(self.weights), 0.0, max(evpi, 0.0)))
+        times = rng.multinomial(len(nmb), np.full(len(nmb), 1 / len(nmb)), size=resamples)
+        drawn = [worth(weights * n) for n in times]
+        value = float(np.clip(worth(weights), 0.0, max(evpi, 0.0)))
         return Estimate(value, float(np.std(drawn, ddof=1)))
 
     def _simulated(self, study: Study, rng: np.random.Generator) -> npt.ArrayLike:

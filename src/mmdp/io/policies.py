@@ -241,7 +241,7 @@ def _from_json(path: Path, model: MMDP | None) -> Policy:
         return TreePolicy.restored(rows, stored["features"], stored["time"], stored["tree"])
     except InputError as error:
         raise error.at(path) from None
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise InputError(f"{path}: {reason(error)}") from None
     except RecursionError:
         raise InputError(f"{path}: policy actions are nested too deeply for a table") from None
@@ -284,11 +284,13 @@ def _even(table: Any) -> bool:
 def _from_table(
     frame: pd.DataFrame, source: Source, model: MMDP | None, stored: Mapping[str, Any]
 ) -> MarkovPolicy | MemoryPolicy:
-    _check_columns([str(x) for x in frame.columns if x != Times.column_in(frame, KNOWN)], source)
+    label = Times.column_in(frame, KNOWN)
+    _check_columns([str(x) for x in frame.columns if x != label], source)
     if not len(frame):
         source.fail("a header but no rows; expected one row per time and state")
     frame = frame.reset_index(drop=True)
     named = [x for x in ("state", "action") if f"id{x}" in frame or "" in _labels_in(model, x)]
+    named += [] if label is None else [label]
     empty = (frame.drop(columns=named).astype(str) == "").any(axis=1)
     source.refuse(empty, "an empty cell; is the line cut?")
     time = whole(numbers(frame["time"], "time", source), "time", source)

@@ -93,12 +93,13 @@ def value_of_leaves(
     shown = [rules[n - 1] for n in counts]
     values = np.array([evaluate(x, model).value(found.objective) for x in shown])
     free = found.details.get("unrestricted", np.nan)
+    size = abs(free) or np.nan  # nothing is a share of 0
     columns: dict[str, Any] = {
         "leaves": counts, "value": values, "gain": np.diff(values, prepend=np.nan),
-        "price": free - values, "share": (free - values) / abs(free),
+        "price": free - values, "share": (free - values) / size,
     }  # fmt: skip
     if found.bound is not None:
-        columns["gap"] = (found.bound - values) / np.abs(free)
+        columns["gap"] = (found.bound - values) / size
     if test is not None:
         columns["test"] = [evaluate(x, test).value(found.objective) for x in shown]
     spent = found.details.get("seconds_by_leaves") or [found.seconds]
@@ -177,7 +178,8 @@ def _elbow_text(frame: pd.DataFrame, elbow: int) -> str:
     text = f"the elbow is at {at}: " if len(frame) > 1 else f"{at}: "
     text += number(here["value"], 6)
     if here["price"] > 0:
-        text += f", {percent(here['share'])} below the best policy found"
+        less = number(here["price"]) if math.isnan(here["share"]) else percent(here["share"])
+        text += f", {less} below the best policy found"
     more = int(last["leaves"] - here["leaves"])
     if not more:
         return text

@@ -312,20 +312,22 @@ def named_label(named: Mapping[str, object], labels: Sequence[str]) -> str:
     if set(names) != set(named):
         has = f"are named by {either(names, ' and ')}" if names else "have no names of values"
         raise InputError(f"states {has}, not by {either(named, ' and ')}")
-    texts = {
-        x: f"{v:.6g}" if isinstance(v := named[x], (float, np.floating)) else str(v) for x in names
-    }
-    if (exact := ", ".join(f"{x}={text}" for x, text in texts.items())) in labels:
+    if (exact := ", ".join(f"{x}={_text(named[x])}" for x in names)) in labels:
         return exact
     axes, _ = named_axes(labels)
-    return ", ".join(f"{x}={_nearest(x, text, axes.get(x, []))}" for x, text in texts.items())
+    return ", ".join(f"{x}={_nearest(x, named[x], axes.get(x, []))}" for x in names)
 
 
-def _nearest(name: str, text: str, known: Sequence[str]) -> str:
-    """The known value nearest to a number; other text as it is."""
+def _text(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+def _nearest(name: str, value: Any, known: Sequence[str]) -> str:
+    """The known value nearest to a number, all of whose digits count; other text as it is."""
+    text = _text(value)
     try:
-        x, points = float(text), np.array(known, dtype=float)
-    except ValueError:
+        x, points = float(value), np.array(known, dtype=float)
+    except (TypeError, ValueError):
         return text
     if not points.size or text in known:
         return text

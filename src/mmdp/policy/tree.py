@@ -117,7 +117,8 @@ class Feature:
         'month is after Jan'
         """
         numbers = tuple(map(float, range(horizon)))
-        return cls(times.name, np.arange(horizon), numbers, times=times)
+        labels = tuple(times.first(horizon)) if times.labels else ()
+        return cls(times.name, np.arange(horizon), numbers, times=Times(times.name, labels))
 
     @classmethod
     def of(cls, name: str, values: Iterable[Any], *, continuous: bool = False) -> Feature:

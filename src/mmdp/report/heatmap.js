@@ -66,7 +66,7 @@
   function choose() {
     const chosen = rowsOf ? rowsOf.value : "all", every = states.map((_, s) => s);
     main.rows = chosen === "first" ? data.first : chosen === "all" ? every
-      : every.filter((s) => states[s].split(", ").includes(chosen));
+      : every.filter((s) => `, ${states[s]}, `.includes(`, ${chosen}, `)); // a value may have commas
     if (main.cell) main.cell.k = Math.min(main.cell.k, main.rows.length - 1);
     scale = scaleOf(look.value);
     relabel(scale);
