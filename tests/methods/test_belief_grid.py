@@ -212,6 +212,23 @@ def test_every_cell_of_the_map_is_the_best_action_there(seed: int) -> None:
             assert q[found.actions[i, row]] >= q.max() - 1e-5 * max(1.0, abs(q.max()))
 
 
+@pytest.mark.parametrize("seed", [0, 4, 8, 20])
+def test_whoever_follows_the_map_has_at_least_the_value_of_the_plan(seed: int) -> None:
+    model = random_model(seed, n_models=3, n_states=3, n_actions=3, horizon=0)
+    found = mmdp.solve(model, 4, mmdp.BeliefGrid(points=4))
+
+    def walked(t: int, s: int, joint: np.ndarray) -> float:
+        if t == 4:
+            return float(joint @ model.terminal[:, s])
+        a = model.action_labels.index(found.policy.act_at(t, s, joint / joint.sum()))
+        after = joint[:, None] * model.transitions[:, s, a]
+        later = sum(walked(t + 1, z, after[:, z]) for z in range(3) if after[:, z].any())
+        return float(joint @ model.rewards[:, s, a] + model.discount * later)
+
+    value = sum(walked(0, s, b) for s, b in enumerate(begun(model).T) if b.any())
+    assert found.value - 1e-9 <= value <= found.bound + 1e-9
+
+
 def test_the_map_is_drawn_with_the_weight_across() -> None:
     policy = mmdp.solve(ducks(), 8, "grid").policy
     axis = plots.policy_heatmap(policy)

@@ -72,7 +72,9 @@ class Steps:
         """The steps that begin elsewhere than the one just before them ended."""
         order = np.argsort(self.episode, kind="stable")
         last, now = order[:-1], order[1:]
-        next_one = (self.episode[now] == self.episode[last]) & (self.time[now] == self.time[last] + 1)
+        next_one = (self.episode[now] == self.episode[last]) & (
+            self.time[now] == self.time[last] + 1
+        )
         return now[next_one & (self.state[now] != self.next_state[last])]
 
     @property
