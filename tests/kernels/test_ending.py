@@ -62,14 +62,30 @@ def test_the_best_rule_is_found(seed: int, method: str) -> None:
     assert long.returns == pytest.approx(found.returns, abs=1e-9)
 
 
-def test_iterations_and_factors_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("faster", [0.001, INF])  # all by iteration, or model by model
+def test_iterations_and_factors_agree(monkeypatch: pytest.MonkeyPatch, faster: float) -> None:
     model = ending(2)
     one = Endless.of(model.problem)
     monkeypatch.setattr(endless, "MATRICES", 0)
+    monkeypatch.setattr(endless, "FASTER", faster)
+    endless._KNOWN.clear()
     other = Endless.of(model.problem)
     assert type(one) is not type(other)
     assert one.lasts == pytest.approx(other.lasts)
     np.testing.assert_allclose(one.own().values, other.own().values, atol=1e-12)
+    drawn = np.random.default_rng(0).dirichlet(np.ones(2), size=4)
+    for policy in (drawn, np.array([0, 1, 0, 1]), one.own().actions):
+        np.testing.assert_allclose(one.values(policy), other.values(policy), atol=1e-12)
+        np.testing.assert_allclose(one.visits(policy), other.visits(policy), atol=1e-12)
+
+
+def test_what_is_known_of_one_problem_is_not_taken_for_another() -> None:
+    """The same masks, other probabilities: episodes last longer."""
+    lasting = [
+        Endless.of(mmdp.MMDP([[[[p, 1 - p]], [[0.0, 1.0]]]], [[1.0], [0.0]]).problem).lasts
+        for p in (0.5, 0.9)
+    ]
+    assert lasting == pytest.approx([3, 11])
 
 
 def test_the_longest_episode() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -333,3 +334,26 @@ def test_browser_shows_hostile_names_as_text(browser: chromium.Chromium, tmp_pat
     assert browser.run("window.ran === undefined")
     assert browser.logged == []
     assert browser.requests == [target.as_uri()]
+
+
+def test_perfect_information_is_out_of_reach_if_rows_were_drawn_apart(tmp_path: Path) -> None:
+    """An episode that ends: discount 1, models that begin apart, and what is done today."""
+    from benchmarks.icu import clinicians, drawn, made_up
+
+    data = made_up(states=12, actions=3)
+    model = drawn(data, 12).replace(
+        initial=np.random.default_rng(0).dirichlet(np.ones(12), size=12)
+    )
+    found = mmdp.solve(model, math.inf)
+    long = mmdp.evaluate(found.policy.over(1000), model)
+    assert long.returns == pytest.approx(found.returns, abs=1e-9)
+    page = report.write(
+        model, tmp_path / "icu.html", horizon=60, policy=found,
+        compare={"clinicians": clinicians(data)},
+    )  # fmt: skip
+    text = page.read_text(encoding="utf-8")
+    assert "out of reach" in text
+    rows = mmdp.measures.rows.rows_under(found.policy.over(60), model, 1.0)
+    first = rows.table.iloc[0]
+    assert f'<th scope="row">{first["state"]}</th>' in text
+    assert "clinicians" in text

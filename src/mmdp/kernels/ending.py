@@ -10,31 +10,32 @@ an action that never leads out of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError, Remedy
-from mmdp.kernels.problem import Problem, Stored
+from mmdp.kernels.problem import Problem
 from mmdp.words import by_count, some
 
 Mask = npt.NDArray[np.bool_]
+Bits = npt.NDArray[np.uint8]
 
 
-def until_ended(problem: Problem, labels: Sequence[str] = ()) -> Problem:
-    """The problem in which nothing follows where episodes have ended, or where none comes.
+def going_on(problem: Problem, labels: Sequence[str] = ()) -> Mask:
+    """(S, M) where something follows: states that some policy meets before episodes have ended.
 
-    There p and r are 0; the values of all other states are as before. InputError if an episode
-    can go on for ever.
+    InputError if an episode can go on for ever.
 
     >>> import mmdp
     >>> P = [[[[0.5, 0.5]], [[0.0, 1.0]]]]
-    >>> until_ended(mmdp.MMDP(P, [[1.0], [0.0]], initial=[1, 0]).problem).p[0, :, 0].tolist()
-    [0.5, 0.5, 0.0, 0.0]
+    >>> going_on(mmdp.MMDP(P, [[1.0], [0.0]], initial=[1, 0]).problem).tolist()
+    [[True], [False]]
     """
     graph = _Graph(problem)
     met = graph.met()
-    staying = graph.staying() & met
+    staying = graph.models(graph.staying() & met)
     if staying.any():
         m = int(staying.any(axis=0).argmax())
         where = graph.circle(staying, m)
@@ -48,53 +49,55 @@ def until_ended(problem: Problem, labels: Sequence[str] = ()) -> Problem:
                 Remedy("horizon", 50, do="give a number, for example"),
             ],
         )
-    live = met & ~graph.ended  # (S, M)
-    table = problem.storage.table()
-    p = np.where(live[graph.state], table.p, 0.0)
-    r = np.where(live[:, None], np.asarray(problem.r), 0.0)
-    return problem._replace(storage=Stored(table.indptr, table.indices, p, table.dense), r=r)
+    return graph.models(met & ~graph.ended)
 
 
 class _Graph:
-    """Which states lead where, in each model; arrays have the models last."""
+    """Which states lead where; the last axis has the models, eight of them in a byte."""
 
     def __init__(self, problem: Problem) -> None:
         x, table = problem, problem.storage.table()
         self.shape = (x.n_states, x.n_actions)
         self.problem, self.indptr, self.to = x, table.indptr, table.indices
         self.state, self.action = np.divmod(x.rows(), x.n_actions)
-        allowed = x.allowed[0][self.state, self.action]
-        self.open: Mask = (table.p[0] > 0) & allowed[:, None]  # (nnz, M)
+        allowed = x.allowed[0]
+        self.open = _bits(table.p[0] > 0)  # (nnz, bytes)
+        self.open[~allowed[self.state, self.action]] = 0
         self.possible = self._any(self.open)
-        stays = self.possible & ~self._any(self.open & (self.to != self.state)[:, None])
-        earns = (x.r[0] != 0) | ~stays
-        self.ended: Mask = ~(earns & x.allowed[0][:, :, None]).any(axis=1)  # (S, M)
+        away = self._any(np.where((self.to != self.state)[:, None], self.open, 0))
+        earns = _bits(np.asarray(x.r)[0] != 0) | away | ~self.possible
+        self.ended = ~np.bitwise_or.reduce(np.where(allowed[:, :, None], earns, 0), axis=1)
 
-    def _any(self, entries: Mask) -> Mask:
-        """(S, A, M) whether any entry of a row is true."""
-        total = np.zeros((len(entries) + 1, entries.shape[1]), dtype=np.int64)
-        np.cumsum(entries, axis=0, out=total[1:])
-        found: Mask = total[self.indptr[1:]] > total[self.indptr[:-1]]
+    def models(self, bits: Bits) -> Mask:
+        """The same with a place for each model."""
+        return np.unpackbits(bits, axis=-1, count=self.problem.n_models).view(bool)
+
+    def _any(self, entries: Bits) -> Bits:
+        """(S, A, bytes) whether any entry of a row is true."""
+        found = _joined(entries, self.indptr)
         return found.reshape(*self.shape, -1)
 
-    def staying(self) -> Mask:
-        """(S, M) where some policy stays for ever without having ended."""
-        inside: Mask = ~self.ended
+    def staying(self) -> Bits:
+        """(S, bytes) where some policy stays for ever without having ended."""
+        inside = ~self.ended
         while True:
-            leaves = self._any(self.open & ~inside[self.to])
-            left = inside & (self.possible & ~leaves).any(axis=1)
+            left = inside & np.bitwise_or.reduce(self._stays(inside), axis=1)
             if (left == inside).all():
                 return inside
             inside = left
+
+    def _stays(self, inside: Bits) -> Bits:
+        """(S, A, bytes) where an action is possible and never leads out."""
+        return self.possible & ~self._any(self.open & ~inside[self.to])
 
     def circle(self, inside: Mask, m: int) -> list[int]:
         """States that a policy meets again and again in model m, staying inside (S, M)."""
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
-        stays = self.possible & ~self._any(self.open & ~inside[self.to])
-        chosen = stays[:, :, m].argmax(axis=1)[self.state] == self.action
-        taken = chosen & self.open[:, m] & inside[self.state, m]
+        stays = self.models(self._stays(_bits(inside)))[:, :, m]
+        chosen = stays.argmax(axis=1)[self.state] == self.action
+        taken = chosen & self.models(self.open)[:, m] & inside[self.state, m]
         now, after = self.state[taken], self.to[taken]
         chain = coo_array((np.ones(len(now)), (now, after)), shape=(len(inside),) * 2)
         part = connected_components(chain, connection="strong")[1]
@@ -103,12 +106,28 @@ class _Graph:
         found: list[int] = np.flatnonzero(closed & (part == part[closed.argmax()])).tolist()
         return found
 
-    def met(self) -> Mask:
-        """(S, M) where some policy comes with a positive probability."""
+    def met(self) -> Bits:
+        """(S, bytes) where some policy comes with a positive probability."""
         x = self.problem
-        found: Mask = np.broadcast_to(x.initial > 0, (x.n_states, x.n_models)).copy()
+        found = _bits(np.broadcast_to(x.initial > 0, (x.n_states, x.n_models)))
+        order = np.argsort(self.to, kind="stable")
+        came, open_ = self.state[order], self.open[order]
+        starts = np.searchsorted(self.to[order], np.arange(x.n_states + 1))
         while True:
-            before = int(found.sum())
-            np.logical_or.at(found, self.to, self.open & found[self.state])
-            if int(found.sum()) == before:
+            after = found | _joined(open_ & found[came], starts)
+            if (after == found).all():
                 return found
+            found = after
+
+
+def _bits(mask: npt.NDArray[Any]) -> Bits:
+    return np.packbits(mask, axis=-1)
+
+
+def _joined(entries: Bits, indptr: npt.NDArray[Any]) -> Bits:
+    """(rows, bytes) the entries indptr[i]:indptr[i + 1] of each row, joined by or."""
+    found = np.zeros((len(indptr) - 1, entries.shape[1]), dtype=np.uint8)
+    full = np.flatnonzero(np.diff(indptr))
+    if len(full):
+        found[full] = np.bitwise_or.reduceat(entries, indptr[full], axis=0)
+    return found

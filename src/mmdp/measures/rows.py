@@ -27,7 +27,7 @@ from mmdp.clock import unanswered
 from mmdp.measures.information import best_for, evpi
 from mmdp.methods import Method
 from mmdp.model import MMDP
-from mmdp.policy import markov_policy
+from mmdp.policy import MarkovPolicy, markov_policy
 from mmdp.solution import Solution
 from mmdp.words import number, percent
 
@@ -68,7 +68,7 @@ class RowInformation(NamedTuple):
         return (
             f"The models have about {self.unknowns:,.0f} unknowns that vary on their own, so that "
             f"nobody will know them all: the {number(self.evpi, 3)} that this would be worth is "
-            f"out of reach. {one}, {percent(first['share'])} of it, and no other row is worth more."
+            f"out of reach. {one}, {percent(first['share'])} of it; every other row is worth less."
         )
 
 
@@ -96,6 +96,11 @@ def row_information(
     """
     best = best_for(model, horizon, method)
     policy = markov_policy(best, "the value of rows needs")
+    return rows_under(policy, model, evpi(model, method=best))
+
+
+def rows_under(policy: MarkovPolicy, model: MMDP, total: float) -> RowInformation:
+    """:func:`row_information` of this policy, if knowing all rows is worth ``total``."""
     T, table = policy.horizon, policy.table_for(model)
     plan = kernels.get("auto", model.problem, T, passes=3).plan(model.problem, T)
     visits = plan.forward(table).sum(axis=2)
@@ -111,7 +116,6 @@ def row_information(
         gain = np.maximum(x, other[:, :, None]) @ model.weights - np.maximum(q, other)
         worth += model.discount**t * visits[t][:, None] * np.where(model.allowed, gain, 0.0)
     differ = model.allowed & (np.ptp(shown, axis=2) > 1e-12 * np.abs(shown).max())
-    total = evpi(model, method=best)
     s, a = np.nonzero(differ)
     found: dict[str, Any] = {
         "state": np.array(model.state_labels, dtype=object)[s],

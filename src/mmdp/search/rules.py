@@ -30,6 +30,7 @@ Mask = npt.NDArray[np.bool_]
 
 ROUNDS = 33  # rounds of one ascent, counted in plain multiply-adds: linear algebra is slower
 AT_ONCE = 16  # decisions between two looks at the clock
+SETTLED = 1e-4  # share by which these move values that are near their end
 SINGLES = 20  # single changes that are tried before a search by gradient ends
 EACH = 500  # single changes over a number of decisions: up to these, all of them are tried
 
@@ -221,14 +222,15 @@ class RestrictedRules(Rules):
 
 
 def _wsu(context: Context) -> IntArray:
-    """(S,) the first row of WSU's policy over as many decisions as half of the time allows."""
+    """(S,) the first row of WSU's policy over many decisions, in half of the time at most."""
     until = (clock() + context.time.deadline) / 2
     steps = min(AT_ONCE, context.horizon)
     plan, prior = context.plan.but(horizon=steps), context.problem.prior_weights()
     for _ in range(-(-context.horizon // steps)):
-        found = plan.backward("weighted", weights=prior)
+        found, before = plan.backward("weighted", weights=prior), plan.problem.terminal
         plan = plan.but(terminal=found.first)
-        if clock() > until:
+        still = np.abs(found.first - before).max() <= SETTLED * np.abs(found.first).max()
+        if still or clock() > until:
             break
     return found.actions[0]
 
