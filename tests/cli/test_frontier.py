@@ -120,7 +120,7 @@ def test_what_each_leaf_earns(folder: Path, train: mmdp.MMDP, tmp_path: Path) ->
 
 def test_leaves_that_are_refused(folder: Path) -> None:
     words = ("frontier", folder, "-T", 2)
-    assert "give numbers from 1 on, e.g. 1-8" in refused(*words, "--leaves", "3-1")
+    assert "give the first and the last, from 1 on, e.g. 1-8" in refused(*words, "--leaves", "3-1")
     assert "give one of them" in refused(*words, "--leaves", "1-2", "--alphas", "0.5")
     assert "give --leaves too" in refused(*words, "--objective", "worst")
 

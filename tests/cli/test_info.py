@@ -49,6 +49,10 @@ def test_info_tells_labels_masks_weights_and_time(tmp_path: Path) -> None:
     listed = model.replace(states=["well, or so", "ill"])
     mmdp.save(listed, tmp_path / "listed.npz")
     assert run("info", tmp_path / "listed.npz").facts()["states"] == "2: 'well, or so', ill"
+    mmdp.save(model.replace(times={"age": [40, 45, 50]}, unit="kEUR"), tmp_path / "named.npz")
+    named = run("info", tmp_path / "named.npz").facts()
+    assert named["horizon"] == "3 (time-varying), age 40 to 50"
+    assert named["rewards"] == "1 to 1 kEUR, per state and action"
     assert facts["horizon"] == "3 (time-varying)"
     assert facts["weights"] == "0.25 to 0.75"
     assert facts["not allowed"] == "1 of 4 state-action pairs"

@@ -515,6 +515,14 @@ type("state-0", "0"); matters(); type("state-1", "?"); matters()
     assert cold == first == "In these models the rule does not lead here, or hardly ever."
     assert rest.startswith("</b> is as good here.\nFree to choose: a or </b>.")
     assert nobody == ""
+    priced = model.replace(unit="kEUR")
+    mmdp.export(mmdp.solve(priced, 2), file, model=priced)
+    year = said_in_node(file, has, steps)[1]
+    assert year == "Next best: </b>. Here it costs 0.5 kEUR (10% of the value)."
+    assert "Its value on these models (mean) is 5 kEUR." in file.read_text()
+    dated = priced.replace(times={"year": [2030, 2031]})
+    mmdp.export(mmdp.solve(dated, 2), file, model=dated)
+    assert '<th class="text">Year</th>' in file.read_text()
 
 
 def test_a_card_has_a_field_for_each_axis_and_reads_the_nearest_point(tmp_path: Path) -> None:

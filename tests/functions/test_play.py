@@ -192,3 +192,18 @@ def test_a_policy_may_be_looked_up_by_name() -> None:
         policy.action()
     with pytest.raises(mmdp.InputError, match="time 4 is outside 0..3"):
         policy.action(time=4, level=0.5)
+    with pytest.raises(mmdp.InputError, match="time w3 is outside 0..3"):
+        policy.action(time="w3", level=0.5)  # type: ignore[arg-type]
+
+
+def test_a_decision_may_be_looked_up_by_its_label() -> None:
+    actions = (np.arange(4)[:, None] + np.arange(10)) % 3
+    names = pond().state_labels
+    weeks = mmdp.MarkovPolicy(actions, state_labels=names, times={"week": ["w1", "w2", "w3", "w4"]})
+    ages = mmdp.MarkovPolicy(actions, state_labels=names, times={"age": [40, 45]})
+    for t in range(4):
+        assert weeks.action(week=f"w{t + 1}", level=0.5) == str(actions[t, 1])
+        assert ages.action(age=40 + 5 * t, level=0.6) == str(actions[t, 1])
+        assert ages.action(age=40.0 + 5 * t, state=1) == str(actions[t, 1])
+    with pytest.raises(mmdp.InputError, match="no decision is called week 'w5'; give one of w1 to"):
+        weeks.action(week="w5", level=0.5)

@@ -175,3 +175,26 @@ def test_refusals() -> None:
         mmdp.freedom(solution, model, objective=lambda rho, _: -rho.max(axis=-1))
     with pytest.raises(InputError, match="freedom is about a policy of time and state"):
         mmdp.freedom(mmdp.solve(model, 2, "qmdp"), model)
+
+
+def test_an_action_that_is_not_allowed_never_divides_by_zero() -> None:
+    def step(state: dict, action: dict, event: dict) -> tuple:
+        wear = np.where(action["service"], 0, state["wear"]) + event["shock"]
+        return {"wear": wear, "spares": state["spares"] - action["service"]}, 3 - 4 * action[
+            "service"
+        ]
+
+    machine = mmdp.from_step(
+        step, states={"wear": range(2), "spares": range(2)}, actions={"service": [0, 1]},
+        events={"shock": [0, 1]}, chance=lambda draw: [1 - draw["p"], draw["p"]],
+        draws={"p": [0.2, 0.5]}, initial={"wear": 0, "spares": 1},
+        until=lambda state: state["wear"] > 1,
+        allowed=lambda state, action: state["spares"] >= action["service"],
+    )  # fmt: skip
+    solution = mmdp.solve(
+        machine, math.inf
+    )  # an episode earns 9 / p - 4, and 6 / p if never served
+    assert solution.value == pytest.approx(9 * 3.5 - 4)
+    loss = mmdp.freedom(solution, machine).loss[0]
+    assert loss[3].tolist() == pytest.approx([3 * 3.5 - 4, 0])
+    assert np.isnan(loss[[0, 2], 1]).all()

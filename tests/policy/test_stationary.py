@@ -50,6 +50,10 @@ def test_a_proof_is_kept_with_it(tmp_path: Path, suffix: str) -> None:
     ("text", "told"),
     [
         ("state,action\nwell,wait\nill,wait\n", "no action for time 0, state 'dead'"),
+        (
+            "state,action,probability\nwell,wait,0.5\nwell,treat,0.5\nill,wait,1\n",
+            "no action for time 0, state 'dead'",
+        ),
         ("state,action\nwell,wait\nwell,wait\nill,treat\ndead,wait\n", "given twice"),
         ("state,action\nwell,go\nill,wait\ndead,wait\n", "the model has no action 'go'"),
         ("state\nwell\n", "no column 'action'; a policy has [time,]state,action"),

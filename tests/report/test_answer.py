@@ -314,6 +314,19 @@ def test_browser_compares_cells_by_mouse_and_keyboard(
     assert browser.logged == []
 
 
+def test_browser_has_a_rule_for_all_times_pale_where_it_never_leads(
+    browser: chromium.Chromium, tmp_path: Path
+) -> None:
+    P = np.zeros((2, 3, 2, 3))
+    P[:, 0, :, 1] = P[:, 1, 0, 1] = P[:, 1, 1, 2] = P[:, 2, :, 2] = 1
+    line = mmdp.MMDP(P, [[1.0, 0], [0, 1], [1, 0]], initial=[1, 0, 0], discount=0.9)
+    for second, pale in ((1, False), (0, True)):  # state 2 is reached at time 2, or never
+        rule = mmdp.StationaryPolicy([0, second, 0], n_actions=2)
+        browser.open(report.write(line, tmp_path / "r.html", policy=rule, horizon=4), READY)
+        assert said(browser, "legend").endswith("never reached") == pale
+    assert browser.logged == []
+
+
 def test_browser_shows_hostile_names_as_text(browser: chromium.Chromium, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     evil = mmdp.MMDP(

@@ -57,6 +57,7 @@ def _description(model: MMDP) -> dict[str, Any]:
         "labels": {
             what: getattr(model, f"{what}_labels") for what, own in model.labelled.items() if own
         },
+        "times": model.times.labels, "unit": model.unit,
         "parameters": sorted(model.parameters), "citation": model.citation,
         "warnings": warnings(model),
     }  # fmt: skip
@@ -71,17 +72,20 @@ def _facts(model: MMDP) -> list[tuple[str, str]]:
     kind = "per next state" if facts["next_rewards"] else "per state and action"
     labelled = model.labelled
     apart = ", each model its own" if model.initial.ndim > 1 else ""
+    unit = f" {model.unit}" if model.unit else ""
+    steps = f"{model.horizon} (time-varying)" if model.horizon else "any"
+    named = f", {model.times.span(0, len(model.times.labels) - 1)}" if model.times.labels else ""
     rows = [
         ("models", listed(model.model_labels, labelled["model"])),
         ("states", listed(model.state_labels, labelled["state"])),
         ("actions", listed(model.action_labels, labelled["action"])),
-        ("horizon", f"{model.horizon} (time-varying)" if model.horizon else "any"),
+        ("horizon", steps + named),
         ("discount", f"{model.discount:g}"),
         ("initial", f"given, {counted(facts['initial_states'], 'state')} possible{apart}"
          if model.initial_given else "uniform (not given)"),
         ("weights", "uniform" if facts["weights_uniform"] else f"{lowest:.4g} to {highest:.4g}"),
         ("not allowed", f"{facts['not_allowed']:,} of {facts['pairs']:,} state-action pairs"),
-        ("rewards", f"{low} to {high}, {kind}"),
+        ("rewards", f"{low} to {high}{unit}, {kind}"),
         ("storage",
          f"{model.storage}, density {model.density:.3g}, {readable_bytes(model.memory)}"),
     ]  # fmt: skip

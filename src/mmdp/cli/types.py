@@ -153,7 +153,9 @@ class Span(click.ParamType[range]):
         except ValueError:
             found = range(0)
         if not found or found[0] < 1:
-            raise InputError(f"{param.opts[0]} {value!r}: give numbers from 1 on, e.g. 1-8")
+            raise InputError(
+                f"{param.opts[0]} {value!r}: give the first and the last, from 1 on, e.g. 1-8"
+            )
         return found
 
 

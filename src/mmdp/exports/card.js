@@ -56,7 +56,7 @@
     const next = of(STAKES.next), cost = of(STAKES.cost), free = STAKES.sets[of(STAKES.free)];
     if (next < 0) return next < -1 ? "There is nothing to decide here." : "In these models the rule does not lead here, or hardly ever.";
     const size = Math.abs(cost), share = 100 * size / STAKES.value;
-    const amount = digits(size, 3) + (share <= 100 ? " (" + digits(share, 2) + "% of the value)" : "");
+    const amount = digits(size, 3) + STAKES.unit + (share <= 100 ? " (" + digits(share, 2) + "% of the value)" : "");
     const here = ARGUMENTS.includes("time") ? "Here it" : "Taken here every time, it";
     const text = cost === 0 ? said(next) + " is as good here."
       : "Next best: " + said(next) + ". " + here + (cost > 0 ? " costs " : " gains ") + amount + ".";

@@ -77,14 +77,16 @@ def _stakes(rule: Rule) -> dict[str, Any] | None:
         "sets": [np.flatnonzero(row).tolist() for row in sets],
         "free": rule.nested(place.reshape(rule.table.shape)),
         "value": abs(found.value), "most": f"{100 * FREE:g}%", "text": found.text,
+        "unit": " " + found.model.unit if found.model.unit else "",
     }  # fmt: skip
 
 
 def _card(rule: Rule) -> list[list[str]]:
     """The headings and lines of the whole rule; nothing if there are too many."""
     noded = rule.ways is not None
+    times = rule.times.name.capitalize() if rule.times.labels else "Times"
     shown = {
-        "State": True, "Node": noded, "Times": rule.timed, "What to do": True, "Next node": noded,
+        "State": True, "Node": noded, times: rule.timed, "What to do": True, "Next node": noded,
     }  # fmt: skip
     lines = [[*shown], *itertools.islice(_lines(rule), PRINTED + 1)]
     if len(lines) > PRINTED + 1:

@@ -188,6 +188,7 @@ def _about(
     steps = f"; times count from 0 to {last}{named}" if ends else ", at all times"
     lines = [f"What to do, by {policy.kind.title}: {size}{steps}."]
     goal, value = _goal(given, bound), None
+    unit = f" {model.unit}" if model is not None and model.unit else ""
     if isinstance(given, Solution):
         lines.append(f"Computed by {given.method} for {counted(len(given.returns), 'model')}.")
         value, bound = given.value, given.certificate or bound
@@ -195,10 +196,10 @@ def _about(
         lines.append(f"For {counted(model.n_models, 'model')}.")
         value = evaluate(policy, model).value(goal)
     if value is not None:
-        lines.append(f"Its value on these models ({goal}) is {number(value, 8)}.")
+        lines.append(f"Its value on these models ({goal}) is {number(value, 8)}{unit}.")
     if bound is not None:
         lines.append(
-            f"Proven: no {POLICIES[bound.bounds]} has more than {at_most(bound.value, 8)}."
+            f"Proven: no {POLICIES[bound.bounds]} has more than {at_most(bound.value, 8)}{unit}."
         )
     if model is not None:
         lines.append(f"Fingerprint of the models: {model.fingerprint()}.")

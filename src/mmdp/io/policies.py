@@ -442,9 +442,10 @@ def _check_places(
 ) -> None:
     """Every time and state has a row, before an array of that size is made, and only one."""
     horizon, n_states, n_actions = shape
-    if horizon * n_states > len(time):
-        seen = set(zip(time.tolist(), s.tolist(), strict=True))
-        t0, s0 = next((t, i) for t in range(horizon) for i in range(n_states) if (t, i) not in seen)
+    seen = np.unique(time * n_states + s)
+    if len(seen) < horizon * n_states:
+        gaps = np.flatnonzero(seen != np.arange(len(seen)))
+        t0, s0 = divmod(int(gaps[0]) if len(gaps) else len(seen), n_states)
         name = model.state_labels[s0] if model is not None else s0
         source.fail(f"no action for time {t0}, state {name!r}; give every state at every time")
     source.refuse(

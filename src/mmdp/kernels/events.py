@@ -364,8 +364,9 @@ class EventsPlan(EventRows):
         e, new = self.events.at(t), np.zeros_like(b)
         s, a = (np.arange(len(row)), row) if row.ndim == 1 else np.nonzero(row)
         flow = b[s] if row.ndim == 1 else b[s] * row[s, a, None]
-        for w, c in np.ndindex(e.after.shape[2:]):
-            share, to = e.coefficient[s, a, w, c], e.after[s, a, w, c]
-            into = scipy.sparse.coo_array((share, (to, np.arange(len(s)))), (len(b), len(s)))
-            new += np.asarray(into.tocsr() @ (flow * e.chance[e.kind[s, a], w]))
+        start = e.after.shape[3] * np.arange(len(s) + 1)
+        for w in range(e.after.shape[2]):
+            share, to = e.coefficient[s, a, w].ravel(), e.after[s, a, w].ravel()
+            out = scipy.sparse.csr_array((share, to, start), (len(s), len(b)))
+            new += out.T @ (flow * e.chance[e.kind[s, a], w])
         return new

@@ -297,7 +297,7 @@ class _Endless:
         s, b = np.arange(len(pi)), x.visits(pi).T  # (S, M)
         q, back = x.q(x.values(pi)), np.einsum("msaz,mzs->msa", x.P, x.inverse(pi))
         gain, more = (np.moveaxis(y - y[:, s, pi][:, :, None], 0, 2) for y in (q, back))
-        gain = np.where(x.problem.allowed[0][:, :, None], gain, 0.0)
+        gain, more = (np.where(x.problem.allowed[0][:, :, None], y, 0.0) for y in (gain, more))
         lam = x.problem.weights
         visited = b @ lam
         share = visited / visited.sum()

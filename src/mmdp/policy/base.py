@@ -208,6 +208,8 @@ class Policy:
     def action(self, time: int = 0, state: int | str | None = None, **named: object) -> str:
         """The label of the action in a state: its id, its label, or its values by name.
 
+        If decisions have labels, such as weeks, ``week="w4"`` stands for the time.
+
         A number between two points of an axis goes to the nearer one, and to the lower if it is
         halfway, as in :func:`mmdp.simulate` with ``off_grid=True`` (which has the functions, and so
         passes over points at which the process is over or does not allow what is done here).
@@ -223,13 +225,25 @@ class Policy:
         """
         if self.memory:
             raise InputError(f"the action depends on more than the state: {self!r} {self.memory}")
-        if not 0 <= time < self.horizon:
+        if (axis := self.times.column) in named and axis not in named_values(self.state_names[0]):
+            time = self._time_of(axis, named.pop(axis))
+        if not isinstance(time, (int, np.integer)) or not 0 <= time < self.horizon:
             raise InputError(f"time {time} is outside 0..{self.horizon - 1:g}")
         if (state is None) == (not named):
             raise InputError("give the state: state= its id or label, or its values by name")
         key = named_label(named, self.state_names) if state is None else state
         s = ids_of([key], self.state_names, "the state")[0]
         return self.action_names[self.act(self.start(), time, s)]
+
+    def _time_of(self, axis: str, value: object) -> int:
+        """The number of the decision with that label; 0 if all are alike."""
+        if self.horizon == math.inf:
+            return 0
+        label = f"{value:.10g}" if isinstance(value, float) else str(value)
+        if label not in (every := self.times.first(int(self.horizon))):
+            known = f"{every[0]} to {every[-1]}"
+            raise InputError(f"no decision is called {axis} {label!r}; give one of {known}")
+        return every.index(label)
 
     def text(self) -> str:
         """The rule in words; empty if it has none but its table."""

@@ -8,8 +8,10 @@
   for (const name of Object.keys(data.numbers)) {
     numbers[name] = unpack(data.numbers[name], Float32Array);
   }
-  const drawn = {
-    place: (t, s) => place[t * S + s], reached: (t, s) => numbers.probability[t * S + s] > 0,
+  const there = (t, s) => numbers.probability[t * S + s] > 0;
+  const ever = states.map((_, s) => times.some((_, t) => there(t, s)));
+  const drawn = { // if one column stands for all times, a state counts that is reached at any
+    place: (t, s) => place[t * S + s], reached: steady ? (t, s) => ever[s] : there,
   };
   const still = () => steady && look.value === "action";
 
@@ -54,7 +56,7 @@
       return;
     }
     actionLegend(legend, new Set(place));
-    if (numbers.probability.some((x) => x <= 0)) entry(legend, null, "pale: never reached");
+    if (steady ? ever.includes(false) : numbers.probability.some((x) => x <= 0)) entry(legend, null, "pale: never reached");
   }
   let scale = null;
   const main = new PolicyMap(map, {

@@ -88,7 +88,7 @@ def _methods(desk: Desk, found: Methods) -> Axes:
         {name: x.mean for name, x in rows.items()},
         {name: x.stderr for name, x in rows.items()},
         lows={name: (x.quantile(0.1), x.quantile(0.9)) for name, x in rows.items()},
-        xlabel="mean return (bar: from the 10% to the 90% quantile)",
+        xlabel="mean return (bar: 10% to 90% quantile)",
     )
 
 

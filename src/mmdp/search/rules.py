@@ -314,7 +314,8 @@ class _Exact:
         q = self.x.r[:, s] + gamma * np.matmul(P, self.v[:, :, None])[:, :, 0]
         self.delta = P - P[:, [self.policy[s]]]
         self.turn = 1.0 - gamma * np.matmul(self.delta, self.F[:, :, s, None])[:, :, 0]
-        self.step = (q - self.v[:, [s]]) / self.turn  # (M, A): how far v moves along x_m
+        with np.errstate(divide="ignore", invalid="ignore"):  # actions that are not allowed
+            self.step = (q - self.v[:, [s]]) / self.turn  # (M, A): how far v moves along x_m
         found: Array = (self.d[:, [s]] * self.step).T
         return found
 
