@@ -128,14 +128,17 @@ def _range(values: list[str]) -> str:
 
 
 def shortened(text: object, longest: int = LONGEST) -> str:
-    """A label on one line, cut if it is long; names of values are cut first.
+    """A label on one line, cut if it is long; names of values are cut first, but remain apart.
 
     >>> shortened("two\\nlines"), shortened("x" * 9, 4), shortened("stock=3, ordered=15", 15)
     ('two lines', 'xxx…', 'stoc=3, orde=15')
+    >>> shortened("birds=3, burn=1", 9), shortened("birds=3, fuel=1", 9)
+    ('bi=3, bu…', 'b=3, f=1')
     """
     line = " ".join(str(text).split())
     more = longest  # letters of a name after the first: of stock and ordered in stock=3, ordered=5
-    while len(line) > longest and more and "=" in line:
+    names = set(re.findall(r"(?:^|(?<=, ))([^\W\d]\w*)(?==)", line))
+    while len(line) > longest and more and len({x[:more] for x in names}) == len(names) > 0:
         more -= 1
         line = re.sub(rf"((?:^|(?<=, ))[^\W\d]\w{{0,{more}}})\w*(?==)", r"\1", line)
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"

@@ -280,7 +280,10 @@ def test_a_policy_with_memory_is_not_written(
     for method in able(policy="belief"):
         message = refused("solve", folder, "-T", 2, "-m", method, "--out", tmp_path / "p.csv")
         assert f"{method} remembers" in message
-        instead = "give --out policy.json" if method == "grid" else "leave out --out"
+        plan = (
+            "leave out --out, keep a plan by state and belief with --method grid --out policy.json"
+        )
+        instead = "give --out policy.json" if method == "grid" else plan
         assert f"; {instead}, or choose --method cadp, " in message
     assert list(tmp_path.iterdir()) == []
 

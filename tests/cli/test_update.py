@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mmdp
+from mmdp.posterior.update import steps_of
 from tests.cli.calls import refused, run
 from tests.conftest import ROOT
 
@@ -67,3 +68,25 @@ def test_several_sites_keep_the_start_and_mistakes_are_named(ducks: mmdp.MMDP) -
     assert "line 2: action 'open' is not among the 3 actions" in message
     assert "--actions" not in message
     assert "this is read, not written" in refused("update", "models", log, "--out", "models")
+
+
+def test_a_step_given_twice_is_refused_and_one_that_begins_elsewhere_is_noted(
+    ducks: mmdp.MMDP,
+) -> None:
+    log, update = Path("log.csv"), ("update", "models", Path("log.csv"), "--out", "now")
+    first = "time,state,action,next_state\n2026,3 m,liberal,2 m\n2027,2 m,closed,4 m\n"
+    log.write_text(first + "2026,3 m,liberal,2 m\n")
+    assert "log.csv, line 4: another step has this time" in refused(*update)
+    log.write_text(first + "2028,5 m,closed,5 m\n")
+    assert "line 4 begins in '5 m', where the step before did not end" in run(*update).err
+    for rest in ("2028,4 m,closed,5 m\n", "2030,5 m,closed,5 m\n"):  # nobody counted for two years
+        log.write_text(first + rest)
+        assert run(*update).err == ""
+
+
+def test_dates_put_steps_in_order_and_count_decisions(ducks: mmdp.MMDP) -> None:
+    rows = {"time": ["2027-04-02", "2026-04-01"], "state": ["2 m", "3 m"],
+            "action": ["closed", "liberal"], "next_state": ["4 m", "2 m"]}  # fmt: skip
+    steps = steps_of(ducks, rows)
+    assert steps.times.tolist() == [0, 1, 2]
+    assert steps.row.tolist() == [1, 0]

@@ -243,3 +243,17 @@ def test_models_of_weight_zero_set_no_scale(text: str, policy: str | mmdp.Policy
     assert found.value == pytest.approx(least.value, rel=1e-12)
     bounds = [mmdp.bound(x, 4, "oracle", objective=text).value for x in (few, wide)]
     assert bounds[1] == pytest.approx(bounds[0], rel=1e-9)
+
+
+def test_the_worst_model_s_own_optimum_is_found_behind_a_state_that_is_not_reached() -> None:
+    """By the mean B is not worth a visit, and its action there is the wrong one for the worst."""
+    P = np.zeros((4, 2, 4))  # from the start to A or B, and on to the end
+    P[0, 0, 1] = P[0, 1, 2] = 1
+    P[1:, :, 3] = 1
+    r = np.zeros((2, 4, 2))
+    r[:, 1] = [[9.0, 9.0], [5.0, 5.0]]
+    r[:, 2] = [[12.0, 5.8], [0.0, 6.0]]
+    model = mmdp.MMDP([P, P], r, initial=[1, 0, 0, 0])
+    for objective in ("worst", "cvar:0.4"):
+        found = mmdp.solve(model, 2, mmdp.CADP(starts=1), objective=objective)
+        assert found.value == pytest.approx(5.8)

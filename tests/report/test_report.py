@@ -427,6 +427,9 @@ def test_warnings(tmp_path: Path, small: mmdp.MMDP) -> None:
     assert "No initial distribution was given" in loud
     assert "There are few models (3 of equal weight)" in loud
     assert "3 state-action pairs of 12 were never seen" in loud
+    skewed = written(tmp_path, few.replace(weights=[0.261, 0.529, 0.21]), horizon=4).text
+    assert "There are few models (2.55 of equal weight)" in skewed
+    assert "as good as 2.55 equal ones" in skewed
     action = mmdp.solve(few, 4).policy.actions[0, 0]
     assert re.search(rf"takes such actions: .*{action} in state 0", loud)
     assert "the log ends in 1999" in loud

@@ -226,8 +226,9 @@ def solve(
     check_out(out, data, deciding.init, checkpoint)
     grid = chosen is mmdp.BeliefGrid
     if out is not None and not (grid and out.suffix.lower() == ".json"):
-        instead = "give --out policy.json" if grid else "leave out --out"
-        need_table(chosen, "a policy file holds", instead)
+        plan = "keep a plan by state and belief with --method grid --out policy.json"
+        instead = ["give --out policy.json"] if grid else ["leave out --out", plan]
+        need_table(chosen, f"a {out.suffix} file holds" if grid else "--out writes", *instead)
     if certify is not None:
         every = "bound every policy by mmdp bound DATA --method pairs"
         need_table(chosen, "--certify bounds", "leave it out", every)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mmdp.cli import options
-from mmdp.cli.console import Working, show_facts, show_json, show_table
+from mmdp.cli.console import Working, complain, show_facts, show_json, show_table
 from mmdp.cli.options import Loading, check_out, command, option, takes
 from mmdp.cli.types import INPUT, PATH, OutFile
 from mmdp.words import counted
@@ -56,6 +56,10 @@ def update(
         mmdp.save(found, out)
         if plot is not None:
             mmdp.plots.save(weights_by_step(weights, steps.times, found.model_labels), plot)
+    for i in steps.jumps[:1]:
+        where = f"{log}, {steps.source.at(int(steps.row[i]))}"
+        begins = repr(model.state_labels[steps.state[i]])
+        complain(f"note: {where} begins in {begins}, where the step before did not end")
     start = model.state_labels[steps.next_state[-1]] if alone else None
     if as_json:
         named = dict(zip(found.model_labels, weights[-1], strict=True))

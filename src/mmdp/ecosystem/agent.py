@@ -74,7 +74,10 @@ class Agent:
         """
         followed: Any = self.policy
         if not hasattr(followed, "belief"):
-            raise InputError(f"{followed!r} keeps no belief; solve with a method that does")
+            raise InputError(
+                f"{followed!r} keeps no belief",
+                ["solve with a method that does", "load a plan with its models"],
+            )
         if self.time == 0:
             return followed.belief(self.memory, 1, 0)
         return followed.belief(self.memory, self.time - 1, self.seen[0])

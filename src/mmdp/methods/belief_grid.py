@@ -10,13 +10,15 @@ The value V_t(s, beta) is convex in the belief beta. Backwards in time, at every
   at each point is made of those of the points at t + 1.
 
 Without a last decision both go on until little changes. U begins with what is best if the model
-becomes known, so it falls, and is above at any time. The plans of the last round follow each other:
+becomes known, so it falls, and is above at any time. The plans of one round follow each other:
 a controller, whose returns are those of the models over states and plans (:func:`_followed`).
+Rounds can go in circles and their controllers differ; the best of the last few is kept.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, replace
 from math import comb
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -50,14 +52,16 @@ Ints = npt.NDArray[np.int64]
 MOST_MODELS = 4
 INSIDE = 1e-6  # plans are chosen this far inside the simplex, so that they allow for every model
 REST = 1e-6  # weight of the decisions that an infinite horizon may leave out
+ROUNDS = 4  # of an infinite horizon whose controllers are evaluated
 COLUMNS = 101  # beliefs across a map
 
 
 class BeliefGridPolicy(BeliefPlanner):
     """A plan for every time, state and belief on a grid; ``solve`` with BeliefGrid finds it.
 
-    It keeps the exact belief, and follows the plan that was best at the start: :meth:`act_at` says
-    what is best at any belief. Its returns are exact, on any models.
+    It keeps the exact belief, and follows the plan that was best at the start; its returns are
+    exact, on any models. :meth:`act_at` and the map choose anew among the plans at any belief,
+    which may be another action between the points of the grid.
     """
 
     __slots__ = ("alphas",)
@@ -108,8 +112,7 @@ class BeliefGridPolicy(BeliefPlanner):
         if self.horizon < math.inf:
             plan = kernel.plan(model.problem, int(self.horizon))
             return plan.node_values(self.controller).returns
-        found = Endless.of(_followed(Endless.of(model.problem).problem, self.controller))
-        return found.returns(np.zeros(found.problem.n_states, np.int32))
+        return _returns(Endless.of(model.problem).problem, self.controller)
 
     # ------------------------------------------------------------ who follows it
     def start(self, seed: int | None = 0) -> Memory:
@@ -161,7 +164,7 @@ class BeliefGridPolicy(BeliefPlanner):
             for m in range(count) if count > 2 else [count - 1]:
                 rest = np.where(np.arange(count) == m, 0.0, np.maximum(prior, TIE))
                 weights = shares * np.eye(count)[m] + (1 - shares) * rest / rest.sum()
-                rows.append(self.state_names[s] + f", {names[m]}" * (count > 2))
+                rows.append(self.state_names[s] + f", model {names[m]}" * (count > 2))
                 columns.append(self._at(time, int(s), weights))
         across = f"weight of {names[-1]}" if count == 2 else "weight of the model"
         return PolicyMap(np.array(columns).T, rows, self.action_names, Times(across), (0.0, 1.0))
@@ -169,7 +172,8 @@ class BeliefGridPolicy(BeliefPlanner):
     def text(self) -> str:
         """What is best now, by the weight of a model."""
         found = self.map()
-        lines = [f"what to do now, by the {found.times.name}:"]
+        rest = ", the others keeping their shares of the rest" * (self.model.n_models > 2)
+        lines = [f"what to do now, by the {found.times.name}{rest}:"]
         for s, row in enumerate(found.rows):
             *first, (_, _, last) = found.runs(s)
             runs = [f"{found.names[a]} to {j / (COLUMNS - 1):g}" for _, j, a in first]
@@ -333,15 +337,18 @@ class _Recursion:
         steps = [self._steps(self.table.p[0], s) for s in range(S)]
         upper = np.einsum("snm,ms->sn", self.beliefs, own.values + own.above[:, None])
         alpha = np.repeat(endless.values(own.actions[0]).T[:, None], N, axis=1)
+        first, found = np.full(S, N - 1, np.uint8), deque[tuple[Array, Controller]](maxlen=ROUNDS)
         for _ in range(decisions(x, REST)[0]):
             before = alpha, upper
             alpha, actions, moves, upper = self._back(0, steps, alpha, upper)
+            plans = Controller(actions[None], moves[None].astype(np.uint8), first)
+            found.append((alpha[None], plans))
             changes = np.abs(alpha - before[0]).max(), np.abs(upper - before[1]).max()
             if max(changes) * endless.lasts <= REST * PROVEN * np.abs(upper).max():
+                found = deque([found[-1]])
                 break
         self.bound = float(x.start().sum(axis=1) @ upper[:, -1])
-        first = np.full(S, N - 1, np.uint8)
-        return alpha[None], Controller(actions[None], moves[None].astype(np.uint8), first)
+        return max(reversed(found), key=lambda each: float(x.weights @ _returns(x, each[1])))
 
     def _back(self, t: int, steps: list[_Steps], alpha: Array, upper: Array) -> Any:
         """alpha, actions, moves and upper (S, N, ...) at t, from alpha and upper at t + 1."""
@@ -387,6 +394,12 @@ class _Recursion:
         follows = np.broadcast_to(points[:, None], (x.n_actions, N, x.n_states)).copy()
         follows[step.action, :, step.after] = plan
         return q[best, points], best, follows[best, points]
+
+
+def _returns(x: Problem, controller: Controller) -> Array:
+    """(M,) returns over an infinite horizon."""
+    found = Endless.of(_followed(x, controller))
+    return found.returns(np.zeros(found.problem.n_states, np.int32))
 
 
 def _followed(x: Problem, controller: Controller) -> Problem:

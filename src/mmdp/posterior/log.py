@@ -68,6 +68,16 @@ class Steps:
         return len(np.unique(self.episode))
 
     @property
+    def jumps(self) -> Ints:
+        """The steps that begin elsewhere than the one just before them ended."""
+        order = np.argsort(self.episode, kind="stable")
+        last, now = order[:-1], order[1:]
+        next_one = (self.episode[now] == self.episode[last]) & (
+            self.time[now] == self.time[last] + 1
+        )
+        return now[next_one & (self.state[now] != self.next_state[last])]
+
+    @property
     def times(self) -> Ints:
         """(n + 1,) before the first step and after each."""
         return np.append(self.time[:1], self.time + 1)
@@ -99,6 +109,11 @@ def read_steps(
         source.fail("has counts; here a row is one step: repeat it, or drop the column 'count'")
     episode = coded(table["episode"]).codes if "episode" in table else np.zeros(n, np.int64)
     seen = _times(table["time"], source) if "time" in table else np.arange(n) + 0.5
+    source.refuse(
+        pd.DataFrame({"episode": episode, "time": seen}).duplicated(),
+        "another step has this time, and nothing is counted twice",
+        ["drop it", "name several sites in a column 'episode'"],
+    )
     order = np.argsort(seen, kind="stable")
     time: Ints = seen[order].astype(np.int64)
     if (time != seen[order]).any():
@@ -367,7 +382,8 @@ def _times(column: pd.Series, source: Source) -> Array:
         if np.isnan(numeric).any():
             dates = pd.to_datetime(texts, errors="coerce", format="ISO8601", utc=True)
             origin = dates.min()
-            numeric = ((dates - origin) / pd.Timedelta(seconds=1)).to_numpy(np.float64)
+            seconds = ((dates - origin) / pd.Timedelta(seconds=1)).to_numpy(np.float64)
+            numeric = seconds + 0.5  # the order of decisions, not their numbers
         times = np.append(numeric, np.nan)[part.codes]
     wrong = "missing or not a number or an ISO date; correct it"
     source.refuse(~np.isfinite(times), lambda i: f"time is {column.iloc[i]!r}, {wrong}")

@@ -104,8 +104,7 @@ class Search:
         for _ in range(TILTS if objective.concave else 0):
             rho = objective.counted(best.returns, self.context.own)
             tilted = lam * objective.tilt(rho, lam)
-            end = self._mean([best.policy], weights=tilted, watch=self._look)[0]
-            found = self._up(end.policy, risen)
+            found = self._up(self._tilted(best.policy, tilted), risen)
             yield found
             if not found.value > best.value:
                 return
@@ -129,6 +128,16 @@ class Search:
         if key not in risen:
             risen[key] = self.landscape.rise(point, objective, **self._limits(), watch=watch)
         return risen[key]
+
+    def _tilted(self, point: Point, weights: Array) -> Point:
+        """The best end for the mean by other weights; for one model, also from its optimum.
+
+        An ascent changes nothing where the policy does not lead in the models that count.
+        """
+        own = self.landscape.optimum(int(weights.argmax())) if (weights > 0).sum() == 1 else None
+        points = [point] if own is None else [own, point]
+        ends = self._mean(points, weights=weights, watch=self._look)
+        return max(ends, key=lambda end: end.value).policy
 
     def _mean(self, points: Any, **options: Any) -> list[Ascent]:
         return self.landscape.ascend(points, **self._limits(), **options)
