@@ -501,7 +501,8 @@ def test_the_machine_is_the_published_one_and_its_optimum_is_proven() -> None:
     assert rewards[:7].any() == 0
     model = maintenance.machine(3, 9.0, 0)
     assert model.initial.shape == (3, 10)
-    assert "| 1 of 1 |" in maintenance.line("x", iter([model]), 20.0)
+    proven = maintenance.solved("machine", 3, 9.0, 0, 20.0)
+    assert "| 1 of 2 |" in maintenance.line("x", [proven, (math.inf, 2.0)])
     small = maintenance.random(2, 3, 0, actions=2)
     found = mmdp.solve(small, math.inf, "exact")
     every = [

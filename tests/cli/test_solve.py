@@ -281,7 +281,8 @@ def test_a_policy_with_memory_is_not_written(
         message = refused("solve", folder, "-T", 2, "-m", method, "--out", tmp_path / "p.csv")
         assert f"{method} remembers" in message
         plan = (
-            "leave out --out, keep a plan by state and belief with --method grid --out policy.json"
+            "leave out --out, write a plan for up to four models with --method grid --out "
+            "policy.json"
         )
         instead = "give --out policy.json" if method == "grid" else plan
         assert f"; {instead}, or choose --method cadp, " in message

@@ -226,7 +226,7 @@ def solve(
     check_out(out, data, deciding.init, checkpoint)
     grid = chosen is mmdp.BeliefGrid
     if out is not None and not (grid and out.suffix.lower() == ".json"):
-        plan = "keep a plan by state and belief with --method grid --out policy.json"
+        plan = "write a plan for up to four models with --method grid --out policy.json"
         instead = ["give --out policy.json"] if grid else ["leave out --out", plan]
         need_table(chosen, f"a {out.suffix} file holds" if grid else "--out writes", *instead)
     if certify is not None:
