@@ -39,7 +39,7 @@ from mmdp.words import some, suggested
 
 Array = npt.NDArray[np.float64]
 Estimator = Literal["auto", "exact", "bins", "regression"]
-FEW = 12  # distinct values up to which "auto" conditions on each one
+FEW = 12  # distinct values up to which "auto" conditions on each one; groups of models for policies
 KNOTS = 30  # the most points that a smooth function bends at
 
 

@@ -68,7 +68,7 @@ class RowInformation(NamedTuple):
         return (
             f"The models have about {self.unknowns:,.0f} unknowns that vary on their own, so that "
             f"nobody will know them all: the {number(self.evpi, 3)} that this would be worth is "
-            f"out of reach. {one}, {percent(first['share'])} of it; every other row is worth less."
+            f"out of reach. {one}, {percent(first['share'])} of it, and no other row is worth more."
         )
 
 

@@ -22,6 +22,7 @@ from mmdp.measures import (
     information_table,
 )
 from mmdp.measures.choices import Freedom, freedom
+from mmdp.measures.information import FEW
 from mmdp.measures.memory import value_and_policy
 from mmdp.measures.robustness import one_start, stability_of
 from mmdp.measures.rows import RowInformation, rows_under
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 
 RESAMPLES = 20
-GROUPS = 5  # of models, along each parameter
 PROVING = 5  # seconds at most for the bound on policies with memory
 NODES = 3  # of memory, if nobody says how many
 LEAVES = (8, 4, 2)  # the most that the small rule may have, the first that takes SOON seconds
@@ -514,8 +514,8 @@ def passes_of_information(desk: Desk) -> float:
     """About how many passes the solves of groups take; trees are grown for every model too."""
     count, kind = len(desk.model.parameters), desk.kind
     if not count or not isinstance(kind, Tree):
-        return 1_000.0 * count
-    return 125.0 * kind.leaves * (desk.model.n_models + GROUPS * count)
+        return 200.0 * FEW * count
+    return 125.0 * kind.leaves * (desk.model.n_models + FEW * count)
 
 
 def within(desk: Desk) -> float:
