@@ -12,9 +12,8 @@ All contestants of a comparison run in turn in one process; only ratios matter o
   they must hold: v of two times, b of all times, and 4 bytes for each event of each row.
 - growth: seconds of a sweep over states, models, events and decisions, with the slopes of log time
   over log size.
-- toolboxes: one model with quantecon and pymdptoolbox, which hold sparse matrices: seconds of a
-  step, and how many states would fit into 24 GB by what two smaller sizes take. pymdptoolbox
-  checks that its sparse matrices are not negative, for which scipy makes full ones.
+- toolboxes: one model with quantecon, which holds sparse matrices: seconds of a step, and how
+  many states would fit into 24 GB by what two smaller sizes take.
 """
 
 from __future__ import annotations
@@ -228,19 +227,16 @@ def growth(rounds: int) -> None:
 def toolboxes(rounds: int) -> None:
     """One model: seconds of a step, and bytes."""
     for name in ("ours", *TOOLBOXES):
-        found, full = [], name == "pymdptoolbox"
-        for units in (9, 13) if full else (27, 47):
+        found = []
+        for units in (27, 47):
             call = [sys.executable, "-m", "benchmarks.events", f"one={name}-{units}"]
             done = subprocess.run(call, capture_output=True, text=True, check=True, cwd=ROOT)
             found.append(json.loads(done.stdout.splitlines()[-1]))
-        (small, large), power = found, 2 if full else 1
-        each = (large["peak"] - small["peak"]) / (
-            large["states"] ** power - small["states"] ** power
-        )
-        most, step = (ROOM / each) ** (1 / power), large["seconds"] / large["states"]
-        per = "pair of states" if full else "state"
+        small, large = found
+        each = (large["peak"] - small["peak"]) / (large["states"] - small["states"])
+        most, step = ROOM / each, large["seconds"] / large["states"]
         print(
-            f"{name:13} {1e9 * step:7.1f} ns per state and step, {each:7,.0f} bytes per {per}: "
+            f"{name:13} {1e9 * step:7.1f} ns per state and step, {each:7,.0f} bytes per state: "
             f"{most:,.0f} states in 24 GB, {most * step:.2f} s a step there"
         )
 

@@ -1,12 +1,11 @@
 """What nodes of memory are worth, and what a sweep over them costs.
 
-    python benchmarks/memory_nodes.py [sweeps] [riverswim] [hiv] [population] [regret] [--out DIR]
+    python benchmarks/memory_nodes.py [sweeps] [riverswim] [hiv] [population]
 
 sweeps      a sweep with N nodes against a sweep of the paper's CADP, POPS size, interleaved
 riverswim   published models, T = 50: value by nodes on training and test models
 hiv         published models, T = 15: the same
 population  POPS from the published log, T = 50: the table of mmdp.value_of_memory (two minutes)
-regret      the third theorem's two models: regret by horizon, with a plot in DIR
 
 "recovered" is the share of the gain from the Markov policy to the exact-belief rollout, which is
 simulated; its standard error is printed.
@@ -30,7 +29,6 @@ import mmdp
 from benchmarks import timing
 from benchmarks.instances import Instance, population
 from benchmarks.timing import Contestant
-from mmdp import measures, plots
 from mmdp.kernels.controller import Controller
 from mmdp.kernels.cpu.kernel import NumbaKernel
 from mmdp.kernels.plan import Plan
@@ -40,7 +38,7 @@ NODES = (1, 2, 3, 4, 5)
 
 
 def sweeps(
-    out: Path, instance: Instance | None = None, *, threads: Sequence[int] = (1, 2),
+    instance: Instance | None = None, *, threads: Sequence[int] = (1, 2),
     rounds: int = 5,
 ) -> dict[tuple[int, int], float]:  # fmt: skip
     """(threads, nodes) to the cost of a sweep over N^2 of the paper's."""
@@ -107,51 +105,36 @@ def values(
     return found
 
 
-def riverswim(out: Path) -> None:
+def riverswim() -> None:
     values("RS published", *mmdp.domains.published("riverswim"), 50, episodes=2000)
 
 
-def hiv(out: Path) -> None:
+def hiv() -> None:
     first, *_, last = values("HIV published", *mmdp.domains.published("hiv"), 15, (1, 2, 3))
     print(f"  memory gains {last - first:.2f} of {first:.2f}: nothing")
 
 
-def pops(out: Path) -> None:
+def pops() -> None:
     train, _ = mmdp.domains.population_small()
     table = mmdp.value_of_memory(train, 50, nodes=(1, 2, 3, 4), episodes=1000)
     print(table.round(3).to_string(index=False))
     print(table.attrs["text"])
 
 
-def regret(out: Path, horizons: Sequence[int] = (4, 8, 16, 32, 64)) -> None:
-    """The regret of Markov policies grows with the horizon, that of two nodes does not."""
-    model = mmdp.domains.two_models().train
-    policies = ["cadp", mmdp.Memory(nodes=2)]
-    frame = measures.regret_by_horizon(model, horizons, policies)
-    print(frame.pivot(index="horizon", columns="method", values="regret").round(3).to_string())
-    axis = plots.errors_by(
-        frame, "horizon", "regret", error="stderr", by="method", xlabel="horizon",
-        ylabel="Bayes regret",
-    )  # fmt: skip
-    print(f"drawn in {plots.save(axis, out / 'regret.svg')}")
-
-
 SECTIONS = {
-    "sweeps": sweeps, "riverswim": riverswim, "hiv": hiv, "population": pops, "regret": regret,
+    "sweeps": sweeps, "riverswim": riverswim, "hiv": hiv, "population": pops,
 }  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Nodes of memory: what they are worth and cost.")
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
-    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for the plot")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.sections if name not in SECTIONS]
     if unknown:
         parser.error(f"no section is called {unknown[0]}; there are {', '.join(SECTIONS)}")
-    options.out.mkdir(parents=True, exist_ok=True)
     for name in options.sections or SECTIONS:
-        SECTIONS[name](options.out)
+        SECTIONS[name]()
     return 0
 
 

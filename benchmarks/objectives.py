@@ -1,12 +1,11 @@
 """Policies for the worst models: values, proven gaps and test models, and what a sweep costs.
 
-    python -m benchmarks.objectives [tails|sweeps|tiny|lotteries] [--seconds 15]
+    python -m benchmarks.objectives [tails|sweeps|tiny] [--seconds 15]
 
 ``tails``: CVaR on the published models, for the mean's policy and for one of its own, with its
 proof (``--seconds`` each) and its value on the test models, next to the reference figures.
 ``sweeps``: a sweep of CVaR over a sweep of the mean at POP size, on one thread.
 ``tiny``: how often the ascent is optimal on tiny random instances, by enumeration.
-``lotteries``: how often a mixture is the best of all lotteries there, by a linear program.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from mmdp.objective import as_objective
 from mmdp.search.context import Context
 from mmdp.search.landscape import climbed
 from mmdp.search.tables import Tables
-from mmdp.testing import all_policies, best_lottery, random_model, returns_of
+from mmdp.testing import all_policies, random_model, returns_of
 
 ALPHAS = (0.5, 0.2, 0.1, 0.05, 0.01)
 # Horizon, and by alpha the values that a plain ascent from the mean's policy reached.
@@ -117,33 +116,8 @@ def _enumerated(seed: int) -> tuple[mmdp.MMDP, int, Array]:
     return model, horizon, returns_of(all_policies(model, horizon), model)
 
 
-def lotteries(instances: int = 30) -> None:
-    """Mixtures and single policies against the best lottery over all policies."""
-    heads = ("objective", "a lottery pays", "mixture optimal", "mean gap", "one policy's gap")
-    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-    for text in ("cvar:0.3", "worst", "regret:worst", "regret:cvar:0.3"):
-        goal, rows = as_objective(text), []
-        for seed in range(instances):
-            model, horizon, every = _enumerated(seed)
-            rho = goal.counted(every, lambda every=every: every.max(axis=0))
-            alpha = 0.3 if "cvar" in text else float(model.weights.min())  # then CVaR is the worst
-            most = best_lottery(rho, model.weights, alpha)
-            values = goal.value(rho, model.weights)
-            found = mmdp.mixture(model, horizon, goal, time_limit=1.0, backend="numpy")
-            unit = float(np.ptp(values)) or 1.0
-            lacks = [(most - x) / unit for x in (values.max(), found.value, found.single.value)]
-            rows.append(np.maximum(lacks, 0.0))
-        best, mixed, single = np.array(rows).T
-        cells = (
-            f"{np.mean(best > 1e-6):.1%}", f"{np.mean(mixed < 1e-6):.1%}", f"{mixed.mean():.4%}",
-            f"{single.mean():.4%}",
-        )  # fmt: skip
-        print(f"| {text} | {' | '.join(cells)} |", flush=True)
-
-
 WORK: dict[str, Callable[[float], None]] = {
     "tails": tails, "sweeps": lambda _: sweeps(), "tiny": lambda _: tiny(),
-    "lotteries": lambda _: lotteries(),
 }  # fmt: skip
 
 

@@ -15,7 +15,6 @@ backward pass (argmax of sum_m b q), until the policy repeats or the sweeps are 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -205,25 +204,6 @@ def _quantecon(one: OneModel, horizon: int) -> Callable[[], Array]:
     return run
 
 
-def _toolbox(one: OneModel, horizon: int) -> Callable[[], Array]:
-    """pymdptoolbox's FiniteHorizon; gives the values (S,) at the first step."""
-    from mdptoolbox.mdp import FiniteHorizon
-
-    p: Any = one.p
-    p = np.ascontiguousarray(np.moveaxis(p, 1, 0)) if isinstance(p, np.ndarray) else one.by_action()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its checks compare sparse matrices with zero
-        solver = FiniteHorizon(p, one.r, one.discount, horizon)
-
-    def run() -> Array:
-        solver.run()
-        values: Array = solver.V[:, 0]
-        return values
-
-    return run
-
-
 TOOLBOXES: dict[str, Callable[[OneModel, int], Callable[[], Array]]] = {
     "quantecon": _quantecon,
-    "pymdptoolbox": _toolbox,
 }

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import mmdp
-from mmdp import ecosystem, io, posterior, report
+from mmdp import io, posterior, report
 
 N = 3  # models, times, states and actions
 RNG = np.random.default_rng(0)
@@ -185,7 +185,7 @@ def test_what_must_be_the_same_for_all_draws_is_checked() -> None:
         posterior.from_draws({"draw": np.arange(float(N))}, build)
 
 
-# ---------------------------------------------------------------------- logs and toolboxes
+# ---------------------------------------------------------------------- logs
 def test_a_prior_by_state_or_by_action_must_say_which() -> None:
     log = {"state": [0, 1, 2], "action": [0, 1, 2], "next_state": [1, 2, 0], "reward": [1.0] * 3}
     prior = RNG.random((N, N))
@@ -194,12 +194,3 @@ def test_a_prior_by_state_or_by_action_must_say_which() -> None:
     by_state = posterior.fit(log, models=4000, prior=prior[:, None, :]).train
     expected = prior[0] / prior[0].sum()  # state 0 with action 1 was never seen
     np.testing.assert_allclose(by_state.transitions[:, 0, 1].mean(axis=0), expected, atol=0.05)
-
-
-def test_toolbox_rewards_by_model_are_not_taken_for_rewards_by_transition() -> None:
-    toolbox = np.moveaxis(P[0], 2, 1)  # m, a, s, s_next
-    model = ecosystem.from_mdptoolbox(toolbox, R[0])
-    np.testing.assert_array_equal(model.transitions, P[0])
-    np.testing.assert_array_equal(model.rewards, R[0])
-    one = ecosystem.from_mdptoolbox(toolbox[0], np.moveaxis(BY_NEXT[0, 0], 1, 0))
-    np.testing.assert_allclose(one.rewards[0], (P[0, 0] * BY_NEXT[0, 0]).sum(axis=-1), rtol=1e-12)

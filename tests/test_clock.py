@@ -100,13 +100,12 @@ def test_no_proof_is_begun_after_an_interruption() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: measures.regret_by_horizon(MODEL, [2], [Interrupted()]),
         lambda: measures.stability(MODEL, 3, method=Interrupted()),
         lambda: measures.enough_models(MODEL, horizon=3, method=Interrupted()),
         lambda: measures.evpi(MODEL, 3, method=Interrupted()),
         lambda: mmdp.report.write(MODEL, "never.html", horizon=3, methods=[Interrupted()]),
     ],
-    ids=["regret", "stability", "enough", "evpi", "report"],
+    ids=["stability", "enough", "evpi", "report"],
 )
 def test_the_best_so_far_of_one_solve_is_no_result_of_many(
     call: Callable[[], Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
@@ -196,8 +195,8 @@ def test_a_solver_that_does_not_listen_is_left() -> None:
 
 @pytest.mark.parametrize(
     "call",
-    [lambda: mmdp.value_of_memory(MODEL, 4, (1, 2)), lambda: mmdp.mixture(MODEL, 4, "worst")],
-    ids=["value_of_memory", "mixture"],
+    [lambda: mmdp.value_of_memory(MODEL, 4, (1, 2)), lambda: mmdp.measures.evpi(MODEL, 4)],
+    ids=["value_of_memory", "evpi"],
 )
 def test_a_measure_of_several_solves_raises_at_once(
     call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch

@@ -54,7 +54,6 @@ def examples() -> dict[str, Any]:
         "Prior": mmdp.Prior(np.ones((3, 3)), support="seen"), "Rewards": mmdp.Rewards("normal"),
         "Stability": measures.stability(model(), 2, resamples=2),
         "Freedom": mmdp.freedom(found, model()), "Frontier": mmdp.frontier(model(), 2, [0.5]),
-        "Mixture": mmdp.mixture(model(), 2, time_limit=0.2),
         "WillingnessToPay": economics.willingness_to_pay(model(), rewards, rewards**2, [1.0], 2),
         "Counting": economics.Counting(cost_rate=0.035), "Estimate": measures.Estimate(1.0, 0.1),
         "CostEffectiveness": economics.CostEffectiveness.from_tables({"a": [1, 2]}, {"a": [3, 4]}),
@@ -66,7 +65,6 @@ def examples() -> dict[str, Any]:
         "Tree": mmdp.Tree(3, {"age": [1, 2, 2]}),
         "TreePolicy": mmdp.solve(model(), 2, policy=mmdp.Tree(2)).policy,
         "Grid": mmdp.Grid(0, 1, 3), "Markov": mmdp.Markov(randomised=True),
-        "RowInformation": measures.row_information(model(), 2),
         "Stationary": mmdp.Stationary(), "StationaryPolicy": mmdp.StationaryPolicy([0, 1, 0]),
     }  # fmt: skip
     objectives = (

@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     from mmdp.io import save_policy as save_policy
     from mmdp.measures import freedom as freedom
     from mmdp.measures import frontier as frontier
-    from mmdp.measures import mixture as mixture
     from mmdp.measures import value_of_leaves as value_of_leaves
     from mmdp.measures import value_of_memory as value_of_memory
     from mmdp.posterior import Prior as Prior
@@ -151,7 +150,6 @@ __all__ = [
     "load",
     "load_policy",
     "measures",
-    "mixture",
     "model_weights",
     "plots",
     "posterior",
@@ -174,7 +172,7 @@ _ELSEWHERE = {
     "Grid": "functions", "Prior": "posterior", "Rewards": "posterior", "export": "exports",
     "fit": "posterior", "freedom": "measures", "from_draws": "posterior",
     "from_step": "functions", "frontier": "measures", "load": "io",
-    "load_policy": "io", "mixture": "measures", "save": "io", "save_policy": "io",
+    "load_policy": "io", "save": "io", "save_policy": "io",
     "value_of_leaves": "measures", "value_of_memory": "measures",
 }  # fmt: skip
 

@@ -325,31 +325,7 @@ def test_an_environment_that_draws_lots_is_refused() -> None:
         ecosystem.from_gymnasium(Counter(0.5), axes={"count": range(3)})
 
 
-# ---------------------------------------------------------------------- toolboxes
-@pytest.mark.parametrize("sparse", [False, True])
-def test_mdptoolbox_finds_our_value_and_gives_the_model_back(sparse: bool) -> None:
-    toolbox = pytest.importorskip("mdptoolbox.mdp", reason="pymdptoolbox is not there")
-    model = small(allowed=[[True, True], [True, True], [True, False]])
-    for m in range(2):
-        p, r = ecosystem.to_mdptoolbox(model, m, sparse=sparse)
-        solver = toolbox.FiniteHorizon(p, r, 0.9, 6)
-        solver.run()
-        ours = mmdp.solve(model.subset([m]), 6).value
-        assert model.initial @ solver.V[:, 0] == pytest.approx(ours)
-        back = ecosystem.from_mdptoolbox(p, r, initial=model.initial, discount=0.9)
-        assert mmdp.solve(back, 6).value == pytest.approx(ours)
-
-
-def test_mdptoolbox_rewards_by_transition() -> None:
-    rng = np.random.default_rng(0)
-    p, r = rng.dirichlet(np.ones(3), size=(2, 3)), rng.random((2, 3, 3))
-    model = ecosystem.from_mdptoolbox(p, r)
-    np.testing.assert_allclose(model.rewards[0], (p * r).sum(axis=2).T)
-    assert model.has_next_rewards
-    stacked = ecosystem.from_mdptoolbox(np.stack([p, p]), rng.random(3))
-    assert stacked.n_models == 2
-
-
+# ---------------------------------------------------------------------- quantecon
 def test_quantecon_finds_our_value_and_gives_the_model_back() -> None:
     pytest.importorskip("quantecon", reason="quantecon is not there")
     model = small(allowed=[[True, True], [True, True], [True, False]])
@@ -368,9 +344,9 @@ def test_quantecon_finds_our_value_and_gives_the_model_back() -> None:
 def test_what_other_tools_cannot_hold_is_refused(tmp_path: Path) -> None:
     in_time = mmdp.MMDP(np.full((9, 2, 3, 2, 3), 1 / 3), np.ones((9, 2, 3, 2)))
     with pytest.raises(mmdp.InputError, match="varies with time"):
-        ecosystem.to_mdptoolbox(in_time)
+        ecosystem.to_quantecon(in_time)
     with pytest.raises(mmdp.InputError, match="no model 7"):
-        ecosystem.to_mdptoolbox(small(), 7)
+        ecosystem.to_quantecon(small(), 7)
     with pytest.raises(mmdp.InputError, match="unknown suffix"):
         ecosystem.save_pomdp(small(), tmp_path / "a.txt")
     with pytest.raises(mmdp.InputError, match="terminal"):

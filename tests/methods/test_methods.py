@@ -139,8 +139,7 @@ def test_gradient_stops_at_a_stationary_policy():
     assert gap <= 1e-6 * max(1.0, abs(solution.value))
 
 
-def test_one_model_equals_quantecon_and_mdptoolbox():
-    mdptoolbox = pytest.importorskip("mdptoolbox.mdp", reason="pymdptoolbox (bench extra)")
+def test_one_model_equals_quantecon():
     quantecon = pytest.importorskip("quantecon.markov", reason="quantecon (bench extra)")
     from quantecon.markov.ddp import backward_induction
 
@@ -152,9 +151,6 @@ def test_one_model_equals_quantecon_and_mdptoolbox():
         solution = mmdp.solve(model, 6)
         values, _ = backward_induction(quantecon.DiscreteDP(r, P, 0.9), 6)
         assert solution.value == pytest.approx(float(model.initial @ values[0]), rel=1e-12)
-        toolbox = mdptoolbox.FiniteHorizon(np.moveaxis(P, 1, 0), r, 0.9, 6)
-        toolbox.run()
-        assert solution.value == pytest.approx(float(model.initial @ toolbox.V[:, 0]), rel=1e-12)
         assert solution.value == pytest.approx(mmdp.solve(model, 6, "oracle").value, rel=1e-12)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.argument("policy", type=PATH, help="A policy that mmdp solve wrote.")
 @click.argument("data", type=INPUT, required=False, help="The models it is for.")
 @option(
-    "--to", type=Words("python", "javascript", "c", "sql", "excel", "html"),
+    "--to", type=Words("python", "javascript", "sql", "excel", "html"),
     help="What to write.  [default: by the suffix of --out]",
 )  # fmt: skip
 @option("--out", "-o", type=PATH, metavar="FILE", help="Where to write; printed if not given.")

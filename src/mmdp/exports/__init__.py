@@ -21,8 +21,7 @@ __all__ = ["TARGETS", "export", "exported"]
 # A target is a module of this package with ``written(rule)``, and ``LIMIT`` if it has one: the
 # most cells of a table.
 TARGETS = {
-    "python": ".py", "javascript": ".js", "c": ".c", "sql": ".sql", "excel": ".xlsx",
-    "html": ".html",
+    "python": ".py", "javascript": ".js", "sql": ".sql", "excel": ".xlsx", "html": ".html",
 }  # fmt: skip
 
 
@@ -37,8 +36,8 @@ def export(
     policy
         A policy, or a solution: then the file says its value, and its bound if one is proven.
     path
-        Where to write. The suffix says the target: ``.py``, ``.js``, ``.c``, ``.sql``, ``.xlsx``
-        (needs openpyxl) or ``.html``, a page for a phone.
+        Where to write. The suffix says the target: ``.py``, ``.js``, ``.sql``, ``.xlsx`` (needs
+        openpyxl) or ``.html``, a page for a phone.
     to
         The target by name, ``"python"`` and so on, if the suffix is another.
     model, bound

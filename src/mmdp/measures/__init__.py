@@ -6,18 +6,14 @@ The distribution of returns over models (quantiles, CVaR, regret) is in
 
 from mmdp.measures.choices import Freedom, freedom
 from mmdp.measures.information import Estimate, evpi, evppi, information_table
-from mmdp.measures.lottery import Mixture, mixture
 from mmdp.measures.memory import memory_gain, value_of_memory
-from mmdp.measures.regret import regret_by_horizon
 from mmdp.measures.robustness import Stability, enough_models, stability
-from mmdp.measures.rows import RowInformation, row_information
 from mmdp.measures.safety import Frontier, frontier
 from mmdp.measures.simplicity import leaf_table, value_of_leaves
 from mmdp.measures.tables import policy_table
 
 __all__ = [
-    "Estimate", "Freedom", "Frontier", "Mixture", "RowInformation", "Stability", "enough_models",
-    "evpi", "evppi", "freedom", "frontier", "information_table", "leaf_table", "memory_gain",
-    "mixture", "policy_table", "regret_by_horizon", "row_information", "stability",
+    "Estimate", "Freedom", "Frontier", "Stability", "enough_models", "evpi", "evppi", "freedom",
+    "frontier", "information_table", "leaf_table", "memory_gain", "policy_table", "stability",
     "value_of_leaves", "value_of_memory",
 ]  # fmt: skip

@@ -25,7 +25,6 @@ from mmdp.measures.choices import Freedom, freedom
 from mmdp.measures.information import FEW
 from mmdp.measures.memory import value_and_policy
 from mmdp.measures.robustness import one_start, stability_of
-from mmdp.measures.rows import RowInformation, rows_under
 from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules
 from mmdp.methods import CADP
 from mmdp.model import MMDP
@@ -500,14 +499,6 @@ def information(desk: Desk) -> Information | None:
     top = alone.sort_values("value", kind="stable").iloc[-1]
     most = None if top["parameter"] in giveaways else (str(top["parameter"]), float(top["value"]))
     return Information(table, giveaways, most)
-
-
-def rows(desk: Desk) -> RowInformation | None:
-    """What single rows are worth, if there are many that vary on their own."""
-    best = best_of(desk)
-    total = max(float(desk.evaluation.oracle @ desk.model.weights) - best_mean(desk, best), 0.0)
-    found = rows_under(desk.policy, desk.model, total)
-    return found if found.apart and found.evpi > 0 else None
 
 
 def passes_of_information(desk: Desk) -> float:

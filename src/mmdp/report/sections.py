@@ -67,12 +67,6 @@ def _still(desk: Desk) -> bool:
     return not desk.model.problem.not_still("models are redrawn")
 
 
-def _rows(desk: Desk) -> bool:
-    """Whether rows may have been drawn one by one; models of parameters were not."""
-    redrawn = desk.model.problem.not_still("rows stay as they are")
-    return _several(desk) and not (redrawn or desk.model.parameters)
-
-
 def _solving(desk: Desk) -> float:
     passes = [read_method(m).passes(desk.model.problem, desk.horizon) for m in desk.methods]
     return 10 + sum(passes)
@@ -138,10 +132,6 @@ SECTIONS = (
         "information", "What knowing more is worth", "the value of each parameter",
         findings.information, findings.passes_of_information, ("information",),
         _several, ask=("information=True", "--information"),
-    ),
-    Section(
-        "rows", "", "the value of each row", findings.rows, lambda desk: 5, tells=_rows,
-        template=False,
     ),
     Section(
         "within", "", "the best policy of each model", findings.within, lambda desk: 1_000,

@@ -1,0 +1,102 @@
+"""quantecon: models in and out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmdp.ecosystem._one_model import (
+    Entries,
+    check_model,
+    check_stationary,
+    check_still,
+    entries_of,
+)
+from mmdp.errors import InputError
+from mmdp.model import MMDP
+
+Array = npt.NDArray[np.float64]
+
+
+def to_quantecon(model: MMDP, m: int = 0) -> Any:
+    """Model ``m`` as ``quantecon.markov.DiscreteDP`` in its form by state-action pairs.
+
+    Actions that are not allowed have no pair; transitions are sparse if the model's are.
+
+    With quantecon installed, ``to_quantecon(model, 0).solve().v`` are the optimal values.
+    """
+    try:
+        from quantecon.markov import DiscreteDP
+    except ImportError:
+        raise InputError("this needs quantecon; install it with: pip install quantecon") from None
+    e = _entries(model, m)
+    s, a = np.nonzero(model.allowed)
+    place = np.full(model.allowed.shape, -1)
+    place[s, a] = np.arange(len(s))
+    rows = place[e.state, e.action]
+    import scipy.sparse
+
+    q: Any = scipy.sparse.csr_matrix(
+        (e.probability, (rows, e.next_state)), shape=(len(s), model.n_states)
+    )
+    if model.storage == "dense":
+        q = q.toarray()
+    r = np.bincount(rows, e.probability * e.reward, len(s))
+    return DiscreteDP(r, q, model.discount, s, a)
+
+
+def from_quantecon(problem: Any, **fields: Any) -> MMDP:
+    """A problem from a ``DiscreteDP``, or from a sequence of them: one model each.
+
+    Both forms are read; a reward of -inf forbids the action. ``fields`` are other arguments of
+    :class:`mmdp.MMDP`; the discount is the DiscreteDP's unless given.
+
+    >>> from types import SimpleNamespace
+    >>> import numpy as np, mmdp.ecosystem
+    >>> ddp = SimpleNamespace(R=np.array([[5.0, -np.inf], [1.0, 2.0]]), Q=np.full((2, 2, 2), 0.5),
+    ...                       beta=0.9, s_indices=None, a_indices=None)
+    >>> mmdp.ecosystem.from_quantecon(ddp).allowed.tolist()
+    [[True, False], [True, True]]
+    """
+    problems = list(problem) if isinstance(problem, (list, tuple)) else [problem]
+    if not problems:
+        raise InputError("from_quantecon() needs at least one DiscreteDP")
+    parts = [_pairs(x) for x in problems]
+    n_states = problems[0].Q.shape[-1]
+    n_actions = max(int(a.max()) + 1 for _, a, _, _ in parts)
+    rewards = np.zeros((len(problems), n_states, n_actions))
+    found = []
+    for m, (s, a, r, q) in enumerate(parts):
+        coo = q.tocoo()
+        found.append((np.full(coo.nnz, m), s[coo.row], a[coo.row], coo.col, coo.data))
+        rewards[m, s, a] = r
+    names = ("model", "state", "action", "next_state", "probability")
+    columns: dict[str, Any] = dict(
+        zip(names, map(np.concatenate, zip(*found, strict=True)), strict=True)
+    )
+    fields.setdefault("discount", float(problems[0].beta))
+    return MMDP.from_coordinates(**columns, shape=rewards.shape, rewards=rewards, **fields)
+
+
+def _pairs(problem: Any) -> tuple[Any, Any, Array, Any]:
+    """(states, actions, rewards, sparse (L, S') transitions) of the pairs that exist."""
+    import scipy.sparse
+
+    r = np.asarray(problem.R, dtype=np.float64)
+    if r.ndim == 1:
+        s, a = np.asarray(problem.s_indices), np.asarray(problem.a_indices)
+        there = r > -np.inf
+        return s[there], a[there], r[there], scipy.sparse.csr_matrix(problem.Q)[there]
+    s, a = np.nonzero(r > -np.inf)
+    q = np.asarray(problem.Q, dtype=np.float64)[s, a]
+    return s, a, r[s, a], scipy.sparse.csr_matrix(q)
+
+
+def _entries(model: MMDP, m: int) -> Entries:
+    """The transitions of model m, if quantecon can hold it."""
+    number = check_model(model, m)
+    check_stationary(model, "quantecon")
+    check_still(model, "quantecon")
+    return entries_of(model, number, fill=False)
