@@ -146,7 +146,7 @@ def _freedom(policy: Policy, model: MMDP, goal: Objective) -> Freedom:
 def _with_tree(rule: Rule, policy: TreePolicy) -> Rule:
     """The rule with its tree, if that and what a state does instead make the whole table."""
     done = rule.table[:, :, 0]
-    leaf = np.broadcast_to(_leaves(policy.tree, policy.features), done.shape)
+    leaf = np.broadcast_to(policy.leaf_actions, done.shape)
     instead = np.tile(np.arange(len(rule.actions)), (len(rule.states), 1))
     s = np.broadcast_to(np.arange(done.shape[1]), done.shape)
     instead[s, leaf] = done
@@ -157,14 +157,6 @@ def _with_tree(rule: Rule, policy: TreePolicy) -> Rule:
     return replace(
         rule, tree=policy.tree, features=policy.features, instead=instead, words=policy.text()
     )
-
-
-def _leaves(node: Node, features: Sequence[Feature]) -> Ints:
-    """The action of the leaf at each (time, state), as far as the tree tells them apart."""
-    if isinstance(node, Leaf):
-        return np.full((1, 1), node.action)
-    yes = features[node.feature].yes(node.cut)
-    return np.where(yes, _leaves(node.yes, features), _leaves(node.no, features))
 
 
 def _check_labels(what: str, labels: Sequence[str]) -> None:
