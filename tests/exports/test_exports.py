@@ -19,11 +19,12 @@ import pytest
 
 import mmdp
 from mmdp import InputError
-from mmdp.exports import TARGETS, excel
+from mmdp.exports import TARGETS, excel, exported
 from mmdp.exports import html as html_of
 from mmdp.policy.tree import Feature, Leaf, Split
 from mmdp.words import Times
 from tests import chromium
+from tests.cli.calls import run
 from tests.exports.formulas import Workbook
 
 STATES = [
@@ -626,3 +627,22 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="an exported file holds a table of actions"):
         mmdp.export(mmdp.solve(train, 3, "qmdp"), tmp_path / "rule.py")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", ["json", "parquet"])
+def test_a_policy_from_a_file_is_shown_by_its_objective(ending: str, tmp_path: Path) -> None:
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    train = mmdp.domains.riverswim(n_train=6, n_test=1).train
+    solution = mmdp.solve(train, 4, objective="cvar:0.3")
+    saved, again = tmp_path / f"policy.{ending}", tmp_path / f"again.{ending}"
+    mmdp.save_policy(solution, saved)
+    mmdp.save_policy(mmdp.load_policy(saved, train), again)
+    value = float(np.sort(solution.returns)[:2] @ [1 / 6, 0.3 - 1 / 6] / 0.3)  # the worst 30%
+    for given in (solution, mmdp.load_policy(saved, train), mmdp.load_policy(again)):
+        page = exported(given, "html", train)
+        assert f"(cvar:0.3) is {value:.8g}" in page
+        assert "Solved for cvar:0.3." in exported(mmdp.load_policy(saved), "python")
+    mmdp.save(train, tmp_path / "models.npz")
+    done = run("export", saved, tmp_path / "models.npz", "--to", "html")
+    assert f"(cvar:0.3) is {value:.8g}" in done.out

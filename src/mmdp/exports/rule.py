@@ -132,9 +132,8 @@ def rule_of(
 
 
 def _goal(given: Policy | Solution, bound: Bound | None) -> Objective:
-    if isinstance(given, Solution):
-        return given.objective
-    return Mean() if bound is None else bound.objective
+    """What it was solved for, as far as it is known."""
+    return given.objective or (Mean() if bound is None else bound.objective)
 
 
 def _freedom(policy: Policy, model: MMDP, goal: Objective) -> Freedom:
@@ -188,6 +187,8 @@ def _about(
         value = evaluate(policy, model).value(goal)
     if value is not None:
         lines.append(f"Its value on these models ({goal}) is {number(value, 8)}{unit}.")
+    elif given.objective is not None:
+        lines.append(f"Solved for {goal}.")
     if bound is not None:
         lines.append(
             f"Proven: no {POLICIES[bound.bounds]} has more than {at_most(bound.value, 8)}{unit}."
