@@ -57,6 +57,7 @@ class Rule:
     instead: Ints | None = None
     words: str = ""
     times: Times = UNNAMED
+    name: str = ""  # of the models
     begins: int = 0  # a state that episodes begin in, if the models say it
     drawn: Callable[[], str] | None = None  # a picture, SVG
     freedom: Callable[[], Freedom] | None = None  # what other actions cost in the models
@@ -111,6 +112,7 @@ def rule_of(
         "choices": [((a, 1.0),) for a in range(len(actions))], "times": policy.times,
     }  # fmt: skip
     if model is not None:
+        parts["name"] = model.name
         parts["begins"] = int(model.problem.start().sum(axis=1).argmax())
         parts["freedom"] = lambda: _freedom(policy, model, _goal(given, bound))
     if isinstance(policy, MemoryPolicy):
