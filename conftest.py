@@ -1,10 +1,22 @@
-"""Every test presses Ctrl-C for the first time."""
+"""Every test hears Ctrl-C, presses it for the first time, and has the time that it uses."""
 
 from __future__ import annotations
+
+import signal
+import time
+from types import SimpleNamespace
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def _first_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+def _ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C raises, here and in the processes of a test, though shells ignore it behind ``&``."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     monkeypatch.setattr("mmdp.clock._answered", False)
+
+
+@pytest.fixture(autouse=True)
+def _cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time limits count the CPU seconds of this process: a busy machine cuts nothing short."""
+    monkeypatch.setattr("mmdp.clock.time", SimpleNamespace(perf_counter=time.process_time))

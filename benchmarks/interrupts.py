@@ -21,47 +21,35 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.cli.test_ctrl_c import COMMANDS, HANGS, PROGRAM, prepare
+from tests.cli.test_ctrl_c import COMMANDS, PROGRAM, prepare
+from tests.processes import PATIENCE, cpu_seconds, running, wait_for_cpu
 
 from benchmarks.table import Columns
 
 LAST = 5.0  # CPU seconds, the latest moment
 LOOK = 0.01  # seconds between two looks at the process
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_seconds(process: int) -> float:
-    """What a process that is still there has used so far."""
-    after_name = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(after_name[11]) + int(after_name[12])) / TICKS
 
 
 def interrupted(arguments: list[str], place: Path, moment: float) -> str:
     """The cell for one moment."""
-    running = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments], cwd=place, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
-    assert running.stdout is not None
-    running.stdout.readline()  # "loaded"
-    loaded, waited = cpu_seconds(running.pid), 0.0
-    while cpu_seconds(running.pid) < loaded + moment and waited < 10 * LAST:
-        time.sleep(LOOK)
-        waited += LOOK
-    before, sent = cpu_seconds(running.pid), time.perf_counter()
-    running.send_signal(signal.SIGINT)
-    while True:
-        ended, status, usage = os.wait4(running.pid, os.WNOHANG)
-        took = time.perf_counter() - sent
-        if ended:
-            break
-        if took > HANGS:
-            running.kill()
-        time.sleep(LOOK)
-    running.returncode = os.waitstatus_to_exitcode(status)
-    running.stdout.close()
+    quiet = {"stderr": subprocess.DEVNULL, "cwd": place}
+    with running(sys.executable, "-c", PROGRAM, *arguments, **quiet) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # "loaded"
+        wait_for_cpu(process, moment)
+        before, sent = cpu_seconds(process.pid), time.perf_counter()
+        process.send_signal(signal.SIGINT)
+        while True:
+            ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+            took = time.perf_counter() - sent
+            if ended:
+                break
+            if took > PATIENCE:
+                process.kill()
+            time.sleep(LOOK)
+        process.returncode = os.waitstatus_to_exitcode(status)
     spent = usage.ru_utime + usage.ru_stime - before
-    code = "" if running.returncode == 130 else f" exit {running.returncode}"
+    code = "" if process.returncode == 130 else f" exit {process.returncode}"
     return f"{took:.1f} ({spent:.1f}){code}"
 
 

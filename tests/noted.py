@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -19,9 +18,11 @@ import pytest
 import mmdp
 from mmdp.io import writing
 from mmdp.methods import Context, Method, Outcome
+from tests.processes import PATIENCE, running
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMES = ["seconds", "test_seconds"]
+FIRST = 4  # cells that are done before something happens
 
 
 def small(seed: int, n_models: int = 4) -> mmdp.MMDP:
@@ -32,16 +33,20 @@ def small(seed: int, n_models: int = 4) -> mmdp.MMDP:
 
 @dataclass(frozen=True)
 class Noted(Method):
-    """WSU that writes a line when it is done, and may misbehave first."""
+    """WSU that writes a line when it is done, and may misbehave first.
+
+    After ``FIRST`` lines it waits until there is a file ``go``, if one is named.
+    """
 
     file: str = ""
     harm: str = ""
-    seconds: float = 0.0
+    go: str = ""
 
     name: ClassVar[str] = "noted"
 
     def run(self, context: Context) -> Outcome:
-        time.sleep(self.seconds)
+        while self.go and len(lines(self.file)) >= FIRST and not Path(self.go).exists():
+            time.sleep(0.01)
         if self.harm == "raise":
             raise RuntimeError("as asked")
         if self.harm == "die":
@@ -59,26 +64,36 @@ class Noted(Method):
         return found
 
 
-def killed_and_started_again(
-    script: Path, out: Path, *arguments: object, silent: bool = False
-) -> dict[Path, bytes]:
-    """Kill a script when it has kept four cells in ``out``, then run it to its end.
+def lines(file: str | Path) -> list[str]:
+    """The lines that cells have written so far."""
+    return Path(file).read_text().split() if Path(file).exists() else []
 
-    Returns what was kept at the time of the kill. ``silent``: the killed run says nothing, of
-    what it leaves behind, for one.
+
+def killed_and_started_again(
+    script: Path, out: Path, go: Path, *arguments: object, silent: bool = False
+) -> dict[Path, bytes]:
+    """Kill a script when it has kept ``FIRST`` cells in ``out``, then run it to its end.
+
+    Its cells wait for ``go`` after those. Returns what was kept at the time of the kill.
+    ``silent``: the killed run says nothing, of what it leaves behind, for one.
     """
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, script, *map(str, arguments)]
-    start = partial(subprocess.Popen, command, env={**os.environ, "PYTHONPATH": paths}, cwd=ROOT)
-    running = start(stderr=subprocess.PIPE if silent else None)
-    while len(kept := list(out.glob("cells/[!.]*.json"))) < 4:
-        assert running.poll() is None
-        time.sleep(0.02)
-    running.kill()
-    assert running.stderr is None or not running.stderr.read()
-    running.wait()
+    start = partial(
+        running, sys.executable, script, out, go, *arguments,
+        env={**os.environ, "PYTHONPATH": paths}, cwd=ROOT,
+    )  # fmt: skip
+    with start() as process:
+        while len(kept := list(out.glob("cells/[!.]*.json"))) < FIRST:
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.kill()
+        told = process.communicate()[1]
+    assert not (silent and told)
     before = {file: file.read_bytes() for file in kept}
-    assert start().wait() == 0
+    go.touch()
+    with start() as process:
+        _, told = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, told
     return before
 
 

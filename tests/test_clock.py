@@ -18,6 +18,7 @@ from mmdp.kernels import Plan, Problem
 from mmdp.kernels.numpy.kernel import NumpyKernel
 from mmdp.methods import Context, Method, Outcome
 from mmdp.testing import random_model
+from tests.processes import PATIENCE
 
 MODEL = random_model(3, n_models=6, n_states=4, n_actions=3, horizon=0, discount=0.9)
 
@@ -162,35 +163,32 @@ def test_an_evaluation_has_no_best_so_far() -> None:
 
 # ---------------------------------------------------------------------- HiGHS
 class Solver:
-    """Works until it is told to stop, and for ever if it does not listen."""
+    """Ctrl-C while it works; works on until it is told to stop, or, if deaf, after that too."""
 
     def __init__(self, listens: bool) -> None:
-        self.listens, self.told = listens, threading.Event()
+        self.listens, self.told, self.left = listens, threading.Event(), threading.Event()
 
     def run(self) -> None:
-        self.told.wait(60)
+        signal.raise_signal(signal.SIGINT)
+        assert self.told.wait(PATIENCE)
+        if not self.listens:
+            signal.raise_signal(signal.SIGINT)
+            assert self.left.wait(PATIENCE)
 
     def cancelSolve(self) -> None:
-        if self.listens:
-            self.told.set()
-
-
-def press(times: int) -> None:
-    for n in range(times):
-        threading.Timer(0.3 * (n + 1), signal.raise_signal, [signal.SIGINT]).start()
+        self.told.set()
 
 
 def test_the_solver_stops_when_asked() -> None:
-    press(1)
-    assert lp._run(Solver(listens=True))
+    for _ in range(20):  # also while its thread is started
+        assert lp._run(Solver(listens=True))
 
 
 def test_a_solver_that_does_not_listen_is_left() -> None:
-    press(2)
     solver = Solver(listens=False)
     with pytest.raises(KeyboardInterrupt):
         lp._run(solver)
-    solver.told.set()
+    solver.left.set()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from pandas.testing import assert_frame_equal
 import mmdp
 from mmdp import workers
 from mmdp.study import Run, StudyProgress, cells_of, compute
-from tests.noted import ROOT, Noted, killed_and_started_again, small, steady
+from tests.noted import FIRST, ROOT, Noted, killed_and_started_again, small, steady
+from tests.processes import PATIENCE
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
@@ -97,25 +98,26 @@ def test_numpy_is_whole_before_a_cell_is_computed(tmp_path: Path, method: str) -
 
 
 def test_a_worker_killed_in_the_middle(client: Any, tmp_path: Path) -> None:
-    log, kept = tmp_path / "log", dict[Path, bytes]()
+    log, go, kept = tmp_path / "log", tmp_path / "go", dict[Path, bytes]()
 
     def kill() -> None:
         os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
         kept.update({file: file.read_bytes() for file in (tmp_path / "cells").iterdir()})
+        go.touch()
 
     spread = mmdp.study(
-        small(1), 3, Noted(str(log), seconds=0.05), seeds=range(16), out=tmp_path,
-        executor=client.get_executor(), callback=at(4, kill),
+        small(1), 3, Noted(str(log), go=str(go)), seeds=range(16), out=tmp_path,
+        executor=client.get_executor(), callback=at(FIRST, kill),
     )  # fmt: skip
     assert (spread["status"] == "COMPLETED").all()
     assert spread["value"].tolist() == pytest.approx([mmdp.solve(small(1), 3, "wsu").value] * 16)
     assert set(log.read_text().split()) == {str(seed) for seed in range(16)}
-    assert len(kept) == 4
+    assert len(kept) == FIRST
     check_once(kept, log)  # Dask computes again what the killed worker had not delivered
 
 
 def test_a_worker_out_of_memory_fails_its_cell_alone(client: Any, tmp_path: Path) -> None:
-    good = cells_of(small(1), 3, Noted(seconds=0.02), seeds=range(8))
+    good = cells_of(small(1), 3, Noted(), seeds=range(8))
     bad = cells_of(small(1), 3, Noted(harm="eat"))
     run = Run([*good[:3], *bad, *good[3:]], out=tmp_path, executor=client.get_executor())
     status = [row["status"] for row in run.rows]
@@ -125,15 +127,15 @@ def test_a_worker_out_of_memory_fails_its_cell_alone(client: Any, tmp_path: Path
 
 
 def test_a_client_that_is_gone_and_comes_back(cluster: Any, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    ask = partial(
-        mmdp.study, small(1), 3, Noted(str(log), seconds=0.05), seeds=range(12), out=tmp_path
-    )
+    log, go = tmp_path / "log", tmp_path / "go"
+    method = Noted(str(log), go=str(go))
+    ask = partial(mmdp.study, small(1), 3, method, seeds=range(12), out=tmp_path)
     with distributed.Client(cluster) as first:
-        cut = ask(executor=first.get_executor(), callback=at(4, first.close))
+        cut = ask(executor=first.get_executor(), callback=at(FIRST, first.close))
+    go.touch()
     kept = {file: file.read_bytes() for file in (tmp_path / "cells").iterdir()}
     done = cut["status"] == "COMPLETED"
-    assert 4 <= len(kept) == done.sum() < 12
+    assert FIRST <= len(kept) == done.sum() < 12
     assert (cut["status"][~done] == "FAILED").all()
     with distributed.Client(cluster) as second:
         whole = ask(executor=second.get_executor())
@@ -148,9 +150,9 @@ import distributed, mmdp
 from tests.noted import Noted, small
 
 if __name__ == "__main__":
-    address, out, log = sys.argv[1:]
+    out, go, address, log = sys.argv[1:]
     with distributed.Client(address) as client:
-        mmdp.study(small(1), 3, Noted(log, seconds=0.1), seeds=range(12), out=out,
+        mmdp.study(small(1), 3, Noted(log, go=go), seeds=range(12), out=out,
                    executor=client.get_executor())
 """
 
@@ -159,7 +161,8 @@ if __name__ == "__main__":
 def test_a_client_killed_at_a_third(cluster: Any, tmp_path: Path) -> None:
     script, out, log = tmp_path / "script.py", tmp_path / "out", tmp_path / "log"
     script.write_text(SCRIPT)
-    before = killed_and_started_again(script, out, cluster.scheduler_address, out, log)
+    address = cluster.scheduler_address
+    before = killed_and_started_again(script, out, tmp_path / "go", address, log)
     assert len(list(out.glob("cells/[!.]*.json"))) == 12
     check_once(before, log)
 
@@ -178,14 +181,13 @@ def test_letting_go_waits_for_nobody() -> None:
 
     def fetch() -> str:
         fetching.set()
-        assert fetched.wait(10)
+        assert fetched.wait(120)
         return "thing"
 
     with ThreadPoolExecutor(2) as threads:
         thing = threads.submit(workers.kept, "name", fetch)
-        fetching.wait(10)
-        letting_go = threads.submit(workers.forget)
-        assert not wait([letting_go], timeout=5).not_done
+        assert fetching.wait(PATIENCE)
+        threads.submit(workers.forget).result(60)
         fetched.set()
-        assert thing.result(10) == "thing"
+        assert thing.result(PATIENCE) == "thing"
     workers.forget()

@@ -10,6 +10,9 @@ import socket
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from mmdp.errors import InputError
 from mmdp.kernels.problem import Part
 from tests.conftest import ROOT
 from tests.kernels.instances import T, random_model
+from tests.processes import PATIENCE, running
 
 pytest.importorskip("jax", reason="jax is not installed; pip install 'mmdp[jax]'")
 
@@ -37,40 +41,39 @@ def main(part):
     one = mmdp.CADP(starts=1)
 {body}
 
-with mmdp.hosts.connected(sys.argv[1], int(sys.argv[2]), 2, patience=10):
+with mmdp.hosts.connected(sys.argv[1], int(sys.argv[2]), 2, patience={patience}):
     main(mmdp.hosts.part())
 """
 
 
-def start(body: str) -> list[subprocess.Popen[str]]:
+@contextmanager
+def start(body: str, patience: int = 60) -> Iterator[list[subprocess.Popen[str]]]:
     """Two processes that run ``body`` with part, one, tell, T and random_model at hand."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
-    script = HEAD.format(body=textwrap.indent(textwrap.dedent(body), "    "))
+    script = HEAD.format(body=textwrap.indent(textwrap.dedent(body), "    "), patience=patience)
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
-    return [
-        subprocess.Popen(
-            [sys.executable, "-c", script, address, str(i)], env=env, cwd=ROOT, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
-        for i in range(2)
-    ]  # fmt: skip
+    two = partial(running, sys.executable, "-c", script, address, env=env, cwd=ROOT)
+    with two(0) as first, two(1) as second:
+        yield [first, second]
 
 
-def told(body: str, seconds: float = 300) -> list[dict[str, Any]]:
+def told(body: str, seconds: float = PATIENCE) -> list[dict[str, Any]]:
     """What both processes tell, which must be the same."""
-    processes = start(body)
-    try:
+    with start(body) as processes:
         found = [process.communicate(timeout=seconds) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
     for process, (_, err) in zip(processes, found, strict=True):
         assert process.returncode == 0, err
     lines = [[x for x in out.splitlines() if x.startswith("{")] for out, _ in found]
     assert lines[0] == lines[1]
     return [json.loads(line) for line in lines[0]]
+
+
+def wait_for_json(process: subprocess.Popen[str]) -> None:
+    """Wait until the process tells something."""
+    assert process.stdout is not None
+    assert any(line.startswith("{") for line in process.stdout)
 
 
 def close(found: Any, expected: Any) -> None:
@@ -154,38 +157,30 @@ def test_two_processes_on_the_domains(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_process_that_is_killed_ends_the_other(victim):
-    processes = start("""
+    body = """
     model = random_model(3, "padded").take_part(*part)
     while True:
         tell(value=mmdp.solve(model, T, one).value)
-    """)
-    try:
-        assert processes[victim].stdout.readline()
-        while not processes[victim].stdout.readline().startswith("{"):
-            pass
+    """
+    with start(body, patience=10) as processes:
+        wait_for_json(processes[victim])
         processes[victim].kill()
-        _, err = processes[1 - victim].communicate(timeout=60)
-    finally:
-        for process in processes:
-            process.kill()
+        _, err = processes[1 - victim].communicate(timeout=PATIENCE)
     assert processes[1 - victim].returncode not in (0, None)
     assert re.search("another process of this solve has ended|another task died", err), err
 
 
 @pytest.mark.slow
 def test_an_error_in_one_process_ends_the_other():
-    processes = start("""
+    body = """
     model = random_model(3, "padded").take_part(*part)
     mmdp.solve(model, T, one)
     if part[0] == 1:
         raise mmdp.InputError("this one is wrong")
     mmdp.solve(model, T, one)
-    """)
-    try:
-        found = [process.communicate(timeout=120)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
+    """
+    with start(body, patience=10) as processes:
+        found = [process.communicate(timeout=PATIENCE)[1] for process in processes]
     assert processes[1].returncode == 2
     assert "process 1 of 2: this one is wrong" in found[1]
     assert processes[0].returncode not in (0, None)
@@ -193,22 +188,18 @@ def test_an_error_in_one_process_ends_the_other():
 
 @pytest.mark.slow
 def test_ctrl_c_in_one_process_ends_both_with_the_best_so_far():
-    processes = start("""
+    body = """
     model = random_model(3, "padded").take_part(*part)
     def wait(progress):
         tell(value=progress.value)
         time.sleep(0.3)
-    found = mmdp.solve(model, T, mmdp.CADP(starts=100), callback=wait)
+    found = mmdp.solve(model, T, mmdp.CADP(starts=1000), callback=wait)
     tell(status=found.status.name, policy=found.policy.actions)
-    """)
-    try:
-        while not processes[1].stdout.readline().startswith("{"):
-            pass
+    """
+    with start(body) as processes:
+        wait_for_json(processes[1])
         processes[1].send_signal(signal.SIGINT)
-        found = [process.communicate(timeout=60) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
+        found = [process.communicate(timeout=PATIENCE) for process in processes]
     ends = [json.loads(out.splitlines()[-1]) for out, _ in found]
     assert ends[0] == ends[1]
     assert ends[0]["status"] == "INTERRUPTED"
@@ -306,13 +297,10 @@ def test_the_example_in_two_terminals(tmp_path: Path):
             "--models", str(tmp_path / "models"), "--processes", "2",
             "--address", "localhost:41733"]  # fmt: skip
     env = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    runs = [
-        subprocess.Popen([*line, "--process", str(i)], env=env, cwd=ROOT, text=True,
-                         stdout=subprocess.PIPE)
-        for i in range(2)
-    ]  # fmt: skip
-    out = [run.communicate(timeout=300)[0] for run in runs]
-    assert [run.returncode for run in runs] == [0, 0]
+    two = partial(running, *line, "--process", env=env, cwd=ROOT)
+    with two(0) as first, two(1) as second:
+        out = [run.communicate(timeout=PATIENCE)[0] for run in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0)
     assert "LOCAL_OPTIMUM" in out[0]
     assert "value" not in out[1]
     expected = mmdp.solve(random_model(3, "padded"), T, backend="jax")

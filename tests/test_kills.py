@@ -1,46 +1,39 @@
 """Processes that are killed at any moment, and disks that are full: old or new, never both.
 
-Each command is run as a user would, 50 times, and killed (kill -9) at a random moment of its
-run. Its files must then be those of before or those of a whole run, as mmdp and as ``cat`` sees
-them, and after the next run nothing else may be left.
+Each command is run as a user would, 50 times, and killed (kill -9) after some of the CPU time that
+it needs. Its files must then be those of before or those of a whole run, as mmdp and as ``cat``
+sees them, and after the next run nothing else may be left.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import mmdp
-from tests.cli.calls import LOG
+from tests.cli.calls import LOG, run_alone
+from tests.processes import running, wait_for_cpu
 
 KILLS = 50
 Files = dict[str, bytes]
 
 
-def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "mmdp", *map(str, arguments)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options,
-    )  # fmt: skip
-
-
 def complete(*arguments: object) -> float:
-    """Run to the end; how long that took."""
-    began = time.monotonic()
-    running = start(*arguments)
-    _, told = running.communicate()
-    assert running.returncode == 0, told
-    return time.monotonic() - began
+    """Run to the end; the CPU seconds that it took."""
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = run_alone(*arguments)
+    assert done.code == 0, done.err
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime - began.ru_utime + ended.ru_stime - began.ru_stime
 
 
 def shown(place: Path) -> Files:
@@ -107,12 +100,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def killed(running: subprocess.Popen[str], moment: float) -> bool:
-    """Kill the process at this moment; False if it was done by then."""
-    time.sleep(moment)
-    running.kill()
-    running.communicate()
-    return running.returncode == -9
+def killed(arguments: list[object], moment: float) -> bool:
+    """Kill the process after so many CPU seconds; False if it was done by then."""
+    with running(sys.executable, "-m", "mmdp", *arguments, stdout=subprocess.DEVNULL) as process:
+        wait_for_cpu(process, moment)
+    return process.returncode == -9
 
 
 @pytest.mark.slow
@@ -134,8 +126,8 @@ def test_a_killed_command_leaves_old_or_new_files(command: Command, folder: Path
         else:
             shutil.copy(before, place)
         moment = seconds * (1 - 0.7 * rng.random() ** 2)  # files are written at the end
-        if not killed(start(*command.arguments(0, folder)), moment):
-            seconds *= 0.97  # the machine is faster now
+        if not killed(command.arguments(0, folder), moment):
+            seconds *= 0.97
             continue
         done += 1
         found = command.steady(shown(place))
@@ -195,11 +187,10 @@ def test_a_full_disk_leaves_the_old_files(small_disk: Path, folder: Path, name: 
     }
     complete(*arguments[name](1))
     before = shown(out)
-    running = start(*arguments[name](1000))
-    _, told = running.communicate()
+    done = run_alone(*arguments[name](1000))
     # the policy that was found is printed, or put elsewhere
-    assert running.returncode == (1 if name == "solve" else 2)
-    assert told.count("\n") == (3 if name == "solve" else 1), told
-    assert "No space left on device" in told
+    assert done.code == (1 if name == "solve" else 2)
+    assert done.err.count("\n") == (3 if name == "solve" else 1), done.err
+    assert "No space left on device" in done.err
     assert shown(out) == before
     assert left(small_disk) == []

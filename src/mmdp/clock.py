@@ -294,19 +294,17 @@ def to_the_end(work: Callable[[], Any], cancel: Callable[[], object] | None = No
             done.set()
 
     interrupted: KeyboardInterrupt | None = None
-    try:
-        threading.Thread(target=run, name="mmdp-work", daemon=cancel is not None).start()
-    except KeyboardInterrupt as caught:
-        interrupted = caught
-        if not begun.wait(1.0):
-            raise
+    thread = threading.Thread(target=run, name="mmdp-work", daemon=cancel is not None)
     while not done.is_set():
         try:
-            done.wait(0.1)
+            if thread.ident is None:
+                thread.start()
+            while not done.wait(0.1):
+                pass
         except KeyboardInterrupt as caught:
+            if not begun.wait(1.0) or (cancel is not None and interrupted is not None):
+                raise
             if cancel is not None:
-                if interrupted is not None:
-                    raise
                 cancel()
             interrupted = caught
     if interrupted is not None and cancel is None:

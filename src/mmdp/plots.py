@@ -90,17 +90,19 @@ def tree(
     shown = tree_of(policy, "the picture shows")
     facts = iter([] if leaves is None else leaves.to_dict("records"))
     rows = []
-    for path, yes, node, region in shown.nodes():
+    for path, yes, node, _ in shown.nodes():
         place = len(path), yes
         if isinstance(node, Split):
             rows.append(Row(*place, shown.features[node.feature].asked(node.cut)))
             continue
         known: dict[Any, Any] = next(facts, {})
         rows.append(Row(
-            *place, shown.done(node, region), node.action, known.get("share"), known.get("stakes"),
-            known.get("instead") or "",
+            *place, shown.action_names[node.action], node.action, known.get("share"),
+            known.get("stakes"), known.get("instead") or "",
         ))  # fmt: skip
-    return draw_tree(rows, shown.action_names, axis)
+    drawn = draw_tree(rows, shown.action_names, axis)
+    drawn.set_title(shown.fallback_text, fontsize=9, loc="left")
+    return drawn
 
 
 def save(axis: Axes, path: str | Path) -> Path:

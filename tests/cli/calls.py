@@ -72,18 +72,11 @@ def refused(*arguments: object, given: str | None = None) -> str:
     return done.err
 
 
-def process(*arguments: object, **options: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "mmdp", *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
-    )  # fmt: skip
-
-
-def run_alone(*arguments: object) -> Result:
+def run_alone(*arguments: object, **options: Any) -> Result:
     """Run in a process of its own."""
-    running = process(*arguments)
-    out, err = running.communicate()
-    return Result(running.returncode, out, err)
+    command = [sys.executable, "-m", "mmdp", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    return Result(done.returncode, done.stdout, done.stderr)
 
 
 def fits(text: str, width: int = 80) -> bool:

@@ -18,7 +18,8 @@ import mmdp
 from mmdp.cli import main
 from mmdp.cli.app import app, as_option
 from mmdp.errors import InputError, Remedy
-from tests.cli.calls import HORIZON, Result, fits, process, refused, run
+from tests.cli.calls import HORIZON, fits, refused, run, run_alone
+from tests.processes import PATIENCE, running
 
 
 def test_bad_calls_are_one_line_and_exit_2(folder: Path, policy_file: Path, tmp_path: Path) -> None:
@@ -141,32 +142,27 @@ def test_interruption_without_a_result_exits_130(
 
 
 def test_process_solves_when_piped(folder: Path, train: mmdp.MMDP) -> None:
-    running = process("solve", folder, "-T", HORIZON, "--json")
-    out, err = running.communicate(timeout=120)
-    assert (running.returncode, err) == (0, "")
-    found = Result(0, out, err).json
-    assert found["value"] == pytest.approx(mmdp.solve(train, HORIZON).value, rel=1e-12)
+    done = run_alone("solve", folder, "-T", HORIZON, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.json["value"] == pytest.approx(mmdp.solve(train, HORIZON).value, rel=1e-12)
 
 
 def test_process_prints_labels_that_its_output_cannot_hold(tmp_path: Path) -> None:
     model = mmdp.MMDP([[[[1.0], [1.0]]]], [[2.0, 3.0]], actions=["wait", "zusätzlich"])
     mmdp.save(model, tmp_path / "m.npz")
-    running = process(
-        "solve", tmp_path / "m.npz", "-T", 1, env={**os.environ, "PYTHONIOENCODING": "ascii"}
-    )
-    out, _ = running.communicate(timeout=120)
-    assert running.returncode == 0
-    assert "zus?tzlich" in out
-    assert fits(out)
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = run_alone("solve", tmp_path / "m.npz", "-T", 1, env=ascii_only)
+    assert done.code == 0
+    assert "zus?tzlich" in done.out
+    assert fits(done.out)
 
 
 def test_process_reports_bad_input_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("")
-    running = process("solve", tmp_path / "empty.csv", "-T", 2)
-    out, err = running.communicate(timeout=120)
-    assert (running.returncode, out) == (2, "")
-    assert err.startswith("mmdp: ")
-    assert err.count("\n") == 1
+    done = run_alone("solve", tmp_path / "empty.csv", "-T", 2)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("mmdp: ")
+    assert done.err.count("\n") == 1
 
 
 def test_process_tells_its_version_and_loads_little() -> None:
@@ -177,21 +173,18 @@ def test_process_tells_its_version_and_loads_little() -> None:
         "heavy = {'pandas', 'numba', 'scipy', 'matplotlib', 'jax'} & set(sys.modules)\n"
         "print('heavy', sorted(heavy))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("0\nheavy []\n")
-    running = process("--version")
-    assert running.communicate(timeout=120)[0] == f"mmdp {mmdp.__version__}\n"
+    assert run_alone("--version").out == f"mmdp {mmdp.__version__}\n"
 
 
 def test_process_is_quiet_when_its_reader_leaves(folder: Path) -> None:
-    running = process("info", folder, "--json")
-    assert running.stdout is not None
-    running.stdout.close()
-    assert running.stderr is not None
-    assert running.stderr.read() == ""
-    assert running.wait(timeout=120) == 1
+    with running(sys.executable, "-m", "mmdp", "info", folder, "--json") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait(PATIENCE) == 1
 
 
 IMPORTING = """
@@ -214,7 +207,7 @@ def test_process_interrupted_while_it_imports_leaves_no_traceback(becomes: str) 
     """Some compiled modules make an ImportError of it."""
     done = subprocess.run(
         [sys.executable, "-c", IMPORTING.format(becomes=becomes)],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 

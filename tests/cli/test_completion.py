@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import process, refused, run
+from tests.cli.calls import refused, run, run_alone
 
 
 def completed(*words: str) -> list[str]:
@@ -19,10 +19,9 @@ def completed(*words: str) -> list[str]:
         **os.environ, "_MMDP_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("mmdp", *words)),
         "COMP_CWORD": str(len(words)),
     }  # fmt: skip
-    running = process(env=env)
-    out, err = running.communicate(timeout=120)
-    assert err == ""
-    return [line.split(",", 1)[1] for line in out.splitlines()]
+    done = run_alone(env=env)
+    assert done.err == ""
+    return [line.split(",", 1)[1] for line in done.out.splitlines()]
 
 
 def test_words_are_completed() -> None:

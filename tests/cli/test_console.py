@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
 
 from mmdp.cli.console import Steps, Working, notice
+from tests.processes import PATIENCE, running
 
 pty = pytest.importorskip("pty", reason="needs a terminal of its own")
 
@@ -16,30 +16,29 @@ pty = pytest.importorskip("pty", reason="needs a terminal of its own")
 def on_a_terminal(code: str) -> tuple[str, str]:
     """stdout, and what a terminal on stderr is sent."""
     ours, theirs = pty.openpty()
-    running = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=theirs)
-    os.close(theirs)
-    sent = b""
-    while True:
-        try:
-            part = os.read(ours, 4096)
-        except OSError:  # the other end was closed
-            break
-        if not part:
-            break
-        sent += part
-    os.close(ours)
-    out, _ = running.communicate(timeout=60)
-    assert running.returncode == 0
-    return out.decode(), sent.decode()
+    with running(sys.executable, "-c", code, stderr=theirs) as process:
+        os.close(theirs)
+        sent = b""
+        while True:
+            try:
+                part = os.read(ours, 4096)
+            except OSError:  # the other end was closed
+                break
+            if not part:
+                break
+            sent += part
+        os.close(ours)
+        out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    return out, sent.decode()
 
 
 NOTICE = (
-    "import time\n"
     "from mmdp.cli import console\n"
     "console.SHOW_AFTER = 0.0\n"
-    "with console.Working('solving', quiet={quiet}):\n"
+    "with console.Working('solving', quiet={quiet}) as working:\n"
     "    console.notice('compiling for this machine, once')\n"
-    "    time.sleep(0.3)\n"
+    "    {quiet} or working._timer.join()\n"
     "print('done')"
 )
 

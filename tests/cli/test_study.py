@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import mmdp
-from tests.cli.calls import LOG, fits, process, refused, run
+from tests.cli.calls import LOG, fits, refused, run, run_alone
 from tests.noted import full_disk
 
 STUDY = """
@@ -148,9 +148,8 @@ def test_no_file_and_no_scheduler(tmp_path: Path, file: Path) -> None:
 
 @pytest.mark.slow
 def test_processes_and_a_scheduler_that_does_not_answer(file: Path, tmp_path: Path) -> None:
-    running = process("study", file, "--out", tmp_path / "out", "--jobs", 2)
-    _, err = running.communicate()
-    assert running.returncode == 0, err
+    done = run_alone("study", file, "--out", tmp_path / "out", "--jobs", 2)
+    assert done.code == 0, done.err
     assert math.isfinite(pd.read_csv(tmp_path / "out" / "study.csv")["value"].sum())
     told = refused("study", file, "--out", tmp_path / "other", "--dask", "tcp://127.0.0.1:1")
     assert "no scheduler answers" in told

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 
 import mmdp
 from tests.cli.calls import LOG, refused, run
+from tests.processes import PATIENCE, running
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
@@ -200,22 +199,21 @@ def test_compare_keeps_the_rows_that_are_finished(
 def test_a_process_that_compares_keeps_its_rows(folder: Path, tmp_path: Path) -> None:
     """Ctrl-C while the fifth method works: four rows are on the disk."""
     out = tmp_path / "table.csv"
-    begun = tmp_path / "begun"
     code = (
-        "import mmdp, pathlib, sys, time; plain = mmdp.solve\n"
+        "import mmdp, sys, threading; plain = mmdp.solve\n"
         "def solve(model, horizon, method, **rest):\n"
         "    if method.name == 'mirror':\n"
-        f"        pathlib.Path({str(begun)!r}).touch(); time.sleep(60)\n"
+        "        print('begun', flush=True); threading.Event().wait()\n"
         "    return plain(model, horizon, method, **rest)\n"
         "sys.modules['mmdp.study'].solve = solve\n"
         "from mmdp.cli import main; main()"
     )
-    arguments = [sys.executable, "-c", code, "compare", folder, "-T", "3", "--out", out]
-    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as running:
-        while not begun.exists() and running.poll() is None:
-            time.sleep(0.05)
-        running.send_signal(signal.SIGINT)
-        _, told = running.communicate(timeout=60)
-    assert running.returncode == 130
+    command = (sys.executable, "-c", code, "compare", folder, "-T", "3", "--out", out)
+    with running(*command) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
     assert "Traceback" not in told
     assert len(out.read_text().splitlines()) == 5

@@ -19,11 +19,12 @@ import pytest
 
 import mmdp
 from mmdp import InputError
-from mmdp.exports import TARGETS, excel
+from mmdp.exports import TARGETS, excel, exported
 from mmdp.exports import html as html_of
 from mmdp.policy.tree import Feature, Leaf, Split
 from mmdp.words import Times
 from tests import chromium
+from tests.cli.calls import run
 from tests.exports.formulas import Workbook
 
 STATES = [
@@ -579,3 +580,64 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="an exported file holds a table of actions"):
         mmdp.export(mmdp.solve(train, 3, "qmdp"), tmp_path / "rule.py")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", ["json", "parquet"])
+def test_a_policy_from_a_file_is_shown_by_its_objective(ending: str, tmp_path: Path) -> None:
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    train = mmdp.domains.riverswim(n_train=6, n_test=1).train
+    solution = mmdp.solve(train, 4, objective="cvar:0.3")
+    saved, again = tmp_path / f"policy.{ending}", tmp_path / f"again.{ending}"
+    mmdp.save_policy(solution, saved)
+    mmdp.save_policy(mmdp.load_policy(saved, train), again)
+    value = float(np.sort(solution.returns)[:2] @ [1 / 6, 0.3 - 1 / 6] / 0.3)  # the worst 30%
+    for given in (solution, mmdp.load_policy(saved, train), mmdp.load_policy(again)):
+        page = exported(given, "html", train)
+        assert f"(cvar:0.3) is {value:.8g}" in page
+        assert "Solved for cvar:0.3." in exported(mmdp.load_policy(saved), "python")
+    mmdp.save(train, tmp_path / "models.npz")
+    done = run("export", saved, tmp_path / "models.npz", "--to", "html")
+    assert f"(cvar:0.3) is {value:.8g}" in done.out
+
+
+# ---------------------------------------------------------------------- what a card asks
+def test_a_card_asks_for_what_the_rule_uses_alone(tmp_path: Path) -> None:
+    """Neither the time nor the sex, and not every combination is a state."""
+    places = [*itertools.product("fm", (40, 60), ("well", "ill"))]
+    places.remove(("f", 60, "ill"))
+    labels = [f"sex={x}, age={y}, health={z}" for x, y, z in places]
+    row = [int(y == 60) + 2 * (z == "ill") for _, y, z in places]
+    policy = mmdp.MarkovPolicy([row] * 3, state_labels=labels, action_labels=[*"abcd"])
+    mmdp.export(policy, file := tmp_path / "card.html")
+    page = file.read_text(encoding="utf-8")
+    shown = ["ask", "answer", "nearest", "state-1", "state-2"]
+    assert [x for x in (*shown, "state-0", "time", "more") if f' id="{x}"' in page] == shown
+    steps = "".join(f'type("state-1", "{y}"); type("state-2", "{z}"); say();' for _, y, z in places)
+    steps += 'type("state-2", "dead"); say()'
+    *said, dead = page_in_node(file, shown, steps)
+    assert said == [["", "abcd"[a]] for a in row]
+    assert dead[0] == "wrong"
+    # what other actions cost depends on the rest too, which is asked apart
+    p = np.broadcast_to(np.eye(7), (4, 7, 7)).swapaxes(0, 1)[None]
+    model = mmdp.MMDP(p, -np.ones((7, 4)), states=labels, actions=[*"abcd"], name="clinic")
+    mmdp.export(policy, file, model=model)
+    page = file.read_text(encoding="utf-8")
+    front, more = page.split('<details id="more">')
+    assert [f' id="{x}"' in front for x in (*shown, "state-0", "time")] == [True] * 5 + [False] * 2
+    assert [f' id="{x}"' in more for x in ("state-0", "time", "matters")] == [True] * 3
+    assert "<h1>clinic: what to do</h1>" in page
+
+
+def test_a_card_tells_a_better_action_from_a_next_best_one(tmp_path: Path) -> None:
+    """A rule may give something up to be simple: then no action that gains is called next best."""
+    model = mmdp.MMDP(
+        [[[[0.5, 0.5]] * 3] * 2], [[1.0, 0.0, 0.5], [0.0, 4.0, 1.0]],
+        states=["x=0", "x=1"], actions=[*"abc"],
+    )  # fmt: skip
+    policy = mmdp.TreePolicy(mmdp.MarkovPolicy.for_model(model, [[1, 1]]), Leaf(1), [])
+    mmdp.export(policy, file := tmp_path / "card.html", model=model)
+    steps = 'type("time", "0"); type("state-0", "0"); matters(); type("state-0", "1"); matters();'
+    worse, best = said_in_node(file, ["time", "state-0", "nearest"], steps)
+    assert worse.startswith("Better here alone: a. Here it gains 1 (50% of the value); the rule")
+    assert best.startswith("Next best: c. Here it costs 3.")

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 
 import numba
 import numpy as np
@@ -15,6 +15,7 @@ import pytest
 from mmdp import clock
 from mmdp.kernels.cpu import jit as module
 from mmdp.kernels.cpu.jit import jit
+from tests.processes import PATIENCE
 
 
 def double(x):
@@ -82,10 +83,18 @@ def test_an_interruption_waits_for_the_compiler():
         clock.to_the_end(lambda: 1 / 0)
     assert done == [1]
 
+    heard = threading.Event()
+
+    def hear(*_):
+        heard.set()
+        raise KeyboardInterrupt
+
     def pressed():
         signal.raise_signal(signal.SIGINT)
-        time.sleep(0.5)
+        assert heard.wait(PATIENCE)
         done.append(2)
+
+    signal.signal(signal.SIGINT, hear)
 
     with pytest.raises(KeyboardInterrupt):
         clock.to_the_end(pressed)

@@ -153,10 +153,12 @@ def test_it_reads_as_a_rule() -> None:
         "    otherwise: wait",
         "otherwise:",
         "    if age is at most 1: wait",
-        "    otherwise: treat; in dead: wait",
+        "    otherwise: treat",
+        "where that is not allowed: wait",
     ]
     assert repr(policy).endswith("4 leaves on site, time, age)")
-    assert TreePolicy(policy.rows, Leaf(1), []).text().startswith("always: treat; in ")
+    always = TreePolicy(policy.rows, Leaf(1), [])
+    assert always.text() == "always: treat\nwhere that is not allowed: wait"
 
 
 def test_units_go_with_the_number() -> None:
@@ -195,7 +197,7 @@ def test_states_that_do_not_allow_the_action() -> None:
     )
     policy = mmdp.solve(model, 3, policy=mmdp.Tree(1, FRAME)).policy
     policy.check(model)
-    assert policy.text() == "always: treat; in dead: wait"
+    assert policy.text() == "always: treat\nwhere that is not allowed: wait"
 
 
 def test_files_match_names(tmp_path: Path) -> None:
@@ -275,3 +277,43 @@ def test_questions_about_ages_are_those_about_decisions() -> None:
     twice = mmdp.MMDP(p, [[1.0]] * 2, states=names, times=rows.times)
     with pytest.raises(mmdp.InputError, match="a feature is called 'age', as the time is"):
         mmdp.Tree().features_of(twice, 3)
+
+
+def as_said(text: str, state: int, allowed: set[str]) -> str:
+    """What a reader of the rule does in a state, who sees which actions are allowed."""
+    *lines, last = text.splitlines()
+    depth, done = 0, ""
+    for line in lines:
+        indent = (len(line) - len(line.lstrip())) // 4
+        question, action = line.strip().split(":")
+        yes = question == "otherwise" or state <= int(question.removeprefix("if state is at most "))
+        if indent == depth and not done and yes:
+            depth, done = depth + 1, action.strip()
+    ranked = last.removeprefix("where that is not allowed: ").removeprefix("the first allowed of ")
+    return next(x for x in (done, *ranked.split(", ")) if x in allowed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_words_say_what_is_done_where_actions_are_not_allowed(
+    tmp_path: Path, seed: int
+) -> None:
+    """In one line, however many states that is; also if a model has its actions in another order"""
+    rng = np.random.default_rng(seed)
+    allowed = rng.random((60, 5)) < 0.5
+    allowed[np.arange(60), rng.integers(5, size=60)] = True
+    p, r = rng.dirichlet(np.ones(60), size=(3, 60, 5)), rng.normal(size=(3, 60, 5))
+    model = mmdp.MMDP(p, r, allowed=allowed, actions=list("vwxyz"), states=map(str, range(60)))
+    policy = mmdp.solve(model, 3, policy=mmdp.Tree(3, time=False), backend="numpy").policy
+    assert len(policy.text()) < 300
+    order = rng.permutation(5)
+    other = mmdp.MMDP(
+        p[:, :, order], r[:, :, order], allowed=allowed[:, order], states=model.state_labels,
+        actions=["vwxyz"[a] for a in order],
+    )  # fmt: skip
+    mmdp.save_policy(policy, tmp_path / "tree.json")
+    again = mmdp.load_policy(tmp_path / "tree.json", other)
+    mmdp.save_policy(again, tmp_path / "again.json")
+    for found in (policy, again, mmdp.load_policy(tmp_path / "again.json")):
+        for s in range(60):
+            names = {"vwxyz"[a] for a in np.flatnonzero(allowed[s])}
+            assert as_said(found.text(), s, names) == found.action(state=str(s))

@@ -36,7 +36,8 @@ def export(
 
     python, javascript and c have a function of the time and the state (and the node of a flow
     chart), sql and excel a table to look it up, html is a page for a phone. With DATA the file
-    says the policy's mean value on the models, and what is proven about it; a page also says what
+    says the policy's value on the models by the objective that it was solved for (of a .csv: the
+    mean, unless a proof names another), and what is proven about it; a page also says what
     the next best action would cost in each state. A tree keeps its questions if it was saved as
     .json.
     """

@@ -5,8 +5,9 @@
   const NAMES = new Map(STATES.map(label => [label.replace(/[\r\n]/g, ""), label]));
   const named = text => PLACE.has(text) ? text : NAMES.get(text) ?? text;
   const fields = id => AXES.length ? AXES.map((_, i) => at(id + "-" + i)) : [at(id)];
-  const written = id => fields(id).map(field => field.value.trim());
-  const joined = values => AXES.map(([name], i) => name + "=" + values[i]).join(", ");
+  const open = () => !at("more") || at("more").open;  // what the rule does not use is asked there
+  const written = id => fields(id).map((field, i) => field && (USED[i] || open()) ? field.value.trim() : null);
+  const joined = values => AXES.flatMap(([name], i) => values[i] === null ? [] : [name + "=" + values[i]]).join(", ");
 
   function nearest(text, [name, values]) {  // the point of an axis nearest to a number
     const points = values.map(Number), x = Number(text);
@@ -16,14 +17,28 @@
     return values[points.reduce((best, p, i) => Math.abs(p - x) < Math.abs(points[best] - x) ? i : best, 0)];
   }
 
+  const nearby = id => written(id).map((text, i) => text === null ? null : nearest(text, AXES[i]));
+
+  function known(values) {  // a state with these values, whatever those are that are not asked
+    const i = values.indexOf(null);
+    if (i < 0) return PLACE.has(joined(values)) ? joined(values) : null;
+    for (const x of AXES[i][1]) {
+      const found = known(values.map((value, j) => j === i ? x : value));
+      if (found !== null) return found;
+    }
+    return null;
+  }
+
   function label(id) {
     if (!AXES.length) return named(at(id).value);
-    const values = written(id), other = named(values[0]);
-    return OTHERS.includes(other) ? other : joined(AXES.map((axis, i) => nearest(values[i], axis)));
+    const other = named(written(id).find(text => text !== null) ?? "");
+    if (OTHERS.includes(other)) return other;
+    const values = nearby(id), wrong = values.some((x, i) => x !== null && !AXES[i][1].includes(x));
+    return (wrong ? null : known(values)) ?? joined(values);
   }
 
   const typed = name => name === "state" ? label("state")
-    : at(name).value.trim() === "" ? NaN : Number(at(name).value);
+    : !at(name) ? 0 : at(name).value.trim() === "" ? NaN : Number(at(name).value);
   const digits = (x, n) => (+x.toPrecision(n)).toLocaleString("en", { maximumFractionDigits: 12 });
 
   function answer() {
@@ -34,14 +49,14 @@
       out.textContent = typeof found === "string" ? found
         : Object.entries(found).map(([action, share]) => action + " " + +(100 * share).toFixed(1) + "%").join("\n");
       if (AXES.length) at("nearest").textContent = near(label("state"));
-      if (STAKES) at("matters").textContent = matters(place.map(x => typeof x === "string" ? stateOf(x) : x));
+      if (STAKES && open()) at("matters").textContent = matters(place.map(x => typeof x === "string" ? stateOf(x) : x));
     } catch (error) {
       wrong(error);
     }
   }
 
-  const near = state => OTHERS.includes(state) || state === joined(written("state")) ? ""
-    : "This is for the nearest point, " + state + ".";
+  const near = state => OTHERS.includes(state) || joined(nearby("state")) === joined(written("state")) ? ""
+    : "This is for the nearest point, " + joined(nearby("state")) + ".";
 
   function wrong(error) {
     at("answer").className = "wrong";
@@ -59,7 +74,8 @@
     const amount = digits(size, 3) + STAKES.unit + (share <= 100 ? " (" + digits(share, 2) + "% of the value)" : "");
     const here = ARGUMENTS.includes("time") ? "Here it" : "Taken here every time, it";
     const text = cost === 0 ? said(next) + " is as good here."
-      : "Next best: " + said(next) + ". " + here + (cost > 0 ? " costs " : " gains ") + amount + ".";
+      : cost > 0 ? "Next best: " + said(next) + ". " + here + " costs " + amount + "."
+      : "Better here alone: " + said(next) + ". " + here + " gains " + amount + "; the rule gives that up.";
     return free.length < 2 ? text : text + "\nFree to choose: " + free.map(said).join(" or ")
       + ". Choosing wherever the card says so loses at most " + STAKES.most + " in all.";
   }
@@ -87,11 +103,12 @@
     for (const label of STATES) at("states").append(new Option(label, label));
     at("state").value = STATES[BEGINS];
   }
-  for (const field of fields("state")) {
+  for (const field of fields("state").filter(Boolean)) {
     field.addEventListener("input", begin);
     field.addEventListener("focus", () => field.select());
   }
-  for (const name of ARGUMENTS) if (name !== "state") at(name).addEventListener("input", answer);
+  for (const name of ARGUMENTS) if (name !== "state" && at(name)) at(name).addEventListener("input", answer);
+  if (at("more")) at("more").addEventListener("toggle", answer);
   if (at("on")) at("on").addEventListener("click", goOn);
   at("ask").hidden = false;
   begin();

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,18 +26,39 @@ LISTED = 2_000  # the most labels that a field offers to choose from
 def written(rule: Rule) -> str:
     """The page."""
     (axes, others), stakes, first = named_axes(rule.states), _stakes(rule), rule.states[rule.begins]
+    used, by_time = _used_axes(rule, axes), bool((rule.table != rule.table[:1]).any())
     facts = {
         "ARGUMENTS": rule.arguments, "AXES": [*axes.items()], "OTHERS": others,
-        "BEGINS": rule.begins, "STAKES": stakes, "TURNS": TURNS,
+        "BEGINS": rule.begins, "STAKES": stakes, "TURNS": TURNS, "USED": [x in used for x in axes],
     }  # fmt: skip
     more = "\n".join(f"const {name} = {as_json(x)};" for name, x in facts.items())
     return render(
-        "exports/card.html.j2", title="What to do", rule=rule, axes=axes, others=others,
+        "exports/card.html.j2", rule=rule, axes=axes, others=others, used=used,
+        title=straight(f"{rule.name}: what to do") if rule.name else "What to do",
+        by_time=by_time or rule.ways is not None, rest=[x for x in axes if x not in used],
         listed=LISTED, begins=named_values(first) or dict.fromkeys([*axes][:1], first),
         stakes=stakes, card=_card(rule) if rule.tree is None else [], words=straight(rule.words),
         picture=Markup("" if rule.drawn is None else straight(rule.drawn())),
         functions=Markup(f'"use strict";\n{functions(rule)}\n{more}\n'),
     )  # fmt: skip
+
+
+def _used_axes(rule: Rule, axes: Mapping[str, list[str]]) -> list[str]:
+    """The axes of the states that what is done depends on; all of them if there are nodes."""
+    used = [*axes]
+    if rule.ways is not None:
+        return used
+    rows = [(s, x) for s, label in enumerate(rule.states) if (x := named_values(label))]
+    codes = {x: np.unique([row[x] for _, row in rows], return_inverse=True)[1] for x in axes}
+    done = rule.table[:, [s for s, _ in rows], 0].T
+    asked = {rule.features[i].name for i in rule.asked}
+    for axis in sorted(axes, key=asked.__contains__):  # what the tree does not ask comes first
+        rest = np.column_stack([np.zeros(len(rows)), *(codes[x] for x in used if x != axis)])
+        groups = np.unique(rest, axis=0, return_inverse=True)[1].reshape(-1)
+        one = np.unique(groups, return_index=True)[1]  # a state of each group
+        if (done == done[one][groups]).all():
+            used.remove(axis)
+    return used
 
 
 def straight(text: str) -> str:

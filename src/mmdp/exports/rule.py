@@ -57,6 +57,7 @@ class Rule:
     instead: Ints | None = None
     words: str = ""
     times: Times = UNNAMED
+    name: str = ""  # of the models
     begins: int = 0  # a state that episodes begin in, if the models say it
     drawn: Callable[[], str] | None = None  # a picture, SVG
     freedom: Callable[[], Freedom] | None = None  # what other actions cost in the models
@@ -111,6 +112,7 @@ def rule_of(
         "choices": [((a, 1.0),) for a in range(len(actions))], "times": policy.times,
     }  # fmt: skip
     if model is not None:
+        parts["name"] = model.name
         parts["begins"] = int(model.problem.start().sum(axis=1).argmax())
         parts["freedom"] = lambda: _freedom(policy, model, _goal(given, bound))
     if isinstance(policy, MemoryPolicy):
@@ -132,9 +134,8 @@ def rule_of(
 
 
 def _goal(given: Policy | Solution, bound: Bound | None) -> Objective:
-    if isinstance(given, Solution):
-        return given.objective
-    return Mean() if bound is None else bound.objective
+    """What it was solved for, as far as it is known."""
+    return given.objective or (Mean() if bound is None else bound.objective)
 
 
 def _freedom(policy: Policy, model: MMDP, goal: Objective) -> Freedom:
@@ -146,7 +147,7 @@ def _freedom(policy: Policy, model: MMDP, goal: Objective) -> Freedom:
 def _with_tree(rule: Rule, policy: TreePolicy) -> Rule:
     """The rule with its tree, if that and what a state does instead make the whole table."""
     done = rule.table[:, :, 0]
-    leaf = np.broadcast_to(_leaves(policy.tree, policy.features), done.shape)
+    leaf = np.broadcast_to(policy.leaf_actions, done.shape)
     instead = np.tile(np.arange(len(rule.actions)), (len(rule.states), 1))
     s = np.broadcast_to(np.arange(done.shape[1]), done.shape)
     instead[s, leaf] = done
@@ -157,14 +158,6 @@ def _with_tree(rule: Rule, policy: TreePolicy) -> Rule:
     return replace(
         rule, tree=policy.tree, features=policy.features, instead=instead, words=policy.text()
     )
-
-
-def _leaves(node: Node, features: Sequence[Feature]) -> Ints:
-    """The action of the leaf at each (time, state), as far as the tree tells them apart."""
-    if isinstance(node, Leaf):
-        return np.full((1, 1), node.action)
-    yes = features[node.feature].yes(node.cut)
-    return np.where(yes, _leaves(node.yes, features), _leaves(node.no, features))
 
 
 def _check_labels(what: str, labels: Sequence[str]) -> None:
@@ -196,6 +189,8 @@ def _about(
         value = evaluate(policy, model).value(goal)
     if value is not None:
         lines.append(f"Its value on these models ({goal}) is {number(value, 8)}{unit}.")
+    elif given.objective is not None:
+        lines.append(f"Solved for {goal}.")
     if bound is not None:
         lines.append(
             f"Proven: no {POLICIES[bound.bounds]} has more than {at_most(bound.value, 8)}{unit}."

@@ -62,8 +62,9 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
     [[0, 1], [1, 1]]
     """
     proven, target = certificates.as_document(policy), Path(path)
-    objective = str(policy.objective) if isinstance(policy, Solution) else None
     found: Any = policy.policy if isinstance(policy, Solution) else policy
+    goal = getattr(policy, "objective", None)
+    objective = None if goal is None else str(goal)
     if not getattr(found, "exact", False):  # refuse what has no table, with the reason
         found = markov_policy(policy, "a policy file holds", needed="a table of actions")
     as_json = target.suffix.lower() == ".json"
@@ -171,7 +172,8 @@ def _document(file: Path, remedies: Iterable[Remedy] = ()) -> Any:
 def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
     """Read a policy from ``.csv``, ``.parquet`` or ``.json``; one with nodes has memory.
 
-    A table without a column ``time`` is a stationary policy.
+    A table without a column ``time`` is a stationary policy. ``policy.objective`` is what it was
+    solved for, as :func:`load_objective` has it.
 
     With ``model``, labels are matched against its labels, and the policy is checked: every
     state at every time, allowed actions only. Without it the ids of the file are used.
@@ -184,7 +186,13 @@ def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
     >>> mmdp.load_policy(file, model).actions.tolist()
     [[1, 0]]
     """
-    file = Path(path)
+    policy = _read_policy(Path(path), model)
+    with Source(Path(path)).named():
+        policy._set(objective=load_objective(path))
+    return policy
+
+
+def _read_policy(file: Path, model: MMDP | None) -> Policy:
     source, stored, tree = Source(file), None, None
     policy: Policy
     if not file.is_file():
@@ -238,7 +246,8 @@ def _from_json(path: Path, model: MMDP | None) -> Policy:
         rows = StationaryPolicy.of_row(policy) if lasts else policy
         if "tree" not in stored:
             return rows
-        return TreePolicy.restored(rows, stored["features"], stored["time"], stored["tree"])
+        names = ("features", "time", "tree")
+        return TreePolicy.restored(rows, *(stored[x] for x in names), stored.get("fallback"))
     except InputError as error:
         raise error.at(path) from None
     except (LookupError, TypeError, ValueError) as error:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mmdp.model import MMDP
+    from mmdp.objective import Objective
     from mmdp.policy.markov import MarkovPolicy, TablePolicy
 
 Array = npt.NDArray[np.float64]
@@ -39,13 +40,14 @@ class Policy:
     deployment remembers is in the memory that ``start`` makes and ``update`` returns.
     """
 
-    __slots__ = ("action_labels", "n_actions", "n_states", "state_labels", "times")
+    __slots__ = ("action_labels", "n_actions", "n_states", "objective", "state_labels", "times")
 
     n_states: int
     n_actions: int
     state_labels: tuple[str, ...] | None
     action_labels: tuple[str, ...] | None
     times: Times
+    objective: Objective | None  # what it was solved for, if the file that it was read from says so
 
     title: ClassVar[str] = "the policy"  # in messages
     exact: ClassVar[bool] = True  # whether ``returns`` are known without simulation
@@ -59,7 +61,7 @@ class Policy:
         self, n_states: int, n_actions: int, state_labels: Sequence[str] | None,
         action_labels: Sequence[str] | None, times: Any = None,
     ) -> None:  # fmt: skip
-        self._set(times=read_times(times))
+        self._set(times=read_times(times), objective=None)
         for what, n, given in (
             ("state", n_states, state_labels), ("action", n_actions, action_labels),
         ):  # fmt: skip

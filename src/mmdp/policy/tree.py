@@ -212,7 +212,8 @@ class Tree(Restricted):
         Whether it may ask about the time too. Without it the tree is a rule for every day. Over
         an infinite horizon it always is.
 
-    Where a state does not allow the action of its leaf, the first action that it allows is taken.
+    Where a state does not allow the action of its leaf, the first action that it allows is taken,
+    in the order of the model's actions.
 
     >>> import mmdp
     >>> train, _ = mmdp.domains.published("riverswim")
@@ -373,6 +374,9 @@ class TreePolicy(TablePolicy):
         no last decision.
     tree, features
         What makes the table, apart from states that do not allow the action of their leaf.
+    fallback
+        Actions by rank: such a state takes the first of them that it allows. By default those of
+        the table, in the order of the actions.
 
     >>> from mmdp import MarkovPolicy
     >>> stock, order = Feature.of("stock", [0, 5, 10]), ["order", "wait"]
@@ -385,17 +389,24 @@ class TreePolicy(TablePolicy):
     otherwise: wait
     """
 
-    __slots__ = ("features", "rows", "tree")
+    __slots__ = ("fallback", "features", "rows", "tree")
 
     rows: MarkovPolicy | StationaryPolicy
     tree: Node
     features: tuple[Feature, ...]
+    fallback: tuple[int, ...]
 
     def __init__(
-        self, rows: MarkovPolicy | StationaryPolicy, tree: Node, features: Iterable[Feature]
-    ) -> None:
+        self, rows: MarkovPolicy | StationaryPolicy, tree: Node, features: Iterable[Feature],
+        fallback: Iterable[int] | None = None,
+    ) -> None:  # fmt: skip
         self._set(rows=rows, table=rows.table, tree=tree, features=tuple(features))
         self._set_labels(rows.n_states, **rows.labels)
+        actions = np.atleast_2d(self.actions)
+        others = np.unique(actions[actions != self.leaf_actions]).tolist()
+        self._set(fallback=tuple(others if fallback is None else map(int, fallback)))
+        if not {*others} <= {*self.fallback}:
+            raise InputError(f"the fallback {self.fallback} lacks actions of the table: {others}")
 
     # ------------------------------------------------------------ what it is
     @property
@@ -450,32 +461,37 @@ class TreePolicy(TablePolicy):
                 path, region = (*at.path, asked.asked(cut, yes)), at.region & (there == yes)
                 yield from self._nodes(Visit(path, yes, node, region))
 
+    @property
+    def leaf_actions(self) -> Ints:
+        """(T, S) the action of the leaf at each time and state; T is 1 if no time is asked."""
+        return _leaf_actions(self.tree, self.features)
+
     def text(self) -> str:
         """The rule in words: a question or an action in each line.
 
-        It names states that do not allow the action of their leaf, and what is done there.
+        The last line says what is done where a state does not allow the action of its leaf.
         """
         lines = []
-        for path, yes, node, region in self.nodes():
+        for path, yes, node, _ in self.nodes():
             head = f"if {path[-1]}" if yes else "always" if yes is None else "otherwise"
-            done = f" {self.done(node, region)}" if isinstance(node, Leaf) else ""
+            done = f" {self.action_names[node.action]}" if isinstance(node, Leaf) else ""
             if path or done:
                 lines.append(f"{'    ' * (len(path) - 1)}{head}:{done}")
-        return "\n".join(lines)
+        return "\n".join([*lines, self.fallback_text]).rstrip("\n")
 
-    def done(self, leaf: Leaf, region: Mask) -> str:
-        """What is done in a leaf: its action, and others where a state does not allow it."""
-        action, names, states = leaf.action, self.action_names, self.state_names
-        t, s = np.nonzero(region & (np.atleast_2d(self.actions) != action))
-        other = dict.fromkeys(zip(s.tolist(), np.atleast_2d(self.actions)[t, s], strict=True))
-        return "; ".join([names[action], *(f"in {states[s]}: {names[a]}" for s, a in other)])
+    @property
+    def fallback_text(self) -> str:
+        """What is done where a state does not allow the action of its leaf; empty if all do."""
+        names = [self.action_names[a] for a in self.fallback]
+        first = f"the first allowed of {', '.join(names)}" if len(names) > 1 else "".join(names)
+        return f"where that is not allowed: {first}" if names else ""
 
     def stored(self) -> dict[str, Any]:
         columns = {x.name: x.values for x in self.features if not x.timed}
         time = any(x.timed for x in self.features)
         return {
             **super().stored(), "features": columns, "time": time,
-            "tree": self._stored(self.tree),
+            "tree": self._stored(self.tree), "fallback": self.fallback,
         }  # fmt: skip
 
     def _stored(self, node: Node) -> Any:
@@ -492,7 +508,7 @@ class TreePolicy(TablePolicy):
     @classmethod
     def restored(
         cls, rows: MarkovPolicy | StationaryPolicy, features: Mapping[str, Any], time: bool,
-        tree: Any,
+        tree: Any, fallback: Iterable[int] | None = None,
     ) -> Self:  # fmt: skip
         """The policy of what :meth:`stored` keeps."""
         known = [Feature.of(name, values) for name, values in features.items()]
@@ -514,7 +530,7 @@ class TreePolicy(TablePolicy):
             cut = [known[f].level(k) for k in range(known[f].n_cuts)].index(level)
             return Split(f, cut, read(node["then"]), read(node["else"]))
 
-        return cls(rows, read(tree), known)
+        return cls(rows, read(tree), known, fallback)
 
     def placed(self, rows: Any) -> TreePolicy:
         """The tree of the same table over states and actions that come in another order."""
@@ -531,7 +547,8 @@ class TreePolicy(TablePolicy):
                 return Leaf(actions[node.action])
             return node._replace(yes=renamed(node.yes), no=renamed(node.no))
 
-        return TreePolicy(rows, renamed(self.tree), features)
+        fallback = [actions[a] for a in self.fallback]
+        return TreePolicy(rows, renamed(self.tree), features, fallback)
 
     @property
     def _trait(self) -> str:
@@ -554,6 +571,14 @@ def _places(names: list[str], among: list[str]) -> list[int]:
     """Where the names are; in their own order if they are not all there."""
     place = {name: i for i, name in enumerate(among)}
     return [place[x] for x in names] if place.keys() >= {*names} else [*range(len(names))]
+
+
+def _leaf_actions(node: Node, features: Sequence[Feature]) -> Ints:
+    """The action of the leaf at each (time, state), as far as the tree tells them apart."""
+    if isinstance(node, Leaf):
+        return np.full((1, 1), node.action)
+    yes = features[node.feature].yes(node.cut)
+    return np.where(yes, _leaf_actions(node.yes, features), _leaf_actions(node.no, features))
 
 
 def _used(tree: Node, features: Sequence[Feature]) -> list[str]:
