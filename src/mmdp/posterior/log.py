@@ -186,12 +186,23 @@ def _columns(
             raise InputError(f"{path}: unknown suffix {path.suffix!r}; a log is .csv or .parquet")
     else:
         source, frame = Source("log"), as_frame(log)
-        if isinstance(frame, Mapping):
-            frame = pd.DataFrame(dict(frame))
-        if not isinstance(frame, pd.DataFrame):
+        if not isinstance(frame, (pd.DataFrame, Mapping)):
             raise InputError(f"a log is a path, a DataFrame or a mapping, not {type(log).__name__}")
-        roles, notes = _roles([str(x) for x in frame.columns], renamed, source)
+        roles, notes = _roles([str(x) for x in frame], renamed, source)
+        if isinstance(frame, Mapping):
+            frame = _as_table({name: frame[name] for name in roles}, source)
     return {role: frame[name] for name, role in roles.items()}, source, notes
+
+
+def _as_table(columns: Mapping[str, Any], source: Source) -> pd.DataFrame:
+    try:
+        return pd.DataFrame(columns)
+    except ValueError:  # two axes, or unequal lengths
+        sizes = {name: "x".join(map(str, np.shape(x))) or "1" for name, x in columns.items()}
+        source.fail(
+            f"columns of different sizes: {', '.join(f'{x} {n}' for x, n in sizes.items())}",
+            remedies=["give each transition one state, one action and one next state"],
+        )
 
 
 def _read_csv(
@@ -271,6 +282,8 @@ def _coded(column: pd.Series, role: str, source: Source, wanted: Mapping[str, An
         _refuse_missing(~np.isfinite(array), role, source)
         if (array == np.floor(array)).all() and array.min() >= 0 and array.max() < 4e9:
             return _coded(pd.Series(array.astype(np.int64)), role, source, wanted)
+    elif isinstance(column.iloc[0], (list, np.ndarray)):
+        source.fail(f"{role} is a list; give one label or id, such as '3,7' for [3, 7]", 0)
     part = coded(column)
     labels = wanted[kind] if isinstance(wanted[kind], tuple) else ()
     _refuse_missing(part.blank(set(MISSING) - set(labels)), role, source)
