@@ -54,7 +54,15 @@ class InputError(ValueError):
         return self.text()
 
 
-class NotWritten(UserWarning):
+class MMDPWarning(UserWarning):
+    """A result is at hand, and something about it should be known."""
+
+
+class UnlikelyData(MMDPWarning):
+    """What was seen had almost no chance in any model."""
+
+
+class NotWritten(MMDPWarning):
     """A result is at hand, but the file that was to keep it has not all of it, or none."""
 
 

@@ -642,7 +642,9 @@ class MMDP:
         from 0. In their place there may be a log, as :func:`mmdp.fit` reads it. A model that varies
         with time takes the ``time`` of the step, or the column of the log, from 0.
         ``initial="last"``: the new models start in the last state seen, after the last time seen.
-        If models change, the weights are those of the model that holds now.
+        If models change, the weights are those of the model that holds now; whole numbers as times
+        count the decisions that have passed. There is a warning if a step had a probability below
+        one in a million (see :func:`mmdp.posterior.predictive_probabilities`).
 
         >>> import mmdp
         >>> P = [[[[0.9, 0.1]], [[0.0, 1.0]]], [[[0.3, 0.7]], [[0.0, 1.0]]]]
@@ -651,7 +653,7 @@ class MMDP:
         >>> seen.weights.round(3).tolist(), seen.initial.tolist()
         ([0.125, 0.875], [0.0, 1.0])
         """
-        from mmdp.posterior.update import steps_of, updated
+        from mmdp.posterior.update import believed, steps_of, updated
 
         log = state
         if action is not None or next_state is not None:
@@ -659,7 +661,8 @@ class MMDP:
             log = {x: np.atleast_1d(y) for x, y in columns.items() if y is not None}
         elif time is not None:
             raise InputError("time belongs to a step; a log has a column time")
-        return updated(self, steps_of(self, log), initial)
+        steps = steps_of(self, log)
+        return updated(self, steps, believed(self, steps).weights[-1], initial)
 
     def later(self, time: int) -> MMDP:
         """The same problem from decision ``time`` on; what varies with time begins there.

@@ -51,6 +51,8 @@ def test_eight_years_in_four_commands_are_those_of_the_page(ducks: mmdp.MMDP) ->
     found = run("update", "models", "log.csv", "--out", "now.npz", "--json").json
     assert (found["steps"], found["start"]) == (8, "5 m")
     assert sum(found["weights"].values()) == pytest.approx(1)
+    expected = mmdp.posterior.predictive_probabilities(ducks, "log.csv")
+    assert found["probabilities"] == pytest.approx(expected.tolist())
     assert json.dumps(found)
 
 
@@ -90,3 +92,15 @@ def test_dates_put_steps_in_order_and_count_decisions(ducks: mmdp.MMDP) -> None:
     steps = steps_of(ducks, rows)
     assert steps.times.tolist() == [0, 1, 2]
     assert steps.row.tolist() == [1, 0]
+
+
+def test_a_step_that_no_model_expects_is_noted_by_its_line(ducks: mmdp.MMDP) -> None:
+    mixed = 1e-9 / 7 + (1 - 1e-9) * np.eye(7)[:, None].repeat(3, axis=1)
+    mmdp.save(mmdp.MMDP([mixed], np.zeros((7, 3)), states=ducks.state_labels,
+                        actions=ducks.action_labels), "still.npz")  # fmt: skip
+    Path("log.csv").write_text("state,action,next_state\n3 m,closed,3 m\n3 m,closed,5 m\n")
+    done = run("update", "still.npz", "log.csv", "--out", "now")
+    assert done.err.startswith(
+        "mmdp: note: log.csv, line 3: 'closed' from '3 m' to '5 m' had a prob"
+    )
+    assert done.facts()["least likely"] == "line 3, with probability 1.4e-10"

@@ -56,8 +56,9 @@ def river_support() -> np.ndarray:
 def test_riverswim_posterior_is_the_analytic_dirichlet() -> None:
     log = riverswim_log()
     found = posterior.fit(
-        log, models=10_000, support=river_support(), states=N_STATES, actions=2, seed=1
-    )
+        log, models=10_000, prior="symmetric", support=river_support(), states=N_STATES, actions=2,
+        seed=1,
+    )  # fmt: skip
     alpha = river_support().astype(float)
     np.add.at(alpha, (log["state"], log["action"], log["next_state"]), 1.0)
     total = alpha.sum(axis=2, keepdims=True)
@@ -120,8 +121,8 @@ def test_ninety_percent_interval_covers_the_true_return() -> None:
 
 
 def test_train_and_test_come_from_the_same_posterior_by_streams_of_their_own() -> None:
-    one = posterior.fit(LOG, models=50, test_models=4000, seed=5)
-    other = posterior.fit(LOG, models=20, test_models=4000, seed=5)
+    one = posterior.fit(LOG, models=50, test_models=4000, prior="symmetric", seed=5)
+    other = posterior.fit(LOG, models=20, test_models=4000, prior="symmetric", seed=5)
     train, test = one
     assert test is not None
     assert train is not None
@@ -520,7 +521,7 @@ def test_other_bad_input_is_one_line() -> None:
     refused(LOG, "models must be a whole number", models=0)
     refused(LOG, "unseen must be one of", unseen="ignore")
     refused(LOG, "support must be one of", support="some")
-    refused(LOG, 'prior must be "symmetric" or an array', prior="flat")
+    refused(LOG, 'prior must be "pooled", "symmetric" or an array', prior="flat")
     refused(LOG, "fit has no option 'suport' .did you mean 'support'", suport="seen")
     refused(LOG, "fit has no option 'model' .did you mean 'models'", model=3)
     refused(LOG, "Prior has its own support", prior=mmdp.Prior(), support="seen")
@@ -641,7 +642,7 @@ def test_weights_from_log_likelihood_do_not_overflow() -> None:
 
 
 def test_what_an_unseen_pair_earns_is_told() -> None:
-    log = {"state": ["a", "a", "b"], "action": ["x", "y", "x"], "next_state": ["a", "b", "a"],
+    log = {"state": ["a", "a", "b"], "action": ["x", "y", "x"], "next_state": ["a", "a", "a"],
            "reward": [1.0, 2.0, 6.0]}  # fmt: skip
     told = "what was never seen earns the log's average reward, 3; if you know better"
     for rewards in ("average", "normal"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pandas as pd
 import pytest
 
 import mmdp
-from mmdp.posterior import weights_by_step
+from mmdp.errors import UnlikelyData
+from mmdp.posterior import predictive_probabilities, weights_by_step
 from mmdp.testing import beginning_apart, changing, random_events, random_model
 
 STATES, ACTIONS, MODELS = ["low", "mid", "high"], ["wait", "act"], ["a", "b", "c"]
@@ -157,3 +159,57 @@ def test_steps_that_no_model_explains_are_named(tmp_path: Path) -> None:
         model.update("up", "go", "down", initial="first")  # type: ignore[arg-type]
     with pytest.raises(mmdp.InputError, match="a log has a column time"):
         model.update(log, time=3)
+
+
+@pytest.mark.parametrize("varies", [False, True])
+def test_models_change_in_every_step_that_passed_unseen(varies: bool) -> None:
+    """All sequences of hidden models are summed, with a step that says nothing where none is."""
+    model = changing(_varying() if varies else named(), 1)
+    P, K = model.transitions, model.model_transitions
+    seen = {1: (0, 1, 2), 2: (2, 0, 1), 4: (0, 0, 0)}
+    first = 0 if varies else 1  # the time at which the weights hold
+    joint = model.weights
+    for t in range(first, 5):
+        if t in seen:
+            s, a, z = seen[t]
+            joint = joint * (P[t] if varies else P)[:, s, a, z]
+        joint = np.array([sum(joint[m] * K[m, n] for m in range(3)) for n in range(3)])
+    columns = dict(zip(("state", "action", "next_state"), zip(*seen.values(), strict=True),
+                       strict=True))  # fmt: skip
+    found = model.update({"time": list(seen), **columns}).weights
+    np.testing.assert_allclose(found, joint / joint.sum(), rtol=1e-9)
+
+
+def test_labels_of_times_go_on_after_the_decisions_that_passed() -> None:
+    model = named(times={"year": range(2020, 2040)})
+    log = {"time": [2020, 2023], "state": [0, 1], "action": [0, 1], "next_state": [1, 2]}
+    assert model.update(log, initial="last").times.span(0, 1) == "year 2024 to 2025"
+
+
+def test_probabilities_of_steps_multiply_to_that_of_the_log() -> None:
+    log = dict(zip(("state", "action", "next_state"), np.array(STEPS).T, strict=True))
+    for model in (named(), beginning_apart(named(), 1)):
+        P = model.transitions
+        begin = model.initial[:, STEPS[0][0]] if model.initial.ndim == 2 else 1.0
+        whole = model.weights * begin * np.prod([P[:, s, a, z] for s, a, z in STEPS], axis=0)
+        assert math.isclose(predictive_probabilities(model, log).prod(), whole.sum())
+
+
+def test_a_step_that_no_model_expects_is_named_in_a_warning(tmp_path: Path) -> None:
+    P = np.array([[[[1 - x, x]], [[0.5, 0.5]]] for x in (2e-37, 1e-36)])
+    model = mmdp.MMDP(P, [[1.0], [0.0]], states=["up", "down"], actions=["go"])
+    log = tmp_path / "log.csv"
+    log.write_text("time,state,action,next_state\n2,up,go,down\n1,up,go,up\n0,up,go,up\n")
+    with pytest.warns(UnlikelyData, match=r"log.csv, line 2: 'go' from 'up' to 'down' .* 6e-37"):
+        found = model.update(log)
+    np.testing.assert_allclose(found.weights, [1 / 6, 5 / 6])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mmdp.MMDP(np.clip(P, 2e-6, 1 - 2e-6), model.rewards, states=["up", "down"],
+                  actions=["go"]).update(log)  # fmt: skip
+
+
+def test_columns_of_unequal_length_are_refused() -> None:
+    for columns in (([0, 1], [0], [1, 1]), ([0, 1], [0, 1], [1, 1, 0]), ([[0, 1]], [0], [1])):
+        with pytest.raises(mmdp.InputError, match=r"log.*: (columns of different|state is a list)"):
+            named().update(*columns)

@@ -37,7 +37,7 @@ from mmdp.cli import (
 from mmdp.cli.console import complain, notice
 from mmdp.cli.options import INTERRUPTED, examples
 from mmdp.clock import listening
-from mmdp.errors import InputError, NotWritten, Remedy
+from mmdp.errors import InputError, MMDPWarning, Remedy
 from mmdp.words import either
 
 COMMANDS = (  # as the help lists them
@@ -74,13 +74,13 @@ class App(click.Group):
 
 @contextmanager
 def _noting() -> Iterator[None]:
-    """What could not be written as a note in one line, without a place in the code."""
+    """Warnings of the library as notes in one line, without a place in the code."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", NotWritten)
+        warnings.simplefilter("always", MMDPWarning)
         plain = warnings.showwarning
 
         def show(message: Any, category: Any, *rest: Any) -> None:
-            if issubclass(category, NotWritten):
+            if issubclass(category, MMDPWarning):
                 complain(f"note: {message}")
             else:
                 plain(message, category, *rest)

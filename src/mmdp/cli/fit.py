@@ -34,8 +34,12 @@ if TYPE_CHECKING:
     help="Test models to draw.",
 )  # fmt: skip
 @option(
+    "--prior", type=Words("pooled", "symmetric"), default="pooled", show_default=True,
+    help="Expect the next states that followed the state after any action, or all states alike.",
+)  # fmt: skip
+@option(
     "--concentration", type=float, metavar="X", default=1.0, show_default=True,
-    help="Pseudo-count of each next state in the prior.",
+    help="Factor for the pseudo-counts of the prior.",
 )  # fmt: skip
 @option(
     "--support", type=Words("all", "seen"), default="all", show_default=True,
@@ -76,9 +80,9 @@ if TYPE_CHECKING:
 def fit(log: Path, out: Path, columns: Sequence[str], as_json: bool, **options: Any) -> None:
     """Draw plausible models from logged transitions.
 
-    LOG has the columns state, action and next_state, and may have reward, episode and time (or
-    step), or count if a row stands for several transitions; states and actions may be names, or
-    ids from 0 or 1. Each model is a draw from the
+    LOG has the columns state, action and next_state, and may have reward, episode, time (or step)
+    and terminated (whether nothing follows), or count if a row stands for several transitions;
+    states and actions may be names, or ids from 0 or 1. Each model is a draw from the
     posterior distribution of the transition probabilities. The folder then holds models that
     solve, compare and report read.
     """

@@ -10,7 +10,7 @@ from mmdp.cli import options
 from mmdp.cli.console import Working, complain, show_facts, show_json, show_table
 from mmdp.cli.options import Loading, check_out, command, option, takes
 from mmdp.cli.types import INPUT, PATH, OutFile
-from mmdp.words import counted
+from mmdp.words import counted, number
 
 MOST_SHOWN = 12  # models in the table
 
@@ -51,8 +51,8 @@ def update(
     model = loading.read(data, split, quiet=as_json)
     with Working(f"reading {log}", quiet=as_json):
         steps = steps_of(model, log)
-        weights, alone = believed(model, steps), steps.episodes == 1
-        found = updated(model, steps, "last" if alone else None)
+        (weights, probabilities), alone = believed(model, steps), steps.episodes == 1
+        found = updated(model, steps, weights[-1], "last" if alone else None)
         mmdp.save(found, out)
         if plot is not None:
             mmdp.plots.save(weights_by_step(weights, steps.times, found.model_labels), plot)
@@ -63,11 +63,16 @@ def update(
     start = model.state_labels[steps.next_state[-1]] if alone else None
     if as_json:
         named = dict(zip(found.model_labels, weights[-1], strict=True))
-        show_json({"out": out, "steps": len(steps.time), "start": start, "weights": named})
+        by_row = probabilities[steps.row.argsort()]  # as in the log
+        show_json({"out": out, "steps": len(steps.time), "start": start, "weights": named,
+                   "probabilities": by_row})  # fmt: skip
         return
     effective = mmdp.posterior.effective_models(weights[-1])
     facts = [("seen", counted(len(steps.time), "step")), ("starts in", start or "as before")]
     facts.append(("in play", f"{effective:.3g} of {counted(found.n_models, 'model')}"))
+    i = int(probabilities.argmin())
+    place = steps.source.at(int(steps.row[i]))
+    facts.append(("least likely", f"{place}, with probability {number(probabilities[i], 2)}"))
     show_facts(str(out), facts)
     most = weights[-1].argsort(kind="stable")[::-1][:MOST_SHOWN]
     rows = [(found.model_labels[m], *(f"{weights[i, m]:.3f}" for i in (0, -1))) for m in most]

@@ -408,9 +408,9 @@ class Problem(NamedTuple):
         """(..., M) sum_m' K[m, m'] v_m': what v is worth before the model changes."""
         return v if self.drift is None else v @ self.drift.T
 
-    def moved(self, b: Array) -> Array:
-        """(..., M) sum_m b_m K[m, m']: b after the model has changed."""
-        return b if self.drift is None else b @ self.drift
+    def moved(self, b: Array, steps: int = 1) -> Array:
+        """(..., M) sum_m b_m K^steps[m, m']: b after the model has changed in each step."""
+        return b if self.drift is None else b @ np.linalg.matrix_power(self.drift, steps)
 
     def turned(self, now: Any, draw: Callable[[Array], Any]) -> Any:
         """The models that hold after a step in models ``now``; ``draw`` takes their rows of K."""

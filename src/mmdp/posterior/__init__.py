@@ -4,7 +4,8 @@
 :class:`Prior` and :class:`Rewards`.
 :func:`from_draws` turns draws of parameters (from a probabilistic sensitivity analysis or a
 Bayesian posterior) into models by a function of yours, and keeps the parameters.
-:func:`weights_by_step` has the weights of models after each of some observed steps.
+:func:`weights_by_step` has the weights of models after each of some observed steps, and
+:func:`predictive_probabilities` how likely each step was.
 """
 
 from mmdp.posterior.dirichlet import Fit, fit, fit_folder
@@ -12,9 +13,9 @@ from mmdp.posterior.draws import effective_models, from_draws, weights_from_log_
 from mmdp.posterior.prior import Prior
 from mmdp.posterior.rewards import Rewards
 from mmdp.posterior.tunnels import without_tunnels
-from mmdp.posterior.update import weights_by_step
+from mmdp.posterior.update import predictive_probabilities, weights_by_step
 
 __all__ = [
     "Fit", "Prior", "Rewards", "effective_models", "fit", "fit_folder", "from_draws",
-    "weights_by_step", "weights_from_log_likelihood", "without_tunnels",
+    "predictive_probabilities", "weights_by_step", "weights_from_log_likelihood", "without_tunnels",
 ]  # fmt: skip

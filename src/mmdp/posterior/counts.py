@@ -71,6 +71,7 @@ def check_size(entries: int, data: Counts, models: int, log: Log) -> None:
             f"{counted(models, 'model')} would take {readable_bytes(size)}",
             [
                 Remedy("support", "seen", do="leave out next states that never happened with"),
+                Remedy("unseen", "forbid", do="leave out pairs that were never tried with"),
                 "draw fewer models",
                 "merge states",
             ],

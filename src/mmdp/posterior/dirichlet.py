@@ -111,7 +111,7 @@ def fit(
     *,
     models: int = 200,
     test_models: int = 0,
-    prior: Prior | npt.ArrayLike | Literal["symmetric"] = "symmetric",
+    prior: Prior | npt.ArrayLike | Literal["pooled", "symmetric"] = "pooled",
     rewards: Any = "average",
     seed: int | None = 0,
     part: tuple[int, int] | None = None,
@@ -124,13 +124,15 @@ def fit(
     log
         Path of a ``.csv`` or ``.parquet`` file, a DataFrame or a mapping of columns, one row
         per transition: ``state``, ``action``, ``next_state`` and, if known, ``reward``,
-        ``episode``, ``time`` or ``step`` (orders the rows of an episode). A row with ``count`` n
-        stands for n such rows, as in published tables of counts. Labels, or ids from 0; if no id
+        ``episode``, ``time`` or ``step`` (orders the rows of an episode) and ``terminated``
+        (whether nothing follows the next state). A row with ``count`` n stands for n such rows, as
+        in published tables of counts. Labels, or ids from 0; if no id
         is 0 and the lowest is 1, they count from 1 and stay as labels.
     models, test_models
         Number of models to compute a policy from, and of test models from the same posterior.
     prior
-        A :class:`Prior`, or its pseudo-counts: ``"symmetric"`` or an array.
+        A :class:`Prior`, or its pseudo-counts: ``"pooled"`` over the actions of a state,
+        ``"symmetric"`` or an array.
     rewards
         :class:`Rewards`, or their source: ``"average"`` of the log, ``"normal"`` (drawn), or what
         is known: an array, a table or a function.
@@ -163,8 +165,8 @@ def fit(
     >>> found = mmdp.posterior.fit(log, models=500, unseen="forbid")
     >>> found.unseen
     (('up', 'fix'), ('down', 'run'))
-    >>> mean = found.train.transitions.mean(axis=0)[0, 0]       # Dirichlet(3, 2)
-    >>> bool(abs(mean[0] - 0.6) < 0.03)
+    >>> mean = found.train.transitions.mean(axis=0)[0, 0]       # Dirichlet(2.5, 1.5)
+    >>> bool(abs(mean[0] - 2.5 / 4) < 0.03)
     True
     """
     check_whole(models, "models")
@@ -178,7 +180,7 @@ def fit(
     rows = belief.rows(data, read)
     shares = [_Share.of(part, count) for count in (models, test_models)]
     check_size(len(rows.keys), data, sum(share.size for share in shares), read)
-    law = earning.law(read, rows, data.visits)
+    law = earning.law(read, rows, data)
     fields: dict[str, Any] = {"states": read.states.labels, "actions": read.actions.labels}
     fields |= _taken(given, OF_MODELS)
     if fields.get("initial") is None and read.first is not None:
@@ -190,7 +192,7 @@ def fit(
         (read.states.shown(row // data.n_actions), read.actions.shown(row % data.n_actions))
         for row in rows.unseen.tolist()
     )
-    warnings = (*read.notes, *_warnings(data, rows, read, belief.unseen), *law.warnings)
+    warnings = (*read.notes, *_warnings(data, rows, read, belief), *law.warnings)
     visits = data.visits.reshape(data.n_states, data.n_actions)
     return Fit(train, test, visits, missing, warnings, (data.keys, data.counts))
 
@@ -338,13 +340,13 @@ def _choose_vertex(
 
 
 # ---------------------------------------------------------------------- warnings
-def _warnings(data: Counts, rows: Rows, log: Log, unseen: Unseen) -> list[str]:
+def _warnings(data: Counts, rows: Rows, log: Log, prior: Prior) -> list[str]:
     found: list[str] = []
     if len(rows.unseen):
         done = {
             "prior": "drawn from the prior alone", "absorb": "made to stay and earn 0",
             "forbid": "forbidden",
-        }[unseen]  # fmt: skip
+        }[prior.unseen]  # fmt: skip
         count, was = len(rows.unseen), by_count(len(rows.unseen), "was", "were")
         found.append(
             f"{count} of {len(rows.allowed)} state-action pairs {was} never seen and "
@@ -368,7 +370,15 @@ def _warnings(data: Counts, rows: Rows, log: Log, unseen: Unseen) -> list[str]:
     heavy = int((rows.prior_mass[seen] > data.visits[seen]).sum())
     if seen.any() and heavy > 0.5 * seen.sum():
         found.append(
-            f"the prior outweighs the data in {heavy} of {int(seen.sum())} pairs seen; lower "
-            "concentration or restrict support"
+            f"the prior outweighs the data in {heavy} of {int(seen.sum())} pairs seen; collect "
+            "more data, or say what you know by prior= or support="
         )
+    if isinstance(prior.support, str) and prior.support == "seen":
+        per_row = np.bincount(rows.keys // data.n_states, minlength=len(seen))
+        certain = int((seen & (per_row == 1)).sum())
+        if certain:
+            found.append(
+                f"{certain} of {int(seen.sum())} pairs seen lead to one state for certain, as "
+                'support="seen" rules out all others; ranges over the models are too narrow'
+            )
     return found

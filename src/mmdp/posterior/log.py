@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,13 @@ from mmdp.io.reading import Source, header, numbers, read_fitting
 from mmdp.io.writing import as_path
 from mmdp.support import Array
 from mmdp.validate import ordered
-from mmdp.words import counted, suggested
+from mmdp.words import by_count, counted, suggested
 
 REQUIRED = ("state", "action", "next_state")
-ROLES = (*REQUIRED, "count", "reward", "episode", "time")
+ROLES = (*REQUIRED, "count", "reward", "episode", "time", "terminated", "truncated")
 OTHER_NAMES = {"step": "time"}  # accepted if the role has no column of its own name
+FLAGS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+TERMINATED = "terminated"  # the state of its own after a state that ends some episodes only
 MISSING = ("", "NA", "NaN", "nan", "<NA>")  # how a missing value is written in text
 
 
@@ -33,7 +35,8 @@ MISSING = ("", "NA", "NaN", "nan", "<NA>")  # how a missing value is written in 
 class Log:
     """Logged transitions as ids, each seen ``count`` times (None: once).
 
-    ``first`` are the states that episodes start in, if known.
+    ``first`` are the states that episodes start in, if known. ``terminated`` are the rows that end
+    their episode, if known, and ``ends`` the states in which nothing follows.
     """
 
     state: Ints
@@ -42,9 +45,11 @@ class Log:
     count: Ints | None
     reward: Array | None
     first: Ints | None
+    terminated: npt.NDArray[np.bool_] | None
     states: Names
     actions: Names
     source: Source
+    ends: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -90,7 +95,30 @@ def read_log(
     actions: int | Iterable[object] | None = None,
 ) -> Log:
     """Read a log from a path, a DataFrame or a mapping of columns."""
-    return _read(log, columns, states, actions)[0]
+    read = _read(log, columns, states, actions)[0]
+    return read if read.terminated is None else _with_ends(read, read.terminated)
+
+
+def _with_ends(log: Log, terminated: npt.NDArray[np.bool_]) -> Log:
+    """The log with its last states; one that ends some episodes only gets a copy that ends all."""
+    moves = log.state != log.next_state  # rows may go on in a last state
+    ends = np.unique(log.next_state[terminated])
+    goes_on = np.isin(ends, log.state[moves]) | np.isin(ends, log.next_state[moves & ~terminated])
+    if not goes_on.any():
+        return replace(log, ends=ends)
+    labels, size = log.states.labels, log.states.size
+    names = Names("state", size + 1, None if labels is None else (*labels, TERMINATED))
+    split = terminated & np.isin(log.next_state, ends[goes_on])
+    some = ", ".join(log.states.of(int(s)) for s in ends[goes_on][:5])
+    note = (
+        f"{by_count(int(goes_on.sum()), 'a state ends', 'states end')} some episodes and not "
+        f"others ({some}{' ...' if goes_on.sum() > 5 else ''}): what ends there goes to a state of "
+        f"its own, {names.of(size)}"
+    )
+    return replace(
+        log, states=names, next_state=np.where(split, size, log.next_state),
+        ends=np.append(ends[~goes_on], size), notes=[*log.notes, note],
+    )  # fmt: skip
 
 
 def read_steps(
@@ -145,15 +173,29 @@ def _read(
         reward = numbers(table["reward"], "reward", source)
         source.refuse(~np.isfinite(reward), "reward is missing; fill it in or drop the row")
     first = _first_states(table, state, source)
+    ended = _flags(table["terminated"], "terminated", source) if "terminated" in table else None
     count = _seen(table["count"], source) if "count" in table else None
     if count is not None:
         if first is not None:
             source.fail("has counts and episodes; a row of an episode is one transition: drop one")
-        state, action, next_state = (x[count > 0] for x in (state, action, next_state))
-        reward = None if reward is None else reward[count > 0]
-        count = count[count > 0]
-    read = Log(state, action, next_state, count, reward, first, names, of_actions, source, notes)
+        seen = count > 0
+        state, action, next_state, count = (x[seen] for x in (state, action, next_state, count))
+        reward, ended = (None if x is None else x[seen] for x in (reward, ended))
+    read = Log(
+        state, action, next_state, count, reward, first, ended, names, of_actions, source,
+        notes=notes,
+    )  # fmt: skip
     return read, table
+
+
+def _flags(column: pd.Series, role: str, source: Source) -> npt.NDArray[np.bool_]:
+    part = coded(column)
+    known = [FLAGS.get(x.strip().lower(), np.nan) for x in part.texts or ()]
+    found = np.array([*known, np.nan])[part.codes]
+    source.refuse(
+        np.isnan(found), lambda i: f"{role} is {column.iloc[i]!r}; write true or false (1 or 0)"
+    )
+    return found == 1
 
 
 def _seen(column: pd.Series, source: Source) -> Ints:
@@ -186,12 +228,23 @@ def _columns(
             raise InputError(f"{path}: unknown suffix {path.suffix!r}; a log is .csv or .parquet")
     else:
         source, frame = Source("log"), as_frame(log)
-        if isinstance(frame, Mapping):
-            frame = pd.DataFrame(dict(frame))
-        if not isinstance(frame, pd.DataFrame):
+        if not isinstance(frame, (pd.DataFrame, Mapping)):
             raise InputError(f"a log is a path, a DataFrame or a mapping, not {type(log).__name__}")
-        roles, notes = _roles([str(x) for x in frame.columns], renamed, source)
+        roles, notes = _roles([str(x) for x in frame], renamed, source)
+        if isinstance(frame, Mapping):
+            frame = _as_table({name: frame[name] for name in roles}, source)
     return {role: frame[name] for name, role in roles.items()}, source, notes
+
+
+def _as_table(columns: Mapping[str, Any], source: Source) -> pd.DataFrame:
+    try:
+        return pd.DataFrame(columns)
+    except ValueError:  # two axes, or unequal lengths
+        sizes = {name: "x".join(map(str, np.shape(x))) or "1" for name, x in columns.items()}
+        source.fail(
+            f"columns of different sizes: {', '.join(f'{x} {n}' for x, n in sizes.items())}",
+            remedies=["give each transition one state, one action and one next state"],
+        )
 
 
 def _read_csv(
@@ -237,7 +290,7 @@ def _roles(
         problems += [f"no column {role!r}" for role in lacking]
         source.fail(
             f"{'; '.join(problems)}; a log has state,action,next_state and may have "
-            "count,reward,episode,time (or step)",
+            "count,reward,episode,time (or step),terminated",
             remedies=[Remedy("columns", {"ROLE": "NAME"}, do="name others with")],
         )
     notes = [f"columns not used: {', '.join(others)}"] if others else []
@@ -271,6 +324,8 @@ def _coded(column: pd.Series, role: str, source: Source, wanted: Mapping[str, An
         _refuse_missing(~np.isfinite(array), role, source)
         if (array == np.floor(array)).all() and array.min() >= 0 and array.max() < 4e9:
             return _coded(pd.Series(array.astype(np.int64)), role, source, wanted)
+    elif isinstance(column.iloc[0], (list, np.ndarray)):
+        source.fail(f"{role} is a list; give one label or id, such as '3,7' for [3, 7]", 0)
     part = coded(column)
     labels = wanted[kind] if isinstance(wanted[kind], tuple) else ()
     _refuse_missing(part.blank(set(MISSING) - set(labels)), role, source)

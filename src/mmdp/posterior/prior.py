@@ -21,6 +21,8 @@ from mmdp.words import counted
 Bools = npt.NDArray[np.bool_]
 Unseen = Literal["prior", "error", "absorb", "forbid"]
 UNSEEN = ("prior", "error", "absorb", "forbid")
+PRIORS = ("pooled", "symmetric")
+HALF = 0.5  # the pseudo-count of Jeffreys' prior
 
 
 class Rows(NamedTuple):
@@ -41,29 +43,33 @@ class Prior:
     Parameters
     ----------
     pseudo_counts
-        ``"symmetric"``: the same for every next state of the support; or an array (S, S') or one
-        that broadcasts to (S, A, S'), 0 for what is impossible.
+        ``"pooled"``: half an observation of each next state that followed the state in the log,
+        whatever the action was. Where fewer than two did, another half is spread over all states,
+        so that nothing seen once is certain. ``"symmetric"``: one of every next state of the
+        support. Or an array (S, S') or one that broadcasts to (S, A, S'), 0 for what is impossible.
     concentration
-        The pseudo-count (symmetric), or a factor for the array.
+        A factor for the pseudo-counts.
     support
-        Possible next states: ``"all"``, ``"seen"`` (those in the log), or a mask (S, S') or one
-        that broadcasts to (S, A, S').
+        Possible next states: ``"all"`` that the pseudo-counts allow; ``"seen"``, those that
+        followed the same action, so that one which was always seen is certain in every model; or
+        a mask (S, S') or one that broadcasts to (S, A, S').
     unseen
         What to do with a pair (s, a) that is not in the log. ``"prior"``: draw it from the prior
         (its reward is then the overall average). ``"error"``: refuse. ``"absorb"``: stay there
         and earn 0. ``"forbid"``: do not allow it (a state that is never left stays and earns 0).
     absorbing
-        States that end an episode: they stay and earn 0, whatever the log says.
+        States that end an episode: they stay and earn 0, whatever the log says. So do those in
+        which a log with a column ``terminated`` ends its episodes.
 
     >>> import mmdp
     >>> log = {"state": ["up", "down"], "action": ["run", "run"], "next_state": ["up", "down"]}
-    >>> few = mmdp.Prior(concentration=0.5, absorbing=["down"])
+    >>> few = mmdp.Prior("symmetric", concentration=0.5, absorbing=["down"])
     >>> model = mmdp.fit(log, models=2000, prior=few, rewards=[[1.0], [0.0]]).train
     >>> bool(abs(model.transitions[:, 0, 0, 0].mean() - 1.5 / 2) < 0.02)  # Beta(1.5, 0.5)
     True
     """
 
-    pseudo_counts: npt.ArrayLike | Literal["symmetric"] = "symmetric"
+    pseudo_counts: npt.ArrayLike | Literal["pooled", "symmetric"] = "pooled"
     concentration: float = 1.0
     support: npt.ArrayLike | Literal["all", "seen"] = "all"
     unseen: Unseen = "prior"
@@ -73,9 +79,10 @@ class Prior:
         check_choice(self.unseen, "unseen", UNSEEN)
         if isinstance(self.support, str):
             check_choice(self.support, "support", ("all", "seen"))
-        if isinstance(self.pseudo_counts, str) and self.pseudo_counts != "symmetric":
+        if isinstance(self.pseudo_counts, str) and self.pseudo_counts not in PRIORS:
             raise InputError(
-                f'prior must be "symmetric" or an array (S, A, S\'), not {self.pseudo_counts!r}'
+                f'prior must be "pooled", "symmetric" or an array (S, A, S\'), not '
+                f"{self.pseudo_counts!r}"
             )
         if not (np.isfinite(self.concentration) and self.concentration > 0):
             raise InputError(f"concentration must be a positive number, not {self.concentration!r}")
@@ -84,12 +91,6 @@ class Prior:
         """The Dirichlet parameters of every row, given the counts of the log."""
         n_actions, n_rows = data.n_actions, data.n_states * data.n_actions
         still, allowed, never = self._kinds(data, log)
-        if (
-            isinstance(self.support, str)
-            and self.support == "all"
-            and isinstance(self.pseudo_counts, str)
-        ):
-            check_size(data.n_states * int((allowed & ~still).sum()), data, 1, log)
         keys, alpha = self._on_support(data, log, allowed & ~still)
         alpha = alpha * self.concentration
         mass = np.bincount(keys // data.n_states, alpha, n_rows).astype(np.float64)
@@ -110,6 +111,7 @@ class Prior:
         n_actions = data.n_actions
         ends = np.zeros(data.n_states, dtype=bool)
         ends[[log.states.place(x) for x in self.absorbing]] = True
+        ends[log.ends] = True
         still = np.repeat(ends, n_actions)
         never = np.flatnonzero((data.visits == 0) & ~still)
         allowed = np.ones(len(still), dtype=bool)
@@ -127,21 +129,46 @@ class Prior:
         """Keys of the rows that are drawn, with the prior before it is scaled."""
         shape = (data.n_states, data.n_actions, data.n_states)
         states: Sequence[object] = log.states.labels or range(log.states.size)
+        pooled = isinstance(self.pseudo_counts, str) and self.pseudo_counts == "pooled"
         if not isinstance(self.support, str):
             mask = _broadcast(self.support, shape, "support", np.bool_, states)
             keys = np.flatnonzero(mask.reshape(-1) & np.repeat(free, data.n_states))
         elif self.support == "seen":
             keys = data.keys[free[data.keys // data.n_states]]
+        elif pooled:
+            return _pooled(data, log, free)
         else:
+            if isinstance(self.pseudo_counts, str):
+                check_size(data.n_states * int(free.sum()), data, 1, log)
             rows = np.flatnonzero(free)
             keys = (rows[:, None] * data.n_states + np.arange(data.n_states)).reshape(-1)
         if isinstance(self.pseudo_counts, str):
-            return keys, np.ones(len(keys))
+            return keys, np.full(len(keys), HALF if pooled else 1.0)
         weights = _broadcast(self.pseudo_counts, shape, "prior", np.float64, states)
         if not (np.isfinite(weights).all() and weights.min() >= 0):
             raise InputError("prior pseudo-counts must be finite and at least 0")
         alpha = weights.reshape(-1)[keys]
         return keys[alpha > 0], alpha[alpha > 0]
+
+
+def _pooled(data: Counts, log: Log, free: Bools) -> tuple[Ints, Array]:
+    """Keys of the rows in ``free`` with half an observation of what followed any of their actions.
+
+    Where fewer than two states followed a state, another half is spread over all states.
+    """
+    n, actions = data.n_states, np.arange(data.n_actions)
+    seen = np.unique(data.keys // (n * data.n_actions) * n + data.keys % n)  # s S + s'
+    n_next, n_free = np.bincount(seen // n, minlength=n), free.reshape(n, -1).sum(axis=1)
+    check_size(int((np.where(n_next < 2, n, n_next) * n_free).sum()), data, 1, log)
+    few = np.flatnonzero((n_next < 2) & (n_free > 0))
+    spread = (few[:, None] * n + np.arange(n)).reshape(-1)
+    pairs = np.union1d(seen, spread)
+    alpha = HALF * np.isin(pairs, seen) + HALF / n * np.isin(pairs, spread)
+    keys = ((pairs // n)[:, None] * data.n_actions + actions) * n + (pairs % n)[:, None]
+    chosen = free[keys // n]
+    keys, alpha = keys[chosen], np.broadcast_to(alpha[:, None], keys.shape)[chosen]
+    order = np.argsort(keys)
+    return keys[order], alpha[order]
 
 
 def _broadcast(

@@ -4,34 +4,41 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import fdtrc
 
 from mmdp.errors import InputError, Remedy
 from mmdp.io.frames import as_frame
 from mmdp.io.labels import Ints, Names
 from mmdp.io.parquet import read_frame
 from mmdp.io.reading import Source, numbers
+from mmdp.posterior.counts import Counts
 from mmdp.posterior.log import Log
 from mmdp.posterior.prior import Bools, Rows
 from mmdp.support import Array, refuse_masked
 from mmdp.validate import by_label
 from mmdp.words import by_count, counted, number
 
+SIGNIFICANT = 0.01  # of the test whether rewards depend on the next state
+
 
 @dataclass(frozen=True)
 class RewardLaw:
-    """How rewards come about: (S, A) means, or values (nnz,) on the keys, or a posterior."""
+    """Rewards by row (S A,) or, if ``by_next``, by key (nnz,): their values, or a posterior.
+
+    ``still``: those of rows that stay, which earn 0.
+    """
 
     shape: tuple[int, int]
-    mean: Array | None = None
-    on_keys: Array | None = None
+    still: Bools
+    by_next: bool = False
+    values: Array | None = None
     posterior: tuple[Array, Array, Array, Array] | None = None
-    still: Bools | None = None
     warnings: list[str] = field(default_factory=list)
 
     def draw(
@@ -42,17 +49,24 @@ class RewardLaw:
         ``keep``: which of the ``count`` models are returned.
         """
         size = len(range(count)[keep])
-        if self.on_keys is not None:
-            return None, np.repeat(self.on_keys[None, :, None], size, axis=2)
-        if self.mean is not None:
-            return np.repeat(self.mean.reshape(1, *self.shape, 1), size, axis=3), None
-        assert self.posterior is not None
-        assert self.still is not None
-        mean, kappa, a, b = (x[:, None] for x in self.posterior)
-        variance = b / rng.standard_gamma(np.broadcast_to(a, (len(a), count)))
-        drawn = mean + rng.standard_normal((len(a), count)) * np.sqrt(variance / kappa)
-        drawn[self.still] = 0.0
-        return np.ascontiguousarray(drawn[:, keep]).reshape(1, *self.shape, size), None
+        if self.values is not None:
+            drawn = np.repeat(np.where(self.still, 0.0, self.values)[:, None], size, axis=1)
+        else:
+            assert self.posterior is not None
+            mean, kappa, a, b = (x[:, None] for x in self.posterior)
+            variance = b / rng.standard_gamma(np.broadcast_to(a, (len(a), count)))
+            drawn = mean + rng.standard_normal((len(a), count)) * np.sqrt(variance / kappa)
+            drawn[self.still] = 0.0
+            drawn = np.ascontiguousarray(drawn[:, keep])
+        return (None, drawn[None]) if self.by_next else (drawn.reshape(1, *self.shape, size), None)
+
+    def on(self, keys: Ints) -> RewardLaw:
+        """The same law for some of the keys, given by their places."""
+        if not self.by_next:
+            return self
+        values = None if self.values is None else self.values[keys]
+        posterior = None if self.posterior is None else tuple(x[keys] for x in self.posterior)
+        return replace(self, still=self.still[keys], values=values, posterior=posterior)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +76,16 @@ class Rewards:
     Parameters
     ----------
     source
-        ``"average"`` of the log by (s, a); ``"normal"``, drawn from the Normal-inverse-gamma
-        posterior of each (s, a); or known: an array (S,), (S, A) or (S, A, S'), a table (a
+        ``"average"`` of the log; ``"normal"``, drawn from their Normal-inverse-gamma posterior;
+        both by (s, a, s') if rewards of a pair (s, a) differ by next state (noisy ones: by an F
+        test at 1%) or, without noise, do not differ by action on the same way from s to s'; by
+        (s, a) otherwise. Or known: an array (S,), (S, A) or (S, A, S'), a table (a
         DataFrame or the path of one) with columns state, action, next_state (the last two may
         be left out) and reward, or a function of (state, action, next_state).
     prior
-        (mean, kappa, a, b) of the Normal-inverse-gamma prior. By default the overall mean and
-        variance of the log's rewards count as one observation: (mean, 1, 2, variance).
+        (mean, kappa, a, b) of the Normal-inverse-gamma prior. By default the overall mean (by
+        next state: that of those to the same one) and variance of the log's rewards count as one
+        observation: (mean, 1, 2, variance).
 
     >>> import mmdp
     >>> log = {"state": [0, 0], "action": [0, 0], "next_state": [0, 0], "reward": [3.0, 5.0]}
@@ -88,73 +105,174 @@ class Rewards:
     def _is(self, *words: str) -> bool:
         return isinstance(self.source, str) and self.source in words
 
-    def law(self, log: Log, rows: Rows, visits: Ints) -> RewardLaw:
-        """The means, or the posterior, of every row."""
+    def law(self, log: Log, rows: Rows, data: Counts) -> RewardLaw:
+        """The means, or the posterior, of every row or transition."""
         if self._is("average", "normal"):
-            return self._of_log(log, rows, visits)
+            return self._of_log(log, rows, data)
         source, keys, still = as_frame(self.source), rows.keys, rows.still
         if isinstance(source, (str, os.PathLike, pd.DataFrame)):
             return _from_table(source, log, keys, still)
         if callable(source):
-            shape = (log.states.size, log.actions.size)
-            return RewardLaw(shape, on_keys=_from_function(source, log, keys, still))
+            values, shape = (
+                _from_function(source, log, keys, still),
+                (data.n_states, data.n_actions),
+            )
+            return RewardLaw(shape, still[keys // data.n_states], by_next=True, values=values)
         return _from_array(source, log, keys, still)
 
-    def _of_log(self, log: Log, rows: Rows, visits: Ints) -> RewardLaw:
-        shape, still = (log.states.size, log.actions.size), rows.still
+    def _of_log(self, log: Log, rows: Rows, data: Counts) -> RewardLaw:
         if log.reward is None:
             log.source.fail(
                 "no column 'reward'",
                 remedies=["add it", Remedy("rewards", "FILE", do="give a table by")],
             )
-        pairs, reward = log.state * shape[1] + log.action, log.reward
-        typical = float(np.average(reward, weights=log.count))
-        notes = []
-        if self.prior is None:
-            notes = _guessed(typical, rows.keys // shape[0], visits, still)
-        n, mean, squares = _moments(pairs, reward, log.count, visits)
+        row, all_seen = rows.keys // data.n_states, _Moments.of_log(log, log.reward, data)
+        seen = all_seen.some(~rows.still[data.keys // data.n_states])
+        typical, still = all_seen.typical, rows.still
+        by_pair = seen.by(seen.ids // data.n_states)
+        by_next = _are_by_next(seen, by_pair, data)
+        if by_next:
+            still, cells = still[row], seen.at(rows.keys)
+            guess = _first_known(seen, rows.keys, data, typical)
+        else:
+            cells, guess = by_pair.at(np.arange(len(still))), np.full(len(still), typical)
+        guessed = ((cells.n if by_next else cells.n[row]) == 0) & ~rows.still[row]
+        notes = _notes(by_next, guessed.any() and self.prior is None, typical)
+        shape = (data.n_states, data.n_actions)
         if self.source == "average":
-            mean[n == 0] = typical
-            return RewardLaw(shape, mean=np.where(still, 0.0, mean), warnings=notes)
-        spread = float(np.average((reward - typical) ** 2, weights=log.count))
-        prior = (typical, 1.0, 2.0, spread) if self.prior is None else self.prior
-        found = _posterior(n, mean, squares, prior)
-        return RewardLaw(shape, posterior=found, still=still, warnings=notes)
+            values = np.where(cells.n > 0, cells.mean, guess)
+            return RewardLaw(shape, still, by_next, values=values, warnings=notes)
+        if self.prior is None:
+            found = _posterior(cells, guess, 1.0, 2.0, all_seen.variance)
+        else:
+            found = _posterior(cells, *_read_prior(self.prior))
+        return RewardLaw(shape, still, by_next, posterior=found, warnings=notes)
 
 
 # ---------------------------------------------------------------------- from the log
-def _guessed(typical: float, rows: Ints, visits: Ints, still: Bools) -> list[str]:
-    """What to say if some pair that can be chosen has no reward in the log."""
-    if not ((visits[rows] == 0) & ~still[rows]).any():
-        return []
-    return [f"what was never seen earns the log's average reward, {number(typical)}; if you know "
-            "better, give a table of rewards"]  # fmt: skip
+class _Moments(NamedTuple):
+    """Number, mean and sum of squares about the mean of the rewards of each id, in order."""
+
+    ids: Ints
+    n: Array
+    mean: Array
+    squares: Array
+
+    @classmethod
+    def of_log(cls, log: Log, reward: Array, data: Counts) -> _Moments:
+        """Those of the transitions (s A + a) S + s' that occur."""
+        key = (log.state * data.n_actions + log.action) * data.n_states + log.next_state
+        cells, n = np.searchsorted(data.keys, key), data.counts.astype(np.float64)
+        times = 1 if log.count is None else log.count
+        mean = np.bincount(cells, times * reward, len(n)) / n
+        return cls(
+            data.keys, n, mean, np.bincount(cells, times * (reward - mean[cells]) ** 2, len(n))
+        )
+
+    @property
+    def typical(self) -> float:
+        return float(np.average(self.mean, weights=self.n))
+
+    @property
+    def variance(self) -> float:
+        return float(self.by(np.zeros_like(self.ids)).squares[0] / self.n.sum())
+
+    def some(self, chosen: Bools) -> _Moments:
+        return _Moments(*(x[chosen] for x in self))
+
+    def by(self, groups: Ints) -> _Moments:
+        """Those of groups of ids."""
+        names, group = np.unique(groups, return_inverse=True)
+        n = np.bincount(group, self.n, len(names))
+        mean = np.bincount(group, self.n * self.mean, len(names)) / n
+        squares = self.squares + self.n * (self.mean - mean[group]) ** 2
+        return _Moments(names, n, mean, np.bincount(group, squares, len(names)))
+
+    def at(self, wanted: Ints) -> _Moments:
+        """Those of the ids that are wanted; 0 if there are none."""
+        place = np.minimum(np.searchsorted(self.ids, wanted), max(len(self.ids) - 1, 0))
+        known = self.ids[place] == wanted if len(self.ids) else np.zeros(len(wanted), bool)
+        found = (np.where(known, x[place] if len(x) else 0.0, 0.0) for x in self[1:])
+        return _Moments(wanted, *found)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the rewards of an id are all the same, up to rounding."""
+        return bool(self.squares.sum() <= 1e-12 * (self.n @ self.mean**2))
+
+    def differs_from(self, groups: _Moments) -> bool:
+        """Whether the means within groups differ: a one-way analysis of variance."""
+        within, total = float(self.squares.sum()), float(groups.squares.sum())
+        if groups.is_exact or self.is_exact:
+            return not groups.is_exact
+        freedom = len(self.ids) - len(groups.ids), int(self.n.sum()) - len(self.ids)
+        if not freedom[0]:
+            return False
+        ratio = ((total - within) / freedom[0]) / (within / freedom[1])
+        return bool(fdtrc(*freedom, ratio) < SIGNIFICANT)
 
 
-def _moments(
-    rows: Ints, reward: Array, count: Ints | None, visits: Ints
-) -> tuple[Array, Array, Array]:
-    """(n, mean, sum of squares about the mean) of every row."""
-    n, times = visits.astype(np.float64), 1 if count is None else count
-    mean = np.bincount(rows, times * reward, len(n)) / np.maximum(n, 1)
-    squares = np.bincount(rows, times * (reward - mean[rows]) ** 2, len(n)).astype(np.float64)
-    return n, mean, squares
+def _are_by_next(seen: _Moments, by_pair: _Moments, data: Counts) -> bool:
+    """Whether rewards belong to transitions rather than to pairs (s, a).
+
+    They do if those of a pair differ by next state. Short logs may not have a pair with two next
+    states where it matters: rewards without noise belong to transitions too, unless they differ
+    by action on the same way from s to s'.
+    """
+    if seen.differs_from(by_pair):
+        return True
+    state = seen.ids // (data.n_states * data.n_actions)
+    varies = seen.is_exact and seen.differs_from(seen.by(state))
+    return varies and not seen.differs_from(seen.by(_move(seen.ids, data)))
 
 
-def _posterior(
-    n: Array, mean: Array, squares: Array, prior: Sequence[float]
-) -> tuple[Array, Array, Array, Array]:
-    """(mu_n, kappa_n, a_n, b_n) of the Normal-inverse-gamma posterior."""
+def _move(keys: Ints, data: Counts) -> Ints:
+    """s S + s' of the keys (s A + a) S + s'."""
+    return keys // (data.n_states * data.n_actions) * data.n_states + keys % data.n_states
+
+
+def _first_known(seen: _Moments, keys: Ints, data: Counts, typical: float) -> Array:
+    """(nnz,) the average from the same s to the same s', else to the same s', else of the log."""
+    found = np.full(len(keys), typical)
+    for ids, wanted in (
+        (seen.ids % data.n_states, keys % data.n_states),
+        (_move(seen.ids, data), _move(keys, data)),
+    ):
+        group = seen.by(ids).at(wanted)
+        found = np.where(group.n > 0, group.mean, found)
+    return found
+
+
+def _notes(by_next: bool, guessed: bool, typical: float) -> list[str]:
+    """What to say about how rewards were read, and those that the log does not have."""
+    found = ["rewards are by state, action and next state"] * by_next
+    if guessed:
+        guess = (
+            "a transition never seen earns the average of those to its next state" if by_next
+            else f"what was never seen earns the log's average reward, {number(typical)}"
+        )  # fmt: skip
+        found.append(f"{guess}; if you know better, give a table of rewards")
+    return found
+
+
+def _read_prior(prior: Sequence[float]) -> tuple[float, ...]:
     given = tuple(prior)
     if len(given) != 4 or not np.isfinite(given).all() or min(given[1:3]) <= 0 or given[3] < 0:
         raise InputError(
             "reward_prior must be (mean, kappa, a, b) with kappa and a above 0 and b at least "
             f"0, not {prior!r}"
         )
-    mu, kappa, a, b = given
-    together = kappa + n
-    spread = kappa * n * (mean - mu) ** 2 / (2 * together)
-    return (kappa * mu + n * mean) / together, together, a + n / 2, b + squares / 2 + spread
+    return given
+
+
+def _posterior(
+    x: _Moments, mu: Array | float, kappa: float, a: float, b: float
+) -> tuple[Array, Array, Array, Array]:
+    """(mu_n, kappa_n, a_n, b_n) of the Normal-inverse-gamma posterior."""
+    together = kappa + x.n
+    spread = kappa * x.n * (x.mean - mu) ** 2 / (2 * together)
+    mean = (kappa * mu + x.n * x.mean) / together
+    return mean, together, a + x.n / 2, b + x.squares / 2 + spread
 
 
 # ---------------------------------------------------------------------- known
@@ -174,14 +292,14 @@ def _from_array(rewards: Any, log: Log, keys: Ints, still: Bools) -> RewardLaw:
     if array.shape == (n_states,):
         array = np.repeat(array[:, None], n_actions, axis=1)
     if array.shape == (n_states, n_actions):
-        return RewardLaw(array.shape, mean=np.where(still.reshape(array.shape), 0.0, array))
+        return RewardLaw((n_states, n_actions), still, values=array.reshape(-1))
     if array.shape != (n_states, n_actions, n_states):
         raise InputError(
             f"rewards of shape {array.shape} fit neither (S,) = ({n_states},), (S, A) = "
             f"{n_states, n_actions} nor (S, A, S') = {n_states, n_actions, n_states}"
         )
-    values = array.reshape(-1)[keys] * ~still[keys // n_states]
-    return RewardLaw((n_states, n_actions), on_keys=values)
+    values, on_keys = array.reshape(-1)[keys], still[keys // n_states]
+    return RewardLaw((n_states, n_actions), on_keys, by_next=True, values=values)
 
 
 def _from_function(function: Any, log: Log, keys: Ints, still: Bools) -> Array:
@@ -240,8 +358,7 @@ def _from_table(table: Any, log: Log, keys: Ints, still: Bools) -> RewardLaw:
             f"no reward for state {log.states.of(state)}, action {log.actions.of(action)} "
             f"({counted(len(lacking), 'pair')} like it); add a row"
         )
-    full = np.where(np.isnan(full), 0.0, full)
-    return RewardLaw((n_states, n_actions), mean=full.reshape(n_states, n_actions))
+    return RewardLaw((n_states, n_actions), still, values=np.where(np.isnan(full), 0.0, full))
 
 
 def _by_transition(flat: Ints, values: Array, log: Log, keys: Ints, still: Bools) -> RewardLaw:
@@ -254,7 +371,9 @@ def _by_transition(flat: Ints, values: Array, log: Log, keys: Ints, still: Bools
     note = f"the rewards table lacks {counted(lacking, 'possible transition')}; {earns} 0"
     return RewardLaw(
         (log.states.size, log.actions.size),
-        on_keys=np.where(found & free, values[order][at], 0.0),
+        ~free,
+        by_next=True,
+        values=np.where(found, values[order][at], 0.0),
         warnings=[note] if lacking else [],
     )
 

@@ -1,0 +1,180 @@
+"""Short logs: what ends, what was seen once, what a reward belongs to, and whether ranges cover."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import mmdp
+
+ONCE = {"state": ["up", "up"], "action": ["risky", "safe"], "next_state": ["win", "lose"],
+        "reward": [1.0, 0.0], "terminated": [True, True]}  # fmt: skip
+
+
+# ---------------------------------------------------------------------- what ends
+@pytest.mark.parametrize("form", ["bool", "int", "text", "csv"])
+def test_states_that_end_every_episode_stay_and_earn_nothing(form: str, tmp_path: Path) -> None:
+    ended: Any = {"bool": [False, True, True], "int": [0, 1, 1]}.get(form, ["false", "True", "1"])
+    log = pd.DataFrame(
+        {"state": [0] * 3, "action": [0, 0, 1], "next_state": [0, 1, 2], "reward": [0.0, 5.0, 1.0],
+         "terminated": ended, "truncated": 0}
+    )  # fmt: skip
+    log.to_csv(tmp_path / "log.csv", index=False)
+    found = mmdp.fit(tmp_path / "log.csv" if form == "csv" else log, models=5)
+    for state in (1, 2):
+        assert (found.train.transitions[:, state, :, state] == 1).all()
+    assert not found.train.rewards[:, 1:].any()
+    assert found.unseen == ()
+    assert not any("columns not used" in text for text in found.warnings)
+
+
+def test_a_state_that_ends_some_episodes_only_is_split() -> None:
+    log = {"state": ["a", "b", "a", "b"], "action": ["go"] * 4, "next_state": ["b", "a", "b", "c"],
+           "reward": [1.0, 0.0, 1.0, 2.0], "terminated": [False, False, True, True]}  # fmt: skip
+    found = mmdp.fit(log, models=4000)
+    train = found.train
+    assert train.state_labels == ("a", "b", "c", "terminated")
+    assert (train.transitions[:, [2, 3], 0, [2, 3]] == 1).all()
+    assert any("'b'" in text and "'terminated'" in text for text in found.warnings)
+    np.testing.assert_allclose(train.transitions.mean(0)[0, 0], [0, 0.5, 0, 0.5], atol=0.02)
+    # in b each of the three rows, and half an observation of a and of c
+    np.testing.assert_allclose(train.transitions.mean(0)[1, 0], [0.5, 0, 0.5, 0], atol=0.02)
+    with pytest.raises(mmdp.InputError, match="row 1: terminated is 'soon'; write true or false"):
+        mmdp.fit(log | {"terminated": [False, "soon", True, True]})
+
+
+def test_values_are_those_of_episodes_that_end() -> None:
+    """A chain that pays 1 on its way out: no policy of any model returns more than 1."""
+    rng, rows = np.random.default_rng(0), []
+    for episode in range(30):
+        s = 0
+        for t in range(20):
+            a = int(rng.integers(2))
+            z = min(max(s + (1 if rng.random() < (0.7 if a else 0.4) else -1), 0), 4)
+            rows.append((episode, t, s, a, z, float(z == 4), z == 4))
+            s = z
+            if s == 4:
+                break
+    names = ["episode", "time", "state", "action", "next_state", "reward", "terminated"]
+    log = pd.DataFrame(rows, columns=names)
+    for kind in ("average", "normal"):
+        train = mmdp.fit(log, models=50, rewards=kind, seed=1).train
+        best = mmdp.solve(train, 40, "oracle").returns
+        assert best.max() <= (1 + 1e-12 if kind == "average" else 1.3)
+    wrong = mmdp.fit(log.drop(columns="terminated"), models=50).train
+    assert mmdp.solve(wrong, 40, "oracle").returns.max() > 1
+
+
+# ---------------------------------------------------------------------- what was seen once
+def test_the_default_prior_pools_the_next_states_of_a_state() -> None:
+    """Rows are Dirichlet(counts + 1/2), on what followed the state after any action."""
+    log = {"state": [0] * 7, "action": [0, 0, 0, 0, 1, 1, 1], "next_state": [1, 1, 2, 3, 1, 2, 2],
+           "reward": [0.0] * 7}  # fmt: skip
+    found = mmdp.fit(log, models=20_000, actions=3, absorbing=[1, 2, 3], initial={0: 1.0})
+    P = found.train.transitions[:, 0]
+    for a, counts in enumerate(([2, 1, 1], [1, 2, 0], [0, 0, 0])):
+        alpha = np.array(counts) + 0.5
+        mean, total = alpha / alpha.sum(), alpha.sum()
+        np.testing.assert_allclose(P[:, a, 1:].mean(0), mean, atol=0.01)
+        np.testing.assert_allclose(P[:, a, 1:].var(0), mean * (1 - mean) / (total + 1), atol=0.01)
+    assert not P[:, :, 0].any()
+    assert found.unseen == ((0, 2),)
+
+
+def test_what_was_seen_once_is_not_certain() -> None:
+    found = mmdp.fit(ONCE, models=200, test_models=200, initial={"up": 1.0})
+    solved = mmdp.solve(found.train, 1)
+    tested = mmdp.evaluate(solved, found.test)
+    assert tested.sd > 0.2
+    assert tested.worst < 0.2
+    alone = {"state": ["a"], "action": ["go"], "next_state": ["b"], "reward": [1.0]}
+    row = mmdp.fit(alone, models=4000, states=["a", "b", "c"], absorbing=["b", "c"]).train
+    # b: 1 + 1/2 + 1/6, the others 1/6 each, of 2
+    np.testing.assert_allclose(row.transitions.mean(0)[0, 0], [1 / 12, 10 / 12, 1 / 12], atol=0.02)
+    seen = mmdp.fit(ONCE, models=5, support="seen")
+    assert any("2 of 2 pairs seen lead to one state for certain" in x for x in seen.warnings)
+    assert not any("certain" in text for text in found.warnings)
+
+
+# ---------------------------------------------------------------------- what a reward belongs to
+def test_rewards_are_by_next_state_if_the_log_shows_it() -> None:
+    rng = np.random.default_rng(3)
+    state, action, after = (rng.integers(3, size=600) for _ in range(3))
+    log: dict[str, Any] = {"state": state, "action": action, "next_state": after}
+    by_next = rng.normal(size=(3, 3, 3))
+    model = mmdp.fit(log | {"reward": by_next[state, action, after]}, models=6).train
+    np.testing.assert_allclose(model.rewards, (model.transitions * by_next).sum(-1))
+    noisy = by_next[state, action, after] + 0.5 * rng.normal(size=600)
+    model = mmdp.fit(log | {"reward": noisy}, models=6).train
+    means = pd.DataFrame(log | {"r": noisy}).groupby(["state", "action", "next_state"])["r"].mean()
+    expected = (model.transitions * means.to_numpy().reshape(3, 3, 3)).sum(-1)
+    np.testing.assert_allclose(model.rewards, expected)
+    blind = by_next[state, action, 0] + rng.normal(size=600)
+    model = mmdp.fit(log | {"reward": blind}, models=6).train
+    means = pd.DataFrame(log | {"r": blind}).groupby(["state", "action"])["r"].mean()
+    np.testing.assert_allclose(model.rewards[2], means.to_numpy().reshape(3, 3))
+
+
+def test_a_transition_never_seen_earns_what_its_next_state_earns() -> None:
+    log = {"state": ["a", "a", "a", "b"], "action": ["x", "x", "y", "x"],
+           "next_state": ["b", "c", "b", "d"], "reward": [0.0, 3.0, 0.0, 7.0],
+           "count": [3, 2, 4, 1], "terminated": [0, 1, 0, 1]}  # fmt: skip
+    model = mmdp.fit(log, models=3).train
+    P = model.transitions
+    np.testing.assert_allclose(model.rewards[:, 0], 3.0 * P[:, 0, :, 2])  # y too, if it leads to c
+    # from b: to d 7, as seen; to a never seen by anyone: the log's average; to c as from a
+    earns = np.array([13 / 10, 0.0, 3.0, 7.0])
+    np.testing.assert_allclose(model.rewards[:, 1], P[:, 1] @ earns)
+
+
+# ---------------------------------------------------------------------- whether ranges cover
+def ferry(sinks: float) -> tuple[np.ndarray, np.ndarray]:
+    """Wait, cross quickly (which may fail) or slowly: (S, A, S') chances and rewards."""
+    P, R = np.zeros((2, 3, 3, 3))
+    for s in (0, 1):
+        P[s, 0, s] = 1
+        for a, (chance, fare) in ((1, (sinks, 1.0)), (2, (0.01, 0.6))):
+            P[s, a, [1 - s, 2]], R[s, a, 1 - s] = (1 - chance, chance), fare
+    P[2, :, 2] = 1
+    return P, R
+
+
+def ferry_log(P: np.ndarray, R: np.ndarray, episodes: int, rng: Any) -> dict[str, list[Any]]:
+    rows = []
+    for episode in range(episodes):
+        s = 0
+        for t in range(20):
+            a, u = int(rng.integers(3)), rng.random()
+            z = int((u > P[s, a].cumsum()).sum())
+            rows.append((episode, t, s, a, z, R[s, a, z], z == 2))
+            s = z
+            if s == 2:
+                break
+    names = ("episode", "time", "state", "action", "next_state", "reward", "terminated")
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def covered(logs: int, episodes: int, **options: Any) -> int:
+    """How many 90% ranges have the true return of the policy that was computed from the log."""
+    found = 0
+    for i in range(logs):
+        rng = np.random.default_rng([7, i])
+        P, R = ferry(rng.uniform(0.02, 0.3))
+        truth = mmdp.MMDP([P], [(P * R).sum(-1)], initial=[1, 0, 0], discount=0.95)
+        fitted = mmdp.fit(
+            ferry_log(P, R, episodes, rng), models=60, test_models=120, discount=0.95, states=3,
+            actions=3, seed=i, **options,
+        )  # fmt: skip
+        solved = mmdp.solve(fitted.train, 20, "mvp", backend="numpy")
+        low, high = np.quantile(mmdp.evaluate(solved, fitted.test).returns, [0.05, 0.95])
+        found += bool(low <= mmdp.evaluate(solved, truth).mean <= high)
+    return found
+
+
+def test_ranges_cover_the_truth_more_often_than_what_was_seen_alone_does() -> None:
+    assert covered(20, 10) >= 16
+    assert covered(20, 10, support="seen", unseen="forbid") <= 12
