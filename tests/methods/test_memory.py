@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 
 import mmdp
+from mmdp import kernels
+from mmdp.kernels.controller import Controller
 from mmdp.objective import as_objective
+from mmdp.search.charts import Charts
+from mmdp.search.context import Context
 from mmdp.testing import all_policies, best_with_memory, random_model, returns_of
-from tests.instances import by_histories
+from tests.instances import by_histories, drawn, shares
 
 
 def test_the_trace_never_falls_and_ends_in_the_value() -> None:
@@ -98,6 +105,79 @@ def test_memory_never_harms_an_objective(objective: str) -> None:
         own = [mmdp.solve(model.subset([m]), horizon).value for m in range(4)]
         value = goal.value(rho - own if goal.regret else rho, model.weights)
         assert found.value == pytest.approx(float(value), abs=10 * slack)
+
+
+def returns_by_states(parts: tuple[np.ndarray, ...], model: mmdp.MMDP) -> np.ndarray:
+    """(M,) returns of actions, moves and first nodes, by a backward recursion in plain loops."""
+    actions, moves, first = parts
+    (T, S, N), M, g = actions.shape, model.n_models, model.discount
+    P, r = (
+        np.broadcast_to(x, (T, *x.shape[-k:]))
+        for x, k in ((model.transitions, 4), (model.rewards, 3))
+    )
+    chain = np.eye(M) if model.model_transitions is None else model.model_transitions
+    v, states = np.repeat(model.terminal[:, :, None], N, axis=2), np.arange(S)
+    for t in reversed(range(T)):
+        after, v = np.tensordot(chain, v, 1), np.empty((M, S, N))
+        for s, n in np.ndindex(S, N):
+            a = actions[t, s, n]
+            later = after[:, states, moves[t, s, n]]
+            v[:, s, n] = r[t, :, s, a] + g * (P[t, :, s, a] * later).sum(axis=1)
+    return v[:, states, first] @ model.initial
+
+
+def single_changes(policy: mmdp.MemoryPolicy, model: mmdp.MMDP) -> Iterator[tuple[np.ndarray, ...]]:
+    """The policy's parts with one action, one move or one first node changed."""
+    parts = policy.actions, policy.moves, policy.first
+    for i, part in enumerate(parts):
+        for place in np.ndindex(part.shape):
+            choices = np.flatnonzero(model.allowed[place[1]]) if i == 0 else range(policy.n_nodes)
+            for choice in choices:
+                if choice != part[place]:
+                    changed = part.copy()
+                    changed[place] = choice
+                    yield (*parts[:i], changed, *parts[i + 1 :])
+
+
+CLAIMED = [*OBJECTIVES, "mean-cvar:0.1:0.3", "entropic:0.5", "regret:cvar:0.3", lowest]
+
+
+@pytest.mark.parametrize("seeds", shares(6, 200))
+@pytest.mark.parametrize("objective", CLAIMED, ids=lambda x: getattr(x, "__name__", x))
+def test_an_ascent_ends_where_no_single_change_improves(objective: Any, seeds: range) -> None:
+    goal = as_objective(objective)
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        model = random_model(seed, n_models=4, n_states=3, n_actions=2, horizon=3 * (seed % 2))
+        if seed % 4 == 2:
+            model = drawn(seed, M=3, S=3)
+        N, T, S = 2 + seed % 2, 3, model.n_states
+        actions = [[rng.choice(np.flatnonzero(open_), N) for open_ in model.allowed]] * T
+        start = Controller(
+            np.array(actions, np.int32), rng.integers(0, N, (T, S, N, S), np.uint8),
+            rng.integers(0, N, S, np.uint8),
+        )  # fmt: skip
+        context = Context(model, T, kernels.get("numpy"), kind=mmdp.Memory(N), objective=goal)
+        end = Charts(context).rise(start, goal)
+        assert end.end == "maximum"
+        own = mmdp.solve(model, T, "oracle").returns if goal.regret else 0.0
+        policy = mmdp.MemoryPolicy(*end.policy)
+        rho = np.array([returns_by_states(x, model) for x in single_changes(policy, model)])
+        slack = 1e-9 * (1 + float(np.abs(rho).max()))
+        assert end.value == pytest.approx(float(goal.value(end.returns - own, model.weights)))
+        assert end.returns == pytest.approx(returns_by_states(end.policy, model), abs=slack)
+        assert goal.value(rho - own, model.weights).max() <= end.value + slack, seed
+
+
+def test_a_solve_claims_what_was_tried() -> None:
+    model = random_model(0, n_models=4, n_states=3, n_actions=2, horizon=0)
+    found = mmdp.solve(
+        model, 3, mmdp.CADP(starts=1), objective="regret:worst", policy=mmdp.Memory(2)
+    )
+    assert found.outcome == "no change of a single action, move or first node improves it"
+    rho = np.array([returns_by_states(x, model) for x in single_changes(found.policy, model)])
+    regret = mmdp.solve(model, 3, "oracle").returns - rho
+    assert -regret.max(axis=1).min() <= found.value + 1e-9
 
 
 def remembering_the_first(model: mmdp.MMDP) -> mmdp.MMDP:

@@ -62,6 +62,7 @@ class Memory(PolicyKind):
     name: ClassVar[str] = "memory"
     title = "the time, the state and a few nodes of memory"
     change = "change of the action and moves in a single state, node and time"
+    single_change = "change of a single action, move or first node"
     ends: ClassVar[str] = "their nodes move by tables of time, which have a last row"
     starts: ClassVar[bool] = False
 

@@ -14,13 +14,13 @@ Objectives other than the mean first climb the mean with tilted weights, and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
 
 from mmdp.kernels.controller import Controller
-from mmdp.kernels.problem import Array, Ascent, Table, at
+from mmdp.kernels.problem import Array, Ascent, IntArray, Table, at
 from mmdp.objective import Mean, Objective
 from mmdp.policy import Memory
 from mmdp.search.context import Context, Outcome
@@ -68,24 +68,40 @@ class Charts(Landscape):
         return plan.node_values(improved, b).controller
 
     def changes(self, point: Controller, slope: Slope) -> Changes:
-        """Other actions of single nodes in single states, from the last time to the first."""
+        """Other moves and actions of single nodes in single states, from the last time to the
+        first, and then other first nodes.
+        """
         plan, x = self.context.plan, self.context.problem
         d = plan.by_start(lambda each: each.node_weights(point)[1])
         chart = point.copy()
         v = np.repeat(x.terminal[:, None], chart.n_nodes, axis=1)
-        states, nodes = np.indices(chart.actions.shape[1:])
         for t in reversed(range(plan.horizon)):
-            q = plan.node_step(t, v, chart)
-            held = q[states, nodes, chart.actions[t]]
-            change = x.discount**t * plan.felt(d[t][:, :, None], q - held[:, :, None])
-            change[np.broadcast_to(~at(x.allowed, t)[:, None], change.shape[:3])] = 0.0
-            chance = plan.felt(d[t], np.ones_like(held))
-            order = np.argsort(-(chance @ x.weights).reshape(-1), kind="stable")
-            chosen = yield change.reshape(-1, *change.shape[2:])[order]
-            s, n = np.unravel_index(order[chosen >= 0], states.shape)
-            chart.actions[t, s, n] = chosen[chosen >= 0]
-            v = q[states, nodes, chart.actions[t]]
+            b = x.discount**t * d[t]
+            for n in range(chart.n_nodes):
+                s, after, values = plan.node_moves(t, v, chart, n)
+                held = chart.moves[t, s, n, after]
+                chart.moves[t, s, n, after] = yield from self._others(b[s, n], values, held)
+            q, actions = plan.node_step(t, v, chart), chart.actions[t].reshape(-1)
+            flat = q.reshape(-1, *q.shape[2:])
+            s, a = np.nonzero(~at(x.allowed, t).repeat(chart.n_nodes, axis=0))
+            flat[s, a] = flat[s, actions[s]]  # an action that is not allowed changes nothing
+            actions[:] = yield from self._others(b.reshape(-1, *b.shape[2:]), flat, actions)
+            v = flat[np.arange(len(flat)), actions].reshape(v.shape)
+        start = plan.by_start(lambda each: each.problem.start())
+        chart.first[:] = yield from self._others(start, v, chart.first)
         return chart, self.returns(chart)
+
+    def _others(self, d: Array, values: Array, held: Any) -> Generator[Array, IntArray, IntArray]:
+        """Offer other choices than ``held`` (n,), of values (n, k, M), to blocks reached with d;
+        the most probable come first. Returns the choices (n,) that are held after that.
+        """
+        plan = self.context.plan
+        change = plan.felt(d[:, None], values - values[np.arange(len(held)), held][:, None])
+        chance = plan.felt(d, np.ones_like(values[:, 0])) @ self.context.problem.weights
+        order = np.argsort(-chance, kind="stable")
+        chosen = np.empty(len(held), np.int32)
+        chosen[order] = yield change[order]
+        return np.where(chosen >= 0, chosen, held)
 
 
 def tilts(context: Context, objective: Objective, returns: Array) -> Iterator[Array]:

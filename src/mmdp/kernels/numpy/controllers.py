@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from mmdp.kernels.controller import Controller, Nodes, NodeValues
 from mmdp.kernels.operator import Operator
-from mmdp.kernels.problem import TIE, Array, Problem, aligned, at
+from mmdp.kernels.problem import TIE, Array, Ids, Problem, aligned, at
 
 
 class Controllers(Operator):
@@ -64,6 +64,14 @@ class Controllers(Operator):
     def node_step(self, t: int, v: Array, controller: Controller) -> Array:
         """(S, N, A, M) q of every action in every state and node with the moves that are held."""
         return self._walk().step(self.problem.ahead(v), controller, t)
+
+    def node_moves(
+        self, t: int, v: Array, controller: Controller, n: int
+    ) -> tuple[Ids, Ids, Array]:
+        """States and next states (k,) of the steps out of node n, and (k, N', M) what each next
+        node adds to q of the action that is held.
+        """
+        return self._walk().after(self.problem.ahead(v), controller, t, n)
 
     def _walk(self) -> _Walk:
         if self._pattern is None:
@@ -124,6 +132,13 @@ class _Walk:
         flow = v[x.indices[:, None], self._moves(controller, t)] * at(x.p, t)[:, None]
         mean = np.asarray(self.by_row @ flow.reshape(len(flow), -1)).reshape(S, -1, N, M)
         return np.asarray(at(x.r, t)[:, None] + x.discount * np.swapaxes(mean, 1, 2))
+
+    def after(self, v: Array, controller: Controller, t: int, n: int) -> tuple[Ids, Ids, Array]:
+        """The steps out of node n at t, from v at t + 1."""
+        x = self.problem
+        k = np.flatnonzero(controller.actions[t, self.state, n] == self.action)
+        values = x.discount * at(x.p, t)[k][:, None] * v[x.indices[k]]
+        return self.state[k], x.indices[k], values
 
     def value(self, v: Array, controller: Controller, t: int) -> Array:
         """(S, N, M) v at t, from v at t + 1."""
