@@ -934,7 +934,7 @@ def _checked(
     _check_drift(fields, part)
     stored = Stored(support.indptr, support.indices, support.values, support.dense)
     return Checked(
-        stored if computed is None else computed,
+        stored if computed is None else computed.within(mask),
         expected if isinstance(expected, ByEvent) else np.ascontiguousarray(expected), per_next,
         fields._replace(allowed=mask), times.pop() if times else support.horizon, part,
     )  # fmt: skip

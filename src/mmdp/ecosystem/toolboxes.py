@@ -97,7 +97,8 @@ def _mdptoolbox_rewards(R: Any, P: Any) -> Any:
 def to_quantecon(model: MMDP, m: int = 0) -> Any:
     """Model ``m`` as ``quantecon.markov.DiscreteDP`` in its form by state-action pairs.
 
-    Actions that are not allowed have no pair; transitions are sparse if the model's are.
+    Actions that are not allowed have no pair; transitions are sparse if the model's are. A
+    DiscreteDP has no initial distribution and no terminal values: quantecon's functions take them.
 
     With quantecon installed, ``to_quantecon(model, 0).solve().v`` are the optimal values.
     """

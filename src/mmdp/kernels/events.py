@@ -162,6 +162,7 @@ class Events(Computed):
         for name in ("kind", "coefficient"):
             part = getattr(self, name)
             setattr(other, name, None if part is None else frozen(part[:, s][:, :, a]))
+        other.allowed = None if self.allowed is None else self.allowed[np.ix_(s, a)]
         return other, np.empty(0, np.int64)
 
     def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
@@ -246,8 +247,7 @@ class Events(Computed):
         lengths = np.bincount(found // S, minlength=S * A)
         return Pattern(np.concatenate([[0], np.cumsum(lengths)]), (found % S).astype(np.int32), E)
 
-    @cached_property
-    def _table(self) -> Stored:
+    def tabulated(self) -> Stored:
         """p = E k for each time."""
         self._check_tables()
         indptr, indices, E = self.pattern
