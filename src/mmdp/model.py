@@ -910,7 +910,7 @@ def _checked(
         mask = np.ones(support.shape[1:], bool) if known else inferred_allowed(support)
     support = drop_disallowed(support, mask, shown)
     if not known:
-        check_rows(support, mask, fields.allow_missing, shown)
+        check_rows(support, mask, fields.allow_missing, shown, fixed=computed is not None)
     per_next = without_impossible(per_next, support)
     if isinstance(expected, ByEvent) and not expected.of(computed):
         raise InputError("rewards by event belong to other events than the transitions")

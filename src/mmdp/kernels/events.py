@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError, MemoryLimitError
+from mmdp.kernels.distributions import SUM_TOLERANCE, normalize
 from mmdp.kernels.moves import Moves, column
 from mmdp.kernels.numpy.kernel import StoredPlan
 from mmdp.kernels.plan import Plan
@@ -36,7 +37,6 @@ from mmdp.kernels.storage import Computed
 from mmdp.words import readable_bytes
 
 LARGEST = 2 * 1024**3  # bytes that tables made from events may take
-OFF = 1e-8  # sums of probabilities may differ from 1 by this
 
 
 class Moment(NamedTuple):
@@ -97,10 +97,12 @@ class Events(Computed):
         coefficient: npt.ArrayLike | None = None,
     ) -> None:
         self.after = _read(after, "after", "iu", 5)
-        self.chance = _read(chance, "chance", "iuf", 4)
+        self.chance = frozen(normalize(_read(chance, "chance", "iuf", 4), axis=2))
         self.kind = None if kind is None else _read(kind, "kind", "iu", 3)
         self.coefficient = (
-            None if coefficient is None else _read(coefficient, "coefficient", "f", 5)
+            None
+            if coefficient is None
+            else frozen(normalize(_read(coefficient, "coefficient", "f", 5)))
         )
         self.shape = (self.chance.shape[3], *self.after.shape[1:3])
         self.steps = max(len(x) for x in self.arrays())
@@ -290,7 +292,7 @@ def _check_shares(name: str, array: Array, axis: int) -> None:
     if not array.min(initial=0.0) >= 0:  # false for NaN too
         raise InputError(f"events: {name} must not be negative or NaN")
     sums = array.sum(axis=axis)
-    wrong = ~(np.abs(sums - 1.0) <= OFF)
+    wrong = ~(np.abs(sums - 1.0) <= SUM_TOLERANCE)
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
         letters = "tkm" if name == "chance" else "tsaw"
