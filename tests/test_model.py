@@ -382,7 +382,7 @@ def test_copies_are_what_a_check_would_have_made_of_them(varies: bool, storage: 
 def test_only_what_can_be_wrong_is_checked_again(monkeypatch: Any) -> None:
     model = mmdp.MMDP(P, R, allowed=[[True, False], [True, True]])
 
-    def refused(*_: Any) -> None:
+    def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("checked again")
 
     monkeypatch.setattr("mmdp.model.check_rows", refused)

@@ -913,7 +913,7 @@ def _checked(
         mask = np.ones(support.shape[1:], bool) if known else inferred_allowed(support)
     support = drop_disallowed(support, mask, shown)
     if not known:
-        check_rows(support, mask, fields.allow_missing, shown)
+        check_rows(support, mask, fields.allow_missing, shown, fixed=computed is not None)
     per_next = without_impossible(per_next, support)
     if isinstance(expected, ByEvent) and not expected.of(computed):
         raise InputError("rewards by event belong to other events than the transitions")
@@ -937,7 +937,7 @@ def _checked(
     _check_drift(fields, part)
     stored = Stored(support.indptr, support.indices, support.values, support.dense)
     return Checked(
-        stored if computed is None else computed,
+        stored if computed is None else computed.within(mask),
         expected if isinstance(expected, ByEvent) else np.ascontiguousarray(expected), per_next,
         fields._replace(allowed=mask), times.pop() if times else support.horizon, part,
     )  # fmt: skip

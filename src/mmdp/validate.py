@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError, Remedy
+from mmdp.kernels.distributions import SUM_TOLERANCE, clip, normalize, scale
 from mmdp.kernels.problem import Part, Problem
 from mmdp.kernels.rewards import ByEvent, Rewards, blocks
 from mmdp.support import (
@@ -24,7 +25,6 @@ from mmdp.support import (
 )
 from mmdp.words import Times, counted, some, suggested
 
-ROW_SUM_TOLERANCE = 1e-8
 ROUNDING = 1e-14  # relative difference of rewards that is rounding
 DEEPEST = 8  # lists within lists that are searched
 LARGEST = 1e150  # largest value: variances are squares, and doubles end at 1.8e308
@@ -434,11 +434,20 @@ def drop_disallowed(support: Support, mask: npt.NDArray[np.bool_], fields: Field
 
 
 def check_rows(
-    support: Support, mask: npt.NDArray[np.bool_], allow_missing: Missing, fields: Fields
-) -> None:
-    """Every allowed row is a distribution in every model: no negative, sums to 1."""
+    support: Support, mask: npt.NDArray[np.bool_], allow_missing: Missing, fields: Fields,
+    *, fixed: bool,
+) -> None:  # fmt: skip
+    """Every allowed row is a distribution in every model: no negative, sums to 1.
+
+    Unless its values are ``fixed``, the support is normalized as far as rounding and printed
+    digits explain.
+    """
     if _rows_fine(support, mask, allow_missing):
         return
+    if not fixed:
+        _normalize_rows(support, mask, allow_missing)
+        if _rows_fine(support, mask, allow_missing):
+            return
     n_actions = support.shape[2]
     times = None if support.horizon is None or len(support.values) == 1 else support.horizon
     sums = support.row_sums(support.values)
@@ -473,6 +482,14 @@ def check_rows(
     )
 
 
+def _normalize_rows(support: Support, mask: npt.NDArray[np.bool_], allow_missing: Missing) -> None:
+    values = clip(support.values)
+    sums = support.row_sums(values)
+    wrong = _wrong(sums, mask.reshape(-1), allow_missing)
+    lengths = np.diff(support.indptr)
+    support.values = scale(values, np.where(wrong, sums, 1.0).repeat(lengths, axis=1))
+
+
 def _rows_fine(support: Support, mask: npt.NDArray[np.bool_], allow_missing: Missing) -> bool:
     """Whether all rows are valid; in blocks, as all sums together can be as large as the model."""
     for rows, at in support.blocks():
@@ -492,7 +509,7 @@ def _wrong(
     sums: Array, allowed: npt.NDArray[np.bool_], allow_missing: Missing
 ) -> npt.NDArray[np.bool_]:
     """(T', rows, M) which sums are not those of a distribution."""
-    wrong = np.abs(sums - 1.0) > ROW_SUM_TOLERANCE
+    wrong = np.abs(sums - 1.0) > SUM_TOLERANCE
     wrong &= allowed[:, None]
     if allow_missing == "partial":
         wrong &= sums > 1.0
@@ -531,11 +548,12 @@ def read_distribution(values: Any, what: str, names: Labels) -> Array:
     array = float_array(by_label(values, what, names.axis, fill=0.0), what)
     if array.shape != (size,):
         raise InputError(f"{what} has shape {array.shape}; expected one number per {of}: ({size},)")
+    array = normalize(array)
     bad = ~(array >= 0) | ~np.isfinite(array)
     if bad.any():
         (i,) = _first(bad)
         raise InputError(f"{what} is {array[i]} for {of} {names.of(i)}; it must be a probability")
-    if abs(array.sum() - 1.0) > ROW_SUM_TOLERANCE:
+    if abs(array.sum() - 1.0) > SUM_TOLERANCE:
         raise InputError(
             f"{what} must sum to 1, not {array.sum():.10g}",
             ["divide by the sum", Remedy("normalize", True, do="load with")],
@@ -570,6 +588,7 @@ def read_model_transitions(values: npt.ArrayLike | None, models: Labels) -> Arra
             f"model_transitions has shape {K.shape}; expected (models, models) = "
             f"{models.size, models.size}"
         )
+    K = normalize(K)
     bad = ~(K >= 0) | ~np.isfinite(K)
     if bad.any():
         m, n = _first(bad)
@@ -577,7 +596,7 @@ def read_model_transitions(values: npt.ArrayLike | None, models: Labels) -> Arra
             f"model_transitions is {K[m, n]} from model {models.of(m)} to model "
             f"{models.of(n)}; it must be a probability"
         )
-    wrong = np.abs(K.sum(axis=1) - 1.0) > ROW_SUM_TOLERANCE
+    wrong = np.abs(K.sum(axis=1) - 1.0) > SUM_TOLERANCE
     if wrong.any():
         (m,) = _first(wrong)
         raise InputError(

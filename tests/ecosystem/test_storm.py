@@ -61,13 +61,15 @@ def test_files_are_models(tmp_path: Path, text: str, suffix: str) -> None:
     files = [tmp_path / f"{i}.{suffix}" for i in range(2)]
     for file, p in zip(files, (0.5, 0.25), strict=True):
         file.write_text(text.replace("{p}", str(p)).replace("{q}", str(1 - p)))
-    read, model = ecosystem.from_storm(files, discount=0.9), expected()
+    align = "numbers" if suffix == "drn" else "variables"
+    read, model = ecosystem.from_storm(files, discount=0.9, align=align), expected()
     np.testing.assert_allclose(read.transitions, model.transitions)
     np.testing.assert_allclose(read.rewards * model.allowed, model.rewards * model.allowed)
     np.testing.assert_array_equal(read.allowed, model.allowed)
     assert mmdp.solve(read, 6).value == pytest.approx(mmdp.solve(model, 6).value)
+    assert read.action_labels == ("go", "wait")
     if suffix == "prism":
-        assert read.action_labels == ("go", "wait")
+        assert read.state_labels == ("x=0", "x=1")
 
 
 def test_what_storm_cannot_read_is_one_line(tmp_path: Path) -> None:
@@ -81,3 +83,130 @@ def test_what_storm_cannot_read_is_one_line(tmp_path: Path) -> None:
         ecosystem.from_storm(tmp_path / "a.txt")
     with pytest.raises(mmdp.InputError, match="no such file"):
         ecosystem.from_storm(tmp_path / "none.drn")
+
+
+GRID = """mdp
+const double p;
+const int limit = 3;
+module walker
+  x : [0..3] init START;
+  wet : bool init false;
+COMMANDS
+endmodule
+rewards "r"
+  [left] true : x;
+  [right] true : 2 * x;
+endrewards
+"""
+COMMANDS = (
+    "[left] x>0 -> p:(x'=x-1) + 1-p:(x'=x);",
+    "[right] x<limit -> p:(x'=x+1) + 1-p:(x'=x)&(wet'=true);",
+    "[stay] x=limit -> true;",
+    "[stay] x=0 -> true;",
+)
+
+
+def grid(file: Path, commands: tuple[str, ...] = COMMANDS, start: int = 1) -> Path:
+    text = GRID.replace("COMMANDS", "\n".join(f"  {x}" for x in commands))
+    file.write_text(text.replace("START", str(start)))
+    return file
+
+
+def by_hand(ps: list[float], labels: tuple[str, ...]) -> np.ndarray:
+    """(M, S, A, S') of the same walk, on the states of these labels."""
+    states = [dict(part.split("=") for part in label.split(", ")) for label in labels]
+    place = {(int(x["x"]), x["wet"] == "true"): i for i, x in enumerate(states)}
+    P = np.zeros((len(ps), len(states), 3, len(states)))
+    for m, p in enumerate(ps):
+        for (x, wet), i in place.items():
+            if x > 0:
+                P[m, i, 0, place[x - 1, wet]] += p
+                P[m, i, 0, i] += 1 - p
+            if x < 3:
+                P[m, i, 1, place[x + 1, wet]] += p
+                P[m, i, 1, place[x, True]] += 1 - p
+            if x in (0, 3):
+                P[m, i, 2, i] = 1
+    return P
+
+
+def test_states_are_matched_by_their_variables(tmp_path: Path) -> None:
+    """Whatever the order in which Storm finds them, and which of them a model reaches."""
+    pytest.importorskip("stormpy", reason="stormpy is not there")
+    ps = [0.25, 0.75, 0.5]
+    files = [grid(tmp_path / f"{i}.prism", COMMANDS[i:] + COMMANDS[:i], 1 + i) for i in range(3)]
+    read = ecosystem.from_storm(files, constants=[{"p": p} for p in ps], discount=0.9)
+    order = [read.action_labels.index(x) for x in ("left", "right", "stay")]
+    np.testing.assert_allclose(
+        read.transitions[:, :, order], by_hand(ps, read.state_labels), atol=1e-15
+    )
+    starts = [read.state_labels.index(f"wet=false, x={1 + m}") for m in range(3)]
+    np.testing.assert_array_equal(read.initial.argmax(axis=1), starts)
+
+
+def test_a_state_that_a_model_never_reaches(tmp_path: Path) -> None:
+    pytest.importorskip("stormpy", reason="stormpy is not there")
+    file = grid(tmp_path / "a.prism")
+    both = ecosystem.from_storm(file, constants=[{"p": 1}, {"p": np.float64(0.5)}])
+    dry = ecosystem.from_storm(file, constants={"p": 1})
+    assert set(dry.state_labels) == {f"wet=false, x={x}" for x in range(4)}
+    assert both.n_states == 8
+    alone = [mmdp.solve(both.subset([0]), 6, "exact").value, mmdp.solve(dry, 6, "exact").value]
+    assert alone[0] == pytest.approx(alone[1])
+    with pytest.raises(mmdp.InputError, match="model 0 does not reach state 'wet=true"):
+        ecosystem.from_storm(file, constants=[{"p": 1}, {"p": 0.5}], initial=np.full(8, 1 / 8))
+
+
+def test_what_cannot_be_matched_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("stormpy", reason="stormpy is not there")
+    file = grid(tmp_path / "a.prism")
+    half, explicit = {"p": 0.5}, tmp_path / "a.drn"
+    explicit.write_text(DRN.replace("{p}", "0.5").replace("{q}", "0.5"))
+    other = tmp_path / "b.prism"
+    other.write_text(PRISM.replace("{p}", "0.5"))
+    bare = grid(tmp_path / "c.prism", (*COMMANDS, "[] x=0 -> true;"))
+    twice = grid(tmp_path / "d.prism", (*COMMANDS, "[left] x=1 -> true;"))
+    lacks = grid(tmp_path / "e.prism", COMMANDS[:3])
+    told = {
+        "undefined constants: p.*give values with constants=": {"models": file},
+        "unknown undefined constant 'q'": {"models": file, "constants": {"q": 1}},
+        "constants belong to PRISM files": {"models": explicit, "constants": half},
+        "2 constants for 3 models": {"models": [file] * 3, "constants": [half] * 2},
+        "values by name": {"models": file, "constants": [0.5]},
+        "Storm numbers states in the order.*align='numbers'": {"models": [explicit, explicit]},
+        "has the variables x, model 0 wet, x": {"models": [file, other], "constants": [half, {}]},
+        "x=0' has choices without a label": {"models": [file, bare], "constants": half},
+        "two choices are called 'left'": {"models": twice, "constants": half},
+        "has no transitions though other models": {"models": [file, lacks], "constants": half},
+        "align must be": {"models": file, "constants": half, "align": "x"},
+    }
+    for words, asked in told.items():
+        with pytest.raises(mmdp.InputError, match=words) as caught:
+            ecosystem.from_storm(**asked)
+        assert "\n" not in str(caught.value)
+    assert ecosystem.from_storm(explicit).n_models == 1
+
+
+TWO = """mdp
+module m
+  s : [0..2] init 0;
+  [a] s=0 -> 0.5:(s'={i})+0.5:(s'={j});
+  [b] s=0 -> (s'={i});
+  [a] s>0 -> true;
+  [b] s>0 -> true;
+endmodule
+rewards "r"
+  [a] s=1 : 1;
+  [b] s=2 : 1;
+endrewards
+"""
+
+
+def test_storms_numbers_do_not_matter(tmp_path: Path) -> None:
+    """Action a in state 1 and action b in state 2 earn 1 in both models, ten times."""
+    pytest.importorskip("stormpy", reason="stormpy is not there")
+    for name, i, j in (("a", 1, 2), ("b", 2, 1)):
+        text = TWO.replace("{i}", str(i)).replace("{j}", str(j))
+        (tmp_path / f"{name}.prism").write_text(text)
+    model = ecosystem.from_storm([tmp_path / "a.prism", tmp_path / "b.prism"], discount=1.0)
+    assert mmdp.solve(model, 11, "exact").value == pytest.approx(10.0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +48,10 @@ def written(folder: Path, text: str = TRANSITIONS, rewards: str | None = None) -
     ],
 )
 def test_blocks_are_models(tmp_path: Path, rewards: str | None, expected: object) -> None:
-    read = mmdp.load(written(tmp_path, rewards=rewards), discount=0.9, initial=[1, 0])
+    compat = "memdp" if rewards == "1 5\n" else None
+    read = mmdp.load(
+        written(tmp_path, rewards=rewards), discount=0.9, initial=[1, 0], compat=compat
+    )
     np.testing.assert_array_equal(read.transitions, P)
     np.testing.assert_array_equal(read.rewards, expected)
     assert read.discount == 0.9
@@ -81,10 +86,12 @@ def test_labels_and_a_file_beside(tmp_path: Path) -> None:
          "given again (first at line 10"),
         ("1 1 0 1\n\n", "1 7 0 1\n\n", None, "line 6: action is 7 but no action id is 2"),
         (TRANSITIONS, "# nothing\n", None, "no lines; expected one per entry"),
-        ("x", "x", "0 1\n0 2\n", "two.rewards, line 2: this reward is given twice"),
+        ("x", "x", "0 1 1\n0 1 2\n", "two.rewards, line 2: this reward is given twice"),
+        ("x", "x", "0 1\n1 2\n", "two.rewards: two words in a line: are these rewards of states, "
+         "or of items that are recommended?; say which with --compat memdp or reca"),
         ("x", "x", "0 1 x\n", "two.rewards, line 1: reward is 'x', not a number"),
         ("x", "x", "0 9 1\n", "two.rewards, line 1: no transition has this reward"),
-        ("x", "x", "0 1\n\n0 1\n\n0 1", "3 blocks for 2 environments"),
+        ("x", "x", "0 1 1\n\n0 1 1\n\n0 1 1", "3 blocks for 2 environments"),
         ("x", "x", "0 1\n0 1 1", "two.rewards, line 2: 3 words; expected state reward"),
     ],
 )  # fmt: skip
@@ -100,3 +107,90 @@ def test_a_bad_file_is_one_clear_line(
 def test_the_rewards_alone_are_no_model(tmp_path: Path) -> None:
     written(tmp_path, rewards="0 1\n")
     assert "belongs to two.transitions" in run("info", tmp_path / "two.rewards").err
+
+
+# ---------------------------------------------------------------------- recommenders
+ITEMS, HISTORY = 3, 2
+EARNED = [1.0, 2.0, 5.0]
+
+
+def histories() -> list[tuple[int, ...]]:
+    """States by their numbers: what was taken last, the latest item at the end; 0: nothing yet."""
+    full = list(itertools.product(range(1, ITEMS + 1), repeat=HISTORY))
+    return [(0, 0), *((0, i) for i in range(1, ITEMS + 1)), *full]
+
+
+def recommender(folder: Path, summary: bool = True) -> Any:
+    """The files of three users, and (M, S, A, S') and (M, S, A) by hand."""
+    rng, states = np.random.default_rng(0), histories()
+    place = {x: i for i, x in enumerate(states)}
+    likes = rng.dirichlet(np.ones(ITEMS), (3, len(states), ITEMS)).round(6)
+    likes[..., 0] = (1 - likes[..., 1:].sum(axis=-1)).round(6)
+    P, r = np.zeros((3, len(states), ITEMS, len(states))), np.zeros((3, len(states), ITEMS))
+    for m, s, a, taken in np.ndindex(*likes.shape):
+        P[m, s, a, place[(*states[s][1:], taken + 1)]] += likes[m, s, a, taken]
+        r[m, s, a] += likes[m, s, a, taken] * EARNED[a] * (taken == a)
+    blocks = [
+        "".join(
+            f"{s}\t{a + 1}\t{n}\t{p[s, a, n]:.17g}\n"
+            for s, a, n in zip(*np.nonzero(p), strict=True)
+        )
+        for p in (P.mean(axis=0), *P)
+    ]
+    (folder / "shop.transitions").write_text("\n".join(blocks))
+    (folder / "shop.rewards").write_text("".join(f"{i + 1}\t{x}\n" for i, x in enumerate(EARNED)))
+    if summary:
+        lines = (
+            f"{len(states)} States\n{ITEMS} Actions (Items)\n3 user profiles\n2 history length\n"
+        )
+        (folder / "shop.summary").write_text(lines)
+    return P, r
+
+
+@pytest.mark.parametrize("summary", [True, False])
+def test_recommenders(tmp_path: Path, summary: bool) -> None:
+    """The mean of the users is no user; an item pays if it is taken as recommended."""
+    P, r = recommender(tmp_path, summary)
+    if not summary:
+        with pytest.raises(mmdp.InputError, match=r"mean of the others.*compat='memdp' or 'reca'"):
+            mmdp.load(tmp_path / "shop.transitions")
+    model = mmdp.load(tmp_path / "shop.transitions", compat=None if summary else "reca")
+    np.testing.assert_allclose(model.transitions, P, atol=1e-12)
+    np.testing.assert_allclose(model.rewards, r, atol=1e-12)
+    assert model.initial.tolist() == [1.0] + [0.0] * 12
+    assert model.action_labels == ("1", "2", "3")
+    assert model.weights.tolist() == [1 / 3] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("shop.summary", "4 user profiles\n", "4 blocks; expected one of the mean and one for "),
+        ("shop.rewards", "1 1\n4 1\n", "line 2: no such item; the actions are 1 to 3"),
+        ("shop.rewards", "1 1\n1 1\n", "shop.rewards, line 2: this reward is given twice"),
+        ("shop.rewards", "1 1 1\n", "shop.rewards, line 1: 3 words; expected item reward"),
+        ("shop.transitions", "0 0 0 1\n\n" * 4, "line 1: action is 0; items count from 1"),
+        ("shop.transitions", "a 1 a 1\n\n" * 4, "line 1: state is 'a', not a number"),
+    ],
+)  # fmt: skip
+def test_bad_recommenders(tmp_path: Path, name: str, text: str, told: str) -> None:
+    recommender(tmp_path)
+    (tmp_path / name).write_text(text)
+    done = run("info", tmp_path / "shop.transitions")
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
+    assert told in done.err
+
+
+def test_how_blocks_are_meant_is_for_blocks(tmp_path: Path) -> None:
+    mmdp.save(mmdp.MMDP([[[[1.0]]]], [[2.0]]), tmp_path / "m.npz")
+    with pytest.raises(mmdp.InputError, match="is for .transitions files"):
+        mmdp.load(tmp_path / "m.npz", compat="reca")
+
+
+def test_a_mean_that_comes_first_is_an_environment_if_told_so(tmp_path: Path) -> None:
+    blocks = "\n".join(f"0 0 0 {p}\n0 0 1 {1 - p}\n1 0 1 1\n" for p in (0.5, 0.25, 0.75))
+    file = written(tmp_path, blocks)
+    with pytest.raises(mmdp.InputError, match="mean of the others"):
+        mmdp.load(file)
+    assert mmdp.load(file, compat="memdp").transitions[:, 0, 0, 0].tolist() == [0.5, 0.25, 0.75]

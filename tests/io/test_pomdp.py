@@ -273,8 +273,8 @@ WRONG = [
     ("observations: new old", "observations:", "line 7: observations: needs a number or names"),
     ("start include: good-new", "start include: goood-new", "line 8: 'goood-new' (did you mean "
      "'good-new'?) is not declared"),
-    ("start include: good-new bad-new", "start: 0.5 0.4 0 0", "line 8: start: must be "
-     "probabilities that sum to 1, not 0.9"),
+    ("start include: good-new bad-new", "start: 0.5 0.4 0 0", "line 8: start: "
+     "probabilities sum to 0.9, not 1"),
     ("start include: good-new bad-new", "start: 0.5 0.5", "line 8: 2 words after start:; expected "
      "4 numbers or one state"),
     ("start include: good-new bad-new", "start exclude: *", "line 8: start exclude: leaves no"),

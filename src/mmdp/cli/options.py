@@ -213,7 +213,9 @@ class Loading:
         "extra-columns", "Skip columns that are not known.", type=Words("ignore"),
     )]  # fmt: skip
     compat: Annotated[str | None, _rule(
-        "compat", "Read as the code published with the CADP paper does.", type=Words("cadp"),
+        "compat", "Read as the code published with the CADP paper does; or how a .transitions file "
+        "is meant: every block an environment (memdp), or the first their mean (reca).",
+        type=Words("cadp", "memdp", "reca"),
     )]  # fmt: skip
     sides: Annotated[bool | None, option(
         "--no-sides", "sides", flag_value=False, default=None, heading=LOADING,

@@ -23,7 +23,8 @@ Array = npt.NDArray[np.float64]
 def to_quantecon(model: MMDP, m: int = 0) -> Any:
     """Model ``m`` as ``quantecon.markov.DiscreteDP`` in its form by state-action pairs.
 
-    Actions that are not allowed have no pair; transitions are sparse if the model's are.
+    Actions that are not allowed have no pair; transitions are sparse if the model's are. A
+    DiscreteDP has no initial distribution and no terminal values: quantecon's functions take them.
 
     With quantecon installed, ``to_quantecon(model, 0).solve().v`` are the optimal values.
     """

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError
 from mmdp.functions.axes import Array
+from mmdp.kernels.distributions import SUM_TOLERANCE
 from mmdp.model import MMDP
-from mmdp.validate import ROW_SUM_TOLERANCE
 
 if TYPE_CHECKING:
     from mmdp.functions.step import Steps
@@ -104,7 +104,7 @@ class Played:
         }
         p = self.steps.read_chance(f(**columns, **self.steps.given(m, t)), len(u))
         reached = p.cumsum(axis=1)
-        bad = ~(np.abs(reached[:, -1] - 1) <= ROW_SUM_TOLERANCE) | ~(p >= 0).all(axis=1)
+        bad = ~(np.abs(reached[:, -1] - 1) <= SUM_TOLERANCE) | ~(p >= 0).all(axis=1)
         if bad.any():
             raise InputError(
                 f"chance at {_words(state, int(np.argmax(bad)))}, off the grid: the probabilities "

@@ -15,10 +15,10 @@ from mmdp.functions.axes import Array, Axes, Grid
 from mmdp.functions.build import Chances, Ids, Leads, Mask, build
 from mmdp.functions.calls import Answer, Function, check_elementwise
 from mmdp.functions.play import Played
+from mmdp.kernels.distributions import SUM_TOLERANCE, normalize
 from mmdp.model import MMDP
 from mmdp.policy.tree import ENDED
 from mmdp.posterior.draws import Draws, read_draws
-from mmdp.validate import ROW_SUM_TOLERANCE
 from mmdp.words import counted
 
 ROWS = 2**19  # rows that a function is called with at a time
@@ -324,7 +324,7 @@ class Steps:
         if m == 0:
             check_elementwise(f.name, ask, n, found, where)
         sums = p.sum(axis=1)
-        bad = ~(np.abs(sums - 1) <= ROW_SUM_TOLERANCE) | ~(p >= 0).all(axis=1)
+        bad = ~(np.abs(sums - 1) <= SUM_TOLERANCE) | ~(p >= 0).all(axis=1)
         if bad.any():
             i = int(np.argmax(bad))
             place = f"chance at {where(i)}" if where(i) else "chance"
@@ -359,7 +359,8 @@ class Steps:
         for ending in (shape, (size,)):
             if array.shape in (ending, (1, *ending), (n, *ending)):
                 one = array.shape == ending
-                return np.broadcast_to(array.reshape(1 if one else -1, size), (n, size))
+                rows = normalize(array.reshape(1 if one else -1, size))
+                return np.broadcast_to(rows, (n, size))
         rows = f"(rows, {', '.join(map(str, shape))})"
         raise InputError(
             f"{what} returned shape {array.shape}; give {shape}, one probability per event, or "

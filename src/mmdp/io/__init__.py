@@ -23,7 +23,7 @@ or id, or as named here:
   have probability 0.
 - ``parameters.csv``: ``parameter,value``. Known are ``discount``; ``actions``, the number of
   actions if some are allowed nowhere; ``allow_missing`` (1: an action may be missing in
-  some models); ``unit``, that of rewards.
+  some models); ``unit``, that of rewards; ``name`` and ``citation`` of the model.
 - ``weights.csv``: ``idoutcome,weight``; models left out have weight 0.
 - ``terminal.csv``: ``idstate,value`` or ``idoutcome,idstate,value``; 0 if left out.
 - ``labels.csv``: ``kind,id,label`` with kind ``state``, ``action`` or ``model``.
@@ -43,7 +43,12 @@ Files of other tools:
   before anything is seen: a start that is spread over several observations becomes one state,
   ``start``.
 - ``.transitions`` (multiple-environment MDPs): lines ``s a s' p``, a blank line between
-  environments, with ``.rewards`` of the same name next to it: ``s a s' r``, ``s a r`` or ``s r``.
+  environments, with ``.rewards`` of the same name next to it: ``s a s' r`` or ``s a r``. Models of
+  recommender systems (ReCA), which a ``.summary`` next to them tells, begin with the mean of their
+  environments, which is left out; their rewards ``item r`` are earned if the user takes the item
+  that was recommended. Without a summary, two words in a line of rewards, or a first block that is
+  the mean of the others, are refused: ``compat="reca"`` says that it is such a model,
+  ``compat="memdp"`` that every block is an environment and ``s r`` the reward of a state.
 
 Whatever is not an MMDP (a hidden part that changes with the action or the state, a state observed
 with errors) is refused.

@@ -14,6 +14,7 @@ from mmdp.errors import Remedy
 from mmdp.io.labels import Coded, Ints, Labels, Names, coded, labels_of
 from mmdp.io.reading import Source, numbers
 from mmdp.io.rules import Rules
+from mmdp.kernels.distributions import clip
 from mmdp.support import Array
 from mmdp.validate import ordered
 
@@ -191,6 +192,7 @@ def _finite(values: Any, role: str, source: Source) -> Array:
     if suspicious and not np.isfinite(array).all():
         row = int(np.argmin(np.isfinite(array)))
         source.fail(f"{role} is {array[row]}; give a finite number", row)
+    array = clip(array) if role == "probability" else array
     if role == "probability" and array.min() < 0:
         row = int(np.argmax(array < 0))
         source.fail(f"negative probability {array[row]:g}; it must be from 0 to 1", row)

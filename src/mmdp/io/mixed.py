@@ -13,9 +13,9 @@ from mmdp.io.ids import Ids
 from mmdp.io.reading import Source
 from mmdp.io.rules import Rules
 from mmdp.io.tables import assemble
+from mmdp.kernels.distributions import SUM_TOLERANCE, clip, normalize
 from mmdp.model import MMDP
 from mmdp.support import MATERIALISE_LIMIT, Array
-from mmdp.validate import ROW_SUM_TOLERANCE
 from mmdp.words import readable_bytes
 
 
@@ -75,10 +75,11 @@ def summing_to_one(
     table: Array, rules: Rules, names: Sequence[Sequence[str]], what: str
 ) -> Array:  # fmt: skip
     """Distributions along the last axis; ``names`` are those of the values of the others."""
+    table = normalize(table)
     sums = table.sum(axis=-1)
     if rules.normalize:
         return np.divide(table, sums[..., None], out=table.copy(), where=sums[..., None] > 0)
-    wrong = np.argwhere(np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
+    wrong = np.argwhere(np.abs(sums - 1.0) > SUM_TOLERANCE)
     if len(wrong):
         place = " ".join(x[i] for x, i in zip(names, wrong[0], strict=True))
         raise InputError(
@@ -119,6 +120,7 @@ def read_numbers(
     if len(words) != wanted:
         raise InputError(f"{len(words)} numbers for {what}; expected {wanted}")
     values = np.array([read_number(word, what) for word in words]).reshape(shape)
+    values = clip(values) if least == 0 else values
     if values.min(initial=least) < least:
         raise InputError(f"negative probability {values.min():g}; it must be from 0 to 1")
     return values

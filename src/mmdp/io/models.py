@@ -70,7 +70,8 @@ def load(
     compat
         ``"cadp"`` behaves like the code published with the paper: the last duplicate wins, any
         positive row is normalised, an action missing in some model contributes 0 there, a
-        state without actions contributes 0, extra columns are ignored.
+        state without actions contributes 0, extra columns are ignored. ``"memdp"`` and ``"reca"``
+        say how ``.transitions`` files are meant if that is not clear (see :mod:`mmdp.io`).
     duplicates
         Two rows for the same transition: an error, the ``"last"`` one wins, or their
         probabilities ``"sum"`` (the reward is their mean weighted by probability).
@@ -109,6 +110,8 @@ def load(
     fields = {"discount": discount, "initial": initial, "weights": weights, "name": name}
     given = {key: value for key, value in fields.items() if value is not None}
     file, kind = files[0], files[0].suffix.lower()
+    if rules.layout != "auto" and kind != ".transitions":
+        raise InputError(f"{file}: compat={rules.layout!r} is for .transitions files; leave it out")
     if len(files) > 1:
         model = load_parts(files, part, lambda file: _load_table(file, rules, {}, sides))
     elif kind == ".npz":
@@ -124,11 +127,11 @@ def load(
 
 
 def _load_table(file: Path, rules: Rules, given: Mapping[str, Any], sides: bool) -> MMDP:
-    source, stored = Source(file), None
+    source, stored, told = Source(file), None, {}
     if file.suffix.lower() == ".csv":
         raw = columns_of_csv(file, rules)
     elif file.suffix.lower() == ".transitions":
-        raw, source = columns_of_blocks(file)
+        raw, source, told = columns_of_blocks(file, rules.layout)
     else:
         frame, stored = load_parquet(file)
         raw = columns_of_frame(frame, source, rules)
@@ -137,7 +140,8 @@ def _load_table(file: Path, rules: Rules, given: Mapping[str, Any], sides: bool)
     ids = encode(raw, source, rules, fields, sizes)
     if stored is None:
         fields |= read_sides(file, ids, rules)
-    return assemble(ids, {**fields, **given}, source, rules)
+    said = {name: value for name, value in fields.items() if value is not None}
+    return assemble(ids, {**told, **said, **given}, source, rules)
 
 
 def _find_files(path: Path, split: str) -> list[Path]:

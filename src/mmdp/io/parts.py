@@ -1,8 +1,8 @@
 """A folder of parts: ``part-*.npz`` or ``part-*.parquet``, each with some of the models.
 
 Every file is a model as :func:`mmdp.save` writes it; in the order of their names they are one
-model. They have the same states, actions, initial distribution and discount. Models of different
-files weigh the same unless the files say how much each of them weighs, as :func:`save_parts` does.
+model. They have the same states, actions and discount. Models of different files weigh the same
+unless the files say how much each of them weighs, as :func:`save_parts` does.
 
 Parts are read one after the other straight into the arrays of the whole, so that loading takes
 little more memory than the result and one part.
@@ -31,7 +31,7 @@ from mmdp.validate import check_whole, check_whole_model
 from mmdp.words import counted
 
 LARGE = ("p", "r", "terminal", "next_rewards")  # the arrays by model, models last
-SAME = ("allowed", "initial", "initial_given", "discount", "horizon", "allow_missing", "states",
+SAME = ("allowed", "initial_given", "discount", "horizon", "allow_missing", "states",
         "actions")  # fmt: skip
 Arrays = Mapping[str, Any]
 ReadTable = Callable[[Path], MMDP]
@@ -91,6 +91,7 @@ def load_parts(files: Sequence[Path], part: Any, read_table: ReadTable) -> MMDP:
     chosen = None if part is None else Part.read(part, len(weights))
     here = slice(0, len(weights)) if chosen is None else chosen.models_here
     arrays = {**heads[0], **_joined_fields(heads), "weights": weights / weights.sum()}
+    arrays["initial"] = _initial(heads, here)
     indptr, indices = arrays["indptr"], arrays["indices"] = _pattern(heads)
     pieces = _Pieces(here, indptr, indices, any(head["per_next"] for head in heads))
     first = 0
@@ -184,6 +185,16 @@ def _joined_fields(heads: Sequence[Arrays]) -> dict[str, Any]:
     if all("models" in head for head in heads):
         joined["models"] = np.concatenate([head["models"] for head in heads])
     return {**joined, "dense": all(bool(head["dense"]) for head in heads)}
+
+
+def _initial(heads: Sequence[Arrays], here: slice) -> Any:
+    """(S,), or (M, S) for the models ``here`` if models begin in different ways."""
+    first = heads[0]["initial"]
+    if first.ndim == 1 and all(np.array_equal(head["initial"], first) for head in heads):
+        return first
+    shapes = [(len(head["weights"]), first.shape[-1]) for head in heads]
+    rows = [np.broadcast_to(x["initial"], shape) for x, shape in zip(heads, shapes, strict=True)]
+    return np.concatenate(rows)[here]
 
 
 def _check_same(files: Sequence[Path], heads: Sequence[Arrays]) -> None:

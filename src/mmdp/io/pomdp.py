@@ -63,7 +63,7 @@ def load_pomdp(path: Path, rules: Rules) -> Mixed:
     """The model in a file, not yet checked as an MMDP."""
     must_be(path, "text", "a POMDP file")
     statements = list(_statements(path))
-    file = _File.read(path, statements)
+    file = _File.read(path, statements, rules)
     p = file.table("T", statements, rules)
     chances = file.table("O", statements, rules)
     with Source(path).named():
@@ -130,7 +130,7 @@ class _File:
     belief: Array
 
     @classmethod
-    def read(cls, path: Path, statements: Sequence[Statement]) -> _File:
+    def read(cls, path: Path, statements: Sequence[Statement], rules: Rules) -> _File:
         head = _head(path, statements)
         with Source(f"{path}, line {head['discount'].line}").named():
             discount = read_number(" ".join(_flat(head["discount"])), "discount")
@@ -147,7 +147,7 @@ class _File:
         for statement in statements:
             if statement.key.startswith("start"):
                 with Source(f"{path}, line {statement.line}").named():
-                    belief = _belief(statement, names["states"])
+                    belief = _belief(statement, names["states"], rules)
         return cls(path, **names, discount=discount, costs=values == ["cost"], belief=belief)
 
     def table(self, key: str, statements: Iterable[Statement], rules: Rules) -> Array:
@@ -224,17 +224,15 @@ def _names(words: list[str], what: str) -> Names:
     return Names(words)
 
 
-def _belief(statement: Statement, states: Names) -> Array:
+def _belief(statement: Statement, states: Names, rules: Rules) -> Array:
     """(X,) from probabilities, a state, ``uniform`` or the states to include or exclude."""
     words = _flat(statement)
     if statement.key == "start" and words == ["uniform"]:
         return np.full(len(states), 1.0 / len(states))
     known = len(words) == 1 and (words[0] in states.places or words[0].isdigit())
     if statement.key == "start" and len(words) == len(states) and not known:
-        belief = read_numbers(words, "start:", (len(states),))
-        if belief.min() < 0 or abs(belief.sum() - 1) > EXACT:
-            raise InputError(f"start: must be probabilities that sum to 1, not {belief.sum():g}")
-        return belief
+        belief = read_numbers(words, "start:", (len(states),), least=0.0)
+        return summing_to_one(belief, rules, (), "start")
     if statement.key == "start" and len(words) != 1:
         raise InputError(f"{len(words)} words after start:; expected {len(states)} numbers or one "
                          "state")  # fmt: skip

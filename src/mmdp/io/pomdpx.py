@@ -33,8 +33,8 @@ from mmdp.io.mixed import (
 from mmdp.io.reading import Source
 from mmdp.io.rules import Rules
 from mmdp.io.writing import reason
+from mmdp.kernels.distributions import SUM_TOLERANCE
 from mmdp.support import Array
-from mmdp.validate import ROW_SUM_TOLERANCE
 from mmdp.words import counted, suggested
 
 Node = ElementTree.Element
@@ -397,7 +397,7 @@ def _keeps(x: Variable, moves: Table) -> bool:
     if x.name not in moves.names:
         return x.size == 1
     table = np.moveaxis(moves.array, moves.names.index(x.name), -2)
-    return np.allclose(table, np.eye(x.size), rtol=0, atol=ROW_SUM_TOLERANCE)
+    return np.allclose(table, np.eye(x.size), rtol=0, atol=SUM_TOLERANCE)
 
 
 def _check_unheard(x: Variable, changes: bool, tells: Mapping[str, Table]) -> None:

@@ -13,6 +13,7 @@ MissingActions = Literal["error", "zero"]
 DeadEnds = Literal["error", "absorb"]
 IdGaps = Literal["error", "relabel"]
 ExtraColumns = Literal["error", "ignore"]
+Layout = Literal["auto", "memdp", "reca"]  # of .transitions files
 
 CADP: dict[str, Any] = {  # what the code published with the paper does
     "duplicates": "last", "normalize": True, "missing_actions": "zero", "dead_ends": "absorb",
@@ -31,6 +32,7 @@ class Rules:
     id_gaps: IdGaps = "error"
     extra_columns: ExtraColumns = "error"
     storage: Storage = "auto"
+    layout: Layout = "auto"
 
     @classmethod
     def read(cls, compat: str | None, **given: Any) -> Rules:
@@ -39,6 +41,8 @@ class Rules:
             if choices and value not in choices:
                 listed = ", ".join(map(repr, choices))
                 raise InputError(f"{name} must be one of {listed}, not {value!r}")
+        if compat in ("memdp", "reca"):
+            return cls(**given, layout=compat)
         if compat not in (None, "cadp"):
-            raise InputError(f"compat must be 'cadp' or None, not {compat!r}")
+            raise InputError(f"compat must be 'cadp', 'memdp', 'reca' or None, not {compat!r}")
         return cls(**(given | CADP if compat == "cadp" else given))

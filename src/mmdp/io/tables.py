@@ -30,11 +30,13 @@ def from_frame(
     weights: npt.ArrayLike | Mapping[Any, float] | None = None,
     discount: float = 1.0,
     terminal: npt.ArrayLike | None = None,
+    model_transitions: npt.ArrayLike | None = None,
     states: Sequence[object] | None = None,
     actions: Sequence[object] | None = None,
     models: Sequence[object] | None = None,
     parameters: Mapping[str, npt.ArrayLike] | None = None,
     name: str | None = None,
+    citation: str | None = None,
     times: Any = None,
     unit: str | None = None,
     compat: str | None = None,
@@ -47,9 +49,9 @@ def from_frame(
     Columns as in the table of :mod:`mmdp.io`; ``state``, ``action``, ``next_state`` and
     ``model`` may hold labels. ``states``, ``actions`` and ``models`` give labels for ids, or
     the order of the labels that the frame holds. ``initial`` and ``weights`` may map labels
-    to numbers; ``times`` and ``unit`` are those of
-    :class:`mmdp.MMDP`. ``rules`` are those of :func:`mmdp.load`: ``duplicates``, ``normalize``,
-    ``missing_actions``, ``dead_ends``, ``id_gaps``, ``extra_columns`` and ``storage``.
+    to numbers; the other fields are those of :class:`mmdp.MMDP`. ``rules`` are those of
+    :func:`mmdp.load`: ``duplicates``, ``normalize``, ``missing_actions``, ``dead_ends``,
+    ``id_gaps``, ``extra_columns`` and ``storage``.
 
     >>> import pandas as pd, mmdp
     >>> frame = pd.DataFrame({"state": ["up", "up", "down"], "action": "wait",
@@ -63,7 +65,8 @@ def from_frame(
     fields = {
         "states": states, "actions": actions, "models": models, "initial": initial,
         "weights": weights, "discount": discount, "terminal": terminal,
-        "parameters": parameters, "name": name, "times": times, "unit": unit,
+        "model_transitions": model_transitions, "parameters": parameters, "name": name,
+        "citation": citation, "times": times, "unit": unit,
     }  # fmt: skip
     ids = encode(columns_of_frame(as_frame(frame), source, read), source, read, fields, {})
     return assemble(ids, fields, source, read)
@@ -73,7 +76,8 @@ def to_frame(model: MMDP) -> pd.DataFrame:
     """The model as a tidy table: one row per transition that can happen.
 
     Columns ``[time,] model, state, action, next_state, probability, reward``: labels as
-    categoricals if the model has them, else ids.
+    categoricals if the model has them, else ids. What else there is about a model is in
+    :meth:`mmdp.MMDP.fields`.
 
     >>> import mmdp
     >>> one = mmdp.MMDP([[[[0.5, 0.5]], [[0.0, 1.0]]]], [[3.0], [0.0]], states=["a", "b"])

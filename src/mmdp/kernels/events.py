@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError, MemoryLimitError
+from mmdp.kernels.distributions import SUM_TOLERANCE, normalize
 from mmdp.kernels.moves import Moves, column
 from mmdp.kernels.numpy.kernel import StoredPlan
 from mmdp.kernels.plan import Plan
@@ -36,7 +37,6 @@ from mmdp.kernels.storage import Computed
 from mmdp.words import readable_bytes
 
 LARGEST = 2 * 1024**3  # bytes that tables made from events may take
-OFF = 1e-8  # sums of probabilities may differ from 1 by this
 
 
 class Moment(NamedTuple):
@@ -97,10 +97,12 @@ class Events(Computed):
         coefficient: npt.ArrayLike | None = None,
     ) -> None:
         self.after = _read(after, "after", "iu", 5)
-        self.chance = _read(chance, "chance", "iuf", 4)
+        self.chance = frozen(normalize(_read(chance, "chance", "iuf", 4), axis=2))
         self.kind = None if kind is None else _read(kind, "kind", "iu", 3)
         self.coefficient = (
-            None if coefficient is None else _read(coefficient, "coefficient", "f", 5)
+            None
+            if coefficient is None
+            else frozen(normalize(_read(coefficient, "coefficient", "f", 5)))
         )
         self.shape = (self.chance.shape[3], *self.after.shape[1:3])
         self.steps = max(len(x) for x in self.arrays())
@@ -162,6 +164,7 @@ class Events(Computed):
         for name in ("kind", "coefficient"):
             part = getattr(self, name)
             setattr(other, name, None if part is None else frozen(part[:, s][:, :, a]))
+        other.allowed = None if self.allowed is None else self.allowed[np.ix_(s, a)]
         return other, np.empty(0, np.int64)
 
     def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
@@ -246,8 +249,7 @@ class Events(Computed):
         lengths = np.bincount(found // S, minlength=S * A)
         return Pattern(np.concatenate([[0], np.cumsum(lengths)]), (found % S).astype(np.int32), E)
 
-    @cached_property
-    def _table(self) -> Stored:
+    def tabulated(self) -> Stored:
         """p = E k for each time."""
         self._check_tables()
         indptr, indices, E = self.pattern
@@ -290,7 +292,7 @@ def _check_shares(name: str, array: Array, axis: int) -> None:
     if not array.min(initial=0.0) >= 0:  # false for NaN too
         raise InputError(f"events: {name} must not be negative or NaN")
     sums = array.sum(axis=axis)
-    wrong = ~(np.abs(sums - 1.0) <= OFF)
+    wrong = ~(np.abs(sums - 1.0) <= SUM_TOLERANCE)
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
         letters = "tkm" if name == "chance" else "tsaw"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,7 @@ class Computed:
     shape: tuple[int, int, int]  # models, states, actions
     steps: int = 1  # time steps that transitions are given for; 1 if they do not vary
     checked: bool = False  # whether rows are known to be distributions, without tables
+    allowed: npt.NDArray[np.bool_] | None = None  # (S, A); tables hold 0 for other actions
 
     def plan(self, problem: Problem, horizon: int) -> Plan:
         """The problem laid out in plain numpy."""
@@ -43,6 +45,20 @@ class Computed:
 
     def table(self) -> Stored:
         return self._table
+
+    def within(self, allowed: npt.NDArray[np.bool_]) -> Computed:
+        """The same storage, for a model in which only these actions (S, A) are allowed."""
+        other = copy.copy(self)
+        other.__dict__.pop("_table", None)
+        other.allowed = None if allowed.all() else allowed
+        return other
+
+    @cached_property
+    def _table(self) -> Stored:
+        table = self.tabulated()
+        if self.allowed is not None:
+            table.p[:, ~self.allowed.reshape(-1)[table.rows()]] = 0.0
+        return table
 
     def mapped(self, change: Callable[[Array], Array]) -> Storage:
         return self.table().mapped(change)
@@ -70,8 +86,7 @@ class Computed:
     def content(self, n_states: int) -> Iterator[npt.NDArray[Any]]:
         return self.table().content(n_states)
 
-    @cached_property
-    def _table(self) -> Stored:
+    def tabulated(self) -> Stored:
         """Column by column: what is expected of a value that is 1 in one state alone."""
         M, S, A = self.shape
         bare = Problem(

@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.io.frames import as_frame
+from mmdp.kernels.distributions import PRINTED, ROUNDING
 from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
 from mmdp.posterior.tunnels import with_tunnels
 from mmdp.support import MATERIALISE_LIMIT, Array, depth_of_nest, float_array, is_sparse_nest
-from mmdp.validate import ROW_SUM_TOLERANCE, by_label, is_named
+from mmdp.validate import by_label, is_named
 from mmdp.words import counted, either, readable_bytes
 
 Draws = dict[str, Array]
@@ -409,7 +410,7 @@ def _check_rows(transitions: Any, table: Draws, count: int) -> None:
         return
     array = transitions if transitions.ndim == 5 else transitions[None]
     sums, low = array.sum(axis=-1), array.min(axis=-1)
-    good = (np.abs(sums - 1) <= ROW_SUM_TOLERANCE) & (low >= 0) | ((sums == 0) & (low == 0))
+    good = (np.abs(sums - 1) <= PRINTED) & (low > -ROUNDING) | ((sums == 0) & (low == 0))
     if good.all():
         return
     t, i = (int(x) for x in np.argwhere(~good)[:, :2][np.argmin(np.argwhere(~good)[:, 1])])
@@ -418,7 +419,7 @@ def _check_rows(transitions: Any, table: Draws, count: int) -> None:
 
 def _check_draw(low: Array, sums: Array, table: Draws, i: int) -> None:
     """low, sums: (S, A) smallest entry and sum of every row of one draw."""
-    bad = ~((np.abs(sums - 1) <= ROW_SUM_TOLERANCE) | (sums == 0)) | ~(low >= 0)
+    bad = ~((np.abs(sums - 1) <= PRINTED) | (sums == 0)) | ~(low > -ROUNDING)
     if not bad.any():
         return
     s, a = (int(x) for x in np.argwhere(bad)[0])
