@@ -13,11 +13,13 @@ from mmdp.measures.robustness import Stability, enough_models, stability
 from mmdp.measures.rows import RowInformation, row_information
 from mmdp.measures.safety import Frontier, frontier
 from mmdp.measures.simplicity import leaf_table, value_of_leaves
+from mmdp.measures.stakes import Stake, stake
 from mmdp.measures.tables import policy_table
 
 __all__ = [
-    "Estimate", "Freedom", "Frontier", "Mixture", "RowInformation", "Stability", "enough_models",
+    "Estimate", "Freedom", "Frontier", "Mixture", "RowInformation", "Stability", "Stake",
+    "enough_models",
     "evpi", "evppi", "freedom", "frontier", "information_table", "leaf_table", "memory_gain",
-    "mixture", "policy_table", "regret_by_horizon", "row_information", "stability",
+    "mixture", "policy_table", "regret_by_horizon", "row_information", "stability", "stake",
     "value_of_leaves", "value_of_memory",
 ]  # fmt: skip

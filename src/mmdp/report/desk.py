@@ -267,10 +267,10 @@ class Desk:
     def visited(self, policy: MarkovPolicy | None = None) -> Array:
         """(T, S) the probability of a decision there; 0 where no action changes anything."""
         if policy is None or policy == self.policy:
-            return self.cells().visited * self.model.deciding
+            return self._once("visited", lambda: self.model.decisions(self.cells().visited))
         return self._once(
             ("visited", _content(policy)),
-            lambda: model_weights(policy, self.model).sum(axis=1) * self.model.deciding,
+            lambda: self.model.decisions(model_weights(policy, self.model).sum(axis=1)),
         )
 
     def rule(self) -> Rule:
