@@ -402,7 +402,7 @@ class MMDP:
         >>> mmdp.MMDP(P, [[1.0, 0.8], [2.0, 2.0]], states=["ill", "treated"]).deciding.tolist()
         [True, False]
         """
-        found: npt.NDArray[np.bool_] = self._problem.deciding().any(axis=0)
+        found: npt.NDArray[np.bool_] = np.any(self._problem.deciding(), axis=0)
         return found if found.any() else np.ones(self.n_states, dtype=bool)
 
     def decisions(self, visits: Array) -> Array:

@@ -160,9 +160,11 @@ def test_small_losses_add_up() -> None:
         "no decision is free if at most 0.0200 "
         "(0.25% of what is at stake, 8 compared with resting) may be lost"
     )
-    nothing = mmdp.freedom(solution, model)  # the policy takes one action itself
-    assert nothing.stake == mmdp.measures.Stake(0.0, "always saw")
-    assert nothing.text == "no decision is free if nothing may be lost"
+    alone = mmdp.freedom(solution, model, 0.6)  # always saw itself; the next best is axe
+    assert alone.stake == mmdp.measures.Stake(1 / 32, "always axe")
+    assert (alone.share, alone.share_alone) == (0.0, 1.0)
+    same = mmdp.freedom(solution, model.replace(rewards=[[[4.0, 4.0, 4.0]]] * 2))
+    assert same.text == "100% of decisions are free: their actions are equally good"
 
 
 def test_the_table_of_a_policy_says_what_is_free() -> None:

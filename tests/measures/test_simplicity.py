@@ -11,7 +11,7 @@ import pytest
 import mmdp
 from mmdp.measures import leaf_table
 from mmdp.measures.simplicity import ENOUGH, one_rule, short_rule
-from mmdp.measures.stakes import one_action
+from mmdp.measures.stakes import constant_policies
 from mmdp.testing import random_model
 
 
@@ -68,7 +68,7 @@ def test_one_rule_and_one_action(seed: int) -> None:
     value = mmdp.evaluate(found, model).mean
     assert value == pytest.approx(values[tuple(found.actions[0].tolist())])
     assert mmdp.evaluate(usual, model).mean - 1e-12 <= value <= max(values.values()) + 1e-12
-    always = one_action(policy, model)
+    always = constant_policies(policy, model)[0]
     # a state that allows one action alone is no choice
     best = max(values[tuple(np.where(model.allowed[:, a], a, 1 - a).tolist())] for a in (0, 1))
     assert mmdp.evaluate(always.policy, model).mean == pytest.approx(best)
@@ -79,7 +79,8 @@ def test_no_action_is_allowed_everywhere() -> None:
         np.full((1, 2, 2, 2), 0.5), np.zeros((2, 2)), allowed=[[True, False], [False, True]]
     )
     policy = mmdp.MarkovPolicy([[0, 1]])
-    assert one_action(policy, model).policy.actions.tolist() == [[0, 1]]  # there is no choice
+    for always in constant_policies(policy, model):  # there is no choice
+        assert always.policy.actions.tolist() == [[0, 1]]
 
 
 @pytest.mark.parametrize(("horizon", "goal"), [(4, "mean"), (4, "cvar:0.3"), (math.inf, "mean")])

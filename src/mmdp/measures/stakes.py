@@ -6,8 +6,9 @@ a share of a value says nothing. The difference between two policies does not de
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,17 +49,15 @@ class Stake(NamedTuple):
     def text(self) -> str:
         """What is at stake, as a clause.
 
-        >>> Stake(202.5, "today", "£").text, Stake(0.0, "always wait").text
-        ('£202 compared with today', 'nothing compared with always wait')
+        >>> Stake(202.5, "today", "£").text
+        '£202 compared with today'
         """
-        amount = in_unit(number(self.amount, 3), self.unit) if self.amount else "nothing"
-        return f"{amount} compared with {self.other}"
+        return f"{in_unit(number(self.amount, 3), self.unit)} compared with {self.other}"
 
 
 def stake(
     policy: Policy | Solution, model: MMDP, *, objective: str | Objective | None = None,
     compare: Mapping[str, Policy | Solution] | None = None, value: float | None = None,
-    kind: PolicyKind = Markov(),  # noqa: B008
 ) -> Stake:  # fmt: skip
     """What is at stake in choosing a policy: shares of gains, losses and gaps are taken of it.
 
@@ -71,12 +70,10 @@ def stake(
     objective
         What counts over the models; by default the solution's own, or the mean.
     compare
-        Policies by name, such as what is done today. The first whose value is another one counts;
-        without one, the best policy that always takes the same action.
+        Policies by name, such as what is done today. After them come the policies that always
+        take the same action, the best first. The first whose value is another one counts.
     value
         What counts of the policy, if a better one is known that is not at hand.
-    kind
-        The kind of policy that may take the same action everywhere.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[52.0, 53.0]], [[55.0, 50.0]]],
@@ -91,30 +88,32 @@ def stake(
     def counts(other: Any) -> float:
         return evaluate(other, model).value(goal)
 
+    def always() -> Iterator[Constant]:  # computed if it is asked for
+        yield from constant_policies(followed, model, objective=goal)
+
     value = counts(followed) if value is None else value
-    for name, other in (compare or {}).items():
+    for name, other in itertools.chain((compare or {}).items(), always()):
         if amount := _difference(value, counts(other)):
             return Stake(amount, name, model.unit)
-    always = one_action(followed, model, kind, goal)
-    return Stake(_difference(value, counts(always.policy)), always.name, model.unit)
+    return Stake(0.0, "any action", model.unit)
 
 
 def _difference(x: float, y: float) -> float:
     return abs(x - y) if abs(x - y) > SAME * max(abs(x), abs(y)) else 0.0
 
 
-class OneAction(NamedTuple):
+class Constant(NamedTuple):
     """A policy that takes the same action wherever there is a choice, and what it is called."""
 
     name: str
     policy: Policy
 
 
-def one_action(
+def constant_policies(
     policy: Any, model: MMDP, kind: PolicyKind = Markov(),  # noqa: B008
     objective: str | Objective = "mean",
-) -> OneAction:  # fmt: skip
-    """Find the best policy that always takes the same action, over the horizon of ``policy``.
+) -> list[Constant]:  # fmt: skip
+    """Policies that always take the same action, over the horizon of ``policy``, the best first.
 
     Where only one action is open, or none changes anything, the first open one is taken. If no
     action is open wherever there is a choice, each is tried wherever it is open. If there are more
@@ -127,16 +126,12 @@ def one_action(
     always = np.all(open_ | ~choice[:, :, None], axis=(0, 1))
     used = np.bincount(np.ravel(policy.actions), minlength=model.n_actions)
     order = [int(a) for a in np.argsort(-used, kind="stable") if always[a] or not always.any()]
-    found = {}
+    found = []
     for a in order[:MOST_ACTIONS]:
         row = np.where(open_[:, :, a], a, open_.argmax(axis=2)).astype(np.int32)
-        found[a] = (
-            StationaryPolicy.for_model(model, row[0]) if endless
-            else MarkovPolicy.for_model(model, np.broadcast_to(row, (steps, row.shape[1])))
-        )  # fmt: skip
-    best = max(found, key=lambda a: evaluate(found[a], model).value(goal))
-    label = shortened(
-        "action " * (not model.labelled["action"]) + model.action_labels[best], LONGEST
-    )
-    name = f"always {label}" if always.any() else f"{label} wherever it is allowed"
-    return OneAction(name, found[best])
+        table = row[0] if endless else np.broadcast_to(row, (steps, row.shape[1]))
+        label = "action " * (not model.labelled["action"]) + model.action_labels[a]
+        form = "always {}" if always.any() else "{} wherever it is allowed"
+        made = (StationaryPolicy if endless else MarkovPolicy).for_model(model, table)
+        found.append(Constant(form.format(shortened(label, LONGEST)), made))
+    return sorted(found, key=lambda x: -evaluate(x.policy, model).value(goal))
