@@ -339,7 +339,8 @@ def _stake(solution: Solution, model: MMDP) -> Stake:
 
     told = solution.certificate or solution.price_text or solution.tossing_text
     known = bool(told) and getattr(solution.policy, "exact", False)
-    return stake(solution, model) if known else Stake(0.0, "")
+    best = max(solution.value, solution.details.get("unrestricted", -math.inf))
+    return stake(solution, model, value=best) if known else Stake(0.0, "")
 
 
 def _facts(solution: Solution, stake: Stake) -> list[tuple[str, str]]:
