@@ -196,27 +196,41 @@ def test_models_in_the_order_of_other_labels(storage: Any, horizon: int | None) 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_states_in_which_an_action_changes_something(seed: int) -> None:
-    """Row by row in plain Python: left by an action, or actions that differ in some model."""
+    """Row by row in plain Python: allowed actions that differ in some model at some time."""
     rng = np.random.default_rng(seed)
-    M, S, A, T = 2, 4, 3, 2
+    M, S, A, T = 2, 5, 3, 2
     varies = (T,) if seed % 3 == 0 else ()
     P = rng.dirichlet(np.ones(S), size=(*varies, M, S, A))
     r = rng.normal(size=(*varies, M, S, A))
-    for s in rng.permutation(S)[:2]:  # absorbing, one of them with rewards that may differ
-        P[..., s, :, :] = np.eye(S)[s]
+    for s in rng.permutation(S)[:3]:  # one row for all actions; absorbing or not
+        P[..., s, :, :] = np.eye(S)[s] if rng.random() < 0.5 else P[..., s, :1, :]
         if rng.random() < 0.6:
             r[..., s, :] = r[..., s, :1]
+        else:  # in the last model alone, at the last time
+            r[..., 1:] = r[..., :1]
+            r.reshape(-1, S, A)[-1, s, 1] += 1
     allowed = rng.random((S, A)) < 0.7
     allowed[:, 0] |= ~allowed.any(axis=1)
-    model = mmdp.MMDP(P, r, allowed=allowed)
-    expected = []
-    for s in range(S):
+    sparse = {"allowed": allowed, "storage": ["dense", "sparse"][seed % 2]}
+    model = mmdp.MMDP(P, r, **sparse)
+    at = np.zeros((T, S), dtype=bool)
+    for t, s in np.ndindex(T, S):
         open_ = np.flatnonzero(allowed[s])
-        rows = P.reshape(-1, S, A, S)[:, s, open_]
-        rewards = r.reshape(-1, S, A)[:, s, open_]
-        stays = (rows[..., s] == 1).all()
-        expected.append(not (stays and (rewards == rewards[:, :1]).all()))
-    assert model.deciding.tolist() == (expected if any(expected) else [True] * S)
+        rows, rewards = ((x[t] if varies else x)[:, s][:, open_] for x in (P, r))
+        at[t, s] = (rows != rows[:, :1]).any() or (rewards != rewards[:, :1]).any()
+    decides = at.any(axis=0)
+    assert model.deciding.tolist() == (decides if decides.any() else ~decides).tolist()
+    visits = rng.random((T, S, 2))
+    expected = visits * at[:, :, None]
+    assert (model.decisions(visits) == (expected if at.any() else visits)).all()
+
+
+def test_rounding_is_no_decision_and_a_small_difference_in_one_of_many_models_is() -> None:
+    P = np.tile([[[0.3, 0.7], [0.3, 0.7]], [[0.1, 0.9], [0.1, 0.9]]], (1000, 1, 1, 1))
+    P[:, 0, 1] = [0.1 + 0.2, 1 - (0.1 + 0.2)]  # 0.30000000000000004
+    P[700, 1, 1] += [1e-6, -1e-6]
+    r = np.full((2, 2), 53_000.0)
+    assert mmdp.MMDP(P, r).deciding.tolist() == [False, True]
 
 
 def test_if_nothing_can_be_decided_every_state_counts() -> None:

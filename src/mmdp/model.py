@@ -34,7 +34,7 @@ from mmdp import notebook
 from mmdp.errors import InputError, MemoryLimitError
 from mmdp.kernels.problem import Form, Part, Problem, Stored, once
 from mmdp.kernels.problem import Storage as Laid
-from mmdp.kernels.rewards import ByEvent, Rewards, blocks, held, mapped, reordered, within
+from mmdp.kernels.rewards import ByEvent, Rewards, held, mapped, reordered, within
 from mmdp.kernels.storage import Computed
 from mmdp.support import (
     MATERIALISE_LIMIT,
@@ -392,23 +392,27 @@ class MMDP:
 
     @property
     def deciding(self) -> npt.NDArray[np.bool_]:
-        """(S,) whether an action changes anything in a state.
+        """(S,) whether an action changes anything in a state, at some time.
 
-        It does not in one that is never left, if all its actions have the same reward. If there
-        is no other state, all of them count as deciding.
+        It does not if all allowed actions have the same rewards and transitions in every model. If
+        there is no other state, all of them count as deciding.
 
         >>> import mmdp
-        >>> P = [[[[0.5, 0.5], [0.9, 0.1]], [[0.0, 1.0], [0.0, 1.0]]]]
-        >>> mmdp.MMDP(P, [[1.0, 0.8], [0.0, 0.0]], states=["ill", "dead"]).deciding.tolist()
+        >>> P = [[[[0.5, 0.5], [0.9, 0.1]], [[0.3, 0.7], [0.3, 0.7]]]]
+        >>> mmdp.MMDP(P, [[1.0, 0.8], [2.0, 2.0]], states=["ill", "treated"]).deciding.tolist()
         [True, False]
         """
-        x, first = self._problem, self.allowed.argmax(axis=1)
-        differs = x.storage.differs(first)
-        for states, r in blocks(x.r):
-            same = np.take_along_axis(r, first[None, states, None, None], axis=2)
-            differs[states] |= np.any(r != same, axis=(0, 3))
-        found: npt.NDArray[np.bool_] = np.any(differs & self.allowed, axis=1)
+        found: npt.NDArray[np.bool_] = np.any(self._problem.deciding(), axis=0)
         return found if found.any() else np.ones(self.n_states, dtype=bool)
+
+    def decisions(self, visits: Array) -> Array:
+        """Set visits (T, S, ...) to 0 at times and in states where no action changes anything.
+
+        If no other is visited, all of them count as decisions.
+        """
+        deciding = self._problem.deciding()[: len(visits)]
+        found: Array = visits * deciding.reshape(*deciding.shape, *(1,) * (visits.ndim - 2))
+        return found if found.any() else visits
 
     @property
     def terminal(self) -> Array:
@@ -769,19 +773,14 @@ class MMDP:
         """The arrays of :meth:`mean_model`, by other weights (M,) if they are given."""
         x, per_next = self._problem, self._state.next_rewards
         x = x if weights is None else x._replace(weights=weights)
-        stored = x.storage.mapped(x.average)
-        if per_next is None:
-            r = mapped(x.r, lambda r: x.mean(r)[..., None])
-        else:
-            r = expected_rewards(self._support(stored)[0], x.mean(per_next)[..., None])
-        first = x.initial if x.same_start else x.average(x.initial)
-        terminal, one = x.mean(x.terminal)[:, None], np.ones(1)
-        for array in (held(r), terminal, one, first, *stored.arrays()):
+        mean = x.averaged()
+        if per_next is not None:
+            support = self._support(mean.storage)[0]
+            mean = mean._replace(r=expected_rewards(support, x.mean(per_next)[..., None]))
+        parts = (held(mean.r), mean.terminal, mean.weights, mean.initial, *mean.storage.arrays())
+        for array in parts:
             array.setflags(write=False)
-        return x._replace(
-            storage=stored, r=r, initial=first, terminal=terminal, weights=one, drift=None,
-            part=None,
-        )  # fmt: skip
+        return mean
 
     def _support(self, storage: Laid) -> tuple[Support, Computed | None]:
         """What is built on: tables, or a storage of your own."""

@@ -17,7 +17,7 @@ from mmdp.clock import gap
 from mmdp.errors import InputError
 from mmdp.objective import CVaR, Function, Mean, Objective, WorstCase, as_objective, quantile
 from mmdp.policy import Markov, MarkovPolicy, PolicyKind, StationaryPolicy
-from mmdp.words import NOISE, at_most, at_most_percent, counted, figures, number, percent, some
+from mmdp.words import NOISE, at_most, at_most_percent, counted, figures, number, some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +50,14 @@ POLICIES: dict[Optimum, str] = {
 }  # fmt: skip
 
 
+Part = Callable[[float], str]  # what a sentence adds to an amount, such as a share
+
+
+def no_part(amount: float) -> str:
+    """Nothing to add."""
+    return ""
+
+
 def widened(freedom: float) -> float:
     """The factor by which two standard errors become a 95% interval (Student's t).
 
@@ -61,17 +69,16 @@ def widened(freedom: float) -> float:
     return max(float(stdtrit(freedom, 0.975)) / 2, 1.0)
 
 
-def tossing_text(policy: Any, kind: PolicyKind, gain: float, base: float) -> str:
-    """That drawing actions earns ``gain`` compared with ``base``, and where they are drawn."""
+def tossing_text(policy: Any, kind: PolicyKind, gain: float, part: Part = no_part) -> str:
+    """That drawing actions earns ``gain``, and where they are drawn."""
     if not (gain > 0 and len(policy.drawn_at)):
         return "drawing actions at random earns nothing"
     if kind.name == "stationary" and policy.horizon < math.inf:
         policy = StationaryPolicy.of_table(policy.table[0], **policy.labels)  # rows are equal
     each = " and ".join(f"{axis}s" for axis in policy.axes)
-    share = f" ({percent(gain / abs(base))})" if gain <= abs(base) else ""
     shown = some([policy.drawn_text(place) for place in policy.drawn_at.tolist()], 3, "; ")
     count = f"{len(policy.drawn_at):,} of {policy.actions.size:,} {each}"
-    return f"drawing actions at random earns {number(gain, 3)}{share}, in {count}: {shown}"
+    return f"drawing actions at random earns {number(gain, 3)}{part(gain)}, in {count}: {shown}"
 
 
 @dataclass(frozen=True)
@@ -373,11 +380,11 @@ class Solution:
 
     @property
     def price_text(self) -> str:
-        """The price in a sentence; empty if the policy is not restricted.
+        """The price in a sentence; empty if the policy is not restricted."""
+        return self.describe_price()
 
-        In percent of the unrestricted value too, unless the price is more than that value: then
-        the two have different signs, or one is near 0, and a share would say nothing.
-        """
+    def describe_price(self, part: Part = no_part) -> str:
+        """The price in a sentence, with what ``part`` says of it, such as a share."""
         kind, price = self.provenance.policy, self.price
         if not kind.restricted or self.policy is None:
             return ""
@@ -388,22 +395,24 @@ class Solution:
             most = f"at most {at_most(max(proven - self.value, price or 0.0), 3)}"
         if price is None:
             return f"being {kind.being} costs {most or 'an unknown amount'}"
-        free = abs(self.details["unrestricted"])
-        share = f" ({percent(price / free)})" if 0 < price <= free else ""
-        some = price > NOISE * max(free, abs(self.value))
-        amount = f"{number(price, 3)}{share}" if some else "nothing"
+        some = price > NOISE * max(abs(self.details["unrestricted"]), abs(self.value))
+        amount = f"{number(price, 3)}{part(price)}" if some else "nothing"
         return ", ".join(filter(None, [f"being {kind.being} costs {amount}", most]))
 
     @property
     def tossing_text(self) -> str:
-        """What drawing actions at random earns, and where, in words; empty if none may be drawn.
+        """What drawing actions at random earns, and where, in words; empty if none may be drawn."""
+        return self.describe_tossing()
+
+    def describe_tossing(self, part: Part = no_part) -> str:
+        """The same with what ``part`` says of the amount.
 
         ``details["tossing"]`` is the value less that of the best policy found that draws none.
         """
         gain, policy = self.details.get("tossing"), self.policy
         if gain is None or policy is None:
             return ""
-        return tossing_text(policy, self.provenance.policy, gain, self.value - gain)
+        return tossing_text(policy, self.provenance.policy, gain, part)
 
     @property
     def memory_text(self) -> str:
@@ -416,8 +425,7 @@ class Solution:
         if gain is None:
             return ""
         error = 2 * self.details["memory_gain_stderr"]
-        share = percent(gain / abs(self.value)) if self.value else "–"
-        return f"a policy that learns gains about {number(gain, 2)} ± {number(error, 2)} ({share})"
+        return f"a policy that learns gains about {number(gain, 2)} ± {number(error, 2)}"
 
     @property
     def evpi(self) -> float:

@@ -20,6 +20,7 @@ import mmdp
 from mmdp.cli.solve import proof
 from mmdp.methods import able
 from mmdp.testing import best_by_enumeration
+from mmdp.words import percent
 from tests.cli.calls import ACTIONS, HORIZON, STATES, refused, run
 from tests.instances import door
 from tests.noted import full_disk
@@ -210,25 +211,25 @@ def test_certify_says_how_much_better_any_policy_could_be(folder: Path, train: m
         assert "proven optimal: no" in text
     else:
         sentence = re.search(
-            r"at most ([\d.-]+): the best .* could be up to ([\d.]+)% higher", text
+            r"at most ([\d.-]+): the best .* could have up to ([\d.]+) \(([\d.,]+)% of what", text
         )
         assert sentence is not None
-        assert float(sentence[2]) / 100 >= found["gap"] - 1e-12
+        assert float(sentence[2]) >= found["bound"] - found["value"] - 1e-12
 
 
 @pytest.mark.parametrize(
     ("status", "gap", "kind", "expected"),
     [
         ("COMPLETED", 0.00875, "history",
-         "value 200.0000, at most 201.7500: the best policy could be up to 0.88% higher"),
+         "value 200.0000, at most 201.7500: the best policy could have up to 1.75 more"),
         ("TIME_LIMIT", 0.25, "markov",
-         "value 200.0000, at most 250.0000: the best Markov policy could be up to 25% higher"),
+         "value 200.0000, at most 250.0000: the best Markov policy could have up to 50 more"),
         ("OPTIMAL", 0.0, "markov",
          "value 200.0000, proven optimal: no Markov policy is better"),
         ("OPTIMAL", 0.0, "deterministic markov",
          "value 200.0000, proven optimal: no deterministic Markov policy is better"),
         ("OPTIMAL", 1e-6, "history",
-         "value 200.0000, proven optimal: no policy is better by more than 0.0001%"),
+         "value 200.0000, proven optimal: no policy is better by more than 0.000200"),
     ],
 )  # fmt: skip
 def test_the_sentence_of_a_certificate(
@@ -353,7 +354,13 @@ def test_tied_and_monotone_policies(folder: Path, train: mmdp.MMDP, tmp_path: Pa
     facts = run("solve", folder, "-T", HORIZON, "--groups", groups).facts()
     tied = mmdp.solve(train, HORIZON, policy=mmdp.Tied(["all"] * STATES))
     assert float(facts["value"]) == pytest.approx(tied.value, abs=1e-4)
-    assert facts["price"] == tied.price_text
+    best = tied.details["unrestricted"]
+    constant = [
+        mmdp.evaluate(mmdp.MarkovPolicy(np.full((HORIZON, STATES), a), n_actions=2), train).mean
+        for a in range(2)
+    ]
+    share = percent(tied.price / (best - max(constant)))
+    assert facts["price"] == f"{tied.price_text} ({share} of what is at stake)"
     facts = run("solve", folder, "-T", HORIZON, "--monotone").facts()
     rising = mmdp.solve(train, HORIZON, policy="monotone")
     assert float(facts["value"]) == pytest.approx(rising.value, abs=1e-4)
@@ -391,7 +398,9 @@ def test_a_rule_that_draws_is_solved_written_read_and_exported(tmp_path: Path) -
     shown = run(*asked, "--certify", 0.2)
     best = -1 / (1 - 0.99 / 2)
     assert float(shown.facts()["value"]) == pytest.approx(best, abs=1e-4)
-    assert shown.facts()["drawing"].startswith("drawing actions at random earns 48.5 (96%), in 1")
+    assert shown.facts()["drawing"].startswith(
+        "drawing actions at random earns 48.5 (99% of what is at stake),"
+    )
     assert re.search(r"in +(left 50%, right 50%|right 50%, left 50%)\n", shown.out)
     for target in (out, tmp_path / "rule.json", tmp_path / "rule.parquet"):
         written = run(*asked, "--out", target, "--json").json

@@ -446,10 +446,10 @@ def said_in_node(file: Path, has: list[str], steps: str) -> list[str]:
 
 
 def shop() -> mmdp.MMDP:
-    """Two years; the state has two axes. From the second year on, b is better in the cold."""
+    """Two years; the state has two axes. From stock=0 in the cold, both ways lead to 2."""
     P = np.zeros((2, 4, 2, 4))
-    P[:, :2, :, 2], P[:, 2:, :, 2] = 1.0, 1.0
-    r = np.array([[[4, 3], [0, 0], [2.0, 1.0], [5, 5]], [[4, 1], [0, 0], [2.0, 2.0], [5, 5]]])
+    P[:, :, :, 2], P[:, 1, 1] = 1.0, np.eye(4)[3]
+    r = np.array([[[4, 3], [0, 0], [2.0, 1.0], [2, 2]], [[4, 1], [0, 0], [2.0, 2.0], [2, 2]]])
     names = [f"stock={x}, mode={y}" for x in (0, 1) for y in ("on", "off, cold")]
     return mmdp.MMDP(P, r, initial=[0.75, 0.25, 0, 0], states=names, actions=["a", "\u202e</b>"])
 
@@ -460,19 +460,28 @@ def test_the_card_says_what_the_next_best_action_costs(tmp_path: Path) -> None:
     steps = """
 matters(); type("time", "1"); type("state-0", "1"); type("state-1", "on"); matters();
 type("state-1", "off, cold"); matters(); type("time", "0"); matters();
-type("state-0", "0"); matters(); type("state-1", "?"); matters()
+type("state-0", "0"); matters(); type("state-1", "?"); matters();
+type("state-0", "1"); type("state-1", "on"); matters()
 """
     has = ["time", "state-0", "state-1", "nearest"]
-    _, year, cold, first, rest, nobody = said_in_node(file, has, steps)
+    _, year, cold, first, rest, nobody, never = said_in_node(file, has, steps)
     # a returns 4 and then 2: 5 of 5 with 3/4 in stock=0, mode=on
-    assert year == "Next best: </b>. Here it costs 0.5 (10% of the value)."
-    assert cold == first == "In these models the rule does not lead here, or hardly ever."
-    assert rest.startswith("</b> is as good here.\nFree to choose: a or </b>.")
+    # at stake is what always </b> has less: 3/4 of 2 and of 1/2
+    assert year == "Next best: </b>. Here it costs 0.5 (27% of what is at stake)."
+    assert cold == first == "There is nothing to decide here."
+    assert never == "In these models the rule does not lead here, or hardly ever."
+    assert rest == (
+        "</b> is as good here.\nFree to choose: a or </b>. Choosing wherever the card says so "
+        "loses at most 0.0187 (1% of what is at stake, 1.88 compared with always </b>) in all."
+    )
+    lines = file.read_text().split("The whole rule")[1].split("</details>")[0]
+    assert "stock=0, mode=on" in lines
+    assert "stock=1, mode=off, cold" not in lines  # no action changes anything
     assert nobody == ""
     priced = model.replace(unit="kEUR")
     mmdp.export(mmdp.solve(priced, 2), file, model=priced)
     year = said_in_node(file, has, steps)[1]
-    assert year == "Next best: </b>. Here it costs 0.5 kEUR (10% of the value)."
+    assert year == "Next best: </b>. Here it costs 0.5 kEUR (27% of what is at stake)."
     assert "Its value on these models (mean) is 5 kEUR." in file.read_text()
     dated = priced.replace(times={"year": [2030, 2031]})
     mmdp.export(mmdp.solve(dated, 2), file, model=dated)
@@ -517,7 +526,7 @@ def test_a_card_of_a_flow_chart_says_it_too(tmp_path: Path) -> None:
     policy = mmdp.solve(model, 3, policy=mmdp.Memory(2)).policy
     mmdp.export(policy, file, model=model)
     assert '<figure data-plot="chart"><svg' in file.read_text()
-    free, t = mmdp.freedom(policy, model), 1
+    free, t = mmdp.freedom(policy, model), 2
     (s, n), *_ = np.argwhere(free.visited[t] > 0)
     has = ["time", "state", "states", "node", "next", "on"]
     steps = (f'type("time", "{t}"); type("state", {json.dumps(policy.state_names[s])});'

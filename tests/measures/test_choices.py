@@ -43,7 +43,7 @@ def test_whatever_is_picked_stays_above_the_floor(seed: int) -> None:
     goal_ = mmdp.objective.as_objective(goal)
     rho = goal_.counted(returns_of(inside, model), lambda: own)
     least = goal_.value(rho, model.weights).min()
-    assert found.value - tolerance * abs(found.value) - slack <= found.floor <= least + slack
+    assert found.value - found.allowance - slack <= found.floor <= least + slack
     if model.n_models == 1:  # then the pass is exact
         assert found.floor == pytest.approx(least)
 
@@ -74,7 +74,7 @@ def test_models_that_change(goal: str) -> None:
     objective = mmdp.objective.as_objective(goal)
     values = [objective.value(by_paths(model, x), model.weights) for x in inside]
     assert found.floor <= min(values) + 1e-12
-    assert min(values) >= found.value - 0.1 * abs(found.value) - 1e-12
+    assert min(values) >= found.value - found.allowance - 1e-12
     changed = policy.actions.copy()
     changed[1, 0] = 1 - changed[1, 0]
     lost = found.value - objective.value(by_paths(model, changed), model.weights)
@@ -93,7 +93,7 @@ def test_a_rule_for_ever(seed: int) -> None:
     for rule in rules:
         value = worth(mmdp.StationaryPolicy(rule, n_actions=3), model, GOALS[seed])
         if found.mixed[0, np.arange(3), rule].all():
-            assert value >= found.floor - 1e-9 >= found.value - 0.1 * abs(found.value) - 2e-9
+            assert value >= found.floor - 1e-9 >= found.value - found.allowance - 2e-9
         differs = np.flatnonzero(rule != solution.policy.actions)
         if len(differs) == 1:
             loss = found.loss[0, differs[0], rule[differs[0]]]
@@ -105,9 +105,9 @@ def test_a_rule_for_ever_without_a_discount() -> None:
     P = [[[[0.5, 0.25, 0.25]] * 2, [[0.0, 0.5, 0.5]] * 2, [[0.0, 0.0, 1.0]] * 2]]
     model = mmdp.MMDP(P, [[1.0, 1.0], [2.0, 1.0], [0.0, 0.0]], initial=[1, 0, 0])
     found = mmdp.freedom(mmdp.solve(model, math.inf), model, 0.0)
-    # 2 visits to the first state, 1 to the second and 1 to the last, where nothing is decided
-    np.testing.assert_allclose(found.visited, [[0.5, 0.25, 0.0]])
-    assert found.share == pytest.approx(2 / 3)
+    # 2 visits to the first state, 1 to the second and 1 to the last; the second alone decides
+    np.testing.assert_allclose(found.visited, [[0.0, 0.25, 0.0]])
+    assert found.share == 0.0
 
 
 @pytest.mark.parametrize("goal", ["mean", "cvar:0.5"])
@@ -128,13 +128,16 @@ def test_a_flow_chart(goal: str) -> None:
         )
         if np.take_along_axis(found.mixed, actions[..., None], axis=3).all():
             free += 1
-            assert value >= found.floor - 1e-12 >= found.value - 0.1 * abs(found.value) - 2e-12
+            assert value >= found.floor - 1e-12 >= found.value - found.allowance - 2e-12
         differs = np.argwhere(actions != policy.actions)
         if len(differs) == 1:
             place = (*differs[0], actions[tuple(differs[0])])
             assert found.loss[place] == pytest.approx(found.value - value, abs=1e-12)
     assert free == np.prod(found.mixed.sum(axis=3)) > 1
     assert list(found.to_frame())[:4] == ["time", "state", "node", "action"]
+
+
+REST = {"resting": mmdp.MarkovPolicy([[2]] * 2, n_actions=3)}  # earns nothing
 
 
 def small() -> mmdp.MMDP:
@@ -146,27 +149,36 @@ def small() -> mmdp.MMDP:
 def test_small_losses_add_up() -> None:
     model = small()
     solution = mmdp.solve(model, 2)
-    found = mmdp.freedom(solution, model, 0.0025)  # of 8: once costs 1/64, twice 1/32
+    found = mmdp.freedom(solution, model, 0.0025, compare=REST)  # of 8: once costs 1/64, twice 1/32
     assert found.loss[:, 0, 1] == pytest.approx([1 / 64] * 2)
     assert (found.share, found.share_alone) == (0.0, 1.0)
-    assert mmdp.freedom(solution, model, 0.004).share == 1.0
-    frame = mmdp.freedom(solution, model, 0.004).to_frame()
+    assert mmdp.freedom(solution, model, 0.004, compare=REST).share == 1.0
+    frame = mmdp.freedom(solution, model, 0.004, compare=REST).to_frame()
     assert frame["action"].tolist() == ["saw", "axe", "rest"] * 2
     assert frame["mixed"].tolist() == [True, True, False] * 2
-    assert found.text.startswith("0% of decisions are free: choosing among their actions")
+    assert found.text == (
+        "no decision is free if at most 0.0200 "
+        "(0.25% of what is at stake, 8 compared with resting) may be lost"
+    )
+    alone = mmdp.freedom(solution, model, 0.6)  # always saw itself; the next best is axe
+    assert alone.stake == mmdp.measures.Stake(1 / 32, "always axe")
+    assert (alone.share, alone.share_alone) == (0.0, 1.0)
+    same = mmdp.freedom(solution, model.replace(rewards=[[[4.0, 4.0, 4.0]]] * 2))
+    assert same.text == "100% of decisions are free: their actions are equally good"
 
 
 def test_the_table_of_a_policy_says_what_is_free() -> None:
-    model = small()
+    one = small()
+    model = one.replace(rewards=[one.rewards, [[[0.0, 0.0, 4.0]]] * 2])  # then rest
     table = mmdp.measures.policy_table(mmdp.solve(model, 2), model, tolerance=0.01)
-    assert table["free"].tolist() == ["saw or axe"] * 2
+    assert table["free"].tolist() == ["saw or axe", "rest"]  # at stake: 4, by always saw
     assert "free" not in mmdp.measures.policy_table(mmdp.solve(model, 2), model)
 
 
 def test_refusals() -> None:
     model = small()
     solution = mmdp.solve(model, 2)
-    with pytest.raises(InputError, match=r"a share of the value such as 0.01, not -1"):
+    with pytest.raises(InputError, match=r"a share of what is at stake such as 0.01, not -1"):
         mmdp.freedom(solution, model, -1)
     drawn_ = mmdp.MarkovPolicy(probabilities=[[[0.5, 0.5, 0.0]]])
     with pytest.raises(InputError, match="takes one action in a state, but this one draws it"):

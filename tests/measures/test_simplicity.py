@@ -10,7 +10,8 @@ import pytest
 
 import mmdp
 from mmdp.measures import leaf_table
-from mmdp.measures.simplicity import ENOUGH, one_action, one_rule, short_rule
+from mmdp.measures.simplicity import ENOUGH, one_rule, short_rule
+from mmdp.measures.stakes import constant_policies
 from mmdp.testing import random_model
 
 
@@ -67,10 +68,10 @@ def test_one_rule_and_one_action(seed: int) -> None:
     value = mmdp.evaluate(found, model).mean
     assert value == pytest.approx(values[tuple(found.actions[0].tolist())])
     assert mmdp.evaluate(usual, model).mean - 1e-12 <= value <= max(values.values()) + 1e-12
-    always = one_action(policy, model, visited)
-    assert always is not None
-    best = max(values[row] for row in rows if len(set(row)) == 1)
-    assert mmdp.evaluate(always, model).mean == pytest.approx(best)
+    always = constant_policies(policy, model)[0]
+    # a state that allows one action alone is no choice
+    best = max(values[tuple(np.where(model.allowed[:, a], a, 1 - a).tolist())] for a in (0, 1))
+    assert mmdp.evaluate(always.policy, model).mean == pytest.approx(best)
 
 
 def test_no_action_is_allowed_everywhere() -> None:
@@ -78,7 +79,8 @@ def test_no_action_is_allowed_everywhere() -> None:
         np.full((1, 2, 2, 2), 0.5), np.zeros((2, 2)), allowed=[[True, False], [False, True]]
     )
     policy = mmdp.MarkovPolicy([[0, 1]])
-    assert one_action(policy, model, np.full((1, 2), 0.5)) is None
+    for always in constant_policies(policy, model):  # there is no choice
+        assert always.policy.actions.tolist() == [[0, 1]]
 
 
 @pytest.mark.parametrize(("horizon", "goal"), [(4, "mean"), (4, "cvar:0.3"), (math.inf, "mean")])
@@ -118,14 +120,18 @@ def test_where_to_stop() -> None:
         mmdp.value_of_leaves(one, 3, [])
 
 
-def test_nothing_is_a_share_of_zero() -> None:
-    best = mmdp.MMDP(
-        np.eye(2)[None, :, None].repeat(2, 2), [[[0.0, -2], [-2, 0]]], initial=[0.5, 0.5]
-    )
-    table = mmdp.value_of_leaves(best.replace(states=["x=0", "x=1"]), 1, 1)
-    assert table["price"].tolist() == [1.0]
-    assert table["share"].isna().all()
-    assert table.attrs["text"] == "1 leaf: −1, 1 below the best policy found"
+@pytest.mark.parametrize("origin", [0.0, 1000.0])
+def test_a_price_is_a_share_of_what_is_at_stake(origin: float) -> None:
+    """Each state has an action of its own: always taking the same one costs 2 half of the time."""
+    rewards = np.array([[[0.0, -2], [-2, 0]]]) + origin
+    best = mmdp.MMDP(np.eye(2)[None, :, None].repeat(2, 2), rewards, initial=[0.5, 0.5])
+    best = best.replace(states=["x=0", "x=1"])
+    table = mmdp.value_of_leaves(best, 1, 2)
+    assert table["price"].tolist() == [1.0, 0.0]
+    assert table["share"].tolist() == [1.0, 0.0]
+    assert table.attrs["stake"] == mmdp.measures.Stake(1.0, "always action 0")
+    text = mmdp.value_of_leaves(best, 1, 1).attrs["text"]
+    assert text.endswith(", 1 (100% of what is at stake) below the best policy found")
 
 
 def test_a_tree_that_was_given_is_a_start() -> None:

@@ -21,6 +21,7 @@ from mmdp.methods.base import Stop
 from mmdp.objective import as_objective
 from mmdp.search.rules import _Exact
 from mmdp.testing import plain_returns, random_model
+from mmdp.words import number
 from tests.instances import shares
 
 INF = math.inf
@@ -207,7 +208,7 @@ def test_the_price_of_stationarity_is_that_of_a_policy_one_can_follow() -> None:
     assert solution.details["unrestricted"] == pytest.approx(long, rel=1e-4)
     assert solution.price is not None
     assert solution.price / long == pytest.approx(0.0054, abs=2e-4)
-    assert "(0.54%)" in solution.price_text
+    assert solution.price_text == f"being stationary costs {number(solution.price, 3)}"
 
 
 def test_the_price_is_known_if_a_long_while_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

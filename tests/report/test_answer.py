@@ -18,7 +18,7 @@ from mmdp.bounds import Bound
 from mmdp.cli.app import app
 from mmdp.report import findings
 from mmdp.report.desk import Desk
-from mmdp.words import at_most, number, percent
+from mmdp.words import at_most, at_most_percent, number, percent
 from tests import chromium
 from tests.report.pages import IMAGE, READY, SCRIPT, Page, unpack, written
 
@@ -51,6 +51,12 @@ def followed(text: str, model: mmdp.MMDP, horizon: int) -> mmdp.MarkovPolicy:
     return mmdp.MarkovPolicy(table)
 
 
+def constant(model: mmdp.MMDP) -> list[float]:
+    """Mean returns of always taking an action."""
+    every = [mmdp.MarkovPolicy(np.full((12, 20), a), n_actions=2) for a in range(2)]
+    return [mmdp.evaluate(x, model).mean for x in every]
+
+
 def test_the_words_can_be_followed_and_cost_what_is_said(
     swim: mmdp.MMDP, safe: tuple[Path, Page]
 ) -> None:
@@ -59,13 +65,13 @@ def test_the_words_can_be_followed_and_cost_what_is_said(
     policy, best = followed(words, swim, 12), mmdp.solve(swim, 12)
     cost = best.value - mmdp.evaluate(policy, swim).mean
     assert cost > 0
-    assert f"to the letter costs {number(cost, 3)} ({percent(cost / best.value)})" in text
+    part = percent(cost / (best.value - max(constant(swim))))
+    assert f"to the letter costs {number(cost, 3)} ({part} of what is at stake)" in text
     visited = mmdp.model_weights(best.policy, swim).sum(axis=(1))
     share = visited[policy.actions == best.policy.actions].sum() / visited.sum()
     told = percent(share) if share < 0.99 else "more than 99%"
     assert f"These words are right for {told} of the decisions" in words
-    constants = [mmdp.MarkovPolicy(np.full((12, 20), a), n_actions=2) for a in range(2)]
-    always = [mmdp.evaluate(x, swim).mean for x in constants]
+    always = constant(swim)
     label = swim.action_labels[int(np.argmax(always))]
     assert f"Always {label} costs {number(best.value - max(always), 3)}" in text
 
@@ -78,7 +84,8 @@ def test_safety_is_that_of_the_objective(swim: mmdp.MMDP, safe: tuple[Path, Page
     assert gain > 0
     assert (
         f"lifts them by {number(gain, 3)} to {number(best.cvar(0.1))} and gives up "
-        f"{number(cost, 3)} ({percent(cost / mean.mean)}) of the average" in text
+        f"{number(cost, 3)} ({percent(cost / (mean.mean - max(constant(swim))))} of what is at "
+        "stake) on average" in text
     )
     row = f"best for the worst 10% {number(points[2].evaluation.mean, 5)}"
     assert row in text
@@ -97,7 +104,11 @@ def test_a_safe_policy_is_measured_by_what_it_is_for(swim: mmdp.MMDP, tmp_path: 
         f"models, by weight (CVaR 10%): {number(safe.value)} ." in text
     )
     assert "The policy found by CADP (CVaR 10%) returns" in text
-    assert f"none has a CVaR 10% of more than {at_most(most.value)}" in text
+    missing, stake = most.value - safe.value, safe.value - max(tails)
+    assert (
+        f"has a CVaR 10% of more than {at_most(most.value)}: at most {at_most(missing)} is "
+        f"missing ({at_most_percent(missing / stake)} of what is at stake)." in text
+    )
     told = re.search(r"By CVaR 10%, following .*? Always [^.]* costs ([\d.]+)", text)
     assert told is not None
     assert told[1] in {number(safe.value - x, 3) for x in tails}
@@ -138,7 +149,8 @@ def test_memory_and_knowledge_are_bounded_by_oracle(
 ) -> None:
     most = mmdp.solve(swim, 12, "oracle").value - mmdp.solve(swim, 12).value
     assert f"models are plausible could gain at most {at_most(most)} (" in safe[1].text
-    assert f"At most {at_most(most)} , " in safe[1].text
+    part = at_most_percent(most / (mmdp.solve(swim, 12).value - max(constant(swim))))
+    assert f"At most {at_most(most)} ({part} of what is at stake), " in safe[1].text
     assert "--memory 3" in safe[1].text
 
 

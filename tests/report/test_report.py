@@ -113,19 +113,21 @@ def test_the_policy_in_words_is_the_policy(tmp_path: Path, small: mmdp.MMDP) -> 
 def test_a_bound_is_told_as_a_gap(tmp_path: Path, small: mmdp.MMDP) -> None:
     value = mmdp.solve(small, 4).value
     page = written(tmp_path, small, horizon=4, bound=Bound(value * 1.02, "pairs", "history"))
-    assert "The best policy could be up to 2% higher" in page.text
+    assert f"No policy returns more than {at_most(value * 1.02)}" in page.text
     page = written(tmp_path, small, horizon=4, bound=value * 1.1125)
-    assert "The best policy of time and state could be up to 12% higher" in page.text
-    assert "12% gap to the best, at most" in page.text
-    assert f"none returns more than {at_most(value * 1.1125)}" in page.text
+    missing = at_most(value * 0.1125)
+    assert f"{missing} missing to the best, at most" in page.text
+    best = f"No policy of time and state returns more than {at_most(value * 1.1125)}"
+    assert f"{best}: at most {missing} is missing (" in page.text
     assert f"at most {at_most(value * 0.1125)} is missing" in page.text
     page = written(tmp_path, small, horizon=4, bound=value)
     assert "proven to be the best policy of time and state" in page.text
     page = written(tmp_path, small, horizon=4)
     assert "A tighter bound was not asked for" in page.text
     missing = mmdp.solve(small, 4, "oracle").value - value
-    share = at_most_percent(missing / abs(value))
-    assert f"at most {at_most(missing)} is missing, {share} of its value" in page.text
+    table = mmdp.solve(small, 4).policy
+    share = at_most_percent(missing / mmdp.measures.stake(table, small).amount)
+    assert f"at most {at_most(missing)} is missing ({share} of what is at stake)" in page.text
     with pytest.raises(mmdp.InputError, match="is below the policy's own value"):
         report.write(small, tmp_path / "r.html", horizon=4, bound=value * 0.9)
 
@@ -919,10 +921,11 @@ def test_a_gap_that_is_proven_closed_is_no_gap(tmp_path: Path, small: mmdp.MMDP)
     proven = dataclasses.replace(found, certificate=near, status=mmdp.Status.OPTIMAL)
     page = written(tmp_path, small, policy=proven)
     assert "It is proven to be the best policy of time and state." in page.text
-    assert "0% gap to the best, at most" in page.text
+    assert "0 missing to the best, at most" in page.text
     assert "(gap 0%)" in repr(proven)
     open_ = dataclasses.replace(found, certificate=near)
-    assert "could be up to 0.0001% higher" in written(tmp_path, small, policy=open_).text
+    missing = at_most(near.value - found.value)
+    assert f"at most {missing} is missing" in written(tmp_path, small, policy=open_).text
     assert "(gap 0.0001%)" in repr(open_)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from mmdp.cli.console import (
 from mmdp.cli.options import INTERRUPTED, Loading, command, option, takes
 from mmdp.cli.types import Name
 from mmdp.objective import Objective
-from mmdp.words import at_most_percent, clock, either, figures
+from mmdp.words import at_most, clock, either, figures
 
 if TYPE_CHECKING:
     from mmdp import Bound
@@ -84,7 +83,6 @@ def _facts(found: Bound) -> list[tuple[str, str]]:
     most, reached = figures([found.value, known], up=[0])
     facts = [("value", most), ("holds for", KINDS[found.bounds])]
     if known is not None:
-        gap = found.gap(known)
-        higher = f", the best at most {at_most_percent(gap)} higher" if gap < math.inf else ""
-        facts.append(("CADP reaches", f"{reached}{higher}"))
+        more = at_most(max(found.value - known, 0.0), 3)
+        facts.append(("CADP reaches", f"{reached}, the best at most {more} more"))
     return [*facts, ("method", found.method), ("seconds", clock(found.seconds))]

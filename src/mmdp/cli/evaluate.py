@@ -40,7 +40,7 @@ FIGURES = {
 )  # fmt: skip
 @option(
     "--freedom", type=float, metavar="SHARE",
-    help="Say how many decisions are free to choose if this share of the value may be lost.",
+    help="Say how many decisions are free to choose if this share of what is at stake may be lost.",
 )  # fmt: skip
 @options.horizon
 @options.objective

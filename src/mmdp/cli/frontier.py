@@ -104,8 +104,8 @@ def frontier(
     the mean over the worst models (tail) and the worst model.
 
     With --leaves it shows what simplicity costs: one small tree for each number of leaves, what
-    each further leaf earns, how much less the tree has than the best policy found (price), and
-    where to stop.
+    each further leaf earns, how much less the tree has than the best policy found (price), which
+    share of what is at stake that is, and where to stop.
 
     Ctrl-C keeps the policies so far; the exit status is then 130. If FILE cannot be written, the
     exit status is 1 and the table is printed and, if possible, the file saved elsewhere.
@@ -157,7 +157,7 @@ def _show_leaves(frame: pd.DataFrame) -> None:
     columns = [("leaves", frame["leaves"].map(str).tolist())]
     known = frame.astype(object).where(frame.notna(), None)
     columns += [(name, figures(known[name].tolist())) for name in ("value", "gain", "price")]
-    columns.append(("below", below))
+    columns.append(("of stake", below))
     if "gap" in frame:
         columns.append(("gap", [at_most_percent(x) for x in frame["gap"]]))
     if "test" in frame:

@@ -45,11 +45,12 @@ from mmdp.methods.table import (
 )
 from mmdp.objective import Objective
 from mmdp.policy import KINDS, Markov, Memory, Stationary, Tied, Tree
-from mmdp.solution import POLICIES, PROVEN
-from mmdp.words import at_most_percent, clock, counted, either, figures, two_errors
+from mmdp.solution import POLICIES, PROVEN, Part, no_part
+from mmdp.words import at_most, clock, counted, either, figures, two_errors
 
 if TYPE_CHECKING:
     from mmdp import MMDP, MarkovPolicy, Solution, StationaryPolicy
+    from mmdp.measures import Stake
     from mmdp.methods import Method
     from mmdp.policy import PolicyKind
 
@@ -290,28 +291,28 @@ def document(solution: Solution, data: Path, out: Path | None, init: str | None)
     return document
 
 
-def proof(solution: Solution) -> str:
-    """How good the policy is proven to be, in a sentence."""
+def proof(solution: Solution, part: Part = no_part) -> str:
+    """How good the policy is proven to be, in a sentence; ``part`` adds a share to an amount."""
     assert solution.certificate is not None
     assert solution.gap is not None
     value, most = figures([solution.value, solution.bound], up=[1])
     policy = POLICIES[solution.certificate.bounds]
+    missing = max(solution.certificate.value - solution.value, 0.0)
+    amount = f"{at_most(missing, 3)}{part(missing)}"
     if solution.status.name == "OPTIMAL":
-        rest = f" by more than {at_most_percent(solution.gap)}" if solution.gap > PROVEN else ""
+        rest = f" by more than {amount}" if solution.gap > PROVEN else ""
         return f"value {value}, proven optimal: no {policy} is better{rest}"
-    if solution.gap == math.inf:
-        return f"value {value}; no {policy} has more than {most}"
-    higher = f"the best {policy} could be up to {at_most_percent(solution.gap)} higher"
-    return f"value {value}, at most {most}: {higher}"
+    return f"value {value}, at most {most}: the best {policy} could have up to {amount} more"
 
 
 def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
 
     introduce(data, model)
-    show_facts(solution.title, _facts(solution))
+    stake = _stake(solution, model)
+    show_facts(solution.title, _facts(solution, stake))
     words = "" if solution.policy is None else solution.policy.text()
     if solution.certificate is not None:
-        print(textwrap.fill(proof(solution), WIDTH))
+        print(textwrap.fill(proof(solution, partial(stake.part, up=True)), WIDTH))
     if out is not None:
         print(f"policy written to {out}")
         if solution.certificate is not None:
@@ -332,7 +333,17 @@ def show(solution: Solution, model: MMDP, data: Path, out: Path | None) -> None:
         show_policy(solution.policy, model)
 
 
-def _facts(solution: Solution) -> list[tuple[str, str]]:
+def _stake(solution: Solution, model: MMDP) -> Stake:
+    """What is at stake, if an amount is shown that may be a share of it; else nothing."""
+    from mmdp.measures import Stake, stake
+
+    told = solution.certificate or solution.price_text or solution.tossing_text
+    known = bool(told) and getattr(solution.policy, "exact", False)
+    best = max(solution.value, solution.details.get("unrestricted", -math.inf))
+    return stake(solution, model, value=best) if known else Stake(0.0, "")
+
+
+def _facts(solution: Solution, stake: Stake) -> list[tuple[str, str]]:
     found = solution.evaluation
     mean = {} if solution.objective.linear else {"mean": found.mean}
     facts = aligned({
@@ -347,11 +358,13 @@ def _facts(solution: Solution) -> list[tuple[str, str]]:
         ("seconds", f"{clock(solution.seconds)} ({solution.provenance.backend})"),
     ]
     if solution.price_text:
-        facts.insert(1, ("price", solution.price_text))
+        facts.insert(1, ("price", solution.describe_price(stake.part)))
     if solution.tossing_text:
-        facts.append(("drawing", solution.tossing_text))
+        facts.append(("drawing", solution.describe_tossing(stake.part)))
     if solution.memory_text:
         facts.append(("memory", f"{solution.memory_text}; try --memory 3"))
+    if stake.amount:
+        facts.insert(1, ("at stake", stake.text))
     proven = solution.certificate
     if proven is not None:
         spent = f"{clock(proven.seconds)} of these seconds, compilation included"

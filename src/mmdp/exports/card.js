@@ -70,14 +70,14 @@
     const of = table => place.reduce((row, x) => row[x], table);
     const next = of(STAKES.next), cost = of(STAKES.cost), free = STAKES.sets[of(STAKES.free)];
     if (next < 0) return next < -1 ? "There is nothing to decide here." : "In these models the rule does not lead here, or hardly ever.";
-    const size = Math.abs(cost), share = 100 * size / STAKES.value;
-    const amount = digits(size, 3) + STAKES.unit + (share <= 100 ? " (" + digits(share, 2) + "% of the value)" : "");
+    const size = Math.abs(cost), share = digits(100 * size / STAKES.stake, 2);
+    const amount = digits(size, 3) + STAKES.unit + (STAKES.stake ? " (" + share + "% of what is at stake)" : "");
     const here = ARGUMENTS.includes("time") ? "Here it" : "Taken here every time, it";
     const text = cost === 0 ? said(next) + " is as good here."
       : cost > 0 ? "Next best: " + said(next) + ". " + here + " costs " + amount + "."
       : "Better here alone: " + said(next) + ". " + here + " gains " + amount + "; the rule gives that up.";
     return free.length < 2 ? text : text + "\nFree to choose: " + free.map(said).join(" or ")
-      + ". Choosing wherever the card says so loses at most " + STAKES.most + " in all.";
+      + (STAKES.most ? ". Choosing wherever the card says so loses at most " + STAKES.most + " in all." : ", which are as good.");
   }
 
   function begin() {  // an episode begins in the node of its first state

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from mmdp.exports.code import as_json
 from mmdp.exports.javascript import functions
-from mmdp.exports.rule import FREE, Rule
+from mmdp.exports.rule import Rule
 from mmdp.pages import render
 from mmdp.policy.flowchart import in_ranges
 from mmdp.words import named_axes, named_values, percent
@@ -85,7 +85,8 @@ def _stakes(rule: Rule) -> dict[str, Any] | None:
     np.put_along_axis(others, rule.table[..., None], np.inf, axis=3)
     visited = found.visited.reshape(rule.table.shape)
     least = others.min(axis=3)
-    decides = found.model.deciding[:, None] & np.isfinite(least)
+    assert rule.decides is not None
+    decides = rule.decides[:, :, None] & np.isfinite(least)
     known = decides & (visited > SELDOM)
     cost = np.where(known, least, 0.0)
     if rule.timed:
@@ -97,7 +98,8 @@ def _stakes(rule: Rule) -> dict[str, Any] | None:
         "cost": rule.nested(np.vectorize(lambda x: float(f"{x:.3g}"), otypes=[float])(cost)),
         "sets": [np.flatnonzero(row).tolist() for row in sets],
         "free": rule.nested(place.reshape(rule.table.shape)),
-        "value": abs(found.value), "most": f"{100 * FREE:g}%", "text": found.text,
+        "stake": found.stake.amount, "most": straight(found.allowance_text),
+        "text": straight(found.text),
         "unit": " " + found.model.unit if found.model.unit else "",
     }  # fmt: skip
 
@@ -118,12 +120,14 @@ def _card(rule: Rule) -> list[list[str]]:
 def _lines(rule: Rule) -> Iterator[list[str]]:
     """The state, the node, the times, what is done then, and the nodes that follow."""
     ways = np.zeros_like(rule.table) if rule.moves is None else rule.moves
-    for (s, state), n in itertools.product(enumerate(rule.states), range(rule.nodes)):
+    decides: Any = slice(None) if rule.decides is None else np.any(rule.decides, axis=0)
+    states = np.arange(len(rule.states))[decides].tolist()
+    for s, n in itertools.product(states, range(rule.nodes)):
         cells = enumerate(zip(rule.table[:, s, n], ways[:, s, n], strict=True))
         for (choice, way), run in itertools.groupby(cells, lambda cell: cell[1]):
             times = [t for t, _ in run]
             span = rule.times.run(times[0], times[-1])
-            yield [state, f"{n}", span, _said(rule, choice), _next(rule, way)]
+            yield [rule.states[s], f"{n}", span, _said(rule, choice), _next(rule, way)]
 
 
 def _next(rule: Rule, way: int) -> str:

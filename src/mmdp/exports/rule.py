@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mmdp.model import MMDP
 
 Ints = npt.NDArray[np.int64]
-FREE = 0.01  # share of the value that may be lost where people are free to choose
+FREE = 0.01  # share of what is at stake that may be lost where people are free to choose
 Shares = tuple[tuple[int, float], ...]  # actions by their place, each with its share
 
 
@@ -61,6 +61,7 @@ class Rule:
     begins: int = 0  # a state that episodes begin in, if the models say it
     drawn: Callable[[], str] | None = None  # a picture, SVG
     freedom: Callable[[], Freedom] | None = None  # what other actions cost in the models
+    decides: npt.NDArray[np.bool_] | None = None  # (T, S) where actions differ in the models
 
     @property
     def nodes(self) -> int:
@@ -114,6 +115,8 @@ def rule_of(
     if model is not None:
         parts["name"] = model.name
         parts["begins"] = int(model.problem.start().sum(axis=1).argmax())
+        steps = int(policy.horizon) if parts["timed"] else 1
+        parts["decides"] = model.decisions(np.ones((steps, len(states)))) > 0
         parts["freedom"] = lambda: _freedom(policy, model, _goal(given, bound))
     if isinstance(policy, MemoryPolicy):
         ways, moves = np.unique(

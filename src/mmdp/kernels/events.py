@@ -134,16 +134,6 @@ class Events(Computed):
     def form(self) -> Form:
         return "events"
 
-    def differs(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Whether an event that is possible leads to another state."""
-        found, stay = np.zeros(self.shape[1:], bool), np.arange(self.shape[1])[:, None]
-        for e in map(self.at, range(self.steps)):
-            possible = np.logical_or.reduce(e.chance > 0, axis=2)
-            for w, c in np.ndindex(e.after.shape[2:]):
-                moves = (e.after[:, :, w, c] != stay) & (e.coefficient[:, :, w, c] > 0)
-                found |= moves & possible[e.kind, w]
-        return found
-
     def row(self, t: int, row: int) -> Row:
         e, (s, a) = self.at(t), divmod(row, self.shape[2])
         terms = e.coefficient[s, a, :, :, None] * e.chance[e.kind[s, a], :, None]

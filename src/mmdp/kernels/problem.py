@@ -55,6 +55,7 @@ LINE = 64  # bytes that a processor moves at a time
 
 _ENDS = ((np.max, -math.inf), (np.min, math.inf))
 EPS = float(np.finfo(float).eps)
+SAME = 1e-12  # numbers that differ by less than this share are equal
 TIE = 1e-12  # two actions whose G differ by less, relative to their size, are tied
 
 
@@ -159,10 +160,6 @@ class Storage(Protocol):
         """How they are held, in a word."""
         ...
 
-    def differs(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """(S, A) whether (s, a) may lead elsewhere, or stays in s as action first[s] does not."""
-        ...
-
     def ordered(self, s: Ids, a: Ids) -> tuple[Storage, Ids]:
         """With states and actions in the order of these ids, and the order of the entries."""
         ...
@@ -226,17 +223,6 @@ class Stored(NamedTuple):
 
     def moves(self) -> TableMoves:
         return TableMoves(self)
-
-    def differs(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        S, size, rows = len(first), len(self.indptr) - 1, self.rows()
-        stays = self.indices == rows // (size // S)
-        leaves = np.zeros(size, dtype=bool)
-        leaves[rows[~stays][(self.p[:, ~stays] > 0).any(axis=(0, 2))]] = True
-        again: npt.NDArray[Any] = np.zeros((len(self.p), size, self.p.shape[2]))
-        again[:, rows[stays]] = self.p[:, stays]
-        again = again.reshape(len(self.p), S, -1, self.p.shape[2])
-        same = np.take_along_axis(again, first[None, :, None, None], axis=2)
-        return leaves.reshape(S, -1) | np.any(again != same, axis=(0, 3))
 
     def ordered(self, s: Ids, a: Ids) -> tuple[Stored, Ids]:
         S, A, row = len(s), len(a), self.rows()
@@ -529,6 +515,35 @@ class Problem(NamedTuple):
         """(..., 1) the mean of probabilities p (..., M), which sum to 1 again."""
         mean: Array = self.mean(p)[..., None] / self.weights.sum()
         return mean
+
+    def averaged(self) -> Problem:
+        """One model: the mean of all by weight."""
+        return self._replace(
+            storage=self.storage.mapped(self.average),
+            r=mapped(self.r, lambda r: self.mean(r)[..., None]),
+            initial=self.initial if self.same_start else self.average(self.initial),
+            terminal=self.mean(self.terminal)[:, None], weights=np.ones(1), drift=None, part=None,
+        )  # fmt: skip
+
+    def deciding(self) -> npt.NDArray[np.bool_]:
+        """(T or 1, S) whether actions that are allowed differ in a reward or a row, in some model.
+
+        Rows that expect the same of a random value, in a random mean of the models, are equal up
+        to rounding, whatever the storage.
+        """
+        rng = np.random.default_rng(0)
+        weights, v = rng.uniform(1, 2, self.n_models), rng.random((self.n_states, 1))
+        mean = self._replace(weights=weights / weights.sum()).averaged()
+        steps = max(mean.storage.steps, len(mean.r), len(mean.allowed))
+        plan = mean.storage.plan(mean, steps)
+        found = np.zeros((steps, self.n_states), dtype=bool)
+        for t in range(steps):
+            allowed = at(mean.allowed, t)
+            for x in (at(mean.r, t)[..., 0], plan.expect(t, v)[..., 0]):
+                first = np.take_along_axis(x, allowed.argmax(axis=1)[:, None], axis=1)
+                same = np.abs(x - first) <= SAME * np.maximum(np.abs(x), np.abs(first))
+                found[t] |= np.any(allowed & ~same, axis=1)
+        return found
 
     def chosen(self, values: Array, models: npt.NDArray[np.integer[Any]]) -> Array:
         """values[..., models] in every part, wherever these models are."""

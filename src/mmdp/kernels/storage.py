@@ -71,9 +71,6 @@ class Computed:
     def form(self) -> Form:
         return self.table().form
 
-    def differs(self, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        return self.table().differs(first)
-
     def ordered(self, s: Ids, a: Ids) -> tuple[Storage, Ids]:
         return self.table().ordered(s, a)
 

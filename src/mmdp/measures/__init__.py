@@ -10,10 +10,12 @@ from mmdp.measures.memory import memory_gain, value_of_memory
 from mmdp.measures.robustness import Stability, enough_models, stability
 from mmdp.measures.safety import Frontier, frontier
 from mmdp.measures.simplicity import leaf_table, value_of_leaves
+from mmdp.measures.stakes import Stake, stake
 from mmdp.measures.tables import policy_table
 
 __all__ = [
-    "Estimate", "Freedom", "Frontier", "Stability", "enough_models", "evpi", "evppi", "freedom",
-    "frontier", "information_table", "leaf_table", "memory_gain", "policy_table", "stability",
+    "Estimate", "Freedom", "Frontier", "Stability", "Stake", "enough_models", "evpi", "evppi",
+    "freedom", "frontier", "information_table", "leaf_table", "memory_gain", "policy_table",
+    "stability", "stake",
     "value_of_leaves", "value_of_memory",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ highest threshold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,17 +30,18 @@ from mmdp import kernels
 from mmdp.errors import InputError
 from mmdp.kernels.endless import Endless, Factorised
 from mmdp.kernels.problem import at
+from mmdp.measures.stakes import Stake, stake
 from mmdp.model import MMDP
 from mmdp.objective import Function, Objective, as_objective
 from mmdp.policy import Policy, markov_policy
 from mmdp.solution import Solution
 from mmdp.solve import evaluate
-from mmdp.words import NOISE, number, percent
+from mmdp.words import in_unit, number, percent
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-EPS = 1e-12  # of the value: a loss below it is rounding
+EPS = 1e-12  # of the value: a loss below it is rounding, and none
 UNSEEN = 1e-12  # weight of the models as given, which counts if a policy never leads to a state
 
 
@@ -48,6 +49,7 @@ UNSEEN = 1e-12  # weight of the models as given, which counts if a policy never 
 class Freedom:
     """Which actions are as good as those of a policy, up to a tolerance.
 
+    ``tolerance`` is a share of what is at stake (``stake``), ``allowance`` the same as an amount.
     ``loss`` (T, S, A) is what the objective loses if the action is taken at that time and state
     alone, below 0 if it gains, NaN if it is not allowed; ``mixed`` (T, S, A) are the actions that
     may be mixed freely, the policy's own among them. Whatever is picked from these, the value is at
@@ -61,6 +63,7 @@ class Freedom:
     model: MMDP
     objective: Objective
     tolerance: float
+    stake: Stake
     value: float
     floor: float
     loss: Array
@@ -68,9 +71,14 @@ class Freedom:
     visited: Array
 
     @property
+    def allowance(self) -> float:
+        """What may be lost, in units of the value."""
+        return self.tolerance * self.stake.amount
+
+    @property
     def alone(self) -> Mask:
-        """(T, S, A) whether the action costs less than the tolerance if taken there alone."""
-        found: Mask = self.loss <= max(self.tolerance, NOISE) * abs(self.value)
+        """(T, S, A) whether the action costs no more than the allowance if taken there alone."""
+        found: Mask = self.loss <= max(self.allowance, EPS * abs(self.value))
         return found
 
     @property
@@ -90,11 +98,21 @@ class Freedom:
     @property
     def text(self) -> str:
         """The share and what it costs, in a sentence."""
-        lost = f"{100 * self.tolerance:g}% ({number(self.tolerance * abs(self.value), 3)})"
-        return (
-            f"{percent(self.share)} of decisions are free: choosing among their actions at will "
-            f"costs at most {lost} in all"
-        )
+        most = self.allowance_text
+        if not self.share:
+            return f"no decision is free if {f'at most {most}' if most else 'nothing'} may be lost"
+        free = f"{percent(self.share)} of decisions are free"
+        if not most:
+            return f"{free}: their actions are equally good"
+        return f"{free}: choosing among their actions at will costs at most {most} in all"
+
+    @property
+    def allowance_text(self) -> str:
+        """The allowance, and which share of what is at stake it is; empty if it is 0."""
+        if not self.allowance:
+            return ""
+        amount = in_unit(number(self.allowance, 3), self.model.unit)
+        return f"{amount} ({100 * self.tolerance:g}% of what is at stake, {self.stake.text})"
 
     def words(self) -> npt.NDArray[np.object_]:
         """(T, S) the labels of the actions that may be mixed: ``wait or treat``."""
@@ -123,6 +141,7 @@ class Freedom:
 def freedom(
     policy: Policy | Solution, model: MMDP, tolerance: float = 0.01, *,
     objective: str | Objective | Function | None = None,
+    compare: Mapping[str, Policy | Solution] | None = None,
 ) -> Freedom:  # fmt: skip
     """Which actions people may take in place of a policy's without losing more than a tolerance.
 
@@ -134,14 +153,18 @@ def freedom(
     model
         The models it is followed in.
     tolerance
-        The share of the policy's value that may be lost.
+        The share that may be lost of what is at stake (:func:`mmdp.measures.stake`).
     objective
         What counts over the models; by default the solution's own, or the mean. It must never fall
         if a return rises.
+    compare
+        Policies by name, such as what is done today: the difference to the first is at stake.
+        By default that to the best policy which always takes the same action.
 
     >>> import mmdp
     >>> two = mmdp.MMDP([[[[1.0], [1.0], [1.0]]]] * 2, [[[4.0, 3.98, 0]], [[4.0, 4.0, 0]]])
-    >>> found = mmdp.freedom(mmdp.solve(two, 3), two)
+    >>> today = mmdp.MarkovPolicy([[2]] * 3, n_actions=3)
+    >>> found = mmdp.freedom(mmdp.solve(two, 3), two, compare={"today": today})
     >>> found.share, found.mixed[0, 0].tolist()
     (1.0, [True, True, False])
     """
@@ -149,7 +172,9 @@ def freedom(
         objective = policy.objective if isinstance(policy, Solution) else "mean"
     chosen, ground = as_objective(objective), _ground(policy, model)
     if not 0 <= tolerance < math.inf:
-        raise InputError(f"tolerance must be a share of the value such as 0.01, not {tolerance!r}")
+        raise InputError(
+            f"tolerance must be a share of what is at stake such as 0.01, not {tolerance!r}"
+        )
     if not chosen.monotone:
         raise InputError(
             f"freedom needs an objective that never falls if a return rises; {chosen.name} may",
@@ -165,18 +190,20 @@ def freedom(
             return 0.0 - gain @ model.weights  # no -0.0
         return value - worth(found.returns + gain)
 
-    value, allowed, deciding = found.value(chosen), model.problem.allowed, model.deciding
+    value, allowed = found.value(chosen), model.problem.allowed
+    at_stake = stake(ground.policy, model, objective=chosen, compare=compare, value=value)
     cells = [(lost(gain), *rest) for gain, *rest in ground.cells()]
     loss, cost, visited = (np.array(x) for x in zip(*cells, strict=True))
     if loss.ndim == 4:  # nodes
-        allowed, deciding = allowed[:, :, None], deciding[:, None]
+        allowed = allowed[:, :, None]
     loss[np.abs(loss) <= EPS * abs(value)] = 0.0  # rounding, also below 0
     cost = np.where(allowed, cost, np.inf)
     # a loss that is rounding is none: actions that are equally good may be mixed at tolerance 0
-    mixed, floor = _widest(ground, cost, worth, value - max(tolerance, NOISE) * abs(value))
+    lost_most = max(tolerance * at_stake.amount, EPS * abs(value))
+    mixed, floor = _widest(ground, cost, worth, value - lost_most)
     return Freedom(
-        ground.policy, model, chosen, tolerance, value, floor,
-        np.where(allowed, loss, np.nan), mixed, visited * deciding,
+        ground.policy, model, chosen, tolerance, at_stake, value, floor,
+        np.where(allowed, loss, np.nan), mixed, model.decisions(visited),
     )  # fmt: skip
 
 

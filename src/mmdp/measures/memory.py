@@ -12,6 +12,7 @@ from mmdp.bounds import bound
 from mmdp.bounds.portfolio import for_every_policy
 from mmdp.clock import unanswered
 from mmdp.errors import InputError
+from mmdp.measures.stakes import Stake, stake
 from mmdp.methods import Rollout
 from mmdp.model import MMDP
 from mmdp.objective import Mean
@@ -19,9 +20,9 @@ from mmdp.policy import Markov, Memory, MemoryPolicy
 from mmdp.solution import Solution
 from mmdp.solve import solve
 from mmdp.validate import check_whole
-from mmdp.words import number, percent
+from mmdp.words import NOISE, number, percent
 
-NOTHING = 1e-4  # a gain below this share of the value is called nothing
+NOTHING = 1e-3  # a gain below this share of what is at stake is called nothing
 EPISODES = 2000  # simulated in all, to see whether memory would pay
 PER_SECOND = 300_000  # T S A M, up to which that is short compared with a second of a proof
 
@@ -93,7 +94,8 @@ def value_and_policy(
     clear = gain > 2 * belief.evaluation.stderr
     here = frame.index < len(counts) + 1
     frame["recovered"] = np.where(here & clear, (frame["value"] - by_nodes[0]) / gain, np.nan)
-    frame.attrs["text"] = _sentence(frame, by_nodes[0])
+    at_stake = stake(grown, model, value=by_nodes[0])
+    frame.attrs["text"] = _sentence(frame, by_nodes[0], at_stake)
     return frame, grown.policy.merged(model)
 
 
@@ -131,16 +133,14 @@ def memory_gain(solution: Solution, model: MMDP, *, seconds: float | None = None
     return dataclasses.replace(solution, details={**solution.details, **found})
 
 
-def _sentence(frame: pd.DataFrame, markov: float) -> str:
+def _sentence(frame: pd.DataFrame, markov: float, at_stake: Stake) -> str:
     """What the table says, in a sentence."""
     with_nodes = frame[frame["nodes"] > 1]
     belief = frame[frame["policy"] == "belief rollout"].iloc[0]
     best = max([markov, belief["value"] - 2 * belief["stderr"], *with_nodes["value"]])
-    if best - markov <= NOTHING * abs(markov):
-        return "memory gains nothing here: what is seen does not change what to do"
-    text = (
-        f"memory gains at least {number(best - markov)} ({percent((best - markov) / abs(markov))})"
-    )
+    if best - markov <= max(NOTHING * at_stake.amount, NOISE * abs(markov)):
+        return "memory gains nothing: what is seen does not change what to do"
+    text = f"memory gains at least {number(best - markov)}{at_stake.part(best - markov)}"
     if len(with_nodes) and with_nodes["recovered"].notna().any():
         name, share = with_nodes["policy"].iloc[-1], float(with_nodes["recovered"].iloc[-1])
         if share >= 1:

@@ -96,7 +96,7 @@ def stability_of(
     """What :func:`stability` finds, from the method's solution for all models."""
     policy = markov_policy(full, "stability needs")
     redrawn = Redrawn(model, full.provenance.horizon, method, seed, 2 * resamples)
-    visited = redrawn.visited(policy.actions) * model.deciding
+    visited = model.decisions(redrawn.visited(policy.actions))
     rng = np.random.default_rng(seed)
     frequency = np.zeros(visited.shape)
     changed, losses = np.empty(resamples), np.empty(resamples)

@@ -18,6 +18,7 @@ from mmdp.errors import InputError
 from mmdp.kernels.endless import Endless
 from mmdp.kernels.numpy.passes import choose
 from mmdp.kernels.problem import Pick
+from mmdp.measures.stakes import stake
 from mmdp.model import MMDP
 from mmdp.objective import Objective, as_objective
 from mmdp.policy import Markov, MarkovPolicy, PolicyKind, Tree, TreePolicy
@@ -26,7 +27,7 @@ from mmdp.search.tables import pick_of
 from mmdp.solution import Solution
 from mmdp.solve import evaluate, gradient, model_weights, solve
 from mmdp.validate import check_whole
-from mmdp.words import counted, number, percent
+from mmdp.words import counted, number
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -37,7 +38,6 @@ ENOUGH = 0.99  # share of the decisions that a short rule should get right
 MOST_CUTS = 64  # times at which a phase may end
 MOST_STATES = 200  # by which the phases are chosen
 STEPS = 5  # of the search for one rule for all steps
-MOST_ACTIONS = 20  # that are tried everywhere
 
 
 def value_of_leaves(
@@ -68,9 +68,10 @@ def value_of_leaves(
 
     One solve grows them all, each from smaller ones, so the value never falls. Columns: ``leaves``,
     ``value``, ``gain`` over the row before, ``price`` (how much less it has than the best policy
-    found that is no tree) and that as a ``share`` of that policy's value, ``gap`` to a proven bound
-    as a share of the same value if one was asked for, ``test``, the ``seconds`` that its growth
-    took, and the ``rule`` in words. ``attrs["elbow"]`` is
+    found that is no tree), that as a ``share`` of what is at stake (``attrs["stake"]``, see
+    :func:`mmdp.measures.stake`), ``gap`` to a proven bound as a share of the value of that policy
+    if one was asked for, ``test``, the ``seconds`` that its growth took, and the ``rule`` in words.
+    ``attrs["elbow"]`` is
     the number of leaves after which further ones earn the least: its value lies highest above the
     straight line from the first to the last. ``attrs["text"]`` says it in a sentence,
     ``attrs["policies"]`` are the policies; :func:`mmdp.plots.value_of_leaves` draws the table.
@@ -93,13 +94,13 @@ def value_of_leaves(
     shown = [rules[n - 1] for n in counts]
     values = np.array([evaluate(x, model).value(found.objective) for x in shown])
     free = found.details.get("unrestricted", np.nan)
-    size = abs(free) or np.nan  # nothing is a share of 0
+    at_stake = stake(shown[-1], model, objective=found.objective, value=np.fmax(free, values.max()))
     columns: dict[str, Any] = {
         "leaves": counts, "value": values, "gain": np.diff(values, prepend=np.nan),
-        "price": free - values, "share": (free - values) / size,
+        "price": free - values, "share": (free - values) / (at_stake.amount or np.nan),
     }  # fmt: skip
     if found.bound is not None:
-        columns["gap"] = (found.bound - values) / size
+        columns["gap"] = (found.bound - values) / (abs(free) or np.nan)
     if test is not None:
         columns["test"] = [evaluate(x, test).value(found.objective) for x in shown]
     spent = found.details.get("seconds_by_leaves") or [found.seconds]
@@ -109,7 +110,8 @@ def value_of_leaves(
     above = values - line
     highest = len(counts) - 1 - int(above[::-1].argmax())  # on a line every leaf earns as much
     elbow = int((values == values[highest]).argmax())
-    frame.attrs |= {"elbow": counts[elbow], "policies": shown, "text": _elbow_text(frame, elbow)}
+    frame.attrs |= {"elbow": counts[elbow], "policies": shown, "stake": at_stake}
+    frame.attrs["text"] = _elbow_text(frame, elbow)
     return frame
 
 
@@ -118,11 +120,11 @@ def leaf_table(
 ) -> pd.DataFrame:
     """One row per leaf of a tree: when it holds, what it does, how often and how much it matters.
 
-    ``when`` has the answers that lead there, ``share`` the visits to it among all, over the models
-    and times (discounted if there is no last decision). ``instead`` is the second best action for
-    the whole leaf, and ``stakes`` what taking it there would cost: exact, all else unchanged, by
-    ``objective`` (by default the solution's, otherwise the mean). Negative stakes mean that the
-    other action is better.
+    ``when`` has the answers that lead there, ``share`` the decisions it takes among all, over the
+    models and times (discounted if there is no last decision). ``instead`` is the second best
+    action for the whole leaf, and ``stakes`` what taking it there would cost: exact, all else
+    unchanged, by ``objective`` (by default the solution's, otherwise the mean). Negative stakes
+    mean that the other action is better.
 
     >>> import mmdp
     >>> train, _ = mmdp.domains.published("riverswim")
@@ -158,11 +160,11 @@ def leaf_table(
 
 
 def _visited(tree: TreePolicy, model: MMDP) -> Array:
-    """(T, S) or (1, S) how often each state is visited, over the models by weight."""
+    """(T, S) or (1, S) how often a decision comes up, over the models by weight."""
     if tree.markov is not None:
-        return model_weights(tree.markov, model).sum(axis=1)
+        return model.decisions(model_weights(tree.markov, model).sum(axis=1))
     visits = Endless.of(model.problem).visits(tree.table_for(model))
-    return (model.weights @ visits)[None]
+    return model.decisions((model.weights @ visits)[None])
 
 
 def _with(tree: TreePolicy, model: MMDP, region: Mask, action: int) -> npt.NDArray[np.int32]:
@@ -178,7 +180,7 @@ def _elbow_text(frame: pd.DataFrame, elbow: int) -> str:
     text = f"the elbow is at {at}: " if len(frame) > 1 else f"{at}: "
     text += number(here["value"], 6)
     if here["price"] > 0:
-        less = number(here["price"]) if math.isnan(here["share"]) else percent(here["share"])
+        less = number(here["price"]) + frame.attrs["stake"].part(here["price"])
         text += f", {less} below the best policy found"
     more = int(last["leaves"] - here["leaves"])
     if not more:
@@ -279,21 +281,6 @@ def own_rules(policy: MarkovPolicy, model: MMDP) -> Array:
         rules = [one_rule(x, one, model_weights(x, one).sum(axis=1)) for x in starts]
         own[m] = max(evaluate(x, one).mean for x in (policy, *rules))
     return own
-
-
-def one_action(
-    policy: MarkovPolicy, model: MMDP, visited: Array,
-    kind: PolicyKind = Markov(),  # noqa: B008
-) -> MarkovPolicy | None:  # fmt: skip
-    """The best policy that always takes the same action; None if no action is open everywhere.
-
-    If there are more than 20 actions, those are tried that ``policy`` takes most.
-    """
-    used = np.bincount(policy.actions.ravel(), visited.ravel(), minlength=model.n_actions)
-    allowed = np.all(kind.problem(model, policy.horizon).allowed, axis=(0, 1)).tolist()
-    tried = [int(a) for a in np.argsort(-used, kind="stable") if allowed[a]][:MOST_ACTIONS]
-    always = [_followed(np.full(policy.actions.shape, a), policy, model, kind) for a in tried]
-    return max(always, key=lambda x: evaluate(x, model).mean, default=None)
 
 
 def _cuts(actions: Ints, visited: Array, most: int) -> list[int]:

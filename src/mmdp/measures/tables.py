@@ -30,11 +30,12 @@ def policy_table(
       q_{t,m}(s, a), G_t(s, a) = sum_m b_{t,m}(s) q_{t,m}(s, a), and the margin is
       (G_t(s, action) - G_t(s, runner_up)) / sum_m b_{t,m}(s): the loss when only this
       decision is changed. A negative margin says that the runner-up is better. Missing
-      if there is no other action or the state cannot be reached at that time;
+      if there is no other action, if none changes anything, or if the state cannot be reached at
+      that time;
     - ``visited``: the probability of being in the state at that time;
     - ``agree``: the weight of the models whose own optimal policy may take this action there;
     - ``free``, if a ``tolerance`` is given: the actions that may be mixed freely if that share of
-      the value may be lost (:func:`mmdp.freedom`).
+      what is at stake may be lost (:func:`mmdp.freedom`).
 
     >>> import mmdp, mmdp.measures
     >>> two = mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[2.0, 3.0]], [[5.0, 0.0]]],
@@ -81,7 +82,7 @@ def policy_cells(policy: MarkovPolicy, model: MMDP) -> Cells:
     b = plan.forward(table)
     found = plan.backward("given", policy=table, weights=b, keep=("gradient",))
     actions, visited = policy.actions.astype(np.int64), b.sum(axis=2)
-    margin, runner_up = _margins(found.gradient, actions, visited)
+    margin, runner_up = _margins(found.gradient, actions, model.decisions(visited))
     return Cells(visited, margin, runner_up, _agreement(plan, actions))
 
 

@@ -45,7 +45,7 @@ class _Reader:
     def __init__(self, model: MMDP, controller: Controller, b: Array) -> None:
         self.model, self.controller, self.b = model, controller, b
         self.visits = b.sum(axis=3)  # (T, S, N)
-        self.decisions = self.visits * model.deciding[:, None]
+        self.decisions = model.decisions(self.visits)
         self.flow, self.late = self._flows()
 
     def _flows(self) -> tuple[Array, Array]:

@@ -74,8 +74,9 @@ def write(
     title, notes
         Heading of the page, and warnings of your own, as plain text.
     rule
-        Whether to look for the smallest tree that gives up at most 1% (see :class:`mmdp.Tree`),
-        with which the answer begins. It needs states that are numbered or have named axes.
+        Whether to look for the smallest tree that gives up at most 1% of what is at stake (see
+        :class:`mmdp.Tree`), with which the answer begins. It needs states that are numbered
+        or have named axes.
     frontier
         Whether to look for safer policies too (see :func:`mmdp.frontier`).
     information

@@ -15,10 +15,9 @@
   const shown = () => (glimpse === null ? one : glimpse);
   const percent = (x) => (x > 0 && x < 0.001 ? "less than 0.1%" : `${Number((100 * x).toPrecision(2))}%`);
   function change(name, x, y) {
-    const gain = x - y, part = Math.abs(gain / y);
-    const share = part <= 1 ? ` (${percent(part)})` : "";
+    const gain = x - y;
     if (Math.abs(gain) <= 1e-9 * Math.abs(y)) return `${name} ${number(x)}, the same`;
-    return `${name} ${number(x)}, ${number(Math.abs(gain))}${share} ${gain > 0 ? "more" : "less"}`;
+    return `${name} ${number(x)}, ${number(Math.abs(gain))} ${gain > 0 ? "more" : "less"}`;
   }
   function sentence(i, j) {
     const x = figures[i], y = figures[j];

@@ -18,6 +18,7 @@ from mmdp.economics.comparators import named_policies
 from mmdp.errors import InputError
 from mmdp.identity import digest, facts
 from mmdp.measures.simplicity import Rule, short_rule
+from mmdp.measures.stakes import Constant, Stake, constant_policies, stake
 from mmdp.measures.tables import Cells, policy_cells
 from mmdp.methods.base import Method
 from mmdp.methods.table import COMPARED, can, title_of
@@ -267,11 +268,30 @@ class Desk:
     def visited(self, policy: MarkovPolicy | None = None) -> Array:
         """(T, S) the probability of a decision there; 0 where no action changes anything."""
         if policy is None or policy == self.policy:
-            return self.cells().visited * self.model.deciding
+            return self._once("visited", lambda: self.model.decisions(self.cells().visited))
         return self._once(
             ("visited", _content(policy)),
-            lambda: model_weights(policy, self.model).sum(axis=1) * self.model.deciding,
+            lambda: self.model.decisions(model_weights(policy, self.model).sum(axis=1)),
         )
+
+    @property
+    def stake(self) -> Stake:
+        """What is at stake: shares on the page are taken of it."""
+        return self._once("stake", lambda: stake(
+            self.policy, self.model, objective=self.objective, compare=self.compared,
+            value=self.value,
+        ))  # fmt: skip
+
+    @property
+    def compared(self) -> dict[str, Policy]:
+        """The policies to compare with: the named ones, and those that take one action."""
+        return {**self.named, **{x.name: x.policy for x in self.constant()}}
+
+    def constant(self) -> list[Constant]:
+        """The policies of the kind that always take the same action, the best first."""
+        return self._once("constant", lambda: constant_policies(
+            self.policy, self.model, self.kind, self.objective
+        ))  # fmt: skip
 
     def rule(self) -> Rule:
         """The policy in a few phases."""

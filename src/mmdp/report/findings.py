@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from mmdp.measures.choices import Freedom, freedom
 from mmdp.measures.information import FEW
 from mmdp.measures.memory import value_and_policy
 from mmdp.measures.robustness import one_start, stability_of
-from mmdp.measures.simplicity import Rule, one_action, one_rule, own_rules
+from mmdp.measures.simplicity import Rule, one_rule, own_rules
 from mmdp.methods import CADP
 from mmdp.model import MMDP
 from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, Stationary, Tree, TreePolicy
@@ -46,7 +46,7 @@ PROVING = 5  # seconds at most for the bound on policies with memory
 NODES = 3  # of memory, if nobody says how many
 LEAVES = (8, 4, 2)  # the most that the small rule may have, the first that takes SOON seconds
 SOON = 10.0
-WITHIN = 0.01  # what it may give up, as a share of the value
+WITHIN = 0.01  # what it may give up, as a share of what is at stake
 FEWEST = 5  # models in a subset
 QUICK = 0.005  # seconds of a pass up to which subsets of the models are drawn ten times, not three
 AROUND = 3  # passes for what goes with an ascent: returns here and on test models, visits
@@ -72,14 +72,13 @@ def rival(desk: Desk, name: str, policy: MarkovPolicy) -> Rival:
 
 # ---------------------------------------------------------------------- the answer
 class Versus(NamedTuple):
-    """This policy against a named one: ``gain`` of what counts, ``of`` what the other has.
+    """This policy against a named one: ``gain`` of what counts.
 
     ``better``: the number of models in which it returns more; ``weight``: theirs.
     """
 
     name: str
     gain: float
-    of: float
     better: int
     weight: float
 
@@ -89,7 +88,7 @@ def versus(desk: Desk, name: str, one: Evaluation, other: Evaluation) -> Versus:
     near = 1e-9 * np.abs(other.returns)
     better = one.returns > other.returns + near
     gain = 0.0 if abs(mine - theirs) <= max(1e-9 * abs(mine), near.max()) else mine - theirs
-    return Versus(name, gain, theirs, int(better.sum()), float(one.weights[better].sum()))
+    return Versus(name, gain, int(better.sum()), float(one.weights[better].sum()))
 
 
 def _against(desk: Desk) -> list[tuple[Versus, Versus | None]]:
@@ -116,7 +115,7 @@ class Answer:
     worst_model: str
     oracle_mean: float  # of someone who knows the model
     ceiling: float | None  # what counts for them; None if that is not known to be more
-    learning: tuple[float, float]  # the most that a policy that learns gains, and its share
+    learning: float  # the most that a policy that learns gains
     against: list[tuple[Versus, Versus | None]]  # the named policies, here and held out
     closed: bool  # whether the policy is proven to be the best
 
@@ -132,11 +131,10 @@ def answer(desk: Desk) -> Answer:
     most = knows
     if desk.bound is not None and desk.bound.bounds == "history" and not desk.aimed:
         most = min(knows, desk.bound.value)
-    gain = max(most - found.mean, 0.0)
     return Answer(
         rule, rival(desk, "the short rule", rule.policy), in_words(desk, rule),
         usual_actions(desk), _drawn(desk), desk.model.model_labels[int(worst)], knows, ceiling,
-        (gain, gain / max(abs(found.mean), 1e-300)),
+        max(most - found.mean, 0.0),
         _against(desk), _closed(desk),
     )  # fmt: skip
 
@@ -167,7 +165,7 @@ def may_toss(desk: Desk) -> bool:
 def tossing(desk: Desk) -> str:
     """What drawing actions earns compared with the best policy of the kind that draws none."""
     if desk.solution is not None and desk.solution.tossing_text:
-        return desk.solution.tossing_text
+        return desk.solution.describe_tossing(desk.stake.part)
     endless = desk.kind.endless
     sharp = solve(
         desk.model, math.inf if endless else desk.horizon, objective=desk.objective, seed=desk.seed,
@@ -177,7 +175,7 @@ def tossing(desk: Desk) -> str:
     gained = versus(desk, "", desk.evaluation, found)
     if gained.gain < 0:
         return f"it has {number(-gained.gain, 3)} less"
-    return tossing_text(desk.policy, desk.kind, gained.gain, gained.of)
+    return tossing_text(desk.policy, desk.kind, gained.gain, desk.stake.part)
 
 
 def passes_of_tossing(desk: Desk) -> float:
@@ -185,19 +183,20 @@ def passes_of_tossing(desk: Desk) -> float:
 
 
 def simpler(desk: Desk) -> tuple[Rival, ...]:
-    """Policies simpler than the short rule: one rule for all steps, one action everywhere.
+    """Policies simpler than the short rule: one rule for all steps, always the same action.
 
     The first is a table of all states, which is no simpler than a tree.
     """
-    given = desk.policy, desk.model, desk.visited(), desk.kind
-    found = {"one action everywhere": one_action(*given)}
-    if not desk.words and (rule := one_rule(*given)) != desk.rule().policy:
-        found = {"one rule for all steps": rule, **found}
-    return tuple(rival(desk, name, x) for name, x in found.items() if x is not None)
+    found: dict[str, Any] = {}
+    if not desk.words:
+        rule = one_rule(desk.policy, desk.model, desk.visited(), desk.kind)
+        found = {} if rule == desk.rule().policy else {"one rule for all steps": rule}
+    found[desk.constant()[0].name] = desk.constant()[0].policy
+    return tuple(rival(desk, name, x) for name, x in found.items())
 
 
 class SmallRule(NamedTuple):
-    """The smallest tree that gives up at most 1% of what counts; ``gain``: what it has more."""
+    """The smallest tree that gives up at most 1% of what is at stake; ``gain``: what it earns."""
 
     policy: TreePolicy
     rival: Rival
@@ -219,7 +218,7 @@ def small_rule(desk: Desk) -> SmallRule | None:
     """One search grows trees of all sizes; the smallest that will do is kept."""
     kind = Tree(most_leaves(desk), time=not desk.kind.endless)
     found = solve(desk.model, desk.horizon, policy=kind, objective=desk.objective, seed=desk.seed)
-    least = desk.value - WITHIN * abs(desk.value)
+    least = desk.value - max(WITHIN * desk.stake.amount, 1e-9 * abs(desk.value))
     grown = zip(found.details["grown"], found.details["value_by_leaves"], strict=True)
     tree = next((tree for tree, value in grown if value >= least), None)
     if tree is None:
@@ -245,8 +244,8 @@ def can_choose(desk: Desk) -> bool:
 
 
 def free(desk: Desk) -> Freedom:
-    """Which actions may be mixed freely if at most 1% of what counts may be lost."""
-    return freedom(desk.policy, desk.model, WITHIN, objective=desk.objective)
+    """Which actions may be mixed freely if at most 1% of what is at stake may be lost."""
+    return freedom(desk.policy, desk.model, WITHIN, objective=desk.objective, compare=desk.compared)
 
 
 class OffGrid(NamedTuple):
@@ -448,10 +447,18 @@ def _traces(desk: Desk) -> dict[str, Array]:
 
 
 # ---------------------------------------------------------------------- over the models
-def near_optimal(desk: Desk) -> float:
-    """Weight of the models in which the policy is within 1% of their own free optimum."""
-    found = desk.evaluation
-    return float(found.weights[found.regret <= 0.01 * np.abs(found.oracle)].sum())
+class Near(NamedTuple):
+    """Weight of the models whose own free optimum is at most ``amount`` higher."""
+
+    weight: float
+    amount: float
+
+
+def near_optimal(desk: Desk) -> Near:
+    """How often the policy is within 1% of what is at stake of a model's own optimum."""
+    found, amount = desk.evaluation, WITHIN * desk.stake.amount
+    near = np.maximum(amount, 1e-9 * np.abs(found.oracle))
+    return Near(float(found.weights[found.regret <= near].sum()), amount)
 
 
 class Weights(NamedTuple):

@@ -21,6 +21,7 @@ from mmdp.report.desk import Desk
 from mmdp.report.findings import (
     Information,
     Methods,
+    Near,
     Remembering,
     Safer,
     Sizes,
@@ -71,14 +72,14 @@ def _tree(desk: Desk, found: SmallRule) -> Axes:
     return plots.tree(found.policy, leaf_table(found.policy, desk.model, objective=desk.objective))
 
 
-def _returns(desk: Desk, found: float) -> Axes:
+def _returns(desk: Desk, found: Near) -> Axes:
     returns = {desk.name: desk.evaluation.returns, "Oracle": desk.evaluation.oracle}
     named = list(desk.named.items())[: MOST_CURVES - 2]
     returns |= {name: desk.evaluate(policy).returns for name, policy in named}
     return curves.returns_distribution(returns, desk.model.weights)
 
 
-def _regret(desk: Desk, found: float) -> Axes:
+def _regret(desk: Desk, found: Near) -> Axes:
     return curves.regret_distribution(desk.evaluation.regret, desk.model.weights)
 
 
@@ -183,8 +184,9 @@ PRICED = "it needs effects, costs and thresholds"
 PICTURES = {
     "policy": Picture("The action by time and state", "policy", _policy),
     "tree": Picture(
-        "The smallest rule that gives up at most 1%: questions, actions, visits and stakes", "rule",
-        _tree, "no rule of a few leaves comes that close, or states have nothing to ask about",
+        "The smallest rule that gives up at most 1% of what is at stake: questions, actions and "
+        "decisions", "rule", _tree,
+        "no rule of a few leaves comes that close, or states have nothing to ask about",
     ),
     "methods": Picture("Mean return of the methods, with Oracle as the bound", "methods", _methods),
     "returns": Picture("Share of models by return: the policy and Oracle", "returns", _returns),

@@ -75,23 +75,28 @@ def _parts(desk: Desk, phase: Phase) -> list[Part] | None:
     weight = np.bincount(row[named], phase.visits[named], minlength=len(names))
     order = [int(a) for a in np.argsort(-weight, kind="stable") if weight[a] > 0]
     if len(order) == 1:
-        every = (
-            "in every state"
-            if (named | ~desk.model.deciding).all()
-            else "in every state that comes up"
-        )
-        return [
-            Part(
-                names[order[0]], every if len(row) > 1 else "", _share(desk, phase, order[0], named)
-            )
-        ]
+        where = _everywhere(desk, named)
+        return [Part(names[order[0]], where, _share(desk, phase, order[0], named))]
     places = {a: _places(desk, np.flatnonzero(named & (row == a))) for a in order}
     if max(map(len, places.values())) > MOST_PLACES:
         return None
     there = {a: named & (row == a) for a in order}
-    kind = {a: "state" if there[a].sum() == 1 else "states" for a in order}
-    where = {a: f"in {kind[a]} {either(places[a], ' and ')}" for a in order}
+    where = {a: _in(places[a], there[a]) for a in order}
     return [Part(names[a], where[a], _share(desk, phase, a, there[a])) for a in order]
+
+
+def _in(places: list[str], there: npt.NDArray[np.bool_]) -> str:
+    return f"in {'state' if there.sum() == 1 else 'states'} {either(places, ' and ')}"
+
+
+def _everywhere(desk: Desk, named: npt.NDArray[np.bool_]) -> str:
+    """Where the only action of a phase is taken: in words, if not every state decides."""
+    deciding, places = desk.model.deciding, _places(desk, np.flatnonzero(named))
+    if len(named) == 1:
+        return ""
+    if not deciding.all() and len(places) <= MOST_PLACES:
+        return _in(places, named)
+    return "in every state" if (named | ~deciding).all() else "in every state that comes up"
 
 
 def _share(desk: Desk, phase: Phase, action: int, there: npt.NDArray[np.bool_]) -> float:

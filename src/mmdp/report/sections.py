@@ -95,7 +95,7 @@ SECTIONS = (
         template=False,
     ),
     Section(
-        "freedom", "", "where people may choose", findings.free, lambda desk: 40,
+        "freedom", "", "where people may choose", findings.free, lambda desk: 60,
         tells=findings.can_choose, ask=(), template=False,
     ),
     Section(
