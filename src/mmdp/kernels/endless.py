@@ -40,6 +40,7 @@ REST = 1e-4  # weight of what lies beyond the horizon at which planning by time 
 LONGEST = 1000  # decisions of that horizon at most
 MOST_BYTES = 2**29  # bytes that values by time, state and model may take there
 LOOK = 64  # iterations between two looks at the clock
+BLOCK = 2**28  # multiply-adds of factorisations between two looks
 FASTER = 30  # times that a multiply-add is faster in a factorisation than in an iteration
 PATIENCE = 100_000  # iterations until values without a discount are given up
 
@@ -82,11 +83,13 @@ class Own(NamedTuple):
     """Each model's own optimum: actions (M, S) and values (M, S).
 
     ``above`` (M,): it is proven that no policy has values higher than these by more than that.
+    If it is not complete, the time was up before, and other actions may be better.
     """
 
     actions: IntArray
     values: Array
     above: Array
+    is_complete: bool
 
 
 class Endless:
@@ -98,7 +101,8 @@ class Endless:
 
     def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
         self.problem, self.check_time = problem, check_time
-        self.kept: dict[str, tuple[Any, ...]] = {}
+        self.kept: dict[str, tuple[Any, ...]] = {}  # of the last policy
+        self.retained: dict[str, tuple[Any, ...]] = {}
         self.r: Array = np.moveaxis(problem.r[0], 2, 0)  # (M, S, A)
         self.live: Array = np.ones((1, 1))  # (M, S) 0 where nothing follows
         if problem.discount == 1:
@@ -113,6 +117,16 @@ class Endless:
         size = 8 * x.n_models * x.n_states**2 * x.n_actions
         many = Stepped if isinstance(x.storage, Events) and x.discount < 1 else Iterated
         return (Factorised if size <= MATRICES else many)(x, check_time)
+
+    def timed(self, check_time: Callable[[], object]) -> Endless:
+        """The same with another clock."""
+        other = copy.copy(self)
+        other.check_time = check_time
+        return other
+
+    def retain(self) -> None:
+        """Keep what is known of the last policy until the next call."""
+        self.retained.update(self.kept)
 
     def q(self, v: Array) -> Array:
         """(M, S, A) q = r + gamma P v."""
@@ -133,8 +147,10 @@ class Endless:
         return self._once("d", policy, lambda: self.solve(policy, start, transposed=True))
 
     def _once(self, name: str, policy: Table, find: Callable[[], Array]) -> Array:
-        """What was found for this policy, if it is the last that was asked about."""
+        """What was found for this policy, if it is the last that was asked about, or retained."""
         key = (policy.shape, policy.dtype.str, policy.tobytes())
+        if self.retained.get(name, (None,))[0] == key:
+            self.kept[name] = self.retained[name]
         if self.kept.get(name, (None,))[0] != key:
             self.kept[name] = key, find()
         found: Array = self.kept[name][1]
@@ -171,7 +187,7 @@ class Endless:
             better = (best > q[m, s, actions] + tie[:, None]) & rises[:, None]
             if late or not better.any():
                 above = beyond * (np.maximum(best - v, 0.0).max(axis=1) + tie)
-                return Own(actions.astype(np.int32), best, above)
+                return Own(actions.astype(np.int32), best, above, not late)
             actions, total = np.where(better, q.argmax(axis=2), actions), v.sum(axis=1)
 
     def _error(self) -> float:
@@ -198,9 +214,9 @@ class Endless:
         if x.discount < 1:
             return 1 / (1 - x.discount)
         if self.known.lasts is None:
-            counting = copy.copy(self)  # not cut short: nothing is known without it
-            counting.check_time = lambda: None
-            counting.r, counting.lasts, counting.kept = np.ones_like(self.r), 0.0, {}
+            counting = self.timed(lambda: None)  # nothing is known without it
+            counting.r, counting.lasts = np.ones_like(self.r), 0.0
+            counting.kept, counting.retained = {}, {}
             u = counting.own().values
             q = np.where(x.allowed[0], counting.q(u), -np.inf)
             e = float(np.maximum(q.max(axis=2) - u, 0.0).max())
@@ -232,11 +248,21 @@ class Factorised(Endless):
     def solve(self, policy: Table, right: Array, *, transposed: bool = False) -> Array:
         A = self._matrix(policy)
         A = np.swapaxes(A, 1, 2) if transposed else A
-        return np.asarray(np.linalg.solve(A, right[:, :, None])[:, :, 0], dtype=np.float64)
+        return self._by_blocks(lambda m: np.linalg.solve(A[m], right[m][:, :, None])[:, :, 0])
 
     def inverse(self, policy: IntArray) -> Array:
         """(M, S, S) F."""
-        return np.asarray(np.linalg.inv(self._matrix(policy)), dtype=np.float64)
+        A = self._matrix(policy)
+        return self._by_blocks(lambda m: np.linalg.inv(A[m]))
+
+    def _by_blocks(self, find: Callable[[slice], Array]) -> Array:
+        """What is found for the models of one block after the other, with looks at the clock."""
+        M, S = self.r.shape[:2]
+        size, found = max(1, BLOCK // S**3), []
+        for first in range(0, M, size):
+            self.check_time()
+            found.append(find(slice(first, first + size)))
+        return np.concatenate(found)
 
     def _matrix(self, policy: Table) -> Array:
         """(M, S, S) I - gamma P^pi."""
