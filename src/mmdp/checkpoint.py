@@ -56,8 +56,8 @@ class Checkpoint:
         if not self.path.exists():
             return
         policy, known = self._read(), self.context
-        known.best_policy = known.kind.table_of(policy, known.model)
-        known.best_value = self._value = self._worth(policy)
+        self._value = self._worth(policy)
+        known.keep(known.kind.table_of(policy, known.model), self._value)
 
     def at_least(self, outcome: Outcome) -> Outcome:
         """The outcome, recorded; or the best policy so far if the one in the file is better.
@@ -66,8 +66,7 @@ class Checkpoint:
         """
         known = self.context
         value = self._worth(known.kind.policy_of(known.model, outcome.policy))
-        if value > known.best_value:
-            known.best_value, known.best_policy = value, outcome.policy
+        known.keep(outcome.policy, value)
         if value >= self._value - TIE * abs(self._value):
             return outcome
         ended = outcome.status in (Status.OPTIMAL, Status.LOCAL_OPTIMUM)

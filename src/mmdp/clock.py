@@ -79,6 +79,11 @@ class Stopwatch:
     def late(self) -> bool:
         return self.left < 0
 
+    def check(self) -> None:
+        """Raise Stop if the time is up."""
+        if self.late:
+            raise Stop
+
     def at_least(self, seconds: float) -> Stopwatch:
         """A copy with at least these seconds left."""
         other = copy.copy(self)

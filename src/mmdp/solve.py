@@ -31,6 +31,7 @@ from mmdp.policy import (
     followed,
     markov_policy,
 )
+from mmdp.policy.tree import Planted
 from mmdp.search.context import early
 from mmdp.search.unreached import filled
 from mmdp.simulate import simulate
@@ -284,7 +285,7 @@ def _simulated(outcome: Outcome, context: Context) -> Outcome:
     """The planner with its simulated return on its own models."""
     report = simulate(
         outcome.policy, context.model, episodes=outcome.episodes, seed=context.seed or 0,
-        backend=context.kernel, check_time=context.check_time,
+        backend=context.kernel, check_time=context.time.check,
     )  # fmt: skip
     status: Status = outcome.status
     if report.details["episodes"] < report.details["episodes_wanted"]:
@@ -296,11 +297,20 @@ def _simulated(outcome: Outcome, context: Context) -> Outcome:
     )  # fmt: skip
 
 
+def _evaluated(outcome: Outcome, context: Context) -> Outcome:
+    """The outcome with the returns of its table, if it has one."""
+    table = outcome.policy.table if isinstance(outcome.policy, Planted) else outcome.policy
+    if outcome.returns is not None or not isinstance(table, np.ndarray):
+        return outcome
+    return outcome.but(returns=context.returns(table))
+
+
 def _finish(outcome: Outcome, method: Method, context: Context) -> Solution:
     if not getattr(outcome.policy, "exact", True):
         outcome = _simulated(outcome, context)
-    elif not method.complete:
-        outcome = filled(context, outcome)
+    else:
+        outcome = _evaluated(outcome, context)
+        outcome = outcome if method.complete else filled(context, outcome)
     returns, policy = outcome.returns, outcome.policy
     if isinstance(policy, (np.ndarray, tuple)):
         policy = context.kind.policy_of(context.model, policy)

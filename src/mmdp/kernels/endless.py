@@ -11,7 +11,8 @@ v          F_m r_m^pi, the values                                  (M, S)
 d          mu F_m, the discounted visits                           (M, S)
 =========  ======================================================  ==================
 
-``Endless.of(problem)`` factorises matrices if (M, S, S) of them fit, and iterates otherwise.
+``Endless.of(problem)`` has full matrices (M, S, A, S) if these fit. Values are iterated if there are
+many states.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ REST = 1e-4  # weight of what lies beyond the horizon at which planning by time 
 LONGEST = 1000  # decisions of that horizon at most
 MOST_BYTES = 2**29  # bytes that values by time, state and model may take there
 LOOK = 64  # iterations between two looks at the clock
+HELPS, CLOSER = 0.5, 1e-6  # what a correction must make of a change at most, and may
+FEW = 256  # states up to which values are found by factorising
+BLOCK = 2**28  # multiply-adds of factorisations between two looks
 FASTER = 30  # times that a multiply-add is faster in a factorisation than in an iteration
 PATIENCE = 100_000  # iterations until values without a discount are given up
 
@@ -82,11 +86,13 @@ class Own(NamedTuple):
     """Each model's own optimum: actions (M, S) and values (M, S).
 
     ``above`` (M,): it is proven that no policy has values higher than these by more than that.
+    If it is not complete, the time was up before, and other actions may be better.
     """
 
     actions: IntArray
     values: Array
     above: Array
+    is_complete: bool
 
 
 class Endless:
@@ -98,7 +104,8 @@ class Endless:
 
     def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
         self.problem, self.check_time = problem, check_time
-        self.kept: dict[str, tuple[Any, ...]] = {}
+        self.kept: dict[str, tuple[Any, ...]] = {}  # of the last policy
+        self.retained: dict[str, tuple[Any, ...]] = {}
         self.r: Array = np.moveaxis(problem.r[0], 2, 0)  # (M, S, A)
         self.live: Array = np.ones((1, 1))  # (M, S) 0 where nothing follows
         if problem.discount == 1:
@@ -113,6 +120,16 @@ class Endless:
         size = 8 * x.n_models * x.n_states**2 * x.n_actions
         many = Stepped if isinstance(x.storage, Events) and x.discount < 1 else Iterated
         return (Factorised if size <= MATRICES else many)(x, check_time)
+
+    def timed(self, check_time: Callable[[], object]) -> Endless:
+        """The same with another clock."""
+        other = copy.copy(self)
+        other.check_time = check_time
+        return other
+
+    def retain(self) -> None:
+        """Keep what is known of the last policy until the next call."""
+        self.retained.update(self.kept)
 
     def q(self, v: Array) -> Array:
         """(M, S, A) q = r + gamma P v."""
@@ -133,8 +150,10 @@ class Endless:
         return self._once("d", policy, lambda: self.solve(policy, start, transposed=True))
 
     def _once(self, name: str, policy: Table, find: Callable[[], Array]) -> Array:
-        """What was found for this policy, if it is the last that was asked about."""
+        """What was found for this policy, if it is the last that was asked about, or retained."""
         key = (policy.shape, policy.dtype.str, policy.tobytes())
+        if self.retained.get(name, (None,))[0] == key:
+            self.kept[name] = self.retained[name]
         if self.kept.get(name, (None,))[0] != key:
             self.kept[name] = key, find()
         found: Array = self.kept[name][1]
@@ -171,7 +190,7 @@ class Endless:
             better = (best > q[m, s, actions] + tie[:, None]) & rises[:, None]
             if late or not better.any():
                 above = beyond * (np.maximum(best - v, 0.0).max(axis=1) + tie)
-                return Own(actions.astype(np.int32), best, above)
+                return Own(actions.astype(np.int32), best, above, not late)
             actions, total = np.where(better, q.argmax(axis=2), actions), v.sum(axis=1)
 
     def _error(self) -> float:
@@ -198,9 +217,9 @@ class Endless:
         if x.discount < 1:
             return 1 / (1 - x.discount)
         if self.known.lasts is None:
-            counting = copy.copy(self)  # not cut short: nothing is known without it
-            counting.check_time = lambda: None
-            counting.r, counting.lasts, counting.kept = np.ones_like(self.r), 0.0, {}
+            counting = self.timed(lambda: None)  # nothing is known without it
+            counting.r, counting.lasts = np.ones_like(self.r), 0.0
+            counting.kept, counting.retained = {}, {}
             u = counting.own().values
             q = np.where(x.allowed[0], counting.q(u), -np.inf)
             e = float(np.maximum(q.max(axis=2) - u, 0.0).max())
@@ -213,40 +232,6 @@ class Endless:
             return np.asarray(policy[None], dtype=np.float64)
         shares: Array = np.eye(self.problem.n_actions)[np.atleast_2d(policy)]
         return shares
-
-
-class Factorised(Endless):
-    """Values by matrices that are factorised."""
-
-    def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
-        super().__init__(problem, check_time)
-        x = self.problem
-        P = np.zeros((x.n_models, len(x.indptr) - 1, x.n_states))
-        P[:, x.rows(), x.indices] = x.p[0].T
-        self.P = P.reshape(x.n_models, x.n_states, x.n_actions, x.n_states)
-        self.P *= self.live[:, :, None, None]
-
-    def q(self, v: Array) -> Array:
-        return self.r + self.problem.discount * np.matmul(self.P, v[:, None, :, None])[..., 0]
-
-    def solve(self, policy: Table, right: Array, *, transposed: bool = False) -> Array:
-        A = self._matrix(policy)
-        A = np.swapaxes(A, 1, 2) if transposed else A
-        return np.asarray(np.linalg.solve(A, right[:, :, None])[:, :, 0], dtype=np.float64)
-
-    def inverse(self, policy: IntArray) -> Array:
-        """(M, S, S) F."""
-        return np.asarray(np.linalg.inv(self._matrix(policy)), dtype=np.float64)
-
-    def _matrix(self, policy: Table) -> Array:
-        """(M, S, S) I - gamma P^pi."""
-        if policy.dtype.kind == "f":
-            P = np.einsum("sa,msaz->msz", policy, self.P)
-        else:
-            m, s = np.indices(self.r.shape[:2])
-            P = self.P[m, s, policy]
-        matrix: Array = np.eye(P.shape[1]) - self.problem.discount * P
-        return matrix
 
 
 class Iterated(Endless):
@@ -265,11 +250,14 @@ class Iterated(Endless):
         return self.r + self.problem.discount * self.live[:, :, None] * after
 
     def solve(self, policy: Table, right: Array, *, transposed: bool = False) -> Array:
-        """x = right + gamma P x, again and again until nothing changes beyond rounding."""
+        """x = right + gamma P x, again and again until nothing changes beyond rounding.
+
+        In between, x moves by what BiCGSTAB finds for the last change, if that makes it smaller.
+        """
         step, rounds = self._step(policy, transposed)
         rounds = 0 if self.long else rounds
-        x, b, largest = right, right, float(np.abs(right).max())
-        n = 0
+        x, largest, before = np.array(right), float(np.abs(right).max()), math.inf
+        n, safe = 0, x
         while True:
             n += 1
             if n % LOOK == 0:
@@ -282,11 +270,27 @@ class Iterated(Endless):
                     "episodes may last too long to add up what they return at discount 1",
                     ["set a discount such as 0.9999", Remedy("horizon", 50, do="for example")],
                 )
-            after = b + step(x)
+            after = right + step(x)
             change = float(np.abs(after - x).max())
-            x = after
-            if change <= ACCURATE * largest or change <= 4 * EPS * float(np.abs(x).max()):
-                return x
+            if change <= ACCURATE * largest or change <= 4 * EPS * float(np.abs(after).max()):
+                return after
+            if change < HELPS * before:
+                before, safe, x = change, after, x + self._correction(step, after - x)
+            else:
+                x = after if change < before else safe
+
+    def _correction(self, step: Callable[[Array], Array], change: Array) -> Array:
+        """About d = change + gamma P d, by BiCGSTAB."""
+        from scipy.sparse.linalg import LinearOperator, bicgstab
+
+        def moved(d: Array) -> Array:
+            return d - step(d.reshape(change.shape)).ravel()
+
+        system = LinearOperator((change.size, change.size), moved, dtype=np.float64)
+        d, _ = bicgstab(
+            system, change.ravel(), rtol=CLOSER, maxiter=LOOK, callback=lambda _: self.check_time()
+        )
+        return d.reshape(change.shape) if np.isfinite(d).all() else change
 
     def _step(self, policy: Table, transposed: bool) -> tuple[Callable[[Array], Array], float]:
         """x (M, S) to gamma P^pi x, or to x gamma P^pi; how many cost as much as factorising."""
@@ -324,6 +328,52 @@ class Iterated(Endless):
             m, (s, to) = np.repeat(np.arange(M), len(cells)), np.tile(np.divmod(cells, S), M)
         data *= x.discount * np.broadcast_to(self.live, (M, S))[m, s]
         return csr_array((data, (m * S + s, m * S + to)), shape=(M * S, M * S))
+
+
+class Factorised(Iterated):
+    """The same with full matrices, which are factorised if there are few states."""
+
+    def __init__(self, problem: Problem, check_time: Callable[[], object] = lambda: None) -> None:
+        super().__init__(problem, check_time)
+        x = self.problem
+        P = np.zeros((x.n_models, len(x.indptr) - 1, x.n_states))
+        P[:, x.rows(), x.indices] = x.p[0].T
+        self.P = P.reshape(x.n_models, x.n_states, x.n_actions, x.n_states)
+        self.P *= self.live[:, :, None, None]
+
+    def q(self, v: Array) -> Array:
+        return self.r + self.problem.discount * np.matmul(self.P, v[:, None, :, None])[..., 0]
+
+    def solve(self, policy: Table, right: Array, *, transposed: bool = False) -> Array:
+        if self.problem.n_states > FEW:
+            return super().solve(policy, right, transposed=transposed)
+        A = self._matrix(policy)
+        A = np.swapaxes(A, 1, 2) if transposed else A
+        return self._by_blocks(lambda m: np.linalg.solve(A[m], right[m][:, :, None])[:, :, 0])
+
+    def inverse(self, policy: IntArray) -> Array:
+        """(M, S, S) F."""
+        A = self._matrix(policy)
+        return self._by_blocks(lambda m: np.linalg.inv(A[m]))
+
+    def _by_blocks(self, find: Callable[[slice], Array]) -> Array:
+        """What is found for the models of one block after the other, with looks at the clock."""
+        M, S = self.r.shape[:2]
+        size, found = max(1, BLOCK // S**3), []
+        for first in range(0, M, size):
+            self.check_time()
+            found.append(find(slice(first, first + size)))
+        return np.concatenate(found)
+
+    def _matrix(self, policy: Table) -> Array:
+        """(M, S, S) I - gamma P^pi."""
+        if policy.dtype.kind == "f":
+            P = np.einsum("sa,msaz->msz", policy, self.P)
+        else:
+            m, s = np.indices(self.r.shape[:2])
+            P = self.P[m, s, policy]
+        matrix: Array = np.eye(P.shape[1]) - self.problem.discount * P
+        return matrix
 
 
 class Stepped(Iterated):

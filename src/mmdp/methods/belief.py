@@ -20,7 +20,7 @@ from mmdp.clock import Stopwatch
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.planner import SAMPLED, VALUES, PlannerTables
-from mmdp.kernels.problem import Choice, Problem, Table, at
+from mmdp.kernels.problem import Problem, Table, at
 from mmdp.methods.base import Context, Method, Outcome, Question, Stop
 from mmdp.methods.cadp import CADP
 from mmdp.model import MMDP
@@ -208,46 +208,51 @@ class Planning(Method):
     def passes(self, problem: Problem, horizon: int) -> float:
         return max(self.least_passes, passes_of(problem, self.episodes))
 
-    def baseline_actions(self, context: Context) -> npt.NDArray[Any]:
-        """(T, S) actions of CADP on the same models (or the policy given), outside the record.
+    def baseline_outcome(self, context: Context) -> Outcome:
+        """CADP's policy for the same models (or the policy given), outside the record.
 
-        (S,) if there is no last decision.
-
-        With a time limit the best after half of it: any policy will do.
+        With a time limit it is the best after half of it.
         """
         known = self.baseline
         if known is not None:
             known.check(context.model, math.inf if context.kind.endless else context.horizon)
             if not known.deterministic:
                 raise InputError("baseline must be a deterministic policy")
-            return known.actions
+            return Outcome(known.actions, Status.COMPLETED, 1)
         inner = context.free()
         inner.time = Stopwatch(context.time.left / 2)
         try:
             found = CADP().run(inner)
         except Stop:
             found = Outcome(inner.best_policy, Status.TIME_LIMIT, inner.iterations)
-        table: npt.NDArray[Any] = filled(inner, found).policy
-        return table
+        return filled(inner, found)
 
     def planned(
-        self, context: Context, made: PlannerTables, actions: npt.NDArray[Any]
+        self, context: Context, made: PlannerTables, baseline: Outcome, *, is_complete: bool = True
     ) -> Outcome:  # fmt: skip
-        """The planner, its return still unknown, with CADP's actions as its baseline."""
+        """The planner, its return still unknown; ``is_complete``: whether its tables are."""
         plain = StationaryPolicy if context.kind.endless else MarkovPolicy
-        baseline = plain.for_model(context.model, actions)
+        policy = plain.for_model(context.model, baseline.policy)
         horizon = math.inf if context.kind.endless else context.horizon
-        planner = BeliefPlanner(self.name, context.model, horizon, made, baseline, context.kernel)
-        return Outcome(planner, Status.COMPLETED, 1, episodes=self.episodes)
+        planner = BeliefPlanner(self.name, context.model, horizon, made, policy, context.kernel)
+        status = Status.COMPLETED if is_complete else Status.TIME_LIMIT
+        return Outcome(planner, status, 1, episodes=self.episodes)
 
 
-def q_of(context: Context, policy: Table | None = None) -> Array:
-    """(T or 1, S, A, M) q of a policy, or of each model's own optimum."""
+def q_of_optima(context: Context) -> tuple[Array, bool]:
+    """(T or 1, S, A, M) q of each model's own optimum; whether all optima are known in time."""
     if not context.kind.endless:
-        choice: Choice = "own" if policy is None else "given"
-        return context.plan.backward(choice, policy=policy, keep=("q",)).q
+        return context.plan.backward("own", keep=("q",)).q, True
+    own = context.model_optima
+    return np.moveaxis(context.endless.q(own.values), 0, 2)[None], own.is_complete
+
+
+def q_of_policy(context: Context, policy: Table) -> Array:
+    """(T or 1, S, A, M) q of a policy."""
+    if not context.kind.endless:
+        return context.plan.backward("given", policy=policy, keep=("q",)).q
     x = context.endless
-    return np.moveaxis(x.q(x.own().values if policy is None else x.values(policy)), 0, 2)[None]
+    return np.moveaxis(x.q(x.values(policy)), 0, 2)[None]
 
 
 def passes_of(problem: Problem, episodes: int | None, *, carry: bool = False) -> float:

@@ -19,14 +19,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import comb
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.bounds.closed import rounding
+from mmdp.bounds.closed import first_bound, rounding
 from mmdp.draw.maps import PolicyMap
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
@@ -39,6 +41,8 @@ from mmdp.methods.belief import BeliefPlanner, Memory
 from mmdp.model import MMDP
 from mmdp.policy import Belief, MemoryPolicy, PolicyKind
 from mmdp.policy.base import labels_of
+from mmdp.search.context import early
+from mmdp.search.rules import Rules
 from mmdp.solution import PROVEN, Status
 from mmdp.validate import check_whole, ids_of
 from mmdp.words import Times
@@ -54,6 +58,7 @@ INSIDE = 1e-6  # plans are chosen this far inside the simplex, so that they allo
 REST = 1e-6  # weight of the decisions that an infinite horizon may leave out
 ROUNDS = 4  # of an infinite horizon whose controllers are evaluated
 COLUMNS = 101  # beliefs across a map
+COARSER = 4  # times fewer points of the grid before, with a time limit
 
 
 class BeliefGridPolicy(BeliefPlanner):
@@ -193,8 +198,8 @@ class BeliefGrid(Method):
     """The best policy over state and belief of two to four models, with a proven gap.
 
     Its value is exact, and its bound holds for every policy, also with memory. Both are as close as
-    the grid is fine. The policy has a map: actions by state and belief. There is no policy before
-    the end, so a time limit does not cut it short.
+    the grid is fine. The policy has a map: actions by state and belief. With a time limit it plans
+    on coarser grids first, and the best policy so far may be one of theirs, or one without memory.
 
     Parameters
     ----------
@@ -236,17 +241,54 @@ class BeliefGrid(Method):
     def run(self, context: Context) -> Outcome:
         endless = context.kind.endless
         horizon = math.inf if endless else context.horizon
-        found = _Recursion(context.problem, context.horizon, self.points)
-        alphas, controller = found.for_ever(context.endless) if endless else found.plans()
-        policy = BeliefGridPolicy(context.model, horizon, alphas, controller, context.kernel)
-        returns = policy.returns(context.model, context.kernel)
-        value = context.mean(returns)
-        error = context.rounding(returns) if endless else rounding(context.problem, horizon)
-        bound = max(found.bound + error, value)
+        (alphas, controller), bound = _first_plan(context)
+        best, count = self._policy(context, alphas, controller), 1
+        error = context.rounding(best[1]) if endless else rounding(context.problem, horizon)
+        context.keep(best[0], context.mean(best[1]))
+        with context.ending() as end:
+            for points in self._sizes(context):
+                found = _Recursion(context.problem, context.horizon, points, context.check_time)
+                plans = found.for_ever(context) if endless else found.plans()
+                policy, returns = self._policy(context, *plans)
+                if context.mean(returns) >= context.mean(best[1]) - error:
+                    best, count = (policy, returns), len(found.grid.points)
+                bound = min(bound, found.bound)
+        value = context.mean(best[1])
+        bound = max(bound + error, value)
         closed = bound - value <= PROVEN * abs(value) + 2 * error
-        status = Status.OPTIMAL if closed else Status.COMPLETED
-        details = {"bound": bound, "bounds": "history", "points": len(found.grid.points)}
-        return Outcome(policy, status, 1, returns=returns, details=details)
+        stopped = Status.COMPLETED if end.stop is None else early(end)
+        details = {"bound": bound, "bounds": "history", "points": count}
+        return Outcome(
+            best[0], Status.OPTIMAL if closed else stopped, 1, returns=best[1], details=details
+        )
+
+    def _sizes(self, context: Context) -> list[int]:
+        """The points of the grids to plan on; with a time limit, coarser ones first."""
+        sizes = [self.points]
+        while context.time.left < math.inf and sizes[0] // COARSER >= MOST_MODELS:
+            sizes.insert(0, sizes[0] // COARSER)
+        return sizes
+
+    def _policy(
+        self, context: Context, alphas: Array, controller: Controller
+    ) -> tuple[BeliefGridPolicy, Array]:
+        """The policy that follows these plans, and its returns (M,)."""
+        horizon = math.inf if context.kind.endless else context.horizon
+        policy = BeliefGridPolicy(context.model, horizon, alphas, controller, context.kernel)
+        return policy, policy.returns(context.model, context.kernel)
+
+
+def _first_plan(context: Context) -> tuple[tuple[Array, Controller], float]:
+    """One plan that forgets what it saw, as a controller with its vector; a bound."""
+    x = context.problem
+    if context.kind.endless:
+        own, row = context.model_optima, Rules(context).start("wsu", 0)
+        alphas = context.endless.values(row).T[None, :, None]
+        plans = alphas, Controller.of_tables(row[None])
+        return plans, context.mean(x.returns(own.values.T) + own.above)
+    table = context.wsu()[0]
+    values = context.plan.backward("given", policy=table, keep=("values",)).values
+    return (values[:-1, :, None], Controller.of_tables(table)), first_bound(context.plan)[1]
 
 
 # ---------------------------------------------------------------------- the grid
@@ -306,8 +348,11 @@ class _Steps(NamedTuple):
 class _Recursion:
     """Both recursions. The last point is the belief at the start, which may differ by state."""
 
-    def __init__(self, x: Problem, horizon: int, points: int) -> None:
+    def __init__(
+        self, x: Problem, horizon: int, points: int, check_time: Callable[[], None]
+    ) -> None:
         self.x, self.horizon, self.grid = x, horizon, Simplex.of(x.n_models, points)
+        self.check_time = check_time
         self.table = x.storage.table()
         root = x.seen_first(x.weights / x.weights.sum(), np.arange(x.n_states))[:, None]
         same = np.broadcast_to(self.grid.points, (x.n_states, *self.grid.points.shape))
@@ -331,9 +376,10 @@ class _Recursion:
         self.bound = float(x.start().sum(axis=1) @ upper[:, -1])
         return alphas, Controller(actions, moves, np.full(S, N - 1, np.uint8))
 
-    def for_ever(self, endless: Endless) -> tuple[Array, Controller]:
+    def for_ever(self, context: Context) -> tuple[Array, Controller]:
         """(1, S, N, M) and the controller if there is no last decision."""
-        x, (S, N, _), own = self.x, self.beliefs.shape, endless.own()
+        x, (S, N, _), endless = self.x, self.beliefs.shape, context.endless
+        own = context.model_optima
         steps = [self._steps(self.table.p[0], s) for s in range(S)]
         upper = np.einsum("snm,ms->sn", self.beliefs, own.values + own.above[:, None])
         alpha = np.repeat(endless.values(own.actions[0]).T[:, None], N, axis=1)
@@ -348,7 +394,8 @@ class _Recursion:
                 found = deque([found[-1]])
                 break
         self.bound = float(x.start().sum(axis=1) @ upper[:, -1])
-        return max(reversed(found), key=lambda each: float(x.weights @ _returns(x, each[1])))
+        returns = partial(_returns, x, check_time=self.check_time)
+        return max(reversed(found), key=lambda each: float(x.weights @ returns(each[1])))
 
     def _back(self, t: int, steps: list[_Steps], alpha: Array, upper: Array) -> Any:
         """alpha, actions, moves and upper (S, N, ...) at t, from alpha and upper at t + 1."""
@@ -358,6 +405,7 @@ class _Recursion:
         return *map(np.array, below), np.array([self._from_above(*x, upper) for x in here])
 
     def _steps(self, p: Array, s: int) -> _Steps:
+        self.check_time()
         x, A = self.x, self.x.n_actions
         ends = self.table.indptr[s * A : (s + 1) * A + 1]
         row = slice(ends[0], ends[-1])
@@ -373,6 +421,7 @@ class _Recursion:
         self, s: int, step: _Steps, r: Array, closed: npt.NDArray[np.bool_], upper: Array
     ) -> Array:
         """(N,) U_t(s, .) from U_{t+1} (S, N)."""
+        self.check_time()
         q = r @ self.beliefs[s].T
         later = upper[step.after[:, None, None], step.corners]
         np.add.at(q, step.action, self.x.discount * (step.shares * later).sum(axis=2))
@@ -384,6 +433,7 @@ class _Recursion:
         self, s: int, step: _Steps, r: Array, closed: npt.NDArray[np.bool_], ahead: Array
     ) -> tuple[Array, Ints, Ints]:
         """(N, M) alpha_t(s, .), (N,) actions and (N, S) next plans, from alpha_{t+1} (S, N, M)."""
+        self.check_time()
         x, N = self.x, len(self.beliefs[s])
         plan = (step.seen @ np.swapaxes(ahead[step.after], 1, 2)).argmax(axis=2)  # (e, N)
         q = np.repeat(r[:, None], N, axis=1)  # (A, N, M)
@@ -396,9 +446,11 @@ class _Recursion:
         return q[best, points], best, follows[best, points]
 
 
-def _returns(x: Problem, controller: Controller) -> Array:
+def _returns(
+    x: Problem, controller: Controller, check_time: Callable[[], object] = lambda: None
+) -> Array:
     """(M,) returns over an infinite horizon."""
-    found = Endless.of(_followed(x, controller))
+    found = Endless.of(_followed(x, controller), check_time)
     return found.returns(np.zeros(found.problem.n_states, np.int32))
 
 

@@ -87,7 +87,7 @@ class MILP(Method):
             value = context.worth(context.returns(actions))
             if value > context.best_value:
                 context.trace.append(value)
-                context.best_policy, context.best_value = actions, value
+                context.keep(actions, value)
         error = x.roundings(context.horizon)
         most = tail.constant - answer.bound + 2 * tail.moved(error)
         if math.isfinite(most) and most < outer:

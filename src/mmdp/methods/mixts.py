@@ -65,9 +65,10 @@ class MixTS(Planning):
         return passes_of(problem, self.episodes, carry=self.carry)
 
     def run(self, context: Context) -> Outcome:
-        problem = context.problem
+        problem, is_complete = context.problem, True
         if context.kind.endless:
-            own = context.endless.own().actions.T[None]
+            optima = context.model_optima
+            own, is_complete = optima.actions.T[None], optima.is_complete
         else:
             own = context.plan.backward("own", keep=("actions",)).actions
         reward_sd = 0.0
@@ -80,4 +81,5 @@ class MixTS(Planning):
             SAMPLED, problem, own=own, each_step=self.resample == "step", carry=self.carry,
             reward_sd=reward_sd, use_transitions=self.likelihood != "reward",
         )  # fmt: skip
-        return self.planned(context, made, self.baseline_actions(context))
+        baseline = self.baseline_outcome(context)
+        return self.planned(context, made, baseline, is_complete=is_complete)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mmdp.kernels.endless import Endless
-from mmdp.kernels.problem import Array, Table
-from mmdp.methods.base import Context, Question
+from mmdp.kernels.problem import Table
+from mmdp.methods.base import Context, Outcome, Question
 from mmdp.methods.wsu import WSU
 from mmdp.search.tables import mvp_actions
+from mmdp.solution import Status
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,13 @@ class MVP(WSU):
     def lacks(self, question: Question) -> str | None:
         return question.not_mean() or question.not_mask()
 
-    def found(self, context: Context) -> tuple[Table, Array]:
+    def found(self, context: Context) -> Outcome:
+        status = Status.COMPLETED
         if context.kind.endless:
             mean = context.model.mean_model().problem.restricted(context.problem.allowed)
-            row = Endless.of(mean, context.check_time).own().actions[0]
-            return row, context.endless.returns(row)
-        actions = mvp_actions(context)
-        return actions, context.returns(actions)
+            optimum = Endless.of(mean, context.time.check).own()
+            actions: Table = optimum.actions[0]
+            status = status if optimum.is_complete else Status.TIME_LIMIT
+        else:
+            actions = mvp_actions(context)
+        return Outcome(actions, status, 1, returns=context.returns(actions))

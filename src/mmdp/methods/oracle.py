@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from mmdp.kernels.endless import Endless
 from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.policy import PolicyKind
 from mmdp.solution import Status
@@ -45,10 +44,13 @@ class Oracle(Method):
 
     def run(self, context: Context) -> Outcome:
         if context.kind.endless:
-            own = Endless.of(context.problem).own()
+            own = context.model_optima
             policies = own.actions[None] if self.keep_policies else None
-            returns = context.problem.returns(own.values.T)
-            return Outcome(None, Status.OPTIMAL, 1, policies=policies, returns=returns)
+            status, values = Status.OPTIMAL, own.values
+            if not own.is_complete:  # these values are not those of the policies
+                status, values = Status.TIME_LIMIT, context.endless.values(own.actions)
+            returns = context.problem.returns(values.T)
+            return Outcome(None, status, 1, policies=policies, returns=returns)
         keep = ("actions",) if self.keep_policies else ()
         found = context.plan.backward("own", keep=keep)
         returns = context.problem.returns(found.first)

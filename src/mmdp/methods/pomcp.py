@@ -13,6 +13,7 @@ from mmdp.errors import InputError
 from mmdp.kernels.planner import TREE, PlannerTables
 from mmdp.methods.base import Context, Outcome, Question
 from mmdp.methods.belief import Planning
+from mmdp.solution import Status
 from mmdp.validate import check_whole
 
 
@@ -68,7 +69,8 @@ class POMCP(Planning):
                 "pomcp needs every allowed action in every model; this model was built with "
                 "allow_missing"
             )
-        actions = self.baseline_actions(context)
+        baseline = self.baseline_outcome(context)
+        actions, is_complete = baseline.policy, baseline.status is not Status.TIME_LIMIT
         found = context.plan.backward("given", policy=actions, keep=("values", "q"))
         parts: dict[str, Any] = {
             "exploration": self.exploration * _spread(found.q),
@@ -79,7 +81,7 @@ class POMCP(Planning):
         if self.leaf == "rollout":
             parts["actions"] = actions
         made = PlannerTables(TREE, context.problem, **parts)
-        return self.planned(context, made, actions)
+        return self.planned(context, made, baseline, is_complete=is_complete)
 
 
 def _spread(q: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from mmdp.kernels.planner import VALUES, PlannerTables
 from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import Planning, q_of
+from mmdp.methods.belief import Planning, q_of_optima
 
 
 @dataclass(frozen=True)
@@ -27,5 +27,7 @@ class QMDP(Planning):
     title: ClassVar[str] = "as if the model were known after one step"
 
     def run(self, context: Context) -> Outcome:
-        made = PlannerTables(VALUES, context.problem, q=q_of(context))
-        return self.planned(context, made, self.baseline_actions(context))
+        q, is_complete = q_of_optima(context)
+        made = PlannerTables(VALUES, context.problem, q=q)
+        baseline = self.baseline_outcome(context)
+        return self.planned(context, made, baseline, is_complete=is_complete)

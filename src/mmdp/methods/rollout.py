@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from mmdp.kernels.planner import VALUES, PlannerTables
 from mmdp.methods.base import Context, Outcome
-from mmdp.methods.belief import Planning, q_of
+from mmdp.methods.belief import Planning, q_of_policy
+from mmdp.solution import Status
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Rollout(Planning):
     title: ClassVar[str] = "one improvement of CADP by the exact belief"
 
     def run(self, context: Context) -> Outcome:
-        actions = self.baseline_actions(context)
-        made = PlannerTables(VALUES, context.problem, q=q_of(context, actions))
-        return self.planned(context, made, actions)
+        baseline = self.baseline_outcome(context)
+        made = PlannerTables(VALUES, context.problem, q=q_of_policy(context, baseline.policy))
+        is_complete = baseline.status is not Status.TIME_LIMIT
+        return self.planned(context, made, baseline, is_complete=is_complete)

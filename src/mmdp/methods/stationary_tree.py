@@ -45,7 +45,7 @@ class StationaryTree(Tree):
 
     def first_bound(self) -> None:
         """Every model by itself."""
-        self.hold(self.context.problem.allowed[0], self.x.own())
+        self.hold(self.context.problem.allowed[0], self.context.model_optima)
         self.working = -math.inf
         self.oracle = self.bound
 

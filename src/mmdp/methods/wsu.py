@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmdp.kernels.problem import Array, Table
 from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.solution import Status
 
@@ -27,11 +26,12 @@ class WSU(Method):
     def bytes_held(self, question: Question) -> int:
         return 4 * question.steps * question.model.n_states
 
-    def found(self, context: Context) -> tuple[Table, Array]:
-        """(T, S) actions and their returns (M,)."""
-        return context.wsu()
+    def found(self, context: Context) -> Outcome:
+        """The actions (T, S) and their returns."""
+        actions, returns = context.wsu()
+        return Outcome(actions, Status.COMPLETED, 1, returns=returns)
 
     def run(self, context: Context) -> Outcome:
-        actions, returns = self.found(context)
-        context.record(actions, context.mean(returns), last=True)
-        return Outcome(actions, Status.COMPLETED, 1, returns=returns)
+        outcome = self.found(context)
+        context.record(outcome.policy, context.mean(outcome.returns_known), last=True)
+        return outcome

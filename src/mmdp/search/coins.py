@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 
 from mmdp.kernels.ascent import randomised
-from mmdp.kernels.endless import Endless
 from mmdp.kernels.problem import Array, Table
 from mmdp.search.context import Context, Outcome
 from mmdp.search.gradient import climb, discounts_of, softmax
@@ -137,7 +136,7 @@ class ForEver(ByTime):
 
     def __init__(self, context: Context) -> None:
         self.context, self.allowed = context, context.problem.allowed[0]
-        self.x = Endless.of(context.problem, context.check_time)
+        self.x = context.endless
 
     def returns(self, policy: Array) -> Array:
         return self.x.returns(policy)
@@ -150,7 +149,8 @@ class ForEver(ByTime):
         return problem.returns(v.T), J, problem.weights @ d
 
     def models(self) -> Array:
-        each = self.x.own().actions[..., None] == np.arange(self.allowed.shape[-1])
+        own = self.context.model_optima.actions
+        each = own[..., None] == np.arange(self.allowed.shape[-1])
         return np.einsum("msa,m->sa", each, self.context.problem.weights)
 
 

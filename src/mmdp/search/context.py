@@ -2,7 +2,8 @@
 
 A method reads the problem from the context, calls ``context.record(policy, value)`` after every
 improvement, and returns an :class:`Outcome`. It need not watch the clock: ``record`` raises
-:class:`Stop` when the time is up, and ``solve`` returns the best policy so far.
+:class:`Stop` when the time is up, and ``solve`` returns the best policy so far. The clock stops
+nothing before there is a policy to return.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy.typing as npt
 from mmdp.clock import Callback, CtrlC, Ending, Held, Progress, Stop, Stopwatch, ending, pass_on
 from mmdp.kernels import Kernel, Plan, Problem
 from mmdp.kernels.controller import Controller
-from mmdp.kernels.endless import Endless
+from mmdp.kernels.endless import Endless, Own
 from mmdp.kernels.problem import Table
 from mmdp.model import MMDP
 from mmdp.objective import Mean, Objective
@@ -78,6 +79,7 @@ class Context:
         self.seed, self.callback = seed, callback
         self.time = Stopwatch(time_limit)
         self.keys = CtrlC()
+        self.may_stop = False  # whether there is a policy to return, here or outside
         self._blank()
 
     def _blank(self) -> None:
@@ -99,7 +101,12 @@ class Context:
     @cached_property
     def endless(self) -> Endless:
         """Values of policies that are the same at all times."""
-        return Endless.of(self.problem)
+        return Endless.of(self.problem, self.check_time)
+
+    @cached_property
+    def model_optima(self) -> Own:
+        """Each model's own optimum without a last decision, as far as it is known in time."""
+        return self.endless.timed(self.time.check).own()
 
     @property
     def decisions(self) -> float:
@@ -129,14 +136,21 @@ class Context:
         """Note an iterate and call back; raises Stop if the time is up, unless it is the last."""
         self.trace.append(value)
         self.iterations = len(self.trace) - 1
-        if value > self.best_value or self.best_policy is None:
-            self.best_value, self.best_policy = value, policy
+        self.keep(policy, value)
         if self.callback is not None:
             self.callback(
                 Progress(self.method, self.iterations, value, self.best_value, self.time.seconds)
             )
         if not last:
             self.check_time()
+
+    def keep(self, policy: Table | Controller, value: float) -> None:
+        """Keep a policy to return if the time is up, should it be the best so far."""
+        self.may_stop = True
+        if value > self.best_value or self.best_policy is None:
+            self.best_value, self.best_policy = value, policy
+            if "endless" in vars(self):
+                self.endless.retain()
 
     def tell(self, bound: float, nodes: int) -> None:
         """Call back with a proven bound and the nodes of a tree; raises Stop if the time is up."""
@@ -148,10 +162,13 @@ class Context:
         self.check_time()
 
     def check_time(self) -> None:
-        """Raise Stop if the time is up; of many processes, if it is up in one of them."""
+        """Raise Stop if the time is up and there is a policy to return.
+
+        Of many processes, if the time is up in one of them.
+        """
         late, pressed = self.problem.anywhere(self.time.late, self.keys.pressed)
         pass_on(pressed)
-        if late:
+        if late and self.may_stop:
             raise Stop
 
     def ending(self) -> AbstractContextManager[Ending]:
@@ -182,7 +199,8 @@ class Context:
             inner.plan = self.plan.but(allowed=kind.problem(self.model, self.horizon).allowed)
         if weights is not None:
             inner.plan = inner.plan.but(weights=weights)
-        inner.__dict__.pop("endless", None)  # it is of the plan before
+        for name in ("endless", "model_optima"):  # they are of the plan before
+            inner.__dict__.pop(name, None)
         return inner
 
     def free(self) -> Context:
@@ -216,7 +234,9 @@ class Context:
         return self.plan.returns(self.plan.but(allowed=x.allowed).backward("own").first)
 
     def returns(self, policy: Table) -> Array:
-        """(M,) exact return of a policy table on every model."""
+        """(M,) exact return of a policy table on every model, however long it takes."""
+        if self.kind.endless:
+            return self.endless.timed(lambda: None).returns(policy)
         return self.plan.returns(self.plan.backward("given", policy=policy).first)
 
     def weighted(self, weights: Array, incumbent: Table | None = None) -> tuple[Table, Array]:

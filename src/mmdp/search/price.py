@@ -8,7 +8,6 @@ import numpy as np
 
 from mmdp.clock import Stop
 from mmdp.kernels.ascent import randomised
-from mmdp.kernels.endless import Endless
 from mmdp.kernels.problem import Table
 from mmdp.search.context import Context, Outcome
 from mmdp.search.tables import PASSES, Tables, affordable_sweeps
@@ -63,10 +62,9 @@ def _by_time(context: Context, row: Table) -> float:
     Its ascent starts from the rule, and both values are exact, so it is never below the rule,
     however few the steps are.
     """
-    x = Endless.of(context.problem, context.check_time)
     affordable = int(COMPARING / context.problem.seconds(1, 2 * PASSES))
     T = max(1, min(context.horizon, affordable))
-    after = np.ascontiguousarray(x.values(row).T)
+    after = np.ascontiguousarray(context.endless.values(row).T)
     plan = context.plan.but(terminal=after, horizon=T)
     context.details["compared_steps"] = T
     ends = plan.ascend(

@@ -11,14 +11,13 @@ and F_m by a matrix of rank one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.clock import Stop, clock, seconds
-from mmdp.kernels.endless import Endless, Factorised, Own
+from mmdp.kernels.endless import Endless, Factorised
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Sweeps, Table
 from mmdp.objective import Objective
 from mmdp.search.context import Context
@@ -43,7 +42,7 @@ class Rules(Landscape):
 
     def __init__(self, context: Context, sweeps: Sweeps = "two-way") -> None:
         super().__init__(context)
-        self.x = Endless.of(context.problem, context.check_time)
+        self.x = context.endless
         self.allowed: Mask = context.problem.allowed[0]
         self.complete = isinstance(self.x, Factorised)
 
@@ -59,9 +58,10 @@ class Rules(Landscape):
             mean = context.model.mean_problem(context.problem.weights)
             # gamma, or less than 1: the average of models that end may go on for ever
             mean = mean._replace(discount=1 - 1 / self.x.lasts)
-            row = Endless.of(mean, context.check_time).own().actions[0]
+            row = Endless.of(mean, context.time.check).own().actions[0]
         elif name == "qmdp":
-            next_known = np.tensordot(context.problem.weights, self.x.q(self.own.values), 1)
+            values = context.model_optima.values
+            next_known = np.tensordot(context.problem.weights, self.x.q(values), 1)
             row = np.where(self.allowed, next_known, -np.inf).argmax(axis=1)
         else:
             scores = np.random.default_rng(seed).random(self.allowed.shape)
@@ -73,17 +73,12 @@ class Rules(Landscape):
         return seconds(x.n_models * x.n_states**2 * (x.n_states + x.n_actions), 0, ROUNDS)
 
     def optimum(self, model: int) -> IntArray:
-        return self.inside(self.own.actions[model])
+        return self.inside(self.context.model_optima.actions[model])
 
     def inside(self, row: IntArray) -> IntArray:
         """The row with actions that are not open replaced by those that are."""
         legal = self.allowed[np.arange(len(row)), row]
         return np.where(legal, row, self.allowed.argmax(axis=1)).astype(np.int32)
-
-    @cached_property
-    def own(self) -> Own:
-        """Each model's own optimum."""
-        return self.x.own()
 
     # ------------------------------------------------------------ steps
     def returns(self, point: IntArray) -> Array:
@@ -112,7 +107,7 @@ class Rules(Landscape):
         try:
             self.context.check_time()
         except Stop:
-            self.context.record(row, self.context.worth(self.x.returns(row)), last=True)
+            self.context.keep(row, self.context.worth(self.context.returns(row)))
             raise
 
     def _by_trial(self, point: IntArray, weights: Array) -> Changes:
@@ -217,7 +212,8 @@ class RestrictedRules(Rules):
             a = (yield (returns - rho)[None])[0]
             if a >= 0:
                 row[:], rho = rows[a], returns[a]
-            self._look(row)
+                self.context.keep(rows[a], self.context.worth(rho))
+            self.context.check_time()
         return row, rho
 
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.kernels.endless import Endless
 from mmdp.kernels.problem import TIE, Array, Ascent, IntArray, Sweeps, Table
 from mmdp.policy import Tree
 from mmdp.policy.tree import Feature, Leaf, Node, Planted, Split, count_leaves
@@ -97,7 +96,7 @@ class Trees(Landscape):
             np.where(self.allowed[:, a], np.int32(a), self.first)[None]
             for a in range(x.n_actions)
         ]  # fmt: skip
-        self.endless = Endless.of(x, context.check_time) if kind.endless else None
+        self.endless = context.endless if kind.endless else None
         self.known: dict[bytes, Array] = {}
         size = 4 * context.horizon * self.allowed.shape[0]
         self.planted = lru_cache(max(8, KEPT // size))(self._planted)
@@ -147,8 +146,7 @@ class Trees(Landscape):
     def returns(self, point: Planted) -> Array:
         key = hashlib.blake2b(point.table.data).digest()
         if key not in self.known:
-            if self.known:  # otherwise there is no tree yet to fall back on
-                self.context.check_time()
+            self.context.check_time()
             exact = self.context.returns if self.endless is None else self.endless.returns
             self.known[key] = exact(point.table)
         return self.known[key]

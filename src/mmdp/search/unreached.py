@@ -7,13 +7,13 @@ the maximiser of sum_m lambda_m q_{t,m}(s, a).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.clock import Stop
-from mmdp.kernels.endless import Endless
 from mmdp.kernels.events import Events
 from mmdp.kernels.numpy.passes import choose
 from mmdp.kernels.problem import IntArray, Problem, Table, at
@@ -91,17 +91,15 @@ def _by_time(context: Context, table: Table, open_: Mask) -> IntArray:
 
 def _stationary(context: Context, table: Table, open_: Mask) -> IntArray:
     """Round after round until no action changes, or the time is up."""
-    x, actions = Endless.of(context.problem), np.asarray(table, dtype=np.int32)
+    x, actions = context.endless, np.asarray(table, dtype=np.int32)
     pick = pick_of(context.kind, context.model) or choose
     prior = np.broadcast_to(x.problem.weights, (len(actions), x.problem.n_models))
-    for _ in range(ROUNDS):
-        q = np.tensordot(x.problem.weights, x.q(x.values(actions)), 1)
-        after = pick(np.where(open_[0], q, -np.inf), prior, actions)
-        if (after == actions).all():
-            break
-        actions = after
-        try:
+    with suppress(Stop):
+        for _ in range(ROUNDS):
+            q = np.tensordot(x.problem.weights, x.q(x.values(actions)), 1)
+            after = pick(np.where(open_[0], q, -np.inf), prior, actions)
+            if (after == actions).all():
+                break
+            actions = after
             context.check_time()
-        except Stop:
-            break
     return actions
