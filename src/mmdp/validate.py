@@ -33,6 +33,7 @@ COLUMNS = (
     *KINDS, "next_state", "label", "node", "policy", "share", "idstate", "idaction", "probability",
     "moves", "start",
 )  # fmt: skip
+_UNWRITABLE = re.compile("[\x00\ud800-\udfff]")
 _WHOLE = re.compile(r"(0|[1-9][0-9]{0,15})(\.0*)?")
 
 # whether an action may be missing in some models; "partial": rows are a mean over such models
@@ -175,6 +176,9 @@ class Fields(NamedTuple):
             "allowed": lambda x: None if x is None else read_allowed(x, states, actions),
             "model_transitions": lambda x: read_model_transitions(x, models),
             "parameters": lambda x: read_parameters(x, models),
+            "name": lambda x: read_word(x, "name"),
+            "citation": lambda x: read_word(x, "citation"),
+            "unit": lambda x: read_word(x, "unit"),
             "times": lambda x: {y.name: y.labels} if (y := read_times(x)).labels else None,
         }
         chosen = set(only) or set(self._fields)
@@ -662,6 +666,7 @@ def read_parameters(
             )
         array.setflags(write=False)
         result[str(key)] = array
+    check_text(list(result), "parameter")
     return result
 
 
@@ -669,7 +674,20 @@ def ordered(labels: Iterable[object] | None, what: str) -> tuple[str, ...] | Non
     """Labels as text in their order, which a set does not have."""
     if isinstance(labels, Set) and not isinstance(labels, KeysView):
         raise InputError(f"the labels of {what}s are a set, which has no order; give a list")
-    return None if labels is None else tuple(str(x) for x in labels)
+    return None if labels is None else tuple(check_text([str(x) for x in labels], f"{what} label"))
+
+
+def check_text(texts: Sequence[str], what: str) -> Sequence[str]:
+    """Refuse characters that no file can hold: NUL, and halves of characters (surrogates)."""
+    if _UNWRITABLE.search("".join(texts)):
+        text = next(x for x in texts if _UNWRITABLE.search(x))
+        raise InputError(f"{what} {text!r} has a character that files cannot hold; remove it")
+    return texts
+
+
+def read_word(text: Any, what: str) -> str | None:
+    """A name, a unit or a citation."""
+    return None if text is None else check_text([str(text)], what)[0]
 
 
 def read_times(times: Any) -> Times:
@@ -687,10 +705,11 @@ def read_times(times: Any) -> Times:
         ((name, labels),) = times.items()
     if isinstance(labels, (str, Set)) or not isinstance(labels, Iterable):
         raise InputError(f"times are labels in order, such as range(40, 90), not {labels!r}")
-    name = str(name).strip()
+    name = check_text([str(name).strip()], "the name of times")[0]
     if name in COLUMNS or not name:
         raise InputError(f"times cannot be called {name!r}, which is a column of tables; rename it")
-    given = tuple(f"{x:.10g}" if isinstance(x, float) else str(x) for x in labels)
+    texts = [f"{x:.10g}" if isinstance(x, float) else str(x) for x in labels]
+    given = tuple(check_text(texts, "label of a time"))
     if not given:
         raise InputError("times is empty; give at least one")
     plain = name == "time" and given == tuple(map(str, range(len(given))))

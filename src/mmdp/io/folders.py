@@ -18,7 +18,7 @@ from mmdp.io.labels import Names
 from mmdp.io.reading import Source, header, numbers, read_small
 from mmdp.io.rules import Rules
 from mmdp.io.tables import entries
-from mmdp.io.writing import Writer, reason, replacing, write_all
+from mmdp.io.writing import Writer, csv_text, reason, replacing, write_all
 from mmdp.model import MMDP
 from mmdp.support import Array
 from mmdp.validate import read_distribution
@@ -278,7 +278,7 @@ def save_csv(model: MMDP, file: Path) -> None:
     columns = {names[role]: table[role] for role in order if role in table}
     files: dict[Path, Writer] = {}
     for name, side in _side_frames(model, table).items():
-        text = side.to_csv(index=False, lineterminator="\n")
+        text = csv_text(side)
         found = _side_path(file, name) if file.parent.is_dir() else None
         unsaid = found is None and not len(side)
         if unsaid or (found is not None and found.read_bytes() == text.encode()):

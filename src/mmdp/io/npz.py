@@ -34,6 +34,7 @@ _EVENTS = ("after", "chance", "kind", "coefficient")
 def save_npz(model: MMDP, path: Path, **more: Any) -> None:
     """Arrays as they are; if events earn the same in all models, what repeats itself is packed."""
     arrays = {**arrays_of(model), **more}
+    arrays = {"count": len(arrays) + 1, **arrays}  # so that none can get lost
     packed = {"reward", "terminal"} if "reward" in arrays else ()
     with zipfile.ZipFile(path, "w", compresslevel=1) as archive:
         for name, array in arrays.items():
@@ -97,10 +98,12 @@ def opened(path: Path) -> Iterator[Any]:
     try:
         _check_sizes(path)
         with np.load(path, allow_pickle=False) as arrays:
+            if "count" in arrays and arrays["count"] != len(arrays):
+                raise ValueError("it lacks an array")
             yield arrays
-    except MemoryLimitError:
+    except (MemoryLimitError, MemoryError):
         raise
-    except (OSError, ValueError, EOFError, LookupError, TypeError, zipfile.BadZipFile) as error:
+    except Exception as error:  # zipfile, zlib and numpy raise almost anything
         # save() wrote a valid model: one that fails its checks has been changed since
         detail = str(error) if isinstance(error, InputError) else reason(error)
         Source(path).fail(f"damaged npz file ({detail})")
@@ -140,7 +143,8 @@ def from_arrays(arrays: Mapping[str, Any], part: Part | None = None) -> MMDP:
     floats = all(x.dtype == np.float64 for x in numbers if x is not None)
     ids = ("after", "horizon") if shared else ("indptr", "indices", "horizon")
     whole = all(arrays[name].dtype.kind == "i" for name in ids)
-    if not (floats and whole and allowed.dtype == bool):
+    texts = [arrays[name] for name in (*_LABELS, *_WORDS, "times") if name in arrays]
+    if not (floats and whole and allowed.dtype == bool and all(x.dtype.kind == "U" for x in texts)):
         raise TypeError("arrays of another type")
     horizon = int(arrays["horizon"])
     given: Any = {name: arrays.get(name) for name in _EVENTS}
@@ -167,7 +171,7 @@ def fields_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
         },
         **{name: arrays.get(name) for name in _LABELS},
         "times": {str(arrays["times"][0]): arrays["times"][1:]} if "times" in arrays else None,
-        **{name: str(arrays[name]) for name in _WORDS if name in arrays},
+        **{name: arrays[name].item() for name in _WORDS if name in arrays},
     }  # fmt: skip
 
 

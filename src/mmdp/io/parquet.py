@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,19 +13,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mmdp.errors import InputError
+from mmdp.errors import InputError, MemoryLimitError
 from mmdp.io.npz import FORMAT
 from mmdp.io.reading import Source, header, must_be, read_csv
 from mmdp.io.tables import to_frame
 from mmdp.io.writing import reason
 from mmdp.model import MMDP
+from mmdp.validate import Fields
 
 
 def read_parquet(path: Path) -> tuple[pd.DataFrame, Any]:
     """A Parquet file and what :func:`write_parquet` put into its metadata (else None)."""
     with _reading(path) as (_, parquet):
-        table = parquet.read_table(path)
-        stored = (table.schema.metadata or {}).get(b"mmdp")
+        table = parquet.read_table(path, page_checksum_verification=True)
+        table.validate(full=True)
+        metadata = table.schema.metadata or {}
+        stored, checksum = metadata.get(b"mmdp"), metadata.get(b"mmdp-crc32")
+        if checksum is not None and checksum != _checksum(stored or b""):
+            raise ValueError("its metadata were changed")
         return table.to_pandas(), None if stored is None else json.loads(stored)
 
 
@@ -46,7 +52,9 @@ class ParquetColumns:
     def __init__(self, path: Path) -> None:
         self._path = path
         with _reading(path) as (_, parquet):
-            self._file = parquet.ParquetFile(path, pre_buffer=False)
+            self._file = parquet.ParquetFile(
+                path, pre_buffer=False, page_checksum_verification=True
+            )
             names = [str(name) for name in self._file.schema_arrow.names]
             # an unnamed index that pandas stored is not a column
             self.names = [x for x in names if not re.fullmatch(r"__index_level_\d+__", x)]
@@ -56,6 +64,7 @@ class ParquetColumns:
             types = pyarrow.types
             table = self._file.read(columns=[name], use_threads=False, use_pandas_metadata=False)
             column = table.column(0)
+            column.validate(full=True)
             del table
             if types.is_string(column.type) or types.is_large_string(column.type):
                 column = column.dictionary_encode()
@@ -69,8 +78,14 @@ class ParquetColumns:
 def write_parquet(frame: pd.DataFrame, stored: dict[str, Any], path: Path) -> None:
     pyarrow, parquet = _pyarrow()
     table = pyarrow.Table.from_pandas(frame, preserve_index=False)
-    metadata = {**(table.schema.metadata or {}), b"mmdp": json.dumps(stored).encode()}
-    parquet.write_table(table.replace_schema_metadata(metadata), path)
+    text = json.dumps(stored).encode()
+    own = {b"mmdp": text, b"mmdp-crc32": _checksum(text)}
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **own})
+    parquet.write_table(table, path, write_page_checksum=True)
+
+
+def _checksum(text: bytes) -> bytes:
+    return b"%d" % zlib.crc32(text)
 
 
 def load_parquet(path: Path) -> tuple[pd.DataFrame, tuple[dict[str, Any], dict[str, int]] | None]:
@@ -78,9 +93,11 @@ def load_parquet(path: Path) -> tuple[pd.DataFrame, tuple[dict[str, Any], dict[s
     frame, stored = read_parquet(path)
     if stored is None:
         return frame, None
-    if not isinstance(stored, dict) or stored.get("format") != FORMAT:
+    parts = [stored.get(x) for x in ("fields", "sizes")] if isinstance(stored, dict) else []
+    ours = [isinstance(x, dict) for x in parts] == [True, True] and stored.get("format") == FORMAT
+    if not ours or not set(parts[0]) <= {*Fields._fields}:
         Source(path).fail("its metadata is not that of a model; was it saved as a policy?")
-    return frame, (stored["fields"], stored["sizes"])
+    return frame, (parts[0], parts[1])
 
 
 def save_parquet(model: MMDP, path: Path, **more: Any) -> None:
@@ -102,7 +119,9 @@ def _reading(path: Path) -> Iterator[tuple[Any, Any]]:
     must_be(path, "a Parquet file", "a Parquet file")
     try:
         yield pyarrow, parquet
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
+    except (MemoryLimitError, MemoryError):
+        raise
+    except Exception as error:  # pyarrow and pandas raise almost anything
         raise InputError(f"{path}: damaged Parquet file ({reason(error)})") from None
 
 

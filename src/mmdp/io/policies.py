@@ -22,7 +22,7 @@ from mmdp.io.ids import whole
 from mmdp.io.labels import Ints, Labels, Names
 from mmdp.io.parquet import read_parquet, write_parquet
 from mmdp.io.reading import Source, header, is_number, numbers, read_csv
-from mmdp.io.writing import PathLike, Writer, reason, write_all
+from mmdp.io.writing import PathLike, Writer, csv_text, reason, write_all
 from mmdp.model import MMDP
 from mmdp.objective import Custom, Objective, as_objective
 from mmdp.policy import (
@@ -73,7 +73,7 @@ def save_policy(policy: Policy | Solution, path: PathLike) -> None:
     files: dict[Path, Writer] = {}
     stale: list[Path] = []
     if target.suffix.lower() == ".csv":
-        files[target] = frame.to_csv(index=False, lineterminator="\n")
+        files[target] = csv_text(frame)
         if proven is not None:
             files[certificate_beside(target)] = json.dumps(proven, indent=1) + "\n"
         else:  # one of an earlier policy says nothing here

@@ -10,6 +10,7 @@ with a copied or downloaded folder is not followed, so that reading changes noth
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import platform
@@ -22,8 +23,12 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mmdp.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PathLike = str | os.PathLike[str]
 Writer = Callable[[Path], object] | str | bytes
@@ -118,6 +123,14 @@ def settle(folder: Path) -> None:
     for listed in folder.glob(f".*{_LIST}"):
         if _is_own(listed):
             _follow(listed)
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """A table as CSV; a carriage return stands in quotes, as it would end a line otherwise."""
+    text: str = frame.to_csv(index=False, lineterminator="\n")
+    if "\r" in text:
+        text = frame.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    return text
 
 
 def check_writable(target: PathLike) -> Path:

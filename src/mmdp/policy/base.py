@@ -15,7 +15,7 @@ from mmdp.kernels import Kernel
 from mmdp.kernels.endless import check_endless
 from mmdp.kernels.planner import PlannerTables
 from mmdp.policy.kinds import PolicyKind
-from mmdp.validate import ids_of, read_times
+from mmdp.validate import ids_of, ordered, read_times
 from mmdp.words import Times, counted, either, named_axes, named_values
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Policy:
         for what, n, given in (
             ("state", n_states, state_labels), ("action", n_actions, action_labels),
         ):  # fmt: skip
-            labels = None if given is None else tuple(given)
+            labels = ordered(given, what)
             if labels is not None and len(labels) != n:
                 raise InputError(f"{len(labels)} {what} labels for a policy over {n} {what}s")
             self._set(**{f"n_{what}s": n, f"{what}_labels": labels})

@@ -24,7 +24,7 @@ from mmdp.domains._common import generators
 from mmdp.errors import InputError, Remedy
 from mmdp.io.folders import TABLES, is_read_with, replace_folder
 from mmdp.io.labels import Ints
-from mmdp.io.writing import Writer, check_writable
+from mmdp.io.writing import Writer, check_writable, csv_text
 from mmdp.kernels.problem import Part
 from mmdp.model import MMDP
 from mmdp.posterior.counts import Counts, check_size
@@ -251,8 +251,8 @@ def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options:
         "warnings": list(found.warnings),
     }
     more: dict[str, Writer] = {
-        "counts.csv": found.counts.to_csv(index=False, lineterminator="\n"),
-        "unseen.csv": pairs.to_csv(index=False, lineterminator="\n"),
+        "counts.csv": csv_text(found.counts),
+        "unseen.csv": csv_text(pairs),
         "fit.json": json.dumps(document, indent=1, ensure_ascii=False) + "\n",
     }
     replace_folder(folder, found.train, found.test, more)
