@@ -106,13 +106,14 @@ def simulate(
     if end.interrupted:
         details["interrupted"] = True
     if known.baseline is not None and control:
-        paired, exact = _baseline(run, known.baseline)
+        paired = _paired(run, known.baseline)
         difference = run.apart(returns - paired)
         details["difference"] = float(model.weights @ difference.mean(axis=1))
         between = _errors(difference, model.weights)
         details["difference_stderr"] = float(np.linalg.norm(model.weights * between))
         if returns.size >= CONTROLLED:
             slope = details["control_slope"] = _slope(returns, paired)
+            exact = known.baseline.returns(model, kernel)  # for ever: it differs by ``left_out``
             apart = returns - slope * (paired - exact[:, None])
     return _evaluation(returns, model, details, run.apart(apart))
 
@@ -267,15 +268,14 @@ def _sizes(count: int) -> Iterator[int]:
         size = max(2, int(size * min(quicker, FASTER)))
 
 
-def _baseline(run: _Episodes, baseline: Policy) -> tuple[Array, Array]:
-    """((M, episodes) simulated, (M,) exact) returns of the control variate."""
+def _paired(run: _Episodes, baseline: Policy) -> Array:
+    """(M, episodes) simulated returns of the control variate."""
     baseline.check(run.model)
-    followed = baseline.over(run.plan.horizon)
-    made = followed.tables_for(run.model, followed.horizon)
+    made = baseline.tables_for(run.model, run.plan.horizon)
+    assert made is not None
     same = _Episodes(run.plan, made, run.model, run.seed)
     same.simulate(run.done)
-    first = run.plan.backward("given", policy=followed.table_for(run.model)).first
-    return same.returns, run.plan.returns(first)
+    return same.returns
 
 
 def _slope(x: Array, y: Array) -> float:

@@ -269,6 +269,10 @@ def support_of(entries: Entries, storage: Storage) -> Support:
     if storage == "dense" or (storage == "auto" and len(keys) > DENSE_ABOVE * cells):
         keys = None
     size = times * n_models * (cells if keys is None else len(keys))
+    check_memory(
+        8 * size, "the transitions of all models",
+        ["take fewer models", "spread the models over machines (docs: many hosts)"],
+    )  # fmt: skip
     if size * 8 > MATERIALISE_LIMIT and size > entries.count * (16 if keys is None else 64):
         raise MemoryLimitError(
             f"dense storage would take {readable_bytes(size * 8)} for {entries.count:,} "

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
 from mmdp.domains._common import Array, Domain, generators
 from mmdp.errors import InputError
 from mmdp.model import MMDP
-from mmdp.support import Support
+from mmdp.support import Support, check_memory
 from mmdp.validate import check_whole
 
 DESCRIPTION = "random sparse models around a common base, of any size"
@@ -65,6 +67,10 @@ def garnet(
         raise InputError(f"concentration must be above 0, not {concentration}")
     if not reward_noise >= 0:
         raise InputError(f"reward_noise must be at least 0, not {reward_noise}")
+    check_memory(
+        8 * math.prod(sizes) * branching * n_models, f"{n_models:,} models of these sizes",
+        ["take fewer models or states"],
+    )  # fmt: skip
     base_rng, train_rng, test_rng = generators(seed, 3)
     successors = choose_successors(sizes[0] * sizes[1], n_states, branching, base_rng)
     base = base_rng.dirichlet(np.ones(branching), size=len(successors))

@@ -19,6 +19,7 @@ from mmdp.kernels.distributions import SUM_TOLERANCE, normalize
 from mmdp.model import MMDP
 from mmdp.policy.tree import ENDED
 from mmdp.posterior.draws import Draws, read_draws
+from mmdp.support import check_memory
 from mmdp.words import counted
 
 ROWS = 2**19  # rows that a function is called with at a time
@@ -104,6 +105,7 @@ def from_step(
     steps = Steps.read(
         step, states, actions, events, chance, draws, allowed, terminal, until, times, initial
     )
+    steps.check_size()
     if steps.times is not None:
         name = next(iter(times)) if isinstance(times, Mapping) else "time"
         fields["times"] = {name: steps.times}
@@ -172,6 +174,17 @@ class Steps:
     def n_states(self) -> int:
         """With the state ``ended`` if there is one."""
         return self.states.size + (self.until is not None)
+
+    def check_size(self) -> None:
+        """Refuse axes whose events do not fit: next states, their shares and rewards."""
+        S, A, W = self.n_states, self.actions.size, self.events.size
+        corners = 2 ** len(self.continuous)
+        each = 8 + 4 * corners + (8 * corners if corners > 1 else 0)
+        check_memory(
+            each * S * A * W * self.steps(self.step),
+            f"{S:,} states, {A:,} actions and {W:,} events",
+            ["make the axes coarser", "leave out an axis"],
+        )
 
     @property
     def state_labels(self) -> list[str]:

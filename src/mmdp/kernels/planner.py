@@ -23,8 +23,8 @@ class PlannerTables(NamedTuple):
 
     mode: int
     problem: Problem  # of the planner's models
-    actions: IntArray = np.zeros((0, 1), dtype=np.int32)  # (T, S): Markov, or of tree rollouts
-    probabilities: Array = np.zeros((0, 1, 1))  # (T, S, A)
+    actions: IntArray = np.zeros((0, 1), dtype=np.int32)  # (T or 1, S); tree rollouts: (T, S)
+    probabilities: Array = np.zeros((0, 1, 1))  # (T or 1, S, A)
     controller: Controller | None = None
     q: Array = np.zeros((0, 1, 1, 1))  # (T or 1, S, A, M')
     own: IntArray = np.zeros((0, 1, 1), dtype=np.int32)  # (T or 1, S, M'): each model's optimum

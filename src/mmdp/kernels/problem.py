@@ -72,13 +72,18 @@ def aligned(*shape: int, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
 
 
 def memory_here() -> int:
-    """Bytes of memory that this process may use: of the machine, or of its container."""
+    """Bytes of memory that this process may use: of the machine, its container or its limit."""
     try:
         sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, ValueError, OSError):  # this system does not say
         sizes = [2**40]
     with suppress(OSError, ValueError):
         sizes.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    with suppress(ImportError, OSError):
+        import resource  # not on every system
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        sizes += [] if limit == resource.RLIM_INFINITY else [limit]
     return min(sizes)
 
 

@@ -205,6 +205,11 @@ class Planning(Method):
             return f"it finds policies that keep a belief, not {question.kind.name} ones"
         return question.not_mean() or question.not_whole()
 
+    def bytes_held(self, question: Question) -> int:
+        """q by time, state, action and model."""
+        steps = 1 if question.endless else question.steps
+        return 8 * steps * question.model.problem.terminal.size * question.model.n_actions
+
     def passes(self, problem: Problem, horizon: int) -> float:
         return max(self.least_passes, passes_of(problem, self.episodes))
 

@@ -11,7 +11,7 @@ from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.kernels.planner import SAMPLED, PlannerTables
 from mmdp.kernels.rewards import blocks
-from mmdp.methods.base import Context, Outcome
+from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.methods.belief import Planning, passes_of
 
 
@@ -60,6 +60,9 @@ class MixTS(Planning):
             )
         if self.reward_sd is not None and not self.reward_sd > 0:
             raise InputError(f"reward_sd must be positive, not {self.reward_sd}")
+
+    def bytes_held(self, question: Question) -> int:
+        return Method.bytes_held(self, question)
 
     def passes(self, problem: Problem, horizon: int) -> float:
         return passes_of(problem, self.episodes, carry=self.carry)

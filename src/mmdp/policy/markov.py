@@ -182,6 +182,13 @@ class TablePolicy(Policy):
             return self.table
         return np.pad(self.table, [(0, 0)] * len(self.axes) + [(0, missing)])
 
+    def tables_for(self, model: MMDP, horizon: int) -> PlannerTables:
+        table = self.table_for(model)
+        table = table[None] if self.kind.endless else table
+        if self.deterministic:
+            return PlannerTables(ACTIONS, model.problem, actions=table)
+        return PlannerTables(PROBABILITIES, model.problem, probabilities=table)
+
     def start(self, seed: int | None = 0) -> np.random.Generator | None:
         """Nothing is remembered; a randomised policy draws from a generator."""
         return None if self.deterministic else np.random.default_rng(seed)
@@ -302,12 +309,6 @@ class MarkovPolicy(TablePolicy):
         """(M,) its exact return on every model; :func:`mmdp.evaluate` has more."""
         plan, table = kernel.plan(model.problem, self.horizon), self.table_for(model)
         return plan.returns(plan.backward("given", policy=table).first)
-
-    def tables_for(self, model: MMDP, horizon: int) -> PlannerTables:
-        table = self.table_for(model)
-        if self.deterministic:
-            return PlannerTables(ACTIONS, model.problem, actions=table)
-        return PlannerTables(PROBABILITIES, model.problem, probabilities=table)
 
 
 def markov_policy(

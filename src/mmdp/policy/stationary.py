@@ -13,7 +13,6 @@ import numpy.typing as npt
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.endless import Endless
-from mmdp.kernels.planner import PlannerTables
 from mmdp.policy.base import labels_of
 from mmdp.policy.kinds import PolicyKind
 from mmdp.policy.markov import MarkovPolicy, TablePolicy
@@ -113,6 +112,3 @@ class StationaryPolicy(TablePolicy):
     def returns(self, model: MMDP, kernel: Kernel | None = None) -> Array:
         """(M,) its exact return on every model, over an infinite horizon."""
         return Endless.of(model.problem).returns(self.table_for(model))
-
-    def tables_for(self, model: MMDP, horizon: int) -> PlannerTables:
-        return self.over(horizon).tables_for(model, horizon)

@@ -83,7 +83,7 @@ def _move(cdf, indptr, row, key, t):  # type: ignore[no-untyped-def]
 def _markov(m, horizon, n_states, world, cdf, actions, probabilities, lanes):  # type: ignore[no-untyped-def]
     """Episodes in model m, whose cumulative probabilities are cdf (T or 1, nnz; 0: events).
 
-    The policy is actions (T, S), or probabilities (T, S, A) if that has a length.
+    The policy is actions (T or 1, S), or probabilities (T or 1, S, A) if that has a length.
     """
     x, factor, n_actions = world.x, 1.0, _U(world.x.allowed.shape[2])
     for t in range(horizon):
@@ -93,13 +93,14 @@ def _markov(m, horizon, n_states, world, cdf, actions, probabilities, lanes):  #
             if s == n_states:
                 continue
             if len(probabilities) == 0:
-                a = _U(actions[t, s])
+                a = _U(actions[t if len(actions) > 1 else _U(0), s])
             else:
                 u, total, a = hashed(lanes.keys[e], lanes.counters[e]), 0.0, _U(0)
                 lanes.counters[e] += _U(1)
+                p = probabilities[t if len(probabilities) > 1 else _U(0), s]
                 for b in range(n_actions):
-                    if total <= u and probabilities[t, s, b] > 0.0:
-                        total += probabilities[t, s, b]
+                    if total <= u and p[b] > 0.0:
+                        total += p[b]
                         a = _U(b)
             row = s * n_actions + a
             if len(cdf_t) == 0:

@@ -222,11 +222,11 @@ class _Setting:
         """(n,) what the planner does at t in these states."""
         plan = self.planner
         if plan.mode == ACTIONS:
-            return plan.actions[t, states].astype(np.int64)
+            return at(plan.actions, t)[states].astype(np.int64)
         if plan.controller is not None:
             return at(plan.controller.actions, t)[states, x.sampled[live]].astype(np.int64)
         if plan.mode == PROBABILITIES:
-            return column(plan.probabilities[t, states], self._random(x, live))
+            return column(at(plan.probabilities, t)[states], self._random(x, live))
         if plan.mode == VALUES:
             return _by_value(x.beliefs[live], plan, t, states)
         if plan.mode == SAMPLED:
