@@ -232,11 +232,11 @@ class Factorised(Endless):
     def solve(self, policy: Table, right: Array, *, transposed: bool = False) -> Array:
         A = self._matrix(policy)
         A = np.swapaxes(A, 1, 2) if transposed else A
-        return np.asarray(np.linalg.solve(A, right[:, :, None])[:, :, 0], dtype=np.float64)
+        return _solved(A, right[:, :, None])[:, :, 0]
 
     def inverse(self, policy: IntArray) -> Array:
         """(M, S, S) F."""
-        return np.asarray(np.linalg.inv(self._matrix(policy)), dtype=np.float64)
+        return _solved(self._matrix(policy), np.eye(self.problem.n_states))
 
     def _matrix(self, policy: Table) -> Array:
         """(M, S, S) I - gamma P^pi."""
@@ -278,10 +278,7 @@ class Iterated(Endless):
                 self.long = True
                 return self._factorised(policy, right, transposed)
             if n > PATIENCE and self.problem.discount == 1:
-                raise InputError(
-                    "episodes may last too long to add up what they return at discount 1",
-                    ["set a discount such as 0.9999", Remedy("horizon", 50, do="for example")],
-                )
+                raise _too_long()
             after = b + step(x)
             change = float(np.abs(after - x).max())
             x = after
@@ -302,7 +299,7 @@ class Iterated(Endless):
         for m, b in enumerate(right):
             self.check_time()
             A = np.eye(S) - whole[m * S : (m + 1) * S, m * S : (m + 1) * S].toarray()
-            found[m] = np.linalg.solve(A.T if transposed else A, b)
+            found[m] = _solved(A.T if transposed else A, b[:, None])[:, 0]
         return found
 
     def _discounted(self, policy: Table) -> Any:
@@ -337,6 +334,22 @@ class Stepped(Iterated):
             lambda x: g * live * (shares * np.moveaxis(self.plan.expect(0, x.T), 2, 0)).sum(axis=2),
             math.inf,
         )
+
+
+def _solved(A: Array, right: Array) -> Array:
+    """x (..., S, n) with A x = right; InputError if A is singular."""
+    try:
+        return np.asarray(np.linalg.solve(A, right), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        raise _too_long() from None
+
+
+def _too_long() -> InputError:
+    return InputError(
+        "at discount 1 episodes must end, and in some model a policy (almost) never ends them: "
+        "what they return cannot be added up",
+        ["set a discount such as 0.9999", Remedy("horizon", 50, do="give a number, for example")],
+    )
 
 
 class Known:
