@@ -327,7 +327,7 @@ class _Strata:
         """(M, groups) the sum of x (M, n) over each group."""
         rows = np.arange(len(x))[:, None] * self.shares.shape[1]
         sums = np.bincount((rows + self.group).ravel(), x.ravel(), self.shares.size)
-        return sums.reshape(self.shares.shape)
+        return np.asarray(sums, np.float64).reshape(self.shares.shape)
 
     def means(self, x: Array) -> Array:
         """(M,) estimates of the mean of x (M, n) in each model."""
