@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -243,3 +244,30 @@ def test_a_function_without_a_hash_goes_with_memory() -> None:
     goal = mmdp.Custom(Least(0.5))
     found = mmdp.solve(model, 3, objective=goal, policy=mmdp.Memory(2))
     assert found.value == found.returns.min()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_cvar_of_tiny_weights_has_all_digits(seed: int) -> None:
+    """Next to a weight of about one, tails of 1e-6 to 1e-12 against fractions."""
+    rng = np.random.default_rng(seed)
+    small = 10.0 ** -rng.uniform(6, 12) * rng.dirichlet(np.ones(3))
+    weights, returns = np.array([1 - small.sum(), *small]), rng.normal(size=4)
+    alpha = float(small.sum() * rng.uniform(0.3, 1.5))
+    left, total = Fraction(alpha), Fraction(0)
+    for m in np.argsort(returns):
+        taken = min(left, Fraction(float(weights[m])))
+        left, total = left - taken, total + taken * Fraction(float(returns[m]))
+    exact = float(total / Fraction(alpha))
+    assert float(mmdp.CVaR(alpha).value(returns, weights)) == pytest.approx(exact, rel=0, abs=1e-14)
+    model = mmdp.MMDP(np.ones((4, 1, 1, 1)), returns.reshape(4, 1, 1), weights=weights)
+    found = mmdp.solve(model, 1, objective=mmdp.CVaR(alpha), certify=0.1, backend="numpy")
+    assert found.bound is not None
+    assert exact - 1e-14 <= found.bound <= exact + 1e-11
+    assert found.value == pytest.approx(exact, rel=0, abs=1e-14)
+
+
+def test_a_quantile_below_the_smallest_differences_counts_tiny_weights() -> None:
+    weights, returns = np.array([1 - 3e-13, 1e-13, 2e-13]), np.array([5.0, 1.0, 2.0])
+    levels = [0.9e-13, 1.1e-13, 2.9e-13, 3.1e-13, 0.5]
+    found = [float(mmdp.VaR(level).value(returns, weights)) for level in levels]
+    assert found == [1.0, 2.0, 2.0, 5.0, 5.0]

@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from mmdp import kernels
 from mmdp.bounds import closed
 from mmdp.bounds.front import SECONDS, check_ask, searched
 from mmdp.bounds.portfolio import for_every_policy
 from mmdp.clock import Callback, Progress, Stop, Stopwatch, answer, ending
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
+from mmdp.kernels.ascent import randomised
 from mmdp.methods import Context, Method
 from mmdp.methods.exact import Exact
+from mmdp.methods.question import Question
 from mmdp.methods.table import need_table
 from mmdp.model import MMDP
 from mmdp.objective import KINDS, Objective
@@ -114,18 +117,24 @@ class Proof:
 
     @property
     def has_tree(self) -> bool:
-        kind = self.context.kind  # the tree is of policies that draw no actions
-        return kind.endless and self.context.objective.linear and not kind.randomised
+        """Whether ``exact`` bounds every policy that this one is compared with."""
+        context, kind = self.context, self.context.kind
+        if self.solution.policy.memory or (kind.endless and kind.randomised):
+            return False
+        free = context.free()
+        horizon = math.inf if kind.endless else context.horizon
+        question = Question(context.model, horizon, context.objective, free.kind)
+        return Exact().lacks(question) is None
 
     def searched(self) -> Bound:
-        """The least bound of a search; of two if the horizon is infinite.
+        """What ``exact`` proves, or a search; both if the horizon is infinite.
 
         ``details["bounds"]`` has what was proven about every Markov policy.
         """
         tree = self._by_tree() if self.has_tree else None
         if tree is None:
             return self._by_search(self.seconds)
-        if "interrupted" in tree.details:
+        if "interrupted" in tree.details or not self.context.kind.endless:
             return tree
         # a bound on every policy is worth some time in any case
         done = tree.gap(self.solution.value) <= PROVEN
@@ -151,16 +160,23 @@ class Proof:
         )  # fmt: skip
 
     def _by_tree(self) -> Bound | None:
-        """What ``exact`` proves about deterministic stationary policies; None if it cannot."""
-        inner, solution = self.context.free(), self.solution
-        inner.time = Stopwatch(TREE * self.seconds)
+        """What ``exact`` proves from here on; None if it cannot."""
+        context, solution = self.context, self.solution
+        inner, policy = context.free(), context.best_policy
+        passes = Exact.least_passes
+        inner.use(kernels.get(self.backend, inner.problem, inner.horizon, passes=passes))
+        inner.time = Stopwatch((TREE if context.kind.endless else 1.0) * self.seconds)
+        if type(context.kind) is type(inner.kind) and not (policy is None or randomised(policy)):
+            inner.best_policy, inner.best_value = policy, context.best_value
         inner.callback = None if self.callback is None else self._relay()
+        starts: Any = "auto" if inner.best_policy is None else 1
         try:
-            found = Exact(gap=PROVEN).run(inner)
+            found = Exact(gap=PROVEN, starts=starts, polish=0.0).run(inner)
         except (InputError, Stop):  # too large for it, or for the time
             return None
         rho = solution.evaluation
-        details: dict[str, Any] = {"bounds": {"oracle": float(rho.oracle @ rho.weights)}}
+        bounds = found.details.get("root", {"oracle": float(rho.oracle @ rho.weights)})
+        details: dict[str, Any] = {"bounds": bounds, "nodes": found.details["nodes"]}
         if found.status is Status.INTERRUPTED:
             answer()
             details["interrupted"] = True

@@ -507,7 +507,7 @@ def quantile(returns: Array, weights: Array, level: float) -> Array:
     """The smallest return x such that P(return <= x) >= level: returns (..., M) to (...)."""
     order = _order(returns)
     mass = np.cumsum(weights[order], axis=-1)
-    enough = (mass >= level - SAME) & (weights[order] > 0)
+    enough = (mass >= level * (1 - SAME)) & (weights[order] > 0)
     last = len(weights) - 1 - (weights[order] > 0)[..., ::-1].argmax(axis=-1)
     place = np.where(enough.any(axis=-1), enough.argmax(axis=-1), last)
     at = np.take_along_axis(order, place[..., None], axis=-1)
@@ -532,7 +532,8 @@ def _tail(alpha: float, returns: Array, weights: Array) -> Array:
     """(..., M) xi of CVaR_alpha: 1 / alpha for the worst models, whose weights add up to alpha."""
     order, xp = _order(returns), _module(returns)
     sorted_weights = weights[order]
-    before = xp.cumsum(sorted_weights, axis=-1) - sorted_weights
+    sums = xp.cumsum(sorted_weights, axis=-1)
+    before = xp.concatenate([xp.zeros_like(sums[..., :1]), sums[..., :-1]], axis=-1)
     taken = xp.clip(alpha - before, 0.0, sorted_weights)
     taken = taken / taken.sum(axis=-1, keepdims=True)
     share = taken / xp.where(sorted_weights > 0, sorted_weights, 1.0)

@@ -1,14 +1,15 @@
 """Episodes: the return of any policy with error bars.
 
-Models are strata, the same random numbers serve every policy, and CADP's Markov policy,
-whose return is known exactly, is the control variate. Errors are such that two of them make a 95%
-interval of the mean, however few episodes there are.
+Models and their first states are strata, the same random numbers serve every policy, and CADP's
+Markov policy, whose return is known exactly, is the control variate. Errors are such that two of
+them make a 95% interval of the mean, however few episodes there are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from mmdp.clock import Ending, clock, ending
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel, Plan
 from mmdp.kernels.endless import check_endless, decisions
+from mmdp.kernels.numpy.episodes import first_states
 from mmdp.kernels.planner import PlannerTables
 from mmdp.kernels.rewards import sizes
 from mmdp.methods.belief import EPISODES, passes_of
@@ -29,6 +31,7 @@ from mmdp.support import check_memory
 from mmdp.validate import check_seed, check_whole, check_whole_model
 
 Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 SEARCHES_IN_ALL = 2_000_000  # tree queries that a simulation makes by default, over all episodes
 MIN_EPISODES = 4  # least number per model, however many queries they take
@@ -36,6 +39,7 @@ LEFT_OUT = 1e-6  # weight of the decisions of an infinite horizon that are not s
 QUICK = 0.2  # seconds that a part of the episodes should take
 CONTROLLED = 500  # episodes in all before a control is used: a few may not differ from it
 CHAINS = 2  # runs of episodes that carry a belief on
+EXPECTED = 4  # episodes that begin in a stratum, on average
 FASTER = 16  # a part has at most this many times the episodes of the one before
 
 
@@ -108,14 +112,14 @@ def simulate(
     if known.baseline is not None and control:
         paired = _paired(run, known.baseline)
         difference = run.apart(returns - paired)
-        details["difference"] = float(model.weights @ difference.mean(axis=1))
-        between = _errors(difference, model.weights)
+        details["difference"] = float(model.weights @ run.strata.means(difference))
+        between = run.strata.errors(difference, model.weights)
         details["difference_stderr"] = float(np.linalg.norm(model.weights * between))
         if returns.size >= CONTROLLED:
             slope = details["control_slope"] = _slope(returns, paired)
             exact = known.baseline.returns(model, kernel)  # for ever: it differs by ``left_out``
             apart = returns - slope * (paired - exact[:, None])
-    return _evaluation(returns, model, details, run.apart(apart))
+    return _evaluation(returns, model, details, run.apart(apart), run.strata)
 
 
 def _simulated(horizon: float, model: MMDP) -> tuple[int, dict[str, Any]]:
@@ -128,15 +132,17 @@ def _simulated(horizon: float, model: MMDP) -> tuple[int, dict[str, Any]]:
 
 
 def _evaluation(
-    returns: Array, model: MMDP, details: Mapping[str, Any], apart: Array | None = None
-) -> Evaluation:
+    returns: Array, model: MMDP, details: Mapping[str, Any], apart: Array | None = None,
+    strata: _Strata | None = None,
+) -> Evaluation:  # fmt: skip
     """Means and errors of the returns (M, episodes), or of independent ones in place of them."""
     known = {"episodes": returns.shape[1], "episode_sd": _overall_sd(returns, model.weights)}
     independent = returns if apart is None else apart
+    strata = strata or _Strata(independent.shape)
     return Evaluation(
-        returns=independent.mean(axis=1),
+        returns=strata.means(independent),
         weights=model.weights,
-        errors=_errors(independent, model.weights),
+        errors=strata.errors(independent, model.weights),
         model_labels=model.model_labels if model.labelled["model"] else None,
         details={**known, **details},
     )
@@ -238,6 +244,16 @@ class _Episodes:
             return returns
         return returns.reshape(len(returns), CHAINS, -1).mean(axis=2)
 
+    @cached_property
+    def strata(self) -> _Strata:
+        """The strata of what is independent, when all episodes are done."""
+        M, n = self.model.n_models, self.done
+        if self.made.carry:
+            return _Strata((M, CHAINS))
+        models, episodes = np.indices((M, n)).reshape(2, -1)
+        first = first_states(self.plan.problem, self.seed, models, episodes)
+        return _Strata((M, n), first.reshape(M, n), self.plan.problem.initial)
+
     @property
     def done(self) -> int:
         return sum(part.shape[1] for part in self._parts)
@@ -285,16 +301,67 @@ def _slope(x: Array, y: Array) -> float:
     return float((dx * dy).sum()) / variance if variance > 0 else 0.0
 
 
-def _errors(x: Array, weights: Array) -> Array:
-    """(M,) standard errors of the means of x (M, n), for a 95% interval of the weighted mean.
+class _Strata:
+    """Groups of first states in every model, as episodes are spread over them.
 
-    Its degrees of freedom are Satterthwaite's: (sum_m u_m)^2 / sum_m u_m^2 / (n - 1) with
-    u_m = weight_m^2 s_m^2.
+    A group has successive states that ``EXPECTED`` episodes begin in on average, or is a single
+    state with more. Without first states, or if a group has fewer than two episodes, a model is one
+    group.
     """
-    errors = x.std(axis=1, ddof=1) / np.sqrt(x.shape[1])
-    total = float(np.linalg.norm(weights * errors))
-    shares = (weights * errors / total) ** 2 if total > 0 else np.ones(1)
-    return errors * widened((x.shape[1] - 1) / float(shares @ shares))
+
+    def __init__(
+        self, shape: tuple[int, int], first: Ints | tuple[()] = (), initial: Array | None = None
+    ) -> None:
+        self.group, shares = np.zeros(shape, np.int64), [np.ones(1)] * shape[0]
+        made = [] if initial is None else [_groups(x, EXPECTED / shape[1]) for x in initial.T]
+        for m, states in enumerate(first):
+            last, share = made[m % len(made)]  # one for all models if they begin alike
+            group = np.searchsorted(last, states)
+            if np.bincount(group, minlength=len(share)).min() > 1:
+                self.group[m], shares[m] = group, share
+        size = max(map(len, shares))
+        self.shares = np.array([np.pad(share, (0, size - len(share))) for share in shares])
+        self.counts = np.maximum(self._sums(np.ones(shape)), 1)
+
+    def _sums(self, x: Array) -> Array:
+        """(M, groups) the sum of x (M, n) over each group."""
+        rows = np.arange(len(x))[:, None] * self.shares.shape[1]
+        sums = np.bincount((rows + self.group).ravel(), x.ravel(), self.shares.size)
+        return np.asarray(sums, np.float64).reshape(self.shares.shape)
+
+    def means(self, x: Array) -> Array:
+        """(M,) estimates of the mean of x (M, n) in each model."""
+        return np.asarray((self.shares * self._sums(x) / self.counts).sum(axis=1))
+
+    def errors(self, x: Array, weights: Array) -> Array:
+        """(M,) their standard errors, for a 95% interval of the weighted mean.
+
+        Its degrees of freedom are Satterthwaite's.
+        """
+        means = self._sums(x) / self.counts
+        spread = self._sums((x - np.take_along_axis(means, self.group, 1)) ** 2)
+        free = np.maximum(self.counts - 1, 1)
+        variance = self.shares**2 * spread / free / self.counts
+        total = weights[:, None] ** 2 * variance
+        known = float((total**2 / free).sum())
+        return np.sqrt(variance.sum(axis=1)) * widened(total.sum() ** 2 / known if known else 1.0)
+
+
+def _groups(initial: Array, least: float) -> tuple[Ints, Array]:
+    """The last state of every group but the last, and the probabilities of all groups.
+
+    A group has successive states of probability ``least`` together, or a little more.
+    """
+    total = np.cumsum(initial) / initial.sum()
+    last: list[int] = []
+    done = 0.0
+    while (state := int(np.searchsorted(total, done + least))) < len(total):
+        done = total[state]
+        if 1 - done < least:
+            break
+        last.append(state)
+    edges = np.array(last, np.int64)
+    return edges, np.diff(total[edges], prepend=0.0, append=1.0)
 
 
 def _overall_sd(returns: Array, weights: Array) -> float:

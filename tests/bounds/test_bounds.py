@@ -12,7 +12,7 @@ import mmdp
 from mmdp.bounds import BOUNDS, Bound, bound
 from mmdp.bounds.ask import Ask
 from mmdp.bounds.descent import Descent
-from mmdp.bounds.matching import Tournament, _assigned, match, rounds
+from mmdp.bounds.matching import Tournament, _assigned, rounds
 from mmdp.bounds.portfolio import Portfolio
 from mmdp.bounds.relaxation import Relaxation, open_actions, reach_bounds
 from mmdp.clock import Stop, Stopwatch, clock
@@ -211,7 +211,9 @@ def test_matching_takes_the_pairs_of_largest_gain() -> None:
     model = random_model(3, n_models=6, n_states=3, n_actions=3, horizon=0)
     relaxation = Relaxation(KERNEL.plan(model.problem, 4))
     own = relaxation.group_values(None)
-    pairs, gain, tried, _ = match(relaxation.plan, own, deadline=np.inf)
+    tournament = Tournament(relaxation.plan, own)
+    tournament.play(np.inf)
+    pairs, gain, tried, _ = tournament.matching()
     assert tried == 15
     relaxation.group(pairs)
     found = relaxation.value()
@@ -253,7 +255,9 @@ def test_matching_tries_every_pair_if_there_is_time() -> None:
     """With many quick rounds too: a part of a round is never planned longer than the round."""
     model = random_model(4, n_models=60, n_states=2, n_actions=2, horizon=0)
     plan = KERNEL.plan(model.problem, 2)
-    assert match(plan, plan.own_values(), deadline=clock() + 60).tried == 60 * 59 // 2
+    tournament = Tournament(plan, plan.own_values())
+    tournament.play(clock() + 60)
+    assert tournament.matching().tried == 60 * 59 // 2
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 9])

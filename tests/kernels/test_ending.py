@@ -148,3 +148,19 @@ def test_risk_and_regret() -> None:
         assert found.value <= best + 1e-9
         assert found.bound is not None
         assert found.bound >= best - 1e-9
+
+
+@pytest.mark.parametrize("states", [1, 3])
+def test_a_chance_to_end_that_rounding_loses_is_refused(states: int) -> None:
+    """The states lead to each other in a circle, and out of it with a chance of 1e-200."""
+    P = np.zeros((2, states + 1, 1, states + 1))
+    for s in range(states):
+        P[:, s, 0, (s + 1) % states] = 1.0
+        P[:, s, 0, states] = 1e-200
+    P[:, states, 0, states] = 1.0
+    model = mmdp.MMDP(P, [[1.0]] * states + [[0.0]], initial=[1.0] + [0.0] * states)
+    for method in ("cadp", "exact", "oracle", "grid"):
+        with pytest.raises(mmdp.InputError, match=r"\(almost\) never ends them.*discount"):
+            mmdp.solve(model, math.inf, method)
+    with pytest.raises(mmdp.InputError, match="never ends"):
+        mmdp.bound(model, math.inf)

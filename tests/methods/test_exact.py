@@ -284,3 +284,45 @@ def test_exact_refuses_tails() -> None:
         mmdp.InputError, match="exact cannot do this: it maximises the mean, not cvar:0.1; ch"
     ):
         mmdp.solve(model, horizon, "exact", objective="cvar:0.1")
+
+
+# ---------------------------------------------------------------------- with cadp and certify
+def hard(seed: int, n_models: int = 5, n_states: int = 5, concentration: float = 0.5) -> mmdp.MMDP:
+    """A random problem whose bounds without branching stay apart from the best value."""
+    return mmdp.domains.garnet(
+        n_models=n_models, n_states=n_states, n_actions=3, branching=3, seed=seed, discount=0.95,
+        concentration=concentration,
+    ).train  # fmt: skip
+
+
+def test_exact_begins_with_the_best_of_cadp() -> None:
+    for seed in range(8):
+        model = hard(seed, 10, 8, concentration=0.1)
+        found = mmdp.solve(model, 8, Exact(polish=0, max_nodes=1, gap=1.0), backend="numpy")
+        cadp = mmdp.solve(model, 8, backend="numpy")
+        assert found.value >= cadp.value - 1e-12 * abs(cadp.value), seed
+
+
+def test_certify_proves_what_exact_proves() -> None:
+    model = hard(1)
+    best = mmdp.solve(model, 4, "milp")
+    found = mmdp.solve(model, 4, certify=20)
+    assert best.status is Status.OPTIMAL
+    assert found.value == pytest.approx(best.value, rel=1e-9)
+    assert found.status is Status.OPTIMAL
+    assert found.certificate is not None
+    assert found.certificate.bounds == "markov"
+    assert found.certificate.value >= best.value - 1e-9
+    assert found.certificate.details["bounds"]["oracle"] > found.value + 0.01
+
+
+@pytest.mark.parametrize(
+    "policy", [mmdp.Tree(leaves=2), mmdp.Fixed([0, -1, -1, -1, -1]), mmdp.Markov(randomised=True)]
+)
+def test_certify_bounds_every_markov_policy_for_other_kinds(policy: mmdp.PolicyKind) -> None:
+    model = hard(1)
+    best = mmdp.solve(model, 4, Exact())
+    found = mmdp.solve(model, 4, policy=policy, certify=20)
+    assert found.bound is not None
+    assert found.bound >= best.value - 1e-9
+    assert found.bound == pytest.approx(best.value, rel=1e-6)

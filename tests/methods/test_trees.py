@@ -201,3 +201,13 @@ def test_a_tree_of_one_action(horizon: float) -> None:
     found = mmdp.solve(model, horizon, policy=mmdp.Tree(3), backend="numpy")
     assert found.policy.n_leaves == 1
     assert not found.policy.actions.any()
+
+
+def test_more_leaves_than_there_are_cells_change_nothing() -> None:
+    rng = np.random.default_rng(0)
+    P, r = rng.dirichlet(np.ones(3), size=(2, 3, 2)), rng.normal(size=(2, 3, 2))
+    model = mmdp.MMDP(P, r, states=["s 0", "s 1", "s 2"])
+    nine, many = (mmdp.solve(model, 3, policy=mmdp.Tree(leaves=n)) for n in (9, 10**9))
+    assert many.value == nine.value
+    assert many.policy.text() == nine.policy.text()
+    assert len(many.details["value_by_leaves"]) == 9

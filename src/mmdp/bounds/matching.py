@@ -136,13 +136,6 @@ class Tournament:
         return Matching(chosen, gains, len(i), self.each)
 
 
-def match(plan: Plan, own: Array, *, deadline: float, seed: int = 0) -> Matching:
-    """Pairs of large total gain among those that could be evaluated until the deadline."""
-    tournament = Tournament(plan, own, seed=seed)
-    tournament.play(deadline)
-    return tournament.matching()
-
-
 def _greedy(i: Ints, j: Ints, gain: Array, n: int) -> Ints:
     """Which of the pairs: the best, then the best of those that are left, and so on."""
     free, chosen = np.ones(n, dtype=bool), []

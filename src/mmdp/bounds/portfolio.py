@@ -58,16 +58,23 @@ Lifted = Callable[[Progress], Progress]
 class Portfolio:
     """One question about the mean: what has been found so far, and the clock.
 
-    ``lifted`` turns progress on it into what the callback sees.
+    ``lifted`` turns progress on it into what the callback sees. ``gap``: relative gap at which a
+    bound meets the incumbent. If a tree ``branches`` afterwards, the search ends as soon as it is
+    slow; ``search`` is where.
     """
 
-    def __init__(self, ask: Ask, lifted: Lifted = lambda progress: progress) -> None:
+    def __init__(
+        self, ask: Ask, lifted: Lifted = lambda progress: progress, *, gap: float = TIGHT,
+        branches: bool = False,
+    ) -> None:  # fmt: skip
         self.ask, self.plan, self.deadline, self.lifted = ask, ask.plan, ask.time.deadline, lifted
         self.problem, self.horizon = ask.plan.problem, ask.plan.horizon
         self.found: dict[str, tuple[float, Optimum]] = {}
         self.details: dict[str, Any] = {}
         self.target, self.policy = ask.target, ask.policy
         self.tournament: Tournament | None = None
+        self.gap, self.branches = gap, branches
+        self.search: Descent | None = None
 
     def run(self) -> Bound:
         """The least bound that the method finds; Ctrl-C gives the least so far."""
@@ -138,7 +145,7 @@ class Portfolio:
     @property
     def tolerance(self) -> float:
         """How close a bound must come to the incumbent to meet it."""
-        return self.closing(TIGHT, self.target, self.found["oracle"][0])
+        return self.closing(self.gap, self.target, self.found["oracle"][0])
 
     def left(self) -> float:
         return self.deadline - clock()
@@ -187,6 +194,8 @@ class Portfolio:
         few = FEW * PAIR_STEP * found.refining > self.left()
         if not (few and self._prices_of_single_models(x, found)):
             self._prices_of_pairs(x, 0.45 if few else 0.3, WORTH)
+        if self.branches:
+            return
         x.group(None)
         if self.left() > 0 and not self.met:  # the pairs were done early
             self._descend("dual", None, self._begin(x))
@@ -328,9 +337,9 @@ class Portfolio:
             spent = clock() - self.began
             until = clock() + min(0.3 * spent, 0.5 * max(self.left(), 0.0))
             closes = search.close_actions(until)
-        if closes or not search.converged:
+        if closes or not (search.converged or self.branches):
             return True
-        if x.pairs is None or x.pairs.width < 0.05:
+        if self.branches or x.pairs is None or x.pairs.width < 0.05:
             return False
         search.regroup(x.pairs._replace(reach=2 * x.pairs.reach, width=x.pairs.width / 2))
         return True
@@ -341,7 +350,7 @@ class Portfolio:
         With these prices every policy is worth as much as the incumbent to each model, so
         D = value + sum_{t,s} gamma^t max_a H(a): a certificate in closed form at theta = 1.
         """
-        search = Descent(x, self.target)
+        search = self.search = Descent(x, self.target)
         if self.policy is not None:
             found = self.plan.backward("given", policy=self.policy, keep=("q", "values"))
             gain = np.where(np.isfinite(found.q), found.q - found.values[:-1, :, None], 0.0)

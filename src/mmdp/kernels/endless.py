@@ -266,10 +266,7 @@ class Iterated(Endless):
                 self.long = True
                 return self._factorised(policy, right, transposed)
             if n > PATIENCE and self.problem.discount == 1:
-                raise InputError(
-                    "episodes may last too long to add up what they return at discount 1",
-                    ["set a discount such as 0.9999", Remedy("horizon", 50, do="for example")],
-                )
+                raise _too_long()
             after = right + step(x)
             change = float(np.abs(after - x).max())
             if change <= ACCURATE * largest or change <= 4 * EPS * float(np.abs(after).max()):
@@ -306,7 +303,7 @@ class Iterated(Endless):
         for m, b in enumerate(right):
             self.check_time()
             A = np.eye(S) - whole[m * S : (m + 1) * S, m * S : (m + 1) * S].toarray()
-            found[m] = np.linalg.solve(A.T if transposed else A, b)
+            found[m] = _solved(A.T if transposed else A, b[:, None])[:, 0]
         return found
 
     def _discounted(self, policy: Table) -> Any:
@@ -349,12 +346,12 @@ class Factorised(Iterated):
             return super().solve(policy, right, transposed=transposed)
         A = self._matrix(policy)
         A = np.swapaxes(A, 1, 2) if transposed else A
-        return self._by_blocks(lambda m: np.linalg.solve(A[m], right[m][:, :, None])[:, :, 0])
+        return self._by_blocks(lambda m: _solved(A[m], right[m][:, :, None])[:, :, 0])
 
     def inverse(self, policy: IntArray) -> Array:
         """(M, S, S) F."""
         A = self._matrix(policy)
-        return self._by_blocks(lambda m: np.linalg.inv(A[m]))
+        return self._by_blocks(lambda m: _solved(A[m], np.eye(A.shape[1])))
 
     def _by_blocks(self, find: Callable[[slice], Array]) -> Array:
         """What is found for the models of one block after the other, with looks at the clock."""
@@ -387,6 +384,22 @@ class Stepped(Iterated):
             lambda x: g * live * (shares * np.moveaxis(self.plan.expect(0, x.T), 2, 0)).sum(axis=2),
             math.inf,
         )
+
+
+def _solved(A: Array, right: Array) -> Array:
+    """x (..., S, n) with A x = right; InputError if A is singular."""
+    try:
+        return np.asarray(np.linalg.solve(A, right), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        raise _too_long() from None
+
+
+def _too_long() -> InputError:
+    return InputError(
+        "at discount 1 episodes must end, and in some model a policy (almost) never ends them: "
+        "what they return cannot be added up",
+        ["set a discount such as 0.9999", Remedy("horizon", 50, do="give a number, for example")],
+    )
 
 
 class Known:

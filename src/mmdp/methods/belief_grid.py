@@ -195,11 +195,14 @@ class BeliefGridPolicy(BeliefPlanner):
 
 @dataclass(frozen=True)
 class BeliefGrid(Method):
-    """The best policy over state and belief of two to four models, with a proven gap.
+    """A good policy by state and belief of two to four models, and a bound on every policy.
 
-    Its value is exact, and its bound holds for every policy, also with memory. Both are as close as
-    the grid is fine. The policy has a map: actions by state and belief. With a time limit it plans
-    on coarser grids first, and the best policy so far may be one of theirs, or one without memory.
+    Plans are computed at the points of a grid over the beliefs. The value of the policy is exact,
+    and the bound holds for every policy, also with memory. A finer grid brings them closer; on
+    hard problems they stay some percent apart, and :class:`mmdp.QMDP` or :class:`mmdp.Rollout` may
+    find a better policy: compare. The policy has a map: actions by state and belief. With a time
+    limit it plans on coarser grids first, and the best policy so far may be one of theirs, or one
+    without memory.
 
     Parameters
     ----------
@@ -215,7 +218,7 @@ class BeliefGrid(Method):
     points: int = 101
 
     name: ClassVar[str] = "grid"
-    title: ClassVar[str] = "a plan by state and belief; 2 to 4 models"
+    title: ClassVar[str] = "plans on a grid of beliefs, and a bound; 2 to 4 models"
     finds: ClassVar[PolicyKind | None] = Belief()
     proves: ClassVar[Status | None] = Status.OPTIMAL
     complete: ClassVar[bool] = True

@@ -1,8 +1,9 @@
 """Exact: branch and bound over the actions of single states and times, with a proven gap.
 
-A node is a set of open actions. Its bound is the Lagrangian dual over pairs of models (see
-:mod:`mmdp.bounds`), with reach bounds L and B of the open actions only. Actions that no
-better policy can take are closed by reduced cost and by probing, which often proves the
+The first policy is CADP's best. The root is the search of :func:`mmdp.bound` for the best bound;
+where that becomes slow, the tree begins. A node is a set of open actions. Its bound is the
+Lagrangian dual over pairs of models, with reach bounds L and B of the open actions only. Actions
+that no better policy can take are closed by reduced cost and by probing, which often proves the
 optimum without branching. CADP inside the node finds its incumbent.
 """
 
@@ -16,10 +17,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mmdp.bounds import closed
+from mmdp.bounds.ask import Ask
 from mmdp.bounds.descent import Descent
-from mmdp.bounds.matching import match
+from mmdp.bounds.portfolio import Portfolio, fine
 from mmdp.bounds.relaxation import Mask, Relaxation
-from mmdp.clock import clock
+from mmdp.clock import Progress, Stopwatch, clock
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Array, Pairs
 from mmdp.methods.base import Context, Method, Outcome, Question
@@ -27,12 +29,13 @@ from mmdp.methods.stationary_tree import StationaryTree
 from mmdp.methods.tree import Tree, children
 from mmdp.search.context import early
 from mmdp.search.polish import ascend_inside, check_polish, polish
-from mmdp.search.starts import in_order
+from mmdp.search.starts import Count
 from mmdp.search.tables import Tables
 from mmdp.solution import Status
 from mmdp.validate import check_whole
 
-ROOT_STEPS, NODE_STEPS = 400, 60
+ROUNDS, NODE_STEPS = 4, 60  # of a node; steps of a round
+ROOT_SECONDS = 30.0  # most for the searches at the root if there is no time limit
 KEEP_BYTES = 512 * 1024**2  # most memory for the multipliers of open nodes
 
 
@@ -42,7 +45,8 @@ class Exact(Method):
 
     Stationary policies that draw their actions may be better than the best deterministic one.
     Stops when the bound is within ``gap`` of the value (status OPTIMAL), at the time limit or
-    after ``max_nodes``. The solution's ``bound`` is proven in every case.
+    after ``max_nodes``. The solution's ``bound`` is proven in every case; ``details["root"]`` has
+    the bounds before the first node, by name.
 
     Parameters
     ----------
@@ -50,7 +54,7 @@ class Exact(Method):
         Gap at which the answer counts as optimal, relative to |value| (or, if that is near
         zero, to a thousandth of the largest possible return).
     starts
-        CADP starts for the first incumbent.
+        Starts of CADP for the first incumbent, as in :class:`mmdp.CADP`.
     polish
         Seconds to spend on leaving the local maximum of the first incumbent, as in
         :class:`mmdp.CADP`. None: a tenth of the time limit, or 3 without one.
@@ -66,7 +70,7 @@ class Exact(Method):
     """
 
     gap: float = 1e-8
-    starts: int = 8
+    starts: Count = "auto"
     polish: float | None = None
     max_nodes: int = 100_000
 
@@ -79,7 +83,8 @@ class Exact(Method):
     def __post_init__(self) -> None:
         if not self.gap >= 0:
             raise InputError(f"gap must be at least 0, not {self.gap}")
-        check_whole(self.starts, "starts")
+        if self.starts != "auto":
+            check_whole(self.starts, "starts")
         check_whole(self.max_nodes, "max_nodes")
         if self.polish is not None:
             check_polish(self.polish)
@@ -110,35 +115,54 @@ class TimeTree(Tree):
 
     def __init__(self, context: Context, options: Exact) -> None:
         super().__init__(context, options, closed.rounding(context.problem, context.horizon))
+        self.landscape = Tables(context)
+        limited = context.time.left < math.inf
+        ask = Ask(
+            context.plan, "best", context.time if limited else Stopwatch(ROOT_SECONDS),
+            seed=context.seed or 0, callback=self._relay,
+        )  # fmt: skip
+        self.root = Portfolio(ask, gap=options.gap, branches=True)
         self.closed = 0
         self.pairs: Pairs | None = None
-        self.own: Array | None = None
+
+    @property
+    def root_bound(self) -> float:
+        return self.root.least
 
     def details(self) -> dict[str, Any]:
-        return {**super().details(), "closed": self.closed}
+        found = self.root.found
+        every = min(x for x, optimum in found.values() if optimum == "history")
+        return {
+            **super().details(),
+            "bounds": "history" if self.bound >= every else self.over,
+            "root": {name: x for name, (x, _) in found.items()},
+            "closed": self.closed + (self.root.search.closed if self.root.search else 0),
+        }
 
     def first_bound(self) -> None:
         """The closed forms."""
-        self.own, self.oracle = closed.first_bound(self.context.plan)
+        self.root.start()
+        self.oracle = self.root.least
 
     def first_incumbent(self) -> None:
-        context = self.context
-        landscape = Tables(context)
-        tables = (each.point for each in in_order(landscape, "wsu", self.options.starts))
-        ends = landscape.ascend(tables, watch=context.record)
+        super().first_incumbent()
         seconds = self._share(0.1) if self.options.polish is None else self.options.polish
         if seconds:
-            best = max(ends, key=lambda end: end.value)
-            polish(context, best.policy, seconds=seconds)
+            polish(self.context, self.context.best_policy, seconds=seconds)
 
     def search(self) -> None:
-        if self.proven:  # one model, one action or one step: a closed form is exact
+        """The searches for a bound at the root; nodes from where these become slow."""
+        root = self.root
+        root.policy, root.target = self.context.best_policy, self.value
+        root.best()
+        if self.proven:
             return
-        until = clock() + self._share(0.2)
-        assert self.own is not None
-        coarse = match(self.context.plan, self.own, deadline=until).pairs
-        self.pairs = Pairs(coarse.first, coarse.second)
-        self.push(self.oracle, self.context.problem.allowed, None)
+        if root.tournament is not None:
+            self.pairs = fine(root.tournament.matching().pairs)
+        mask, held = self.context.problem.allowed, None
+        if root.search is not None:
+            mask, held = root.search.relaxation.open, root.search.best_y
+        self.push(root.least, mask, held)
         super().search()
 
     def push(self, bound: float, mask: Mask, held: Array | None) -> None:
@@ -148,16 +172,15 @@ class TimeTree(Tree):
 
     def expand(self, bound: float, mask: Mask, held: Array | None) -> None:
         """Bound the node; close it, or split it at one (t, s)."""
-        root = self.nodes == 1
-        x = Relaxation(self.context.plan.but(allowed=mask), self.pairs)
+        plan, deadline = self.context.plan.but(allowed=mask), self.context.time.deadline
+        x = Relaxation(plan, self.pairs, deadline=deadline)
         search = Descent(x, self.value)
         if held is not None:
             search.y[:] = held
-        steps = ROOT_STEPS if root else NODE_STEPS
-        for _ in range(20 if root else 4):
+        for _ in range(ROUNDS):
             before = search.bound if search.steps else bound
             search.run(
-                max_steps=steps, enough=self.value, deadline=self.context.time.deadline,
+                max_steps=NODE_STEPS, enough=self.value, deadline=deadline,
                 watch=partial(self.report, bound, search),
             )  # fmt: skip
             self.report(bound, search)
@@ -196,14 +219,19 @@ class TimeTree(Tree):
         ).astype(np.int32)  # fmt: skip
         ascend_inside(self.context, mask, actions)
 
+    def _relay(self, progress: Progress) -> None:
+        """Progress at the root; there is none to report before the first policy."""
+        if self.context.best_policy is not None:
+            self.context.tell(self.bound, self.nodes)
+
     def report(self, bound: float, search: Descent) -> None:
         self.working = min(bound, search.bound)
         self.context.tell(self.bound, self.nodes)
 
     def _share(self, share: float) -> float:
-        """Seconds: a share of the time limit, or of half a minute if there is none."""
+        """Seconds: a share of the time that is left, or of half a minute without a limit."""
         left = self.context.time.left
-        return share * (30.0 if left == math.inf else max(left, 0.0))
+        return share * (ROOT_SECONDS if left == math.inf else max(left, 0.0))
 
     def _probe_until(self) -> float:
         return clock() + max(0.05 * self.context.time.seconds, self._share(0.02))

@@ -19,7 +19,6 @@ from mmdp.kernels.problem import Array
 from mmdp.methods.base import Context
 from mmdp.methods.tree import Mask, Tree, children
 from mmdp.search.rules import Rules
-from mmdp.search.starts import affordable, in_order
 from mmdp.words import readable_bytes
 
 if TYPE_CHECKING:
@@ -32,8 +31,8 @@ class StationaryTree(Tree):
     over: ClassVar[str] = "deterministic stationary"
 
     def __init__(self, context: Context, options: Exact) -> None:
-        self.rules = Rules(context)
-        x = self.rules.x
+        self.landscape = Rules(context)
+        x = self.landscape.x
         if not isinstance(x, Factorised):
             size = 8 * context.model.n_models * context.model.n_states**2 * context.model.n_actions
             raise InputError(
@@ -45,21 +44,17 @@ class StationaryTree(Tree):
 
     def first_bound(self) -> None:
         """Every model by itself."""
-        self.hold(self.context.problem.allowed[0], self.context.model_optima)
-        self.working = -math.inf
-        self.oracle = self.bound
+        own = self.context.model_optima
+        self.oracle, self.working = self.most(own), -math.inf
+        self.push(self.oracle, self.context.problem.allowed[0], own)
 
-    def first_incumbent(self) -> None:
-        context = self.context
-        most = max(self.options.starts, affordable(self.rules.starts, self.rules.seconds))
-        for start in in_order(self.rules, "wsu", most):
-            self.note(start.point, context.mean(self.x.returns(start.point)))
-            self.climb(start.point)
+    def most(self, own: Own) -> float:
+        """The mean of the models' own optima, rounded up."""
+        x = self.context.problem
+        return float(x.weights @ (x.returns(own.values.T) + own.above)) + self.slack
 
     def hold(self, mask: Mask, own: Own) -> None:
-        x = self.context.problem
-        most = float(x.weights @ (x.returns(own.values.T) + own.above)) + self.slack
-        self.push(min(most, self.working), mask, own)
+        self.push(min(self.most(own), self.working), mask, own)
 
     def expand(self, bound: float, mask: Mask, held: Own) -> None:
         """Try the policy that costs the models least; split where it costs most."""
@@ -89,7 +84,7 @@ class StationaryTree(Tree):
     def climb(self, actions: npt.NDArray[np.int32]) -> None:
         inner = self.context.quiet()
         try:
-            self.rules.ascend([actions], watch=inner.record)
+            self.landscape.ascend([actions], watch=inner.record)
         finally:  # also if the time is up
             self.note(inner.best_policy, inner.best_value)
 

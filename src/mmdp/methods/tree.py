@@ -12,6 +12,9 @@ import numpy.typing as npt
 
 from mmdp.bounds import closed
 from mmdp.methods.base import Context
+from mmdp.methods.cadp import CADP
+from mmdp.search.ascent import Search
+from mmdp.search.landscape import Landscape
 
 if TYPE_CHECKING:
     from mmdp.methods.exact import Exact
@@ -26,6 +29,7 @@ class Tree:
     """
 
     over: ClassVar[str]  # which policies it bounds
+    landscape: Landscape  # of the policies
 
     def __init__(self, context: Context, options: Exact, slack: float) -> None:
         self.context, self.options, self.slack = context, options, slack
@@ -44,8 +48,13 @@ class Tree:
     def bound(self) -> float:
         """Proven: no policy is better than this."""
         waiting = -self.heap[0][0] if self.heap else -math.inf
-        left = min(self.oracle, max(waiting, self.working, self.dropped))
+        left = min(self.root_bound, max(waiting, self.working, self.dropped))
         return max(self.value + self.slack, left)
+
+    @property
+    def root_bound(self) -> float:
+        """What was proven before the first node."""
+        return self.oracle
 
     @property
     def tolerance(self) -> float:
@@ -64,7 +73,10 @@ class Tree:
         raise NotImplementedError
 
     def first_incumbent(self) -> None:
-        raise NotImplementedError
+        """CADP's best, from its starts; or from the policy on record."""
+        context = self.context
+        count = CADP(starts=self.options.starts).count(context.problem)
+        Search(self.landscape, starts=count).run()
 
     def search(self) -> None:
         while self.heap and not self.proven and self.nodes < self.options.max_nodes:

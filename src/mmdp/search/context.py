@@ -203,6 +203,12 @@ class Context:
             inner.__dict__.pop(name, None)
         return inner
 
+    def use(self, kernel: Kernel) -> None:
+        """Lay the problem out on another kernel."""
+        if kernel.name != self.kernel.name:
+            self.kernel, problem = kernel, self.problem
+            self.plan = kernel.plan(problem, self.horizon)
+
     def free(self) -> Context:
         """The same question without a restriction of the policy, with a record of its own."""
         kind = Stationary() if self.kind.endless else Markov()

@@ -9,6 +9,7 @@ questions at once ("on and full, or off and empty"), so a leaf is also split in 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from operator import attrgetter
@@ -86,10 +87,12 @@ class Trees(Landscape):
         super().__init__(context, sweeps)
         kind, x = context.kind, context.problem
         assert isinstance(kind, Tree)
-        self.leaves, self.kinds = kind.leaves, 3  # of changes: see below
+        self.kinds = 3  # of changes: see below
         self.features = kind.features_of(context.model, context.horizon)
         self.few = [Few.of(f, AHEAD // len(self.features)) for f in self.features]
         self.rows = context.horizon if kind.asks_time else 1
+        cells = min(math.prod(len(f.levels) for f in self.features), self.rows * x.n_states)
+        self.leaves = min(kind.leaves, cells)  # no tree has more
         self.allowed: Mask = x.allowed[0]
         self.first = self.allowed.argmax(axis=1).astype(np.int32)
         self.actions = [  # (1, S) what a leaf does

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from mmdp.kernels.controller import Controller, Nodes, NodeValues
 from mmdp.kernels.operator import Operator
-from mmdp.kernels.problem import TIE, Array, Ids, Problem, aligned, at
+from mmdp.kernels.problem import TIE, Array, Ids, IntArray, Problem, aligned, at
 
 
 class Controllers(Operator):
@@ -67,7 +67,7 @@ class Controllers(Operator):
 
     def node_moves(
         self, t: int, v: Array, controller: Controller, n: int
-    ) -> tuple[Ids, Ids, Array]:
+    ) -> tuple[Ids, IntArray, Array]:
         """States and next states (k,) of the steps out of node n, and (k, N', M) what each next
         node adds to q of the action that is held.
         """
@@ -133,7 +133,9 @@ class _Walk:
         mean = np.asarray(self.by_row @ flow.reshape(len(flow), -1)).reshape(S, -1, N, M)
         return np.asarray(at(x.r, t)[:, None] + x.discount * np.swapaxes(mean, 1, 2))
 
-    def after(self, v: Array, controller: Controller, t: int, n: int) -> tuple[Ids, Ids, Array]:
+    def after(
+        self, v: Array, controller: Controller, t: int, n: int
+    ) -> tuple[Ids, IntArray, Array]:
         """The steps out of node n at t, from v at t + 1."""
         x = self.problem
         k = np.flatnonzero(controller.actions[t, self.state, n] == self.action)
