@@ -96,13 +96,13 @@ for episode in range(20):
     for time in range(T):
         action = int(rng.integers(3))
         after, reward, ended, _, _ = env.step(action)
-        log.append((episode, time, state, action, after, reward))
+        log.append((episode, time, state, action, after, reward, ended))
         state = after
         if ended:
             break
-columns = ["episode", "time", "state", "action", "next_state", "reward"]
+columns = ["episode", "time", "state", "action", "next_state", "reward", "terminated"]
 log = pd.DataFrame(log, columns=columns)
-fitted = mmdp.fit(log, models=100, test_models=200, absorbing=[2], support="seen", discount=0.95)
+fitted = mmdp.fit(log, models=100, test_models=200, discount=0.95)
 print(len(log), "transitions,", fitted.train)
 
 # %% play
@@ -122,3 +122,4 @@ for episode in range(200):
 expected = mmdp.evaluate(learner, fitted.test)
 print(f"in the models {expected.mean:.2f} (sd {expected.sd:.2f}), in the environment", end=" ")
 print(f"{np.mean(returns):.2f} ± {2 * np.std(returns) / len(returns) ** 0.5:.2f}")
+print(mmdp.posterior.coverage(fitted.train, mmdp.solve(fitted.train, T)))

@@ -71,6 +71,18 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 
+class Evidence(NamedTuple):
+    """The log that models were fitted to.
+
+    ``counts`` say how often each of the transitions ``keys``, (s A + a) S + s', was seen. ``prior``
+    has the fields of :class:`mmdp.Prior`; None stands for one that was not kept.
+    """
+
+    keys: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    prior: Mapping[str, Any]
+
+
 class Checked(NamedTuple):
     """The checked parts of a model; derived copies and pickles need nothing else."""
 
@@ -81,6 +93,7 @@ class Checked(NamedTuple):
     horizon: int | None
     part: Part | None = None
     function: Any = None  # what it was built from by from_step, in memory only
+    evidence: Evidence | None = None
 
 
 class MMDP:
@@ -366,6 +379,11 @@ class MMDP:
         return self._state.function
 
     @property
+    def evidence(self) -> Evidence | None:
+        """The log that :func:`mmdp.fit` drew the models from; None if there is none."""
+        return self._state.evidence
+
+    @property
     def discount(self) -> float:
         return self._problem.discount
 
@@ -558,6 +576,10 @@ class MMDP:
         """The same model, with what it was built from (see :func:`mmdp.from_step`)."""
         return MMDP._of(self._state._replace(function=function))
 
+    def with_evidence(self, evidence: Evidence | None) -> MMDP:
+        """The same model, with the log that it was fitted to."""
+        return MMDP._of(self._state._replace(evidence=evidence))
+
     def replace(self, **changes: Any) -> MMDP:
         """A copy with some fields changed; transitions are shared, not copied.
 
@@ -590,7 +612,8 @@ class MMDP:
         if rewards:
             both = (rewards.get("rewards"), rewards.get("next_rewards"))
             expected, per_next = read_rewards(*both, support, fields)
-        return MMDP._of(_checked(support, expected, per_next, fields, part, computed))
+        checked = _checked(support, expected, per_next, fields, part, computed)
+        return MMDP._of(checked._replace(evidence=x.evidence))
 
     def _but(
         self, change: Callable[[Array], Array], r: Rewards, per_next: Array | None, **changes: Any
@@ -602,7 +625,7 @@ class MMDP:
         fields = self._state.fields._replace(**changes)
         shape = (r.shape[3], self.n_states, self.n_actions)
         read, stored = fields.read(shape, None, only=changes), self._state.storage.mapped(change)
-        return MMDP._of(Checked(stored, r, per_next, read, self.horizon))
+        return MMDP._of(Checked(stored, r, per_next, read, self.horizon, evidence=self.evidence))
 
     def subset(self, models: Sequence[int] | Sequence[str] | npt.NDArray[Any] | slice) -> MMDP:
         """The same problem over some of the models, their weights scaled to sum to 1.
@@ -722,7 +745,7 @@ class MMDP:
         per_next = None if x.next_rewards is None else here(x.next_rewards)
         _check_drift(fields, part)
         stored, r = x.storage.mapped(here), mapped(x.r, here)
-        return MMDP._of(Checked(stored, r, per_next, fields, x.horizon, part))
+        return MMDP._of(Checked(stored, r, per_next, fields, x.horizon, part, evidence=x.evidence))
 
     def ordered_like(self, other: MMDP) -> MMDP:
         """The same models with states and actions in the order in which ``other`` names them.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import beta
 
 import mmdp
+from mmdp import posterior
 
 ONCE = {"state": ["up", "up"], "action": ["risky", "safe"], "next_state": ["win", "lose"],
         "reward": [1.0, 0.0], "terminated": [True, True]}  # fmt: skip
@@ -178,3 +181,57 @@ def covered(logs: int, episodes: int, **options: Any) -> int:
 def test_ranges_cover_the_truth_more_often_than_what_was_seen_alone_does() -> None:
     assert covered(20, 10) >= 16
     assert covered(20, 10, support="seen", unseen="forbid") <= 12
+
+
+def test_simulated_coverage_is_that_of_beta_posteriors() -> None:
+    """One row of two next states: the chances that quantiles of a Beta cover are known."""
+    log = {"state": [0] * 2, "action": [0, 0], "next_state": [1, 2], "reward": [1.0, 0.0],
+           "count": [8, 12], "terminated": [True, True]}  # fmt: skip
+    model = mmdp.fit(log, models=5, initial={0: 1.0}).train
+    policy = mmdp.solve(model, 1).policy
+    found = posterior.coverage(model, policy, logs=150, models=200)
+    rng = np.random.default_rng(1)
+    p = rng.beta(8.5, 12.5, size=20_000)
+    wins = rng.binomial(20, p)
+    low, high = (beta.ppf(x, wins + 0.5, 20 - wins + 0.5) for x in (0.05, 0.95))
+    expected = np.mean((low <= p) & (p <= high))
+    assert abs(found.covered / found.logs - expected) < 0.07
+    assert found.logs == 150
+
+
+def test_the_log_stays_with_the_models(tmp_path: Path) -> None:
+    log = ferry_log(*ferry(0.1), 3, np.random.default_rng(0))
+    few = {name: column[:6] for name, column in log.items()}
+    options: Any = {"states": ["here", "there", "sunk"], "actions": ["wait", "run", "row"]}
+    found = posterior.fit_folder(few, tmp_path / "models", models=4, test_models=3, **options)
+    train = found.train
+    assert found.unseen == posterior.never_seen(train)
+    assert len(found.unseen) > 1
+    policy = mmdp.solve(train, 5).policy
+    expected = posterior.coverage(train, policy, logs=5)
+    copies = (
+        mmdp.load(tmp_path / "models"), train.subset([0, 2]), train.replace(discount=1.0),
+        train.replace(rewards=train.rewards), train.take_part(0, 2), train.later(0),
+        pickle.loads(pickle.dumps(train)), found.test,
+    )  # fmt: skip
+    for model in copies:
+        assert model is not None
+        assert posterior.never_seen(model) == found.unseen
+    assert posterior.coverage(mmdp.load(tmp_path / "models"), policy, logs=5) == expected
+    named = train.replace(states=["x", "y", "z"])
+    assert {s for s, _ in posterior.never_seen(named)} <= {"x", "y", "z"}
+    assert posterior.coverage(named, mmdp.solve(named, 5), logs=5) == expected
+    with pytest.raises(mmdp.InputError, match="models of fit"):
+        posterior.coverage(mmdp.domains.two_models().train, policy)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"support": "seen", "unseen": "forbid"}, {"prior": "symmetric"}, {"unseen": "absorb"},
+     {"support": np.ones((3, 1, 3), bool)}, {"prior": np.ones((1, 3, 3))}, {"rewards": "normal"}],
+)  # fmt: skip
+def test_every_prior_can_be_checked(options: Any) -> None:
+    log = ferry_log(*ferry(0.1), 2, np.random.default_rng(1))
+    model = mmdp.fit(log, models=4, **options).train
+    found = posterior.coverage(model, mmdp.solve(model, 3), logs=3, models=20)
+    assert 0 <= found.covered <= found.logs == 3

@@ -230,12 +230,6 @@ def test_effects_that_would_be_ignored_are_refused(
     assert told in str(caught.value)
 
 
-def test_unseen_pairs_of_another_table_are_one_line(tmp_path: Path) -> None:
-    (tmp_path / "unseen.csv").write_text("state,count\n0,1\n")
-    with pytest.raises(mmdp.InputError, match="unseen.csv: columns state,count; expected"):
-        report.read_unseen(tmp_path)
-
-
 def risky() -> mmdp.MMDP:
     """Two models: the first action is best on average, the second in the worse model."""
     return mmdp.MMDP([[[[1.0], [1.0]]]] * 2, [[[0.0, 1.0]], [[9.0, 1.0]]])
@@ -478,9 +472,24 @@ def test_one_model_one_state(tmp_path: Path) -> None:
     assert "There is only one model" in page.text
 
 
-def test_unseen_pairs_of_a_fitted_folder(tmp_path: Path) -> None:
-    (tmp_path / "unseen.csv").write_text('state,action\n"a,b",0\nNA,1\n')
-    assert report.read_unseen(tmp_path) == [("a,b", "0"), ("NA", "1")]
+@pytest.mark.parametrize(
+    ("unseen", "told"),
+    [("prior", "what happens there comes from the prior alone"),
+     ("forbid", "no policy may take them"),
+     ("absorb", "the models stay there and earn 0")],
+)  # fmt: skip
+def test_pages_say_what_the_log_of_the_models_lacks(tmp_path: Path, unseen: Any, told: str) -> None:
+    """Whether the models come from fit or from the folder that it wrote."""
+    log = {"state": ["a", "a", "b", "b", "a"], "action": ["x", "x", "x", "y", "x"],
+           "next_state": ["b", "a", "a", "b", "b"], "reward": [0, 1, 2, 3, 0]}  # fmt: skip
+    found = mmdp.posterior.fit_folder(log, tmp_path / "models", models=30, unseen=unseen)
+    assert found.unseen == (("a", "y"),)
+    for model in (found.train, mmdp.load(tmp_path / "models")):
+        text = written(tmp_path, model, horizon=4).text
+        assert f"1 state-action pair of 4 was never seen in the data; {told}." in text
+        expected = mmdp.posterior.coverage(model, mmdp.solve(model, 4))
+        assert f"fitted anew, {expected.covered} gave a range that did" in text
+    assert "never seen" not in written(tmp_path, risky(), horizon=2).text
 
 
 # ------------------------------------------------------------------ labels stay text

@@ -150,7 +150,7 @@ def report(
             )
         mmdp.report.write(
             model, page.out, horizon=horizon, policy=shown, test=test, methods=methods, bound=proof,
-            objective=objective, seed=seed, unseen=mmdp.report.read_unseen(data), notes=notes,
+            objective=objective, seed=seed, notes=notes,
             say=working.say, **page.parts(), **willingness.options(model),
         )  # fmt: skip
     print(f"report written to {page.out}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ from mmdp.io.reading import Source, header, numbers, read_small
 from mmdp.io.rules import Rules
 from mmdp.io.tables import entries
 from mmdp.io.writing import Writer, csv_text, reason, replacing, write_all
-from mmdp.model import MMDP
+from mmdp.model import MMDP, Evidence
 from mmdp.support import Array
 from mmdp.validate import read_distribution
 from mmdp.words import counted, either, suggested
@@ -83,6 +84,30 @@ def read_sides(file: Path, ids: Ids, rules: Rules) -> dict[str, Any]:
     fields["parameters"] = _read_draws(file, ids)
     fields["times"] = _read_times(file)
     return fields
+
+
+def read_evidence(folder: Path, model: MMDP) -> Evidence | None:
+    """The log that the models of a folder were fitted to; None if its files do not say."""
+    counts, document = folder / "counts.csv", folder / "fit.json"
+    if not (counts.is_file() and document.is_file()):
+        return None
+    prior = json.loads(document.read_text(encoding="utf-8")).get("prior")
+    table = read_small(counts, header(counts))
+    if prior is None or list(table) != ["state", "action", "next_state", "count"]:
+        return None
+    places = [
+        Names(kind, len(labels), labels).find(table[name])
+        for name, kind, labels in (
+            ("state", "state", model.state_labels), ("action", "action", model.action_labels),
+            ("next_state", "state", model.state_labels),
+        )
+    ]  # fmt: skip
+    if min(int(x.min(initial=0)) for x in places) < 0:
+        return None  # the models are others by now
+    keys = np.ravel_multi_index(tuple(places), (model.n_states, model.n_actions, model.n_states))
+    order = np.argsort(keys)
+    found = numbers(table["count"], "count", Source(counts)).astype(np.int64)
+    return Evidence(keys[order], found[order], prior)
 
 
 def _read_weights(file: Path, ids: Ids, rules: Rules) -> Array | None:

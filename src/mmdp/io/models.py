@@ -11,7 +11,7 @@ import numpy.typing as npt
 from mmdp.errors import InputError, Remedy
 from mmdp.io.blocks import columns_of_blocks
 from mmdp.io.columns import columns_of_csv, columns_of_frame
-from mmdp.io.folders import read_parameters, read_sides, save_csv, save_folder
+from mmdp.io.folders import read_evidence, read_parameters, read_sides, save_csv, save_folder
 from mmdp.io.ids import encode
 from mmdp.io.npz import load_npz, save_npz, stored_as
 from mmdp.io.parquet import load_parquet, save_parquet
@@ -120,6 +120,7 @@ def load(
         model, given = POMDPS[kind](file, rules).model(given, Source(file), rules), {}
     else:
         model, given = _load_table(file, rules, given, sides), {}
+        model = model.with_evidence(read_evidence(file.parent, model) if sides else None)
     model = stored_as(model, storage, Source(target))
     if len(files) == 1 and part is not None and Part.read(part, model.n_models) is not None:
         model = model.take_part(*part)

@@ -26,7 +26,7 @@ from mmdp.io.folders import TABLES, is_read_with, replace_folder
 from mmdp.io.labels import Ints
 from mmdp.io.writing import Writer, check_writable, csv_text
 from mmdp.kernels.problem import Part
-from mmdp.model import MMDP
+from mmdp.model import MMDP, Evidence
 from mmdp.posterior.counts import Counts, check_size
 from mmdp.posterior.log import Log, read_log
 from mmdp.posterior.prior import Prior, Rows, Unseen
@@ -178,7 +178,7 @@ def fit(
     read = read_log(log, **_taken(given, OF_LOG))
     data = Counts.of(read)
     rows = belief.rows(data, read)
-    shares = [_Share.of(part, count) for count in (models, test_models)]
+    shares = [Share.of(part, count) for count in (models, test_models)]
     check_size(len(rows.keys), data, sum(share.size for share in shares), read)
     law = earning.law(read, rows, data)
     fields: dict[str, Any] = {"states": read.states.labels, "actions": read.actions.labels}
@@ -186,8 +186,13 @@ def fit(
     if fields.get("initial") is None and read.first is not None:
         fields["initial"] = np.bincount(read.first, minlength=data.n_states) / len(read.first)
     streams = generators(seed, 2)
-    train = _draw(rows, law, data, shares[0], streams[0], fields)
-    test = _draw(rows, law, data, shares[1], streams[1], fields) if test_models else None
+    evidence = Evidence(data.keys, data.counts, belief.settings(read))
+    train, test = (
+        draw(rows, law, data, share, stream, fields).with_evidence(evidence)
+        if share.drawn else None
+        for share, stream in zip(shares, streams, strict=True)
+    )  # fmt: skip
+    assert train is not None
     missing = tuple(
         (read.states.shown(row // data.n_actions), read.actions.shown(row % data.n_actions))
         for row in rows.unseen.tolist()
@@ -242,6 +247,8 @@ def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options:
     if isinstance(log, (str, os.PathLike)) and is_read_with(Path(log), folder):
         raise InputError(f"{log}: the models would be written over it; name another folder")
     found = fit(log, **options)
+    evidence = found.train.evidence
+    assert evidence is not None
     pairs = pd.DataFrame(list(found.unseen), columns=["state", "action"])
     document = {
         "transitions": int(found.visits.sum()),
@@ -249,6 +256,7 @@ def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options:
         "test_models": 0 if found.test is None else found.test.n_models,
         "unseen": len(found.unseen),
         "warnings": list(found.warnings),
+        "prior": {k: None if isinstance(x, np.ndarray) else x for k, x in evidence.prior.items()},
     }
     more: dict[str, Writer] = {
         "counts.csv": csv_text(found.counts),
@@ -260,7 +268,7 @@ def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options:
 
 
 # ---------------------------------------------------------------------- draws
-class _Share(NamedTuple):
+class Share(NamedTuple):
     """How many models are drawn, and which of them are kept."""
 
     drawn: int
@@ -268,7 +276,7 @@ class _Share(NamedTuple):
     part: Part | None
 
     @classmethod
-    def of(cls, part: Any, count: int) -> _Share:
+    def of(cls, part: Any, count: int) -> Share:
         chosen = None if part is None or not count else Part.read(part, count)
         return cls(count, slice(0, count) if chosen is None else chosen.models_here, chosen)
 
@@ -277,8 +285,8 @@ class _Share(NamedTuple):
         return int(self.keep.stop - self.keep.start)
 
 
-def _draw(
-    rows: Rows, law: RewardLaw, data: Counts, share: _Share, rng: np.random.Generator,
+def draw(
+    rows: Rows, law: RewardLaw, data: Counts, share: Share, rng: np.random.Generator,
     fields: Mapping[str, Any],
 ) -> MMDP:  # fmt: skip
     shape = (share.size, data.n_states, data.n_actions)

@@ -180,7 +180,8 @@ def _read(
             source.fail("has counts and episodes; a row of an episode is one transition: drop one")
         seen = count > 0
         state, action, next_state, count = (x[seen] for x in (state, action, next_state, count))
-        reward, ended = (None if x is None else x[seen] for x in (reward, ended))
+        reward = None if reward is None else reward[seen]
+        ended = None if ended is None else ended[seen]
     read = Log(
         state, action, next_state, count, reward, first, ended, names, of_actions, source,
         notes=notes,

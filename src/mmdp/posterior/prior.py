@@ -87,6 +87,13 @@ class Prior:
         if not (np.isfinite(self.concentration) and self.concentration > 0):
             raise InputError(f"concentration must be a positive number, not {self.concentration!r}")
 
+    def settings(self, log: Log) -> dict[str, Any]:
+        """The fields, states as ids; None in place of arrays with labels."""
+        plain = {name: x if isinstance(x, (str, int, float, np.ndarray)) else None
+                 for name, x in vars(self).items()}  # fmt: skip
+        named = [log.states.place(x) for x in self.absorbing]
+        return plain | {"absorbing": sorted({*named, *log.ends.tolist()})}
+
     def rows(self, data: Counts, log: Log) -> Rows:
         """The Dirichlet parameters of every row, given the counts of the log."""
         n_actions, n_rows = data.n_actions, data.n_states * data.n_actions

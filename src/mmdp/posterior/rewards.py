@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,14 +59,6 @@ class RewardLaw:
             drawn[self.still] = 0.0
             drawn = np.ascontiguousarray(drawn[:, keep])
         return (None, drawn[None]) if self.by_next else (drawn.reshape(1, *self.shape, size), None)
-
-    def on(self, keys: Ints) -> RewardLaw:
-        """The same law for some of the keys, given by their places."""
-        if not self.by_next:
-            return self
-        values = None if self.values is None else self.values[keys]
-        posterior = None if self.posterior is None else tuple(x[keys] for x in self.posterior)
-        return replace(self, still=self.still[keys], values=values, posterior=posterior)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,10 +156,8 @@ class _Moments(NamedTuple):
         key = (log.state * data.n_actions + log.action) * data.n_states + log.next_state
         cells, n = np.searchsorted(data.keys, key), data.counts.astype(np.float64)
         times = 1 if log.count is None else log.count
-        mean = np.bincount(cells, times * reward, len(n)) / n
-        return cls(
-            data.keys, n, mean, np.bincount(cells, times * (reward - mean[cells]) ** 2, len(n))
-        )
+        mean = _sums(cells, times * reward, len(n)) / n
+        return cls(data.keys, n, mean, _sums(cells, times * (reward - mean[cells]) ** 2, len(n)))
 
     @property
     def typical(self) -> float:
@@ -178,15 +168,15 @@ class _Moments(NamedTuple):
         return float(self.by(np.zeros_like(self.ids)).squares[0] / self.n.sum())
 
     def some(self, chosen: Bools) -> _Moments:
-        return _Moments(*(x[chosen] for x in self))
+        return _Moments(self.ids[chosen], *(x[chosen] for x in self[1:]))
 
     def by(self, groups: Ints) -> _Moments:
         """Those of groups of ids."""
         names, group = np.unique(groups, return_inverse=True)
-        n = np.bincount(group, self.n, len(names))
-        mean = np.bincount(group, self.n * self.mean, len(names)) / n
+        n = _sums(group, self.n, len(names))
+        mean = _sums(group, self.n * self.mean, len(names)) / n
         squares = self.squares + self.n * (self.mean - mean[group]) ** 2
-        return _Moments(names, n, mean, np.bincount(group, squares, len(names)))
+        return _Moments(names, n, mean, _sums(group, squares, len(names)))
 
     def at(self, wanted: Ints) -> _Moments:
         """Those of the ids that are wanted; 0 if there are none."""
@@ -210,6 +200,10 @@ class _Moments(NamedTuple):
             return False
         ratio = ((total - within) / freedom[0]) / (within / freedom[1])
         return bool(fdtrc(*freedom, ratio) < SIGNIFICANT)
+
+
+def _sums(places: Ints, values: Array, size: int) -> Array:
+    return np.bincount(places, values, size).astype(np.float64, copy=False)
 
 
 def _are_by_next(seen: _Moments, by_pair: _Moments, data: Counts) -> bool:

@@ -9,7 +9,6 @@ from typing import Any, Unpack
 from mmdp import plots
 from mmdp.clock import unanswered
 from mmdp.errors import InputError
-from mmdp.io.reading import header, read_csv
 from mmdp.io.writing import PathLike, check_writable, write_whole
 from mmdp.model import MMDP
 from mmdp.policy import Memory, Policy
@@ -23,7 +22,7 @@ from mmdp.solution import Solution
 from mmdp.solve import solve
 from mmdp.words import suggested
 
-__all__ = ["KINDS", "PICTURES", "draw", "read_effects", "read_unseen", "write"]
+__all__ = ["KINDS", "PICTURES", "draw", "read_effects", "write"]
 
 KINDS = (*PICTURES, "chart", "belief")  # what can be drawn
 SECONDS = 20.0  # for a page, by estimates
@@ -99,8 +98,8 @@ def write(
     counting
         Discount rates of effects and costs, half-cycle weights: :class:`mmdp.economics.Counting`.
     unseen
-        (state, action) pairs, as labels or ids, that the data lacks; see
-        :func:`read_unseen`.
+        (state, action) pairs, as labels or ids, that the data lacks; by default those that
+        the log of fitted models lacks.
 
     >>> import tempfile, mmdp
     >>> from mmdp import report
@@ -194,21 +193,3 @@ def _check_folder(target: Path) -> None:
     if not target.parent.is_dir():
         raise InputError(f"{target}: no folder {target.parent}; make it first")
     check_writable(target)
-
-
-def read_unseen(folder: PathLike) -> list[tuple[str, str]]:
-    """The state-action pairs that the log of a fitted folder lacks (``unseen.csv``).
-
-    Empty if the folder has no such file.
-
-    >>> read_unseen("no such folder")
-    []
-    """
-    file = Path(folder) / "unseen.csv"
-    if not file.is_file():
-        return []
-    names = header(file)
-    if names != ["state", "action"]:
-        raise InputError(f"{file}: columns {','.join(names)}; expected state,action")
-    table = read_csv(file, names)
-    return list(zip(table["state"], table["action"], strict=True))

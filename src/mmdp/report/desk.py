@@ -32,6 +32,7 @@ from mmdp.policy import (
     PolicyKind,
     markov_policy,
 )
+from mmdp.posterior import never_seen
 from mmdp.solution import Evaluation, Solution
 from mmdp.solve import evaluate, model_weights, read_method, solve
 from mmdp.validate import check_horizon, check_whole
@@ -101,7 +102,7 @@ class Desk:
         self.model, self.say, self.asked = model, say or (lambda text: None), options
         self.test, self.seed = options.get("test"), options.get("seed", 0)
         self.methods = tuple(options.get("methods", COMPARED))
-        self.unseen = tuple(options.get("unseen", ()))
+        self.unseen = tuple(options.get("unseen", never_seen(model)))
         if (policy is None or hasattr(policy, "flow_chart")) and not self.methods:
             raise InputError("a report needs a policy or a method that computes one")
         self.objective = _objective_of(options.get("objective"), policy, options.get("bound"))

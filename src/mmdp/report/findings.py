@@ -29,6 +29,7 @@ from mmdp.measures.simplicity import Rule, one_rule, own_rules
 from mmdp.methods import CADP
 from mmdp.model import MMDP
 from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, Stationary, Tree, TreePolicy
+from mmdp.posterior.check import Coverage, coverage
 from mmdp.report.desk import Desk, titled
 from mmdp.report.rule import Sentence, in_words, usual_actions
 from mmdp.simulate import simulate
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 
 RESAMPLES = 20
+LOGS, REFITTED = 20, 100  # simulated logs, and the models fitted to each
 PROVING = 5  # seconds at most for the bound on policies with memory
 NODES = 3  # of memory, if nobody says how many
 LEAVES = (8, 4, 2)  # the most that the small rule may have, the first that takes SOON seconds
@@ -459,6 +461,15 @@ def near_optimal(desk: Desk) -> Near:
     found, amount = desk.evaluation, WITHIN * desk.stake.amount
     near = np.maximum(amount, 1e-9 * np.abs(found.oracle))
     return Near(float(found.weights[found.regret <= near].sum()), amount)
+
+
+def simulated_coverage(desk: Desk) -> Coverage:
+    """How often ranges of the policy's returns have the true one, on logs like the models' own."""
+    return coverage(desk.model, desk.policy, logs=LOGS, models=REFITTED, seed=desk.seed)
+
+
+def passes_of_coverage(desk: Desk) -> float:
+    return 3 * LOGS * REFITTED / desk.model.n_models  # models are drawn, laid out and evaluated
 
 
 class Weights(NamedTuple):

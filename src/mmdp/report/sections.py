@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from mmdp.posterior.check import can_simulate
 from mmdp.report import findings
 from mmdp.report.desk import Desk
 from mmdp.solve import read_method
@@ -123,6 +124,11 @@ SECTIONS = (
     Section(
         "returns", "Returns and regret over the models", "returns by model",
         findings.near_optimal, pictures=("returns", "regret"),
+    ),
+    Section(
+        "coverage", "", "ranges from simulated logs", findings.simulated_coverage,
+        findings.passes_of_coverage, tells=lambda desk: can_simulate(desk.model), ask=(),
+        template=False,
     ),
     Section(
         "weights", "Model weights over time", "model weights", findings.weights,
