@@ -68,7 +68,7 @@ def test_rows_are_what_solve_and_evaluate_find() -> None:
 
 
 def test_certificates_and_simulations() -> None:
-    table = mmdp.study(small(3), 3, ["cadp", mmdp.QMDP(episodes=5)], test=small(4), certify=5)
+    table = mmdp.study(small(3), 3, ["cadp", mmdp.QMDP(episodes=5)], test=small(4), certify=0.5)
     cadp, qmdp = table.to_dict("records")
     known = mmdp.solve(small(3), 3, "exact").value
     assert cadp["value"] <= known <= cadp["bound"]

@@ -13,7 +13,7 @@ from tests.cli.calls import refused, run
 
 def saved(folder: Path) -> tuple[mmdp.Solution, Path, Path]:
     train, _ = mmdp.domains.two_models()
-    solution = mmdp.solve(train, 3, certify=5)
+    solution = mmdp.solve(train, 3, certify=0.5)
     mmdp.save(train, folder / "models.npz")
     mmdp.save_policy(solution, folder / "policy.json")
     return solution, folder / "policy.json", folder / "models.npz"

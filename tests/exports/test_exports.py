@@ -540,7 +540,7 @@ def test_a_card_of_a_flow_chart_says_it_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", [x for x in TARGETS if x != "excel"])
 def test_a_file_says_where_it_came_from(target: str, tmp_path: Path) -> None:
     train, _ = mmdp.domains.two_models()
-    solution = mmdp.solve(train, 3, certify=5)
+    solution = mmdp.solve(train, 3, certify=0.5)
     file = tmp_path / "rule.txt"
     mmdp.export(solution, file, to=target, model=train)
     text = " ".join(file.read_text(encoding="utf-8").split())

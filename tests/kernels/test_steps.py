@@ -58,7 +58,7 @@ def test_a_helper_that_never_comes_is_not_waited_for():
 def test_all_but_one_leave_where_a_thread_is_held_up_often(times, monkeypatch):
     """Pieces that are taken and not finished for long: once is no reason to leave."""
     monkeypatch.setattr(steps, "_alone_until", 0.0)
-    monkeypatch.setattr(steps, "_rest", 0.5)
+    monkeypatch.setattr(steps, "_rest", 1e6)
     monkeypatch.setattr(steps, "SHORTEST", 1_000_000)
     x, seen, left = np.zeros((41, 9)), [], []
 
@@ -82,4 +82,4 @@ def test_all_but_one_leave_where_a_thread_is_held_up_often(times, monkeypatch):
     steps.walk(Team.of(2), 0, lambda marks, rank: seen.append(rank))
     assert sorted(seen[2:]) == ([0] if times > 1 else [0, 1])
     monkeypatch.setattr(steps, "_alone_until", 0.0)
-    monkeypatch.setattr(steps, "_rest", 0.5)
+    monkeypatch.setattr(steps, "_rest", 1e6)

@@ -246,8 +246,9 @@ def _from_json(path: Path, model: MMDP | None) -> Policy:
         rows = StationaryPolicy.of_row(policy) if lasts else policy
         if "tree" not in stored:
             return rows
-        names = ("features", "time", "tree")
-        return TreePolicy.restored(rows, *(stored[x] for x in names), stored.get("fallback"))
+        return TreePolicy.restored(
+            rows, stored["features"], stored["time"], stored["tree"], stored.get("fallback")
+        )
     except InputError as error:
         raise error.at(path) from None
     except (LookupError, TypeError, ValueError) as error:

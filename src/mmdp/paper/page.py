@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mmdp import plots
 from mmdp.io import write_all
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 NOTHING = 1e-4  # what a log scale shows instead of 0
 EXACT = 1e-9  # relative error below which a figure counts as exact
+PAIRS = (("Oracle", "CADP"), ("CADP", "WSU"), ("CADP", "MVP"))  # methods that are compared
 
 
 def write(results: Results, out: Path) -> list[Path]:
@@ -121,6 +123,24 @@ def as_printed(c: Cell, table: Table) -> str:
     return f"{truncated(c.printed(table), c.unit)}{letter}{star}"
 
 
+class Difference(NamedTuple):
+    """A method's mean return above another's on the same test models: ours and the paper's."""
+
+    ours: float
+    printed: float | None
+
+
+def differences(results: Results) -> dict[tuple[str, int, str], Difference]:
+    """Paired differences of mean returns, by domain, horizon and the names of the two methods."""
+    cells, found = by_key(results), {}
+    for at, (more, less) in itertools.product(columns_of(results), PAIRS):
+        pair = cells[(*at, more)], cells[(*at, less)]
+        high, low = (c.printed("mean_return") for c in pair)
+        printed = None if high is None or low is None else high - low
+        found[(*at, f"{more} − {less}")] = Difference(pair[0].mean - pair[1].mean, printed)
+    return found
+
+
 # ------------------------------------------------------------------ the page
 SOURCES = {
     "published": "the published models", "generated": "models drawn by us",
@@ -140,6 +160,8 @@ def _page(results: Results, pictures: dict[str, bytes]) -> str:
         methods=METHODS,
         columns=columns_of(results),
         cells=by_key(results),
+        pairs=[f"{more} − {less}" for more, less in PAIRS],
+        differences=differences(results),
         error_of=error_of,
         as_printed=as_printed,
         sources={what: names for what, names in domains.items() if names},
