@@ -75,8 +75,8 @@ def _parts(desk: Desk, phase: Phase) -> list[Part] | None:
     weight = np.bincount(row[named], phase.visits[named], minlength=len(names))
     order = [int(a) for a in np.argsort(-weight, kind="stable") if weight[a] > 0]
     if len(order) == 1:
-        where = _everywhere(desk, named)
-        return [Part(names[order[0]], where, _share(desk, phase, order[0], named))]
+        share = _share(desk, phase, order[0], named)
+        return [Part(names[order[0]], _everywhere(desk, named), share)]
     places = {a: _places(desk, np.flatnonzero(named & (row == a))) for a in order}
     if max(map(len, places.values())) > MOST_PLACES:
         return None
