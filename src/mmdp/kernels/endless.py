@@ -11,8 +11,8 @@ v          F_m r_m^pi, the values                                  (M, S)
 d          mu F_m, the discounted visits                           (M, S)
 =========  ======================================================  ==================
 
-``Endless.of(problem)`` has full matrices (M, S, A, S) if these fit. Values are iterated if there are
-many states.
+``Endless.of(problem)`` has full matrices (M, S, A, S) if these fit. Values are iterated if there
+are many states.
 """
 
 from __future__ import annotations
