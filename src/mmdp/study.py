@@ -119,10 +119,10 @@ def study(
     have status INTERRUPTED. Test models whose labels are in another order are put in that of the
     training models.
 
-    A result is identified by what determines it: the numbers in the models, or the function that
-    makes them with its arguments (its source text and the values that it uses, but not the files
-    that it reads), and all that :func:`mmdp.solve` is asked for, and the version of mmdp. Names do
-    not count, except those by which test models are put in order.
+    A result is identified by what determines it: the numbers and labels in the models, or the
+    function that makes them with its arguments (its source text and the values that it uses, but
+    not the files that it reads), and all that :func:`mmdp.solve` is asked for, and the version of
+    mmdp. The names that you give to models, methods and so on do not count.
 
     >>> import mmdp
     >>> table = mmdp.study(mmdp.domains.two_models(), horizons=[2, 4], methods=["cadp", "mvp"])
@@ -172,12 +172,6 @@ class Source:
         found = self.given[0] if isinstance(self.given, tuple) else self.given
         return found if isinstance(found, MMDP) else None
 
-    @property
-    def labels(self) -> Any:
-        """Labels of states and actions, by which test models are put in the order of the others."""
-        x = self.first
-        return facts([] if x is None else [x.fields()[kind] for kind in ("states", "actions")])
-
 
 @dataclass(frozen=True, eq=False)
 class Cell:
@@ -205,7 +199,7 @@ class Cell:
         """All that the figures depend on, in JSON's types."""
         plain = {x.name: facts(getattr(self, x.name)) for x in dataclasses.fields(self)[3:]}
         plain["policy"] = self._settings() or plain["policy"]
-        test = None if self.test is None else [self.test.key, *(x.labels for x in self.sources)]
+        test = None if self.test is None else self.test.key
         known = {"format": FORMAT, "version": __version__, "cell": type(self).__name__}
         return {**known, "models": self.source.key, "test": test, **plain}
 

@@ -33,6 +33,7 @@ from mmdp.policy import (
     TreePolicy,
     markov_policy,
 )
+from mmdp.policy.base import labels_of
 from mmdp.policy.memory import moves_from_words
 from mmdp.solution import Bound, Solution
 from mmdp.words import Times, counted
@@ -251,7 +252,7 @@ def _planned(stored: Mapping[str, Any], nodes: MemoryPolicy, model: MMDP | None)
     """A plan by state and belief of these models; of others, its nodes."""
     from mmdp.methods.belief_grid import BeliefGridPolicy
 
-    if model is not None and stored["models"] == model.fingerprint():
+    if model is not None and stored["models"] == model.fingerprint() and _named_alike(nodes, model):
         lasts, alphas = stored["horizon"] or math.inf, np.array(stored["alphas"], np.float64)
         if alphas.shape != (*nodes.actions.shape, model.n_models):
             raise ValueError(f"alphas of shape {alphas.shape} for nodes of {nodes.actions.shape}")
@@ -262,6 +263,12 @@ def _planned(stored: Mapping[str, Any], nodes: MemoryPolicy, model: MMDP | None)
             ["load it with these, or solve again"],
         )
     return nodes
+
+
+def _named_alike(policy: Policy, model: MMDP) -> bool:
+    """Whether the labels of a policy, if it has any, are those of the model, in their order."""
+    theirs = labels_of(model)
+    return all(getattr(policy, x) in (None, theirs[x]) for x in ("state_labels", "action_labels"))
 
 
 def _even(table: Any) -> bool:
