@@ -1,11 +1,11 @@
 """What distinguishes an object from others, as a digest that is the same everywhere.
 
 :func:`facts` describes models, values, functions and classes in JSON's types: a model by its
-numbers and labels, a function by its source text with the values that it uses (its defaults, the variables
-around it and the globals that it reads), and what comes from an installed package by its name.
-How Python compiles a function does not count, so that another version of Python finds what this
-one kept. What cannot be known, such as a function without a source, is refused. :func:`digest`
-makes a short key of a description.
+numbers and labels, a function by its source text with the values that it uses (its defaults, the
+variables around it and the globals that it reads), what comes from an installed package by its
+name, and any other object by what pickle would keep. How Python compiles a function does not
+count, so that another version of Python finds what this one kept. What cannot be known, such as a
+function without a source, is refused. :func:`digest` makes a short key of a description.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import Probability, checked
 from mmdp.errors import InputError
 from mmdp.words import suggested
 
@@ -154,6 +155,7 @@ class Tail(Objective):
         return [replace(self, alpha=alpha) for alpha in wider if alpha < 1]
 
 
+@checked
 @dataclass(frozen=True)
 class CVaR(Tail):
     """The mean return over the worst models, whose weights add up to alpha.
@@ -176,6 +178,7 @@ class CVaR(Tail):
         return _tail(self.alpha, returns, weights)
 
 
+@checked
 @dataclass(frozen=True)
 class VaR(Tail):
     """The alpha-quantile: the smallest x such that models of weight alpha return at most x.
@@ -200,6 +203,7 @@ class VaR(Tail):
         return [*tail.ladder(weights), tail]
 
 
+@checked
 @dataclass(frozen=True)
 class EVaR(Tail):
     """Entropic value at risk: the worst mean over weights that are near the given ones.
@@ -263,6 +267,7 @@ class EVaR(Tail):
         return unit * np.exp(np.where(near, log_s, hi))
 
 
+@checked
 @dataclass(frozen=True)
 class Entropic(Objective):
     """The certainty equivalent of exponential utility, -1/beta log(sum lambda exp(-beta rho)).
@@ -327,6 +332,7 @@ class WorstCase(Objective):
         return CVaR(float(weights[weights > 0].min())).ladder(weights)
 
 
+@checked
 @dataclass(frozen=True)
 class MeanCVaR(Tail):
     """``share`` times the mean plus ``1 - share`` times CVaR_alpha.
@@ -359,6 +365,7 @@ class MeanCVaR(Tail):
         return self.share + (1 - self.share) * _tail(self.alpha, returns, weights)
 
 
+@checked
 @dataclass(frozen=True)
 class Custom(Objective):
     """A function of your own: values (...) from returns (..., M) and weights (M,).
@@ -409,6 +416,7 @@ class Custom(Objective):
         return f"custom:{self.name}"
 
 
+@checked
 @dataclass(frozen=True)
 class Regret(Objective):
     """An objective of rho_m - rho*_m, made by ``of_regret()``; its values are at most 0.
@@ -467,6 +475,7 @@ COMPILED = (CVaR, Entropic, MeanCVaR, WorstCase)  # see Objective.formula
 EXAMPLES = "mean, cvar:0.1, var:0.1, evar:0.1, entropic:0.01, worst, mean-cvar:0.1:0.5"
 
 
+@checked
 def as_objective(given: str | Objective | Function) -> Objective:
     """An objective, or the one that a text names: ``cvar:0.1``, ``regret:worst``.
 
@@ -503,7 +512,7 @@ def _grammar() -> str:
     return f"write one of {EXAMPLES}, or regret: before it"
 
 
-def quantile(returns: Array, weights: Array, level: float) -> Array:
+def quantile(returns: Array, weights: Array, level: Probability) -> Array:
     """The smallest return x such that P(return <= x) >= level: returns (..., M) to (...)."""
     order = _order(returns)
     mass = np.cumsum(weights[order], axis=-1)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from mmdp import kernels
 from mmdp._version import __version__
+from mmdp.arguments import Seconds, Seed, checked
 from mmdp.certify import certified, check_certify
 from mmdp.checkpoint import Checkpoint
 from mmdp.clock import Callback, answer
@@ -35,7 +36,7 @@ from mmdp.search.context import early
 from mmdp.search.unreached import filled
 from mmdp.simulate import simulate
 from mmdp.solution import Bound, Evaluation, Optimum, Provenance, Solution, Status
-from mmdp.validate import check_extent, check_seed, check_time_limit, check_whole_model
+from mmdp.validate import check_extent, check_whole_model
 from mmdp.words import suggested
 
 Array = npt.NDArray[np.float64]
@@ -66,6 +67,7 @@ def _by_name(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+@checked
 @_by_name
 def solve(
     model: MMDP,
@@ -75,9 +77,9 @@ def solve(
     objective: str | Objective | Function = "mean",
     policy: str | PolicyKind | None = None,
     backend: str | Kernel = "auto",
-    seed: int | None = 0,
-    time_limit: float | None = None,
-    certify: bool | float = False,
+    seed: Seed = 0,
+    time_limit: Seconds | None = None,
+    certify: bool | Seconds = False,
     checkpoint: str | os.PathLike[str] | None = None,
     callback: Callback | None = None,
 ) -> Solution:
@@ -142,8 +144,6 @@ def solve(
     chosen = read_method(method)
     question = asked(chosen, model, horizon, as_objective(objective), policy)
     kind, steps = question.kind, question.steps
-    check_time_limit(time_limit)
-    check_seed(seed)
     kind.check(model, steps)
     check_extent(model.problem, steps, chosen.bytes_held(question))
     passes = kind.passes(chosen.passes(model.problem, steps))
@@ -159,12 +159,13 @@ def solve(
     return certified(_finish(outcome, chosen, context), context, certify, backend, callback)
 
 
+@checked
 def evaluate(
     policy: Planner | Solution,
     model: MMDP,
     *,
     episodes: int | None = None,
-    seed: int | None = 0,
+    seed: Seed = 0,
     backend: str | Kernel = "auto",
 ) -> Evaluation:
     """The return of a policy on every model of a problem.
@@ -196,6 +197,7 @@ def evaluate(
     return _evaluation(context, report.returns, _provenance(context, {}), outcome)
 
 
+@checked
 def model_weights(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto") -> Array:
     """(T, M, S) model weights b_{t,m}(s) = P[model is m, state at t is s] (definition 4.1).
 
@@ -210,6 +212,7 @@ def model_weights(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = 
     return np.moveaxis(b, 2, 1)
 
 
+@checked
 def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto") -> Array:
     """(T, S, A) gradient of the return, d rho / d pi_t(s, a) (the paper's first theorem).
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mmdp._version import __version__
+from mmdp.arguments import Seconds, checked, fits
 from mmdp.clock import ending, unanswered
 from mmdp.errors import InputError, NotWritten
 from mmdp.identity import digest, facts
@@ -35,7 +36,7 @@ from mmdp.objective import as_objective
 from mmdp.policy import PolicyKind
 from mmdp.solution import Evaluation, Solution
 from mmdp.solve import evaluate, read_method, solve
-from mmdp.validate import check_seed, check_time_limit, check_whole
+from mmdp.validate import check_seed, check_whole
 from mmdp.words import LONGEST, shortened
 from mmdp.workers import Lost, kept, spread
 
@@ -64,6 +65,7 @@ class StudyProgress(NamedTuple):
     row: Row
 
 
+@checked
 def study(
     models: Any,
     horizons: Any = None,
@@ -73,8 +75,8 @@ def study(
     policies: Any = None,
     seeds: Any = 0,
     test: Any = None,
-    certify: bool | float = False,
-    time_limit: float | None = None,
+    certify: bool | Seconds = False,
+    time_limit: Seconds | None = None,
     backend: str = "auto",
     out: str | Path | None = None,
     jobs: int = 1,
@@ -323,7 +325,7 @@ def cells_of(
     tested = {id(x): Source.of(x) for x in tests.values() if x is not None}
     _check_sources([*sources.values(), *tested.values()])
     axes = (
-        _axis("horizons", horizons, str),
+        _axis("horizons", horizons, str, _horizon),
         _axis("methods", methods, _method_name, read_method),
         _axis("objectives", objectives, lambda x: str(as_objective(x))),
         _axis("policies", policies, _kind_name),
@@ -361,6 +363,12 @@ def _axis(
     return found
 
 
+def _horizon(given: Any) -> Any:
+    if not fits(given, float | None):
+        raise InputError(f"a horizon is a number of decisions, not {shortened(given)}")
+    return given
+
+
 def _check_sources(sources: Sequence[Source]) -> None:
     """Refuse two functions with the same key: one would stand for both."""
     known: dict[str, Any] = {}
@@ -376,7 +384,6 @@ def _check_sources(sources: Sequence[Source]) -> None:
 
 def _check(settings: Mapping[str, Any], objectives: Mapping[str, Any], seeds: Any) -> None:
     """Refuse now what every cell would refuse."""
-    check_time_limit(settings.get("time_limit"))
     backend = settings.get("backend", "auto")
     if backend not in ("auto", *BACKENDS):
         raise InputError(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import Seed, checked
 from mmdp.domains._common import (
     CADP_PAPER,
     DATA,
@@ -37,10 +38,11 @@ CITATION = (
 ) + CADP_PAPER
 
 
+@checked
 def riverswim(
     n_train: int = 100,
     n_test: int = 700,
-    seed: int | None = 0,
+    seed: Seed = 0,
     *,
     variant: str = "paper",
     log: npt.ArrayLike = "published",

@@ -8,14 +8,17 @@ from typing import Any
 
 import pandas as pd
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError
 from mmdp.io.tables import from_frame
 from mmdp.model import MMDP
-from mmdp.words import either
+from mmdp.validate import is_list
+from mmdp.words import either, shortened
 
 PRISM = (".prism", ".nm", ".pm")
 
 
+@checked
 def from_storm(models: Any, *, reward: str | None = None, **fields: Any) -> MMDP:
     """A problem from MDPs of Storm: needs ``stormpy`` (the extra ``storm``).
 
@@ -26,6 +29,8 @@ def from_storm(models: Any, *, reward: str | None = None, **fields: Any) -> MMDP
     ``fields`` are other arguments of :func:`mmdp.io.from_frame`, such as ``discount``.
     """
     single = isinstance(models, (str, Path)) or hasattr(models, "transition_matrix")
+    if not single and not is_list(models):
+        raise InputError(f"from_storm needs files or MDPs of stormpy, not {shortened(models)}")
     built = [_built(x) for x in ([models] if single else models)]
     if not built:
         raise InputError("from_storm needs at least one model")
@@ -49,8 +54,10 @@ def _built(model: Any) -> Any:
         import stormpy
     except ImportError:
         raise InputError("from_storm needs stormpy; pip install mmdp[storm]") from None
-    if not isinstance(model, (str, Path)):
+    if hasattr(model, "transition_matrix"):
         return model
+    if not isinstance(model, (str, Path)):
+        raise InputError(f"from_storm needs files or MDPs of stormpy, not {shortened(model)}")
     path = Path(model)
     if not path.is_file():
         raise InputError(f"{path}: no such file; check the path")

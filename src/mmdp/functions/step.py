@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import PositiveInt, checked
 from mmdp.clock import Bar
 from mmdp.errors import InputError
 from mmdp.functions.axes import Array, Axes, Grid
@@ -18,7 +19,7 @@ from mmdp.functions.play import Played
 from mmdp.model import MMDP
 from mmdp.policy.tree import ENDED
 from mmdp.posterior.draws import Draws, read_draws
-from mmdp.validate import ROW_SUM_TOLERANCE
+from mmdp.validate import ROW_SUM_TOLERANCE, known_fields, read_times
 from mmdp.words import counted
 
 ROWS = 2**19  # rows that a function is called with at a time
@@ -26,6 +27,7 @@ CHANCES = 2**23  # chances that are compared at a time
 REWARD = "the reward"
 
 
+@checked
 def from_step(
     step: Callable[..., Any],
     *,
@@ -39,7 +41,7 @@ def from_step(
     allowed: Callable[..., Any] | None = None,
     terminal: Callable[..., Any] | None = None,
     until: Callable[..., Any] | None = None,
-    times: int | Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
+    times: PositiveInt | Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
     **fields: Any,
 ) -> MMDP:
     """Models from a function that says what happens; one model per draw of its parameters.
@@ -101,6 +103,7 @@ def from_step(
     >>> mmdp.solve(model, 10).policy.action(stock=2)
     'order=1'
     """
+    known_fields(fields)
     steps = Steps.read(
         step, states, actions, events, chance, draws, allowed, terminal, until, times, initial
     )
@@ -566,17 +569,11 @@ def _added(p: Array, kinds: dict[bytes, int], table: list[Array]) -> int:
 def _times(times: Any) -> tuple[Any, ...] | None:
     if times is None:
         return None
-    if isinstance(times, Mapping) and len(times) == 1:
-        (times,) = times.values()
-    if isinstance(times, (int, np.integer)) and not isinstance(times, bool):
-        times = range(int(times))
-    try:
-        found = tuple(times)
-    except TypeError:
-        raise InputError(f"times must be a number, a range or labels, not {times!r}") from None
-    if not found:
-        raise InputError("times is empty; give at least one")
-    return found
+    if isinstance(times, (int, np.integer)):
+        times = range(times)
+    read_times(times)
+    (labels,) = times.values() if isinstance(times, Mapping) else [times]
+    return tuple(labels)
 
 
 def _numbers(values: Any, what: str) -> Array:

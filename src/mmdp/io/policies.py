@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import kernels
+from mmdp.arguments import checked
 from mmdp.errors import InputError, NotWritten, Remedy
 from mmdp.io import certificates
 from mmdp.io.ids import whole
@@ -44,6 +45,7 @@ NODE_COLUMNS = ("time", "state", "action", "node", "moves", "start", "idstate", 
 KNOWN = {*COLUMNS, *NODE_COLUMNS}
 
 
+@checked
 def save_policy(policy: Policy | Solution, path: PathLike) -> None:
     """Write a policy as ``.csv``, ``.parquet`` (the table of
     :meth:`MarkovPolicy.to_frame` or :meth:`MemoryPolicy.to_frame`) or ``.json``.
@@ -115,6 +117,7 @@ def certificate_beside(table: PathLike) -> Path:
     return Path(table).with_suffix(".certificate.json")
 
 
+@checked
 def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
     """What was proven about a saved policy; None if nothing was.
 
@@ -134,6 +137,7 @@ def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
         return None if stored is None else certificates.from_document(stored, policy, model)
 
 
+@checked
 def load_objective(path: PathLike) -> Objective | None:
     """What a saved policy was solved for; None if its file does not say.
 
@@ -169,6 +173,7 @@ def _document(file: Path, remedies: Iterable[Remedy] = ()) -> Any:
         raise InputError(f"{file}: not a JSON file ({reason(error)})", remedies) from None
 
 
+@checked
 def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
     """Read a policy from ``.csv``, ``.parquet`` or ``.json``; one with nodes has memory.
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp.arguments import checked
 from mmdp.errors import MemoryLimitError, Remedy
 from mmdp.io.columns import columns_of_frame
 from mmdp.io.frames import as_frame
@@ -23,6 +24,7 @@ from mmdp.words import counted, readable_bytes
 Table = dict[str, npt.NDArray[Any]]  # columns by role
 
 
+@checked
 def from_frame(
     frame: pd.DataFrame,
     *,
@@ -69,6 +71,7 @@ def from_frame(
     return assemble(ids, fields, source, read)
 
 
+@checked
 def to_frame(model: MMDP) -> pd.DataFrame:
     """The model as a tidy table: one row per transition that can happen.
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError
 
 PathLike = str | os.PathLike[str]
@@ -39,6 +40,7 @@ def as_path(path: PathLike) -> Path:
     return path if isinstance(path, Path) else Path(path)
 
 
+@checked
 def write_whole(path: PathLike, writer: Writer) -> None:
     """Write one file whole or not at all.
 
@@ -55,8 +57,10 @@ def write_whole(path: PathLike, writer: Writer) -> None:
     write_all({Path(path): writer})
 
 
+@checked
 def write_all(files: Mapping[Path, Writer], stale: Collection[Path] = ()) -> None:
     """Write several files of one folder, and remove ``stale`` ones: all of it or nothing."""
+    files = {Path(path): writer for path, writer in files.items()}
     moves = {hidden(path): path for path in files}
     try:
         for (place, path), writer in zip(moves.items(), files.values(), strict=True):

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from scipy.optimize import linprog
 
 from mmdp import kernels
+from mmdp.arguments import Seconds, Seed, checked
 from mmdp.bounds import Bound, bound
 from mmdp.clock import clock, unanswered
 from mmdp.errors import InputError
@@ -31,7 +32,6 @@ from mmdp.objective import Function, Objective, as_objective
 from mmdp.policy import MarkovPolicy
 from mmdp.solution import Solution
 from mmdp.solve import solve
-from mmdp.validate import check_time_limit
 
 Array = npt.NDArray[np.float64]
 
@@ -81,14 +81,15 @@ class Mixture:
 
 
 @unanswered()
+@checked
 def mixture(
     model: MMDP,
     horizon: int | None = None,
     objective: str | Objective | Function = "cvar:0.1",
     *,
-    time_limit: float | None = None,
+    time_limit: Seconds | None = None,
     backend: str | Kernel = "auto",
-    seed: int | None = 0,
+    seed: Seed = 0,
 ) -> Mixture:
     """The best lottery found for a concave objective, and the best single policy found.
 
@@ -108,7 +109,6 @@ def mixture(
         raise InputError(f"{chosen.name} is not concave, so no best lottery can be found for it")
     if horizon == math.inf:
         raise InputError("a lottery is over policies with a last decision; give a finite horizon")
-    check_time_limit(time_limit)
     seconds = SECONDS if time_limit is None else time_limit
     deadline = clock() + seconds
     single = solve(model, horizon, objective=chosen, time_limit=seconds, backend=backend, seed=seed)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError
 from mmdp.kernels.endless import Endless
 from mmdp.kernels.numpy.passes import choose
@@ -40,6 +41,7 @@ STEPS = 5  # of the search for one rule for all steps
 MOST_ACTIONS = 20  # that are tried everywhere
 
 
+@checked
 def value_of_leaves(
     model: MMDP,
     horizon: float | None = None,
@@ -113,6 +115,7 @@ def value_of_leaves(
     return frame
 
 
+@checked
 def leaf_table(
     policy: TreePolicy | Solution, model: MMDP, *, objective: Objective | str | None = None
 ) -> pd.DataFrame:

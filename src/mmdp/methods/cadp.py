@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from mmdp.arguments import NonNegativeFloat, checked
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Problem, Sweeps
 from mmdp.methods.base import Context, Method, Outcome, Question
@@ -31,6 +32,7 @@ from mmdp.solution import Status
 from mmdp.validate import check_whole
 
 
+@checked
 @dataclass(frozen=True)
 class CADP(Method):
     """Alternate the model weights b of the current policy and a backward pass with them.
@@ -76,7 +78,7 @@ class CADP(Method):
 
     init: str | MarkovPolicy = "wsu"
     starts: Count = "auto"
-    tol: float = 0.0
+    tol: NonNegativeFloat = 0.0
     max_iterations: int = 1000
     sweeps: Sweeps = "two-way"
     polish: float = 0.0

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mmdp.arguments import NonNegativeFloat, checked
 from mmdp.bounds import closed
 from mmdp.bounds.descent import Descent
 from mmdp.bounds.matching import match
@@ -36,6 +37,7 @@ ROOT_STEPS, NODE_STEPS = 400, 60
 KEEP_BYTES = 512 * 1024**2  # most memory for the multipliers of open nodes
 
 
+@checked
 @dataclass(frozen=True)
 class Exact(Method):
     """Prove how good the best Markov (or deterministic stationary) policy is, and find it.
@@ -65,7 +67,7 @@ class Exact(Method):
     (7.0, 'OPTIMAL')
     """
 
-    gap: float = 1e-8
+    gap: NonNegativeFloat = 1e-8
     starts: int = 8
     polish: float | None = None
     max_nodes: int = 100_000

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mmdp.arguments import checked
 from mmdp.kernels.planner import VALUES, PlannerTables
 from mmdp.methods.base import Context, Outcome
 from mmdp.methods.belief import Planning, q_of
 
 
+@checked
 @dataclass(frozen=True)
 class Rollout(Planning):
     """argmax_a sum_m beta_m q^pi_{t,m}(s, a) with pi from CADP.

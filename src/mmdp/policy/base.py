@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import Seed, checked
 from mmdp.draw.maps import PolicyMap
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
@@ -114,6 +115,7 @@ class Policy:
         """Itself if it is a table of time and state; None otherwise."""
         return None
 
+    @checked
     def over(self, horizon: int) -> MarkovPolicy:
         """The same decisions as a policy of time and state over ``horizon`` decisions."""
         raise self._lacking("table of time and state")
@@ -122,6 +124,7 @@ class Policy:
         return InputError(f"{self!r} has no {what}: it {self.memory}")
 
     # ------------------------------------------------------------ in a model
+    @checked
     def check(self, model: MMDP, horizon: float | None = None) -> None:
         """Raise InputError unless this policy can be followed in ``model``."""
         if self.n_states != model.n_states or self._lacks(model):
@@ -181,7 +184,8 @@ class Policy:
         return None
 
     # ------------------------------------------------------------ who follows it
-    def start(self, seed: int | None = 0) -> Any:
+    @checked
+    def start(self, seed: Seed = 0) -> Any:
         """A fresh memory, seeded; give each episode a seed of its own."""
         return None
 
@@ -197,6 +201,7 @@ class Policy:
         return memory
 
     # ------------------------------------------------------------ who reads it
+    @checked
     def action(self, time: int = 0, state: int | str | None = None, **named: object) -> str:
         """The label of the action in a state: its id, its label, or its values by name.
 

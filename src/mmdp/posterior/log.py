@@ -187,11 +187,21 @@ def _columns(
     else:
         source, frame = Source("log"), as_frame(log)
         if isinstance(frame, Mapping):
-            frame = pd.DataFrame(dict(frame))
+            frame = _from_mapping(frame)
         if not isinstance(frame, pd.DataFrame):
             raise InputError(f"a log is a path, a DataFrame or a mapping, not {type(log).__name__}")
         roles, notes = _roles([str(x) for x in frame.columns], renamed, source)
     return {role: frame[name] for name, role in roles.items()}, source, notes
+
+
+def _from_mapping(columns: Mapping[Any, Any]) -> pd.DataFrame:
+    try:
+        return pd.DataFrame(dict(columns))
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"log: its columns are not of one length and one axis ({error}); a state is one value "
+            "in a row: name what is a vector, or give a column for each combination"
+        ) from None
 
 
 def _read_csv(

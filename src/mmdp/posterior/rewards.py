@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError, Remedy
 from mmdp.io.frames import as_frame
 from mmdp.io.labels import Ints, Names
@@ -55,6 +56,7 @@ class RewardLaw:
         return np.ascontiguousarray(drawn[:, keep]).reshape(1, *self.shape, size), None
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Rewards:
     """What :func:`fit` takes for rewards; a row that only stays in its state earns 0.

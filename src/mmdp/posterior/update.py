@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError
 from mmdp.posterior.log import Steps, read_steps
 from mmdp.validate import check_whole_model
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 
 
+@checked
 def weights_by_step(model: MMDP, log: Any) -> Array:
     """(n + 1, M) weights of the models before the first of n logged steps, and after each.
 
