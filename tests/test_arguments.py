@@ -39,7 +39,6 @@ from mmdp import (
 from mmdp.methods import Method
 from mmdp.objective import Objective
 from mmdp.policy import PolicyKind
-from tests.ecosystem.test_storm import DRN
 
 MODULES = (
     mmdp, domains, economics, ecosystem, hosts, io, measures, methods, objective, plots, policy,
@@ -56,19 +55,55 @@ HOOKS = (Method, Objective, PolicyKind)  # their methods are called by mmdp
 INNER = {
     "Bound", "Evaluation", "Solution", "Provenance", "Progress", "Status", "InputError", "Domain",
     "CostEffectiveness", "WillingnessToPay", "Estimate", "Freedom", "Frontier", "Stability", "Fit",
-    "Capabilities", "Context", "Outcome", "Question", "Method", "Objective", "PolicyKind", "Planner",
-    "Policy", "Belief", "TreePolicy", "LostProcess", "Mixture", "RowInformation", "Tail", "quantile",
+    "Capabilities", "Context", "Outcome", "Question", "Method", "Objective", "PolicyKind",
+    "Planner",
+    "Policy", "Belief", "TreePolicy", "LostProcess", "Mixture", "RowInformation", "Tail",
+    "quantile",
     # leaving
     "mixture", "row_information", "regret_by_horizon", "without_tunnels", "from_mdptoolbox",
     "to_mdptoolbox",
 }  # fmt: skip
 CALLED = {
-    "act", "update", "returns", "tables_for", "table_for", "stored", "drawn", "drawn_text",
-    "action_text", "check_horizon", "of_table", "of_row", "placed", "restored", "nodes", "done",
-    "from_support", "with_function", "mean_problem", "names", "find", "clipped",
-    "remedy", "models", "times", "rows", "law",
+    "act",
+    "update",
+    "returns",
+    "tables_for",
+    "table_for",
+    "stored",
+    "drawn",
+    "drawn_text",
+    "action_text",
+    "check_horizon",
+    "of_table",
+    "of_row",
+    "placed",
+    "restored",
+    "nodes",
+    "done",
+    "from_support",
+    "with_function",
+    "mean_problem",
+    "names",
+    "find",
+    "clipped",
+    "remedy",
+    "models",
+    "times",
+    "rows",
+    "law",
 }  # methods that mmdp calls
-TEXT = {"name", "title", "citation", "unit", "path", "out", "folder", "xlabel", "ylabel", "state_label"}
+TEXT = {
+    "name",
+    "title",
+    "citation",
+    "unit",
+    "path",
+    "out",
+    "folder",
+    "xlabel",
+    "ylabel",
+    "state_label",
+}
 REFUSES = {"mmdp.MemoryPolicy.over"}  # a policy with memory has no table
 BUILT_OF = {"Question", "Context", "Outcome", "Planner", "Policy"}
 MEANINGS = {  # of values that their types do not give one
@@ -96,7 +131,7 @@ X, Y = "level=1", "level=2"
 MODEL = mmdp.MMDP(
     [[[[0.5, 0.5], [1, 0]], [[0, 1], [0.2, 0.8]]], [[[0.9, 0.1], [1, 0]], [[0, 1], [0.6, 0.4]]]],
     [[[1.0, 0.0], [2.0, 3.0]], [[0.0, 2.0], [1.0, 0.0]]],
-    states=[X, Y], actions=["stay", "go"], discount=0.9, parameters={"rate": [0.1, 0.3]}, name="two",
+    states=[X, Y], actions=["stay", "go"], discount=0.9, parameters={"rate": [0.1, 0.3]},
 )  # fmt: skip
 MARKOV = mmdp.MarkovPolicy.for_model(MODEL, [[0, 1], [1, 0]])
 RULE = mmdp.StationaryPolicy.for_model(MODEL, [0, 1])
@@ -149,8 +184,10 @@ def file(name: str) -> Path:
         return path
     path.parent.mkdir(exist_ok=True)
     texts = {
-        "model.drn": DRN.format(p=0.5, q=0.5),
-        "features.csv": f"state,size\n\"{X}\",1\n\"{Y}\",2\n", "groups.csv": f"state,group\n\"{X}\",a\n\"{Y}\",b\n",
+        "model.drn": "@type: MDP\n@parameters\n\n@reward_models\nr\n@nr_states\n1\n@nr_choices\n1\n"
+        "@model\nstate 0 [0] init\n\taction go [1]\n\t\t0 : 1\n",
+        "features.csv": f"state,size\n{X},1\n{Y},2\n",
+        "groups.csv": f"state,group\n{X},a\n{Y},b\n",
         "effects.csv": "state,action,effect,cost\n" + "".join(
             f"{s},{a},{a == 'go':d},{a == 'go':d}\n" for s in (X, Y) for a in ("stay", "go")
         ),
@@ -255,7 +292,8 @@ CALLS: dict[str, Callable[[], Call]] = {
     # methods, objectives, kinds of policy
     **{
         f"mmdp.{x}": functools.partial(then, getattr(mmdp, x), by_method)
-        for x in ("CADP", "MILP", "MVP", "WSU", "BeliefGrid", "Exact", "Gradient", "Mirror", "Oracle")
+        for x in ("CADP", "MILP", "MVP", "WSU", "BeliefGrid", "Exact", "Gradient", "Mirror",
+                  "Oracle")
     },
     **{
         f"mmdp.{x}": functools.partial(then, getattr(mmdp, x), by_method, episodes=2)
@@ -413,7 +451,9 @@ CALLS: dict[str, Callable[[], Call]] = {
     "io.write_all": lambda: on(io.write_all, files={new("a"): "text"}),
     "io.write_whole": lambda: on(io.write_whole, path=new("a"), writer="text"),
     "mmdp.export": lambda: on(mmdp.export, policy=MARKOV, path=new("p.py")),
-    "report.write": lambda: on(report.write, model=MODEL, out=new("r.html"), horizon=2, seconds=0.0),
+    "report.write": lambda: on(
+        report.write, model=MODEL, out=new("r.html"), horizon=2, seconds=0.0
+    ),
     "report.draw": lambda: on(
         report.draw, kind="policy", model=MODEL, out=new("p.svg"), horizon=2
     ),

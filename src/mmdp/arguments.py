@@ -24,9 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.errors import InputError
-from mmdp.words import LONGEST, counted, either, suggested
+from mmdp.words import counted, either, suggested
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+SHORT = 30  # letters of a value that is shown; of others, the type
 
 
 class Rule(NamedTuple):
@@ -36,6 +38,8 @@ class Rule(NamedTuple):
     text: str
 
 
+READ = Rule(lambda _: True, "")
+Read = Annotated[T, READ]  # whoever reads the value says more about what is wrong with it
 PositiveInt = Annotated[int, Rule(lambda x: x >= 1, "a whole number of at least 1")]
 NonNegativeInt = Annotated[int, Rule(lambda x: x >= 0, "a whole number of at least 0")]
 FiniteFloat = Annotated[float, Rule(math.isfinite, "a finite number")]
@@ -107,13 +111,17 @@ def checked(function: F) -> F:
         function.__init__ = checked(function.__init__)  # type: ignore[misc]
         return function
     signature = inspect.signature(function)
+    name, known = function.__qualname__.removesuffix(".__init__"), signature.parameters
+    several = any(x.kind is x.VAR_KEYWORD for x in known.values())
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        for unknown in () if several else kwargs.keys() - known.keys():
+            raise InputError(f"{name}() has no argument {suggested(unknown, known)}")
         hints, given = _hints(function), signature.bind(*args, **kwargs).arguments
-        for name, value in {**given, **kwargs}.items():
-            if name in hints:
-                _check(name, value, hints[name])
+        for argument, value in {**given, **kwargs}.items():
+            if argument in hints:
+                _check(argument, value, hints[argument])
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
@@ -122,12 +130,12 @@ def checked(function: F) -> F:
 def _check(name: str, value: Any, hint: Any) -> None:
     if fits(value, hint):
         return
-    parts, shown = _parts(hint), repr(value)
+    parts, shown = _parts(hint), type(value).__name__
     choices = [x for part in parts if get_origin(part) is Literal for x in get_args(part)]
     if isinstance(value, str) and choices:
         shown = suggested(value, choices)
-    elif len(shown) > LONGEST or "\n" in shown or " at 0x" in shown:
-        shown = f"of type {type(value).__name__}"
+    elif value is None or isinstance(value, (bool, numbers.Real)) or len(repr(value)) <= SHORT:
+        shown = repr(value)
     remedies = [REMEDIES[x] for x in map(_text, parts) if x in REMEDIES]
     expected = either(dict.fromkeys(map(_text, parts)))
     raise InputError(f"{name} must be {expected}, not {shown}", remedies)
@@ -193,7 +201,7 @@ def _text(hint: Any) -> str:
     if origin is Annotated:
         return str(arguments[1].text)
     if origin is Literal:
-        return either(map(repr, arguments))
+        return f"one of {either(map(repr, arguments))}" if arguments[1:] else repr(arguments[0])
     if origin in SEQUENCES and arguments and arguments[0] not in (Any, object):
         return f"{TEXTS[origin]} (each {either(map(_text, _parts(arguments[0])))})"
     name = TEXTS.get(origin) or getattr(origin, "__name__", str(origin))
@@ -215,7 +223,8 @@ def _is(value: Any, hint: Any) -> bool:
     if origin in (Any, object) or isinstance(origin, TypeVar):
         return True
     if origin is Annotated:
-        return fits(value, arguments[0]) and all(x.holds(value) for x in arguments[1:])
+        read = READ in arguments
+        return read or (fits(value, arguments[0]) and bool(arguments[1].holds(value)))
     if origin is Literal:
         return any(type(value) is type(x) and value == x for x in arguments)
     if origin is None:

@@ -32,7 +32,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.arguments import Probability, checked
+from mmdp.arguments import Read, checked
 from mmdp.errors import InputError
 from mmdp.words import suggested
 
@@ -155,7 +155,6 @@ class Tail(Objective):
         return [replace(self, alpha=alpha) for alpha in wider if alpha < 1]
 
 
-@checked
 @dataclass(frozen=True)
 class CVaR(Tail):
     """The mean return over the worst models, whose weights add up to alpha.
@@ -178,7 +177,6 @@ class CVaR(Tail):
         return _tail(self.alpha, returns, weights)
 
 
-@checked
 @dataclass(frozen=True)
 class VaR(Tail):
     """The alpha-quantile: the smallest x such that models of weight alpha return at most x.
@@ -203,7 +201,6 @@ class VaR(Tail):
         return [*tail.ladder(weights), tail]
 
 
-@checked
 @dataclass(frozen=True)
 class EVaR(Tail):
     """Entropic value at risk: the worst mean over weights that are near the given ones.
@@ -267,7 +264,6 @@ class EVaR(Tail):
         return unit * np.exp(np.where(near, log_s, hi))
 
 
-@checked
 @dataclass(frozen=True)
 class Entropic(Objective):
     """The certainty equivalent of exponential utility, -1/beta log(sum lambda exp(-beta rho)).
@@ -332,7 +328,6 @@ class WorstCase(Objective):
         return CVaR(float(weights[weights > 0].min())).ladder(weights)
 
 
-@checked
 @dataclass(frozen=True)
 class MeanCVaR(Tail):
     """``share`` times the mean plus ``1 - share`` times CVaR_alpha.
@@ -378,7 +373,7 @@ class Custom(Objective):
     array([2.])
     """
 
-    function: Function
+    function: Read[Function]
     monotone: bool | None = None
 
     kind: ClassVar[str] = "custom"
@@ -475,7 +470,6 @@ COMPILED = (CVaR, Entropic, MeanCVaR, WorstCase)  # see Objective.formula
 EXAMPLES = "mean, cvar:0.1, var:0.1, evar:0.1, entropic:0.01, worst, mean-cvar:0.1:0.5"
 
 
-@checked
 def as_objective(given: str | Objective | Function) -> Objective:
     """An objective, or the one that a text names: ``cvar:0.1``, ``regret:worst``.
 
@@ -512,7 +506,7 @@ def _grammar() -> str:
     return f"write one of {EXAMPLES}, or regret: before it"
 
 
-def quantile(returns: Array, weights: Array, level: Probability) -> Array:
+def quantile(returns: Array, weights: Array, level: float) -> Array:
     """The smallest return x such that P(return <= x) >= level: returns (..., M) to (...)."""
     order = _order(returns)
     mass = np.cumsum(weights[order], axis=-1)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp import kernels
-from mmdp.arguments import Seed, checked
+from mmdp.arguments import Read, Seed, checked
 from mmdp.clock import Ending, clock, ending
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel, Plan
@@ -42,7 +42,7 @@ FASTER = 16  # a part has at most this many times the episodes of the one before
 
 @checked
 def simulate(
-    policy: Planner | Solution,
+    policy: Read[Planner | Solution],
     model: MMDP,
     *,
     episodes: int | None = None,

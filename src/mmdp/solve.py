@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from mmdp import kernels
 from mmdp._version import __version__
-from mmdp.arguments import Seconds, Seed, checked
+from mmdp.arguments import Read, Seconds, Seed, checked
 from mmdp.certify import certified, check_certify
 from mmdp.checkpoint import Checkpoint
 from mmdp.clock import Callback, answer
@@ -67,15 +67,15 @@ def _by_name(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-@checked
 @_by_name
+@checked
 def solve(
     model: MMDP,
     horizon: float | None = None,
     method: str | Method = "cadp",
     *,
     objective: str | Objective | Function = "mean",
-    policy: str | PolicyKind | None = None,
+    policy: Read[str | PolicyKind | None] = None,
     backend: str | Kernel = "auto",
     seed: Seed = 0,
     time_limit: Seconds | None = None,
@@ -140,7 +140,6 @@ def solve(
     >>> solution.policy.actions[:, 1].tolist()
     [1, 1, 1, 1, 1, 1, 1, 1, 1, 0]
     """
-    _check_model(model, "solve")
     chosen = read_method(method)
     question = asked(chosen, model, horizon, as_objective(objective), policy)
     kind, steps = question.kind, question.steps
@@ -161,7 +160,7 @@ def solve(
 
 @checked
 def evaluate(
-    policy: Planner | Solution,
+    policy: Read[Planner | Solution],
     model: MMDP,
     *,
     episodes: int | None = None,
@@ -180,7 +179,6 @@ def evaluate(
     >>> mmdp.evaluate(mmdp.MarkovPolicy([[0], [1]]), one).mean
     3.5
     """
-    _check_model(model, "evaluate")
     oracle = "Oracle has one policy per model and is evaluated by solving the models at hand"
     known = followed(policy, "evaluate() needs a policy", oracle)
     known.check(model)
@@ -235,13 +233,6 @@ def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto
 def _plan(backend: str | Kernel, model: MMDP, policy: MarkovPolicy) -> Plan:
     kernel = kernels.get(backend, model.problem, policy.horizon, passes=2)
     return kernel.plan(model.problem, policy.horizon)
-
-
-def _check_model(model: Any, caller: str) -> None:
-    if not isinstance(model, MMDP):
-        raise InputError(
-            f"{caller}() needs an MMDP, not {type(model).__name__}; use mmdp.load(path) for files"
-        )
 
 
 def read_method(method: str | Method) -> Method:

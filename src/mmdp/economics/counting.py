@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.arguments import PositiveInt, checked
+from mmdp.arguments import PositiveInt, Read, checked
 from mmdp.economics.outcomes import read_thresholds
 from mmdp.errors import InputError
 from mmdp.model import MMDP
@@ -54,7 +54,7 @@ class Counting:
 
     effect_rate: float | None = None
     cost_rate: float | None = None
-    within_cycle: WithinCycle | Sequence[float] = "none"
+    within_cycle: Read[WithinCycle | Sequence[float]] = "none"
 
     def __post_init__(self) -> None:
         for name in ("effect_rate", "cost_rate"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.arguments import Seed, checked
+from mmdp.arguments import Read, Seed, checked, fits
 from mmdp.draw.maps import PolicyMap
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
@@ -202,7 +202,7 @@ class Policy:
 
     # ------------------------------------------------------------ who reads it
     @checked
-    def action(self, time: int = 0, state: int | str | None = None, **named: object) -> str:
+    def action(self, time: Read[int] = 0, state: int | str | None = None, **named: object) -> str:
         """The label of the action in a state: its id, its label, or its values by name.
 
         If decisions have labels, such as weeks, ``week="w4"`` stands for the time.
@@ -224,7 +224,7 @@ class Policy:
             raise InputError(f"the action depends on more than the state: {self!r} {self.memory}")
         if (axis := self.times.column) in named and axis not in named_values(self.state_names[0]):
             time = self._time_of(axis, named.pop(axis))
-        if not isinstance(time, (int, np.integer)) or not 0 <= time < self.horizon:
+        if not fits(time, int) or not 0 <= time < self.horizon:
             raise InputError(f"time {time} is outside 0..{self.horizon - 1:g}")
         if (state is None) == (not named):
             raise InputError("give the state: state= its id or label, or its values by name")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.arguments import PositiveInt, Seed, checked
+from mmdp.arguments import PositiveInt, Read, Seed, checked
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel
 from mmdp.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
@@ -72,7 +72,7 @@ class TablePolicy(Policy):
     @checked
     def __init__(
         self,
-        actions: npt.ArrayLike | None = None,
+        actions: Read[npt.ArrayLike | None] = None,
         *,
         probabilities: npt.ArrayLike | None = None,
         n_actions: PositiveInt | None = None,

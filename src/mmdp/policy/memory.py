@@ -59,7 +59,7 @@ class Memory(PolicyKind):
     [10.0, 11.5]
     """
 
-    nodes: int = 3
+    nodes: PositiveInt = 3
 
     name: ClassVar[str] = "memory"
     title = "the time, the state and a few nodes of memory"

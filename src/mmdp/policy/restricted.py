@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.arguments import checked
+from mmdp.arguments import Read, checked
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.policy.kinds import needs_settings
 from mmdp.policy.markov import Markov, TablePolicy
 from mmdp.policy.stationary import Stationary
 from mmdp.support import refuse_masked
-from mmdp.validate import by_label, ids_of, is_named, refuse_no_labels, refuse_set
+from mmdp.validate import by_label, ids_of, is_named, refuse_set
 from mmdp.words import counted, either, some
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Tied(Restricted):
             found = dict(zip(ids_of(keys, model.state_labels, "groups"), groups, strict=True))
             return [found.get(s) for s in range(model.n_states)]
         refuse_masked(self.groups, "groups")
-        names = np.asarray(refuse_no_labels(self.groups), dtype=object)
+        names = np.asarray(_refuse_lists(self.groups), dtype=object)
         if names.shape != (model.n_states,):
             raise InputError(
                 f"groups of shape {names.shape} for {counted(model.n_states, 'state')}; give one "
@@ -172,8 +172,8 @@ class Monotone(Restricted):
     Monotone(states=[['well', 'ill', 'very ill'], ['dead']], actions=['wait', 'treat'])
     """
 
-    states: Sequence[Any] | None = None
-    actions: Sequence[Any] | None = None
+    states: Read[Sequence[Any] | None] = None
+    actions: Read[Sequence[Any] | None] = None
 
     name: ClassVar[str] = "monotone"
     masks = False
@@ -338,6 +338,13 @@ class Fixed(Restricted):
 
 
 # ---------------------------------------------------------------------- labels
+def _refuse_lists(groups: Iterable[Any]) -> list[Any]:
+    given = list(groups)
+    if not all(isinstance(x, Hashable) for x in given):
+        raise InputError("a group is text or a number; give one for each state")
+    return given
+
+
 def _is_missing(given: Any) -> bool:
     import pandas as pd
 
