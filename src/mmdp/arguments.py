@@ -82,8 +82,6 @@ TEXTS: dict[Any, str] = {
     collections.abc.Collection: "a sequence", tuple: "a tuple", list: "a list",
 }  # fmt: skip
 REMEDIES = {"an MMDP": "use mmdp.load(path) for files"}
-
-
 NUMBERS: dict[Any, Any] = {
     bool: bool, int: numbers.Integral, float: numbers.Real, complex: numbers.Complex,
 }  # fmt: skip
@@ -108,7 +106,7 @@ def checked(function: F) -> F:
     mmdp.errors.InputError: times must be a whole number of at least 1, not 0
     """
     if inspect.isclass(function):
-        function.__init__ = checked(function.__init__)  # type: ignore[misc]
+        function.__init__ = checked(function.__init__)  # type: ignore[method-assign]
         return function
     signature = inspect.signature(function)
     name, known = function.__qualname__.removesuffix(".__init__"), signature.parameters
@@ -145,7 +143,8 @@ def _check(name: str, value: Any, hint: Any) -> None:
 @functools.cache
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     """The types of the parameters, and of the options that ``**options`` unpacks."""
-    own, found = inspect.unwrap(function), {}
+    own = inspect.unwrap(function)
+    found: dict[str, Any] = {}
     module = sys.modules[own.__module__]
     for parameter in inspect.signature(own).parameters.values():
         if parameter.annotation is parameter.empty or parameter.kind is parameter.VAR_POSITIONAL:
@@ -204,8 +203,8 @@ def _text(hint: Any) -> str:
         return f"one of {either(map(repr, arguments))}" if arguments[1:] else repr(arguments[0])
     if origin in SEQUENCES and arguments and arguments[0] not in (Any, object):
         return f"{TEXTS[origin]} (each {either(map(_text, _parts(arguments[0])))})"
-    name = TEXTS.get(origin) or getattr(origin, "__name__", str(origin))
-    return name if origin in TEXTS else f"{'an' if name[0] in 'AEIMO' else 'a'} {name}"
+    name: str = getattr(origin, "__name__", str(origin))
+    return TEXTS.get(origin) or f"{'an' if name[0] in 'AEIO' or name == 'MMDP' else 'a'} {name}"
 
 
 # ---------------------------------------------------------------------- values
@@ -267,4 +266,6 @@ def _is_sequence(value: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
     if origin is tuple and arguments[-1:] != (...,):
         pairs = zip(value, arguments, strict=False)
         return len(value) == len(arguments) and all(fits(x, y) for x, y in pairs)
-    return not arguments or all(fits(x, arguments[0]) for x in value)
+    if not arguments or arguments[0] in (Any, object):
+        return True
+    return all(fits(x, arguments[0]) for x in value)

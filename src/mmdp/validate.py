@@ -675,7 +675,7 @@ def refuse_no_labels(labels: Iterable[object]) -> list[object]:
     """The labels, none of which is a list, an array or missing."""
     given = list(labels)
     for x in given:
-        if not fits(x, Label):
+        if type(x) is not str and not fits(x, Label):
             raise InputError(f"{shortened(x)} is no label; give text or numbers, one for each")
     return given
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mmdp import kernels
-from mmdp.arguments import Seconds, Seed, checked
+from mmdp.arguments import NonNegativeInt, Seconds, checked
 from mmdp.bounds.ask import Ask, read_incumbent
 from mmdp.bounds.portfolio import BOUNDS, CLOSED, Portfolio, check_holds, check_program
 from mmdp.bounds.reductions import FEW_PASSES, check_bounded, ended, steps_that_fit, tilted
@@ -37,7 +37,7 @@ def bound(
     time_limit: Seconds | None = None,
     incumbent: Any = None,
     backend: str | Kernel = "auto",
-    seed: Seed = 0,
+    seed: NonNegativeInt = 0,
     callback: Callback | None = None,
 ) -> Bound:
     """A proven upper bound on the value of every policy (see the table of the module).

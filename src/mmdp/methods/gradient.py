@@ -11,6 +11,7 @@ from mmdp.clock import ending
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Table
 from mmdp.methods.base import Context, Method, Outcome
+from mmdp.policy import Policy
 from mmdp.search import gradient
 from mmdp.search.context import early
 from mmdp.search.starts import first
