@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmdp.arguments import checked
+from mmdp.arguments import Read, checked
 from mmdp.draw.axes import new_axes, new_axis, png, svg
 from mmdp.draw.curves import (
     acceptability_curves,
@@ -81,7 +81,9 @@ def policy_heatmap(
 
 @checked
 def tree(
-    policy: TreePolicy | Solution, leaves: pd.DataFrame | None = None, axis: Axes | None = None
+    policy: Read[TreePolicy | Solution],
+    leaves: pd.DataFrame | None = None,
+    axis: Axes | None = None,
 ) -> Axes:
     """A small tree: its questions in words, and at each leaf the action in its colour.
 

@@ -196,7 +196,9 @@ def evaluate(
 
 
 @checked
-def model_weights(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto") -> Array:
+def model_weights(
+    policy: Read[MarkovPolicy | Solution], model: MMDP, *, backend: str | Kernel = "auto"
+) -> Array:
     """(T, M, S) model weights b_{t,m}(s) = P[model is m, state at t is s] (definition 4.1).
 
     >>> import mmdp
@@ -211,7 +213,9 @@ def model_weights(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = 
 
 
 @checked
-def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto") -> Array:
+def gradient(
+    policy: Read[MarkovPolicy | Solution], model: MMDP, *, backend: str | Kernel = "auto"
+) -> Array:
     """(T, S, A) gradient of the return, d rho / d pi_t(s, a) (the paper's first theorem).
 
     Equals gamma^t sum_m b_{t,m}(s) q_{t,m}(s, a); NaN for actions that are not allowed.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mmdp._version import __version__
-from mmdp.arguments import Seconds, checked, fits
+from mmdp.arguments import Label, Read, Seconds, checked, fits
 from mmdp.clock import ending, unanswered
 from mmdp.errors import InputError, NotWritten
 from mmdp.identity import digest, facts
@@ -80,7 +80,7 @@ def study(
     backend: str = "auto",
     out: str | Path | None = None,
     jobs: int = 1,
-    executor: Executor | None = None,
+    executor: Read[Executor | None] = None,
     callback: Callable[[StudyProgress], object] | None = None,
 ) -> pd.DataFrame:
     """Solve a grid of problems and evaluate each policy on test models: one row per cell.
@@ -364,7 +364,7 @@ def _axis(
 
 
 def _horizon(given: Any) -> Any:
-    if not fits(given, float | None):
+    if not fits(given, Label | None):
         raise InputError(f"a horizon is a number of decisions, not {shortened(given)}")
     return given
 

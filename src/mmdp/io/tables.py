@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.arguments import checked
+from mmdp.arguments import Read, checked
 from mmdp.errors import MemoryLimitError, Remedy
 from mmdp.io.columns import columns_of_frame
 from mmdp.io.frames import as_frame
@@ -26,7 +26,7 @@ Table = dict[str, npt.NDArray[Any]]  # columns by role
 
 @checked
 def from_frame(
-    frame: pd.DataFrame,
+    frame: Read[pd.DataFrame],
     *,
     initial: npt.ArrayLike | Mapping[Any, float] | None = None,
     weights: npt.ArrayLike | Mapping[Any, float] | None = None,
@@ -67,7 +67,10 @@ def from_frame(
         "weights": weights, "discount": discount, "terminal": terminal,
         "parameters": parameters, "name": name, "times": times, "unit": unit,
     }  # fmt: skip
-    ids = encode(columns_of_frame(as_frame(frame), source, read), source, read, fields, {})
+    table = as_frame(frame)
+    if not isinstance(table, pd.DataFrame):
+        raise InputError(f"frame must be a DataFrame, not {type(frame).__name__}")
+    ids = encode(columns_of_frame(table, source, read), source, read, fields, {})
     return assemble(ids, fields, source, read)
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy.optimize import linprog
 
 from mmdp import kernels
-from mmdp.arguments import Seconds, Seed, checked
+from mmdp.arguments import Read, Seconds, Seed, checked
 from mmdp.bounds import Bound, bound
 from mmdp.clock import clock, unanswered
 from mmdp.errors import InputError
@@ -84,7 +84,7 @@ class Mixture:
 @checked
 def mixture(
     model: MMDP,
-    horizon: int | None = None,
+    horizon: Read[int | None] = None,
     objective: str | Objective | Function = "cvar:0.1",
     *,
     time_limit: Seconds | None = None,

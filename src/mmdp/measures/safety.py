@@ -87,7 +87,7 @@ class Frontier:
 @checked
 def frontier(
     model: MMDP,
-    horizon: int | None = None,
+    horizon: float | None = None,
     alphas: float | Sequence[float] = ALPHAS,
     *,
     tail: float = 0.1,
