@@ -574,7 +574,7 @@ def test_one_thing_in_place_of_another(tmp_path: Path) -> None:
     model = mmdp.MMDP(transitions(), np.ones((2, 1)), states=["CKD 3", "CKD 4"], actions=["wait"])
     solution = mmdp.solve(model, 2)
     refusal(lambda: mmdp.save(solution, tmp_path / "x.csv"), "not Solution", "save_policy()")  # type: ignore[arg-type]
-    refusal(lambda: mmdp.evaluate(solution, "test"), "evaluate() needs an MMDP", "mmdp.load(path)")  # type: ignore[arg-type]
+    refusal(lambda: mmdp.evaluate(solution, "test"), "must be an MMDP, not", "mmdp.load(path)")  # type: ignore[arg-type]
     mmdp.save_policy(solution, tmp_path / "policy.csv")
     refusal(lambda: mmdp.load(tmp_path / "policy.csv"), "this is a policy", "load_policy()")
     refusal(lambda: solution.policy.action(state="CKD3"), "'CKD3' (did you mean 'CKD 3'?)")

@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 # From the bottom up. A room may import those below it, and others of its line as long as no
 # circle comes about. "mmdp" is the package itself: the public names.
 LINES = (
-    ("words", "errors", "clock", "notebook", "draw", "_version"),
+    ("arguments", "words", "errors", "clock", "notebook", "draw", "_version"),
     ("kernels",),
     ("support", "validate", "model"),
     ("objective", "policy"),

@@ -202,7 +202,7 @@ def test_seeds_and_models_are_checked():
     for bad in (-1, "x", 1.5, True):
         with pytest.raises(mmdp.InputError, match="seed must be a whole number of at least 0"):
             mmdp.solve(MODEL, 5, mmdp.CADP(starts=3), seed=bad)
-    with pytest.raises(mmdp.InputError, match="solve\\(\\) needs an MMDP, not str"):
+    with pytest.raises(mmdp.InputError, match="model must be an MMDP, not 'riverswim'"):
         mmdp.solve("riverswim", 5)
     with pytest.raises(mmdp.InputError, match="time_limit must be a positive number"):
         mmdp.solve(MODEL, 5, time_limit="x")
@@ -247,7 +247,7 @@ def test_certify_gives_a_bound_and_a_status():
     one = mmdp.solve(MODEL.subset([0]), 3, certify=True)
     assert one.status is mmdp.Status.OPTIMAL
     assert mmdp.solve(MODEL, 3, certify=np.False_).certificate is None
-    with pytest.raises(mmdp.InputError, match="certify must be True or a positive number"):
+    with pytest.raises(mmdp.InputError, match="certify must be True or False or a positive number"):
         mmdp.solve(MODEL, 3, certify=-1)
     with pytest.raises(mmdp.InputError, match=r"certify bounds .* qmdp remembers .* mmdp\.bound"):
         mmdp.solve(MODEL, 3, "qmdp", certify=True)

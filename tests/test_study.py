@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import math
@@ -9,13 +10,16 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
@@ -219,6 +223,24 @@ def test_a_kind_of_policy_is_known_by_what_it_means_on_the_models(tmp_path: Path
     assert "no label 'w'" in failed["error"][0]
 
 
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_models_with_the_same_numbers_and_other_labels_are_told_apart(jobs: int) -> None:
+    """What is asked by labels means other states in each of them."""
+    models = {states: named(1, states) for states in ("xyz", "yxz", "zyx")}
+    kinds = [mmdp.Fixed({"x": 0}), mmdp.Tied({"x": "a", "y": "a", "z": "b"})]
+    table = mmdp.study(models, 3, policies=kinds, jobs=jobs)
+    alone = [mmdp.solve(x, 3, policy=kind).value for x in models.values() for kind in kinds]
+    assert table["value"].tolist() == pytest.approx(alone, rel=1e-12)
+    assert len(set(table["value"])) > 1
+    inside = {states: made_from(model) for states, model in models.items()}
+    again = mmdp.study(inside, 3, policies=kinds, jobs=1)
+    assert again["value"].tolist() == pytest.approx(alone, rel=1e-12)
+
+
+def made_from(model: mmdp.MMDP) -> Callable[[], mmdp.MMDP]:
+    return lambda: model
+
+
 @pytest.mark.parametrize("apart", [True, False])
 def test_test_models_are_put_in_the_order_of_the_labels(tmp_path: Path, apart: bool) -> None:
     train, test = named(1, "xyz"), named(2, "xyz")
@@ -338,6 +360,49 @@ def test_what_changes_the_key_of_a_function(tmp_path: Path, old: str, new: str, 
     before, after = (written(tmp_path, x).make(7) for x in (FUNCTION, FUNCTION.replace(old, new)))
     assert (facts(before) == facts(after)) == same
     assert facts(before) != facts(written(tmp_path, FUNCTION).make(8))
+
+
+CHANCES = """
+import numpy as np
+from scipy.stats import norm, poisson
+late = poisson(FIRST, loc=1)
+def chances(mean):
+    p = poisson.pmf(np.arange(9), mean) + late.pmf(np.arange(9))
+    return p / p.sum() * norm.cdf(0)
+"""
+
+
+def test_objects_of_packages_are_known_by_their_names_or_what_they_hold(tmp_path: Path) -> None:
+    """scipy.stats.poisson holds itself, and the state of numpy's random numbers."""
+    found = [facts(written(tmp_path, CHANCES.replace("FIRST", x)).chances) for x in "334"]
+    assert found[0] == found[1] != found[2]
+    assert ["poisson.pmf", "scipy.stats.poisson"] in found[0][-1]
+    code = "from mmdp.identity import *; from scipy.stats import poisson; print(facts(poisson(3)))"
+    told = [subprocess.check_output([sys.executable, "-c", code]) for _ in range(2)]
+    assert told[0] == told[1] != b"None"
+
+
+class Node:
+    def __init__(self, value: Any) -> None:
+        self.value, self.me = value, self
+
+
+def test_what_objects_hold_is_seen() -> None:
+    arrays = np.array(["a", None]), np.array(["b", None])
+    for one, other in (
+        (pd.DataFrame({"x": [1]}), pd.DataFrame({"x": [2]})),
+        (pd.Series([1], ["a"]), pd.Series([1], ["b"])),
+        (np.random.default_rng(1), np.random.default_rng(2)),
+        (Node(1), Node(2)), arrays, (Node(1).__init__, Node(2).__init__),
+    ):  # fmt: skip
+        assert facts(one) == facts(copy.deepcopy(one)) != facts(other)
+        json.dumps(facts(one))
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    for unknown in (object(), iter([1]), deep, threading.Lock()):
+        with pytest.raises(mmdp.InputError, match="plain values"):
+            facts({"x": unknown})
 
 
 def test_several_functions_on_a_line_are_told_apart(tmp_path: Path) -> None:

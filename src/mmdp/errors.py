@@ -44,7 +44,8 @@ class InputError(ValueError):
         """The message; ``phrase`` words a remedy, or returns None to leave it out."""
         found = [x if isinstance(x, str) else phrase(x) for x in self.remedies]
         remedies = either(filter(None, found), ", or ")
-        return "; ".join(filter(None, [clipped(self.problem), clipped(remedies)]))
+        lines = filter(None, [clipped(self.problem), clipped(remedies)])
+        return " ".join("; ".join(lines).splitlines())
 
     def at(self, place: object) -> Self:
         """The same error with the place in front."""

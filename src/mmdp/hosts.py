@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from mmdp.arguments import PositiveInt, checked
 from mmdp.errors import InputError, LostProcess
 
 # (number of this process, number of processes) in the environment, by what started them
@@ -33,13 +34,14 @@ PORT = 41732  # that process 0 listens on, if no address is given
 _joined = (0, 1)  # this process among those that are connected
 
 
+@checked
 @contextmanager
 def connected(
     address: str | None = None,
     process: int | None = None,
     processes: int | None = None,
     *,
-    patience: int = 20,
+    patience: PositiveInt = 20,
 ) -> Iterator[None]:
     """Inside, this process is joined with the others. Begin it before anything else uses jax.
 

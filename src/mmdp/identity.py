@@ -1,11 +1,11 @@
 """What distinguishes an object from others, as a digest that is the same everywhere.
 
 :func:`facts` describes models, values, functions and classes in JSON's types: a model by its
-numbers, a function by its source text with the values that it uses (its defaults, the variables
-around it and the globals that it reads), and what comes from an installed package by its name.
-How Python compiles a function does not count, so that another version of Python finds what this
-one kept. What cannot be known, such as a function without a source, is refused. :func:`digest`
-makes a short key of a description.
+numbers and labels, a function by its source text with the values that it uses (its defaults, the
+variables around it and the globals that it reads), what comes from an installed package by its
+name, and any other object by what pickle would keep. How Python compiles a function does not
+count, so that another version of Python finds what this one kept. What cannot be known, such as a
+function without a source, is refused. :func:`digest` makes a short key of a description.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import inspect
 import json
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,68 +31,90 @@ from mmdp.model import MMDP
 from mmdp.words import shortened
 
 INSTALLED = {"site-packages", "dist-packages"}  # folders of packages, known by their names
+FIELDS = ("states", "actions", "models", "times", "parameters")  # not in the fingerprint
 WRAPPED = ("__func__", "fget", "func")  # the function in a static method, a property and so on
 
 
 def facts(given: Any, inside: tuple[Any, ...] = ()) -> Any:
     """What distinguishes an object from others, in JSON's types: the same in every process.
 
-    ``inside`` are the functions and classes that are being described.
+    ``inside`` are the objects that are being described: one that holds itself is named by the
+    number of steps back to it.
 
     >>> import mmdp
     >>> facts({"x": (1, 2.5)}), facts(functools.partial(mmdp.domains.hiv, seed=3))
     ([['x', [1, 2.5]]], ['partial', 'mmdp.domains.hiv', [], [['seed', 3]]])
     """
-    inner = functools.partial(facts, inside=inside)
     if given is None or isinstance(given, (bool, int, float, str)):
         return given
     if isinstance(given, np.generic):
         return given.item()
-    if isinstance(given, MMDP):
-        return ["MMDP", given.fingerprint()]
     if isinstance(given, np.ndarray) and not given.dtype.hasobject:
         content = hashlib.sha256(np.ascontiguousarray(given).tobytes()).hexdigest()
         return ["array", str(given.dtype), list(given.shape), content]
+    if isinstance(given, (Path, slice, np.dtype)):
+        return str(given)
+    if isinstance(given, (bytes, complex, types.EllipsisType, types.GenericAlias)):
+        return [type(given).__name__, repr(given)]
+    if isinstance(given, types.ModuleType):
+        return ["module", given.__name__]
+    if (name := _library_name(given)) is not None:
+        return name
+    for steps, other in enumerate(reversed(inside)):
+        if other is given:
+            return ["again", steps]
+    try:
+        return _composite(given, functools.partial(facts, inside=(*inside, given)))
+    except RecursionError:
+        if inside:
+            raise
+        raise InputError(
+            f"a {type(given).__name__} is nested too deeply for a study to tell it from others; "
+            "give a model, or a function that uses plain values only"
+        ) from None
+
+
+def _composite(given: Any, inner: Callable[[Any], Any]) -> Any:
+    """What distinguishes an object that consists of others, which ``inner`` describes."""
+    if isinstance(given, MMDP):
+        others = {name: given.fields()[name] for name in FIELDS}
+        return ["MMDP", given.fingerprint(), inner(others)]
     if isinstance(given, Mapping):
         return [[inner(key), inner(value)] for key, value in given.items()]
     if isinstance(given, (set, frozenset)):
         return sorted(map(inner, given), key=json.dumps)
     if isinstance(given, (list, tuple, range)):
         return [inner(x) for x in given]
-    if isinstance(given, (Path, slice, np.dtype)):
-        return str(given)
     if isinstance(given, enum.Enum):
         return [type(given).__qualname__, given.name, inner(given.value)]
     if isinstance(given, enum.EnumType):
         return ["enum", *map(inner, given)]
-    if isinstance(given, (bytes, complex, types.EllipsisType, types.GenericAlias)):
-        return [type(given).__name__, repr(given)]
     if isinstance(given, functools.partial):
         return ["partial", inner(given.func), inner(given.args), inner(given.keywords)]
     if isinstance(given, types.MethodType):
         return ["method", inner(given.__func__), inner(given.__self__)]
-    if isinstance(given, types.ModuleType):
-        return ["module", given.__name__]
-    if (name := _library_name(given)) is not None:
-        return name
-    if any(given is x for x in inside):
-        return ["again", given.__qualname__]
     if isinstance(given, types.FunctionType):
-        return _function(given, (*inside, given))
+        return _function(given, inner)
     if isinstance(given, type):
-        return _class(given, (*inside, given))
+        return _class(given, inner)
     if hasattr(given, "__wrapped__"):  # made by functools.cache or numba, for example
         return [inner(type(given)), inner(given.__wrapped__)]
-    return [inner(type(given)), _state(given, inside)]
+    return _object(given, inner)
 
 
 def _library_name(given: Any) -> str | None:
-    """The name of a function or class of mmdp or an installed package; None for others.
+    """The name of a part of mmdp or an installed package; None for others.
 
-    Private parts are left out, as pathlib.Path is pathlib._local.Path in some versions.
+    Functions and classes have one; an object does if it is in the module of its class, such as
+    ``scipy.stats.poisson``. Private parts are left out, as pathlib.Path is pathlib._local.Path in
+    some versions.
     """
-    module, name = getattr(given, "__module__", None), getattr(given, "__qualname__", "<>")
-    if module not in sys.modules or "<" in name or not _installed(sys.modules[module]):
+    name = getattr(given, "__qualname__", None)
+    module = getattr(given if name else type(given), "__module__", None)
+    if module not in sys.modules or not _installed(sys.modules[module]):
+        return None
+    name = name or next((x for x, y in vars(sys.modules[module]).items() if y is given), None)
+    if name is None or "<" in name:
         return None
     root, *parts = module.split(".")
     return ".".join([root, *(x for x in parts if not x.startswith("_")), name])
@@ -107,7 +129,7 @@ def _installed(module: types.ModuleType) -> bool:
 
 
 # ---------------------------------------------------------------------- functions
-def _function(given: types.FunctionType, inside: tuple[Any, ...]) -> Any:
+def _function(given: types.FunctionType, inner: Callable[[Any], Any]) -> Any:
     """What a function does: its source text, and all values that it uses."""
     code = given.__code__
     text, node = _written(given)
@@ -117,7 +139,7 @@ def _function(given: types.FunctionType, inside: tuple[Any, ...]) -> Any:
         if cell != types.CellType()  # not filled yet
     }
     used = [given.__defaults__, given.__kwdefaults__, around, _globals(given, node)]
-    return ["function", text, *(facts(x, inside) for x in used)]
+    return ["function", text, *map(inner, used)]
 
 
 def _written(given: types.FunctionType) -> tuple[str, ast.AST]:
@@ -191,7 +213,7 @@ def _dotted(node: ast.AST) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------- classes and objects
-def _class(given: type, inside: tuple[Any, ...]) -> Any:
+def _class(given: type, inner: Callable[[Any], Any]) -> Any:
     """What a class does: its name, its bases and all that is written in it.
 
     What Python adds does not count: annotations, and the slots that pickle notes.
@@ -203,7 +225,7 @@ def _class(given: type, inside: tuple[Any, ...]) -> Any:
         if name not in usual and not name.startswith(("_abc_", "__annot", "__slotnames__"))
         if not isinstance(x, (types.MemberDescriptorType, types.GetSetDescriptorType))
     }
-    return ["class", given.__qualname__, facts(given.__bases__, inside), facts(written, inside)]
+    return ["class", given.__qualname__, inner(given.__bases__), inner(written)]
 
 
 class _Plain:
@@ -215,18 +237,20 @@ class _Record:
     """What every dataclass has, which distinguishes nothing."""
 
 
-def _state(given: Any, inside: tuple[Any, ...]) -> Any:
-    """What an object holds; refused if that cannot be known."""
+def _object(given: Any, inner: Callable[[Any], Any]) -> Any:
+    """What pickle would keep of an object; refused if that is nothing, or used up by reading."""
     try:
-        state = given.__getstate__()
+        if type(given) is object or isinstance(given, Iterator):
+            raise TypeError
+        how = given.__reduce_ex__(4)
     except Exception:
-        state = None
-    if state is None and not hasattr(given, "__dict__") and not hasattr(given, "__slots__"):
         raise InputError(
             f"a study cannot tell {shortened(given)} from other objects of the type "
             f"{type(given).__name__}; give a model, or a function that uses plain values only"
-        )
-    return facts(state, inside)
+        ) from None
+    if isinstance(how, str):
+        return [inner(type(given)), how]
+    return [inner(list(x) if isinstance(x, Iterator) else x) for x in how]
 
 
 def digest(given: Any) -> str:

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp import notebook
+from mmdp.arguments import NonNegativeInt, PositiveInt, checked
 from mmdp.errors import InputError, MemoryLimitError
 from mmdp.kernels.problem import Form, Part, Problem, Stored, once
 from mmdp.kernels.problem import Storage as Laid
@@ -59,10 +60,13 @@ from mmdp.validate import (
     drop_disallowed,
     expected_rewards,
     inferred_allowed,
+    is_list,
+    known_fields,
     ordered,
     per_next_worth_keeping,
     read_rewards,
     read_times,
+    refuse_no_labels,
     without_impossible,
 )
 from mmdp.words import Times, counted, listed, readable_bytes
@@ -167,6 +171,7 @@ class MMDP:
     _state: Checked
     _problem: Problem
 
+    @checked
     def __init__(
         self,
         transitions: Any,
@@ -208,6 +213,7 @@ class MMDP:
         self.__setstate__(_checked(support, expected, per_next, fields, None, computed))
 
     @classmethod
+    @checked
     def from_coordinates(
         cls,
         *,
@@ -219,7 +225,7 @@ class MMDP:
         reward: npt.ArrayLike | None = None,
         time: npt.ArrayLike | None = None,
         shape: tuple[int, int, int],
-        horizon: int | None = None,
+        horizon: PositiveInt | None = None,
         storage: Storage = "auto",
         **fields: Any,
     ) -> MMDP:
@@ -242,7 +248,7 @@ class MMDP:
         rewards, expected, per_next = fields.pop("rewards", None), None, support.rewards
         if per_next is not None and rewards is not None:
             raise InputError("give rewards per transition or per (state, action), not both")
-        read = Fields(**fields).read(shape, None)
+        read = Fields(**known_fields(fields)).read(shape, None)
         if per_next is None:
             expected, per_next = read_rewards(rewards, None, support, read)
         return cls._of(_checked(support, expected, per_next, read))
@@ -277,7 +283,7 @@ class MMDP:
             times = len(rewards) if rewards is not None and len(rewards) > 1 else None
             support = _support_of(support, times)
         check_pattern(support, rewards, next_rewards)
-        read = Fields(**fields).read(support.shape, part)
+        read = Fields(**known_fields(fields)).read(support.shape, part)
         return cls._of(_checked(support, rewards, next_rewards, read, part, computed))
 
     @classmethod
@@ -522,6 +528,7 @@ class MMDP:
         per_next = self._state.next_rewards
         return None if per_next is None else self._dense(per_next)
 
+    @checked
     def matrix(self, model: int, action: int, time: int = 0) -> scipy.sparse.csr_array:
         """(S, S') scipy CSR transition matrix of one model and action.
 
@@ -580,6 +587,7 @@ class MMDP:
         """The same model, with the log that it was fitted to."""
         return MMDP._of(self._state._replace(evidence=evidence))
 
+    @checked
     def replace(self, **changes: Any) -> MMDP:
         """A copy with some fields changed; transitions are shared, not copied.
 
@@ -627,6 +635,7 @@ class MMDP:
         read, stored = fields.read(shape, None, only=changes), self._state.storage.mapped(change)
         return MMDP._of(Checked(stored, r, per_next, read, self.horizon, evidence=self.evidence))
 
+    @checked
     def subset(self, models: Sequence[int] | Sequence[str] | npt.NDArray[Any] | slice) -> MMDP:
         """The same problem over some of the models, their weights scaled to sum to 1.
 
@@ -659,9 +668,10 @@ class MMDP:
             parameters={k: v[chosen] for k, v in self.parameters.items()},
         ).with_function(None if function is None else function.subset(chosen))  # fmt: skip
 
+    @checked
     def update(
-        self, state: Any, action: Any = None, next_state: Any = None, *, time: int | None = None,
-        initial: Literal["last"] | None = None,
+        self, state: Any, action: Any = None, next_state: Any = None, *,
+        time: NonNegativeInt | None = None, initial: Literal["last"] | None = None,
     ) -> MMDP:  # fmt: skip
         """The same models, weighted by how well they explain what was seen (Bayes' rule).
 
@@ -685,12 +695,14 @@ class MMDP:
         log = state
         if action is not None or next_state is not None:
             columns = {"state": state, "action": action, "next_state": next_state, "time": time}
-            log = {x: np.atleast_1d(y) for x, y in columns.items() if y is not None}
+            given = {x: y for x, y in columns.items() if y is not None}
+            log = {x: refuse_no_labels(y if is_list(y) else [y]) for x, y in given.items()}
         elif time is not None:
             raise InputError("time belongs to a step; a log has a column time")
         steps = steps_of(self, log)
         return updated(self, steps, believed(self, steps).weights[-1], initial)
 
+    @checked
     def later(self, time: int) -> MMDP:
         """The same problem from decision ``time`` on; what varies with time begins there.
 
@@ -723,6 +735,7 @@ class MMDP:
         )  # fmt: skip
         return MMDP._of(left)
 
+    @checked
     def take_part(self, index: int, count: int) -> MMDP:
         """Part ``index`` of ``count``, for one of as many processes (see :mod:`mmdp.hosts`).
 
@@ -747,6 +760,7 @@ class MMDP:
         stored, r = x.storage.mapped(here), mapped(x.r, here)
         return MMDP._of(Checked(stored, r, per_next, fields, x.horizon, part, evidence=x.evidence))
 
+    @checked
     def ordered_like(self, other: MMDP) -> MMDP:
         """The same models with states and actions in the order in which ``other`` names them.
 
@@ -852,7 +866,7 @@ class MMDP:
         if isinstance(models, slice):
             chosen = np.arange(self.n_models)[models]
         else:
-            items = np.asarray(models)
+            items = np.atleast_1d(models)
             if items.dtype.kind in "US":
                 found = self.names("model").find(items.tolist())
                 if -1 in found:
@@ -870,7 +884,14 @@ class MMDP:
         return chosen
 
     # ---------------------------------------------------------------- words
-    def where(self, model: int, state: int, action: int, time: int | None = None) -> str:
+    @checked
+    def where(
+        self,
+        model: NonNegativeInt,
+        state: NonNegativeInt,
+        action: NonNegativeInt,
+        time: NonNegativeInt | None = None,
+    ) -> str:
         """``model 3, state 'sick', action 'B'``: a place named with labels."""
         return self._state.fields.place(model, state, action, time)
 

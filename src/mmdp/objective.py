@@ -32,6 +32,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import Read, checked
 from mmdp.errors import InputError
 from mmdp.words import suggested
 
@@ -359,6 +360,7 @@ class MeanCVaR(Tail):
         return self.share + (1 - self.share) * _tail(self.alpha, returns, weights)
 
 
+@checked
 @dataclass(frozen=True)
 class Custom(Objective):
     """A function of your own: values (...) from returns (..., M) and weights (M,).
@@ -371,7 +373,7 @@ class Custom(Objective):
     array([2.])
     """
 
-    function: Function
+    function: Read[Function]
     monotone: bool | None = None
 
     kind: ClassVar[str] = "custom"
@@ -409,6 +411,7 @@ class Custom(Objective):
         return f"custom:{self.name}"
 
 
+@checked
 @dataclass(frozen=True)
 class Regret(Objective):
     """An objective of rho_m - rho*_m, made by ``of_regret()``; its values are at most 0.

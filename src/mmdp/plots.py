@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mmdp.arguments import Read, checked
 from mmdp.draw.axes import new_axes, new_axis, png, svg
 from mmdp.draw.curves import (
     acceptability_curves,
+    check_length,
     cohort_trace,
     errors_by,
     expected_loss,
@@ -46,6 +48,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@checked
 def policy_heatmap(
     policy: Policy | Solution,
     axis: Axes | None = None,
@@ -69,11 +72,18 @@ def policy_heatmap(
     """
     shown: Any = getattr(policy, "policy", policy)
     drawn: PolicyMap = shown.map()
+    if states is not None:
+        check_length(states, len(drawn.rows), "states", "one label for each row")
+    if actions is not None:
+        check_length(actions, len(drawn.names), "actions", "one label for each")
     return replace(drawn, rows=states or drawn.rows, names=actions or drawn.names).plot(axis)
 
 
+@checked
 def tree(
-    policy: TreePolicy | Solution, leaves: pd.DataFrame | None = None, axis: Axes | None = None
+    policy: Read[TreePolicy | Solution],
+    leaves: pd.DataFrame | None = None,
+    axis: Axes | None = None,
 ) -> Axes:
     """A small tree: its questions in words, and at each leaf the action in its colour.
 
@@ -105,6 +115,7 @@ def tree(
     return drawn
 
 
+@checked
 def save(axis: Axes, path: str | Path) -> Path:
     """Write the axis' figure as ``.png`` or ``.svg``, whole or not at all.
 

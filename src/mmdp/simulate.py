@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp import kernels
+from mmdp.arguments import Read, Seed, checked
 from mmdp.clock import Ending, clock, ending
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel, Plan
@@ -43,12 +44,13 @@ EXPECTED = 4  # episodes that begin in a stratum, on average
 FASTER = 16  # a part has at most this many times the episodes of the one before
 
 
+@checked
 def simulate(
-    policy: Planner | Solution,
+    policy: Read[Planner | Solution],
     model: MMDP,
     *,
     episodes: int | None = None,
-    seed: int | None = 0,
+    seed: Seed = 0,
     control: bool = True,
     threads: int | None = None,
     backend: str | Kernel = "auto",

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp import notebook
+from mmdp.arguments import FiniteFloat, Probability, checked
 from mmdp.clock import gap
 from mmdp.errors import InputError
 from mmdp.objective import CVaR, Function, Mean, Objective, WorstCase, as_objective, quantile
@@ -107,7 +108,8 @@ class Bound:
     model: str = ""
     objective: Objective = Mean()  # noqa: RUF009 (frozen)
 
-    def gap(self, value: float) -> float:
+    @checked
+    def gap(self, value: FiniteFloat) -> float:
         """How far a policy of that value can be from the best: see :func:`gap`."""
         return gap(self.value, value)
 
@@ -121,7 +123,8 @@ class Bound:
             return self.value
         return min(self.details.get("bounds", {}).values(), default=None)
 
-    def closed(self, value: float, oracle: float) -> float:
+    @checked
+    def closed(self, value: FiniteFloat, oracle: FiniteFloat) -> float:
         """(oracle - bound) / (oracle - value): the share of the wait-and-see gap it closes."""
         if oracle <= value:
             return 1.0
@@ -204,6 +207,7 @@ class Evaluation:
     def best(self) -> float:
         return float(self.returns[self.weights > 0].max())
 
+    @checked
     def lead(self, other: Evaluation) -> tuple[float, float]:
         """(d, e): the mean return is d above that of another policy on the same models, ± e.
 
@@ -225,16 +229,19 @@ class Evaluation:
         between = widened(max(count - 1, 1)) * math.sqrt(variance)
         return mean, math.hypot(between, self.stderr, other.stderr)
 
-    def quantile(self, level: float) -> float:
+    @checked
+    def quantile(self, level: Probability) -> float:
         """The smallest return x such that P(return <= x) >= level."""
         if not 0 <= level <= 1:
             raise InputError(f"a quantile level is from 0 to 1, not {level}")
         return float(quantile(self.returns, self.weights, level))
 
+    @checked
     def cvar(self, level: float) -> float:
         """Mean return over the worst share ``level`` of the models (1: the mean)."""
         return self.value(CVaR(level))
 
+    @checked
     def value(self, objective: str | Objective | Function) -> float:
         """The value of any objective on these models, for example ``value(CVaR(0.1))``.
 
@@ -270,6 +277,7 @@ class Evaluation:
     def max_regret(self) -> float:
         return float(self.regret[self.weights > 0].max())
 
+    @checked
     def to_frame(self, *, regret: bool = True) -> pd.DataFrame:
         """One row per model: label, weight, return, oracle, regret."""
         import pandas as pd

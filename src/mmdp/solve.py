@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from mmdp import kernels
 from mmdp._version import __version__
+from mmdp.arguments import Read, Seconds, Seed, checked
 from mmdp.certify import certified, check_certify
 from mmdp.checkpoint import Checkpoint
 from mmdp.clock import Callback, answer
@@ -36,7 +37,7 @@ from mmdp.search.context import early
 from mmdp.search.unreached import filled
 from mmdp.simulate import simulate
 from mmdp.solution import Bound, Evaluation, Optimum, Provenance, Solution, Status
-from mmdp.validate import check_extent, check_seed, check_time_limit, check_whole_model
+from mmdp.validate import check_extent, check_whole_model
 from mmdp.words import suggested
 
 Array = npt.NDArray[np.float64]
@@ -68,17 +69,18 @@ def _by_name(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @_by_name
+@checked
 def solve(
     model: MMDP,
     horizon: float | None = None,
     method: str | Method = "cadp",
     *,
     objective: str | Objective | Function = "mean",
-    policy: str | PolicyKind | None = None,
+    policy: Read[str | PolicyKind | None] = None,
     backend: str | Kernel = "auto",
-    seed: int | None = 0,
-    time_limit: float | None = None,
-    certify: bool | float = False,
+    seed: Seed = 0,
+    time_limit: Seconds | None = None,
+    certify: bool | Seconds = False,
     checkpoint: str | os.PathLike[str] | None = None,
     callback: Callback | None = None,
 ) -> Solution:
@@ -139,12 +141,9 @@ def solve(
     >>> solution.policy.actions[:, 1].tolist()
     [1, 1, 1, 1, 1, 1, 1, 1, 1, 0]
     """
-    _check_model(model, "solve")
     chosen = read_method(method)
     question = asked(chosen, model, horizon, as_objective(objective), policy)
     kind, steps = question.kind, question.steps
-    check_time_limit(time_limit)
-    check_seed(seed)
     kind.check(model, steps)
     check_extent(model.problem, steps, chosen.bytes_held(question))
     passes = kind.passes(chosen.passes(model.problem, steps))
@@ -160,12 +159,13 @@ def solve(
     return certified(_finish(outcome, chosen, context), context, certify, backend, callback)
 
 
+@checked
 def evaluate(
-    policy: Planner | Solution,
+    policy: Read[Planner | Solution],
     model: MMDP,
     *,
     episodes: int | None = None,
-    seed: int | None = 0,
+    seed: Seed = 0,
     backend: str | Kernel = "auto",
 ) -> Evaluation:
     """The return of a policy on every model of a problem.
@@ -180,7 +180,6 @@ def evaluate(
     >>> mmdp.evaluate(mmdp.MarkovPolicy([[0], [1]]), one).mean
     3.5
     """
-    _check_model(model, "evaluate")
     oracle = "Oracle has one policy per model and is evaluated by solving the models at hand"
     known = followed(policy, "evaluate() needs a policy", oracle)
     known.check(model)
@@ -197,7 +196,10 @@ def evaluate(
     return _evaluation(context, report.returns, _provenance(context, {}), outcome)
 
 
-def model_weights(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto") -> Array:
+@checked
+def model_weights(
+    policy: Read[MarkovPolicy | Solution], model: MMDP, *, backend: str | Kernel = "auto"
+) -> Array:
     """(T, M, S) model weights b_{t,m}(s) = P[model is m, state at t is s] (definition 4.1).
 
     >>> import mmdp
@@ -211,7 +213,10 @@ def model_weights(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = 
     return np.moveaxis(b, 2, 1)
 
 
-def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto") -> Array:
+@checked
+def gradient(
+    policy: Read[MarkovPolicy | Solution], model: MMDP, *, backend: str | Kernel = "auto"
+) -> Array:
     """(T, S, A) gradient of the return, d rho / d pi_t(s, a) (the paper's first theorem).
 
     Equals gamma^t sum_m b_{t,m}(s) q_{t,m}(s, a); NaN for actions that are not allowed.
@@ -233,13 +238,6 @@ def gradient(policy: MarkovPolicy, model: MMDP, *, backend: str | Kernel = "auto
 def _plan(backend: str | Kernel, model: MMDP, policy: MarkovPolicy) -> Plan:
     kernel = kernels.get(backend, model.problem, policy.horizon, passes=2)
     return kernel.plan(model.problem, policy.horizon)
-
-
-def _check_model(model: Any, caller: str) -> None:
-    if not isinstance(model, MMDP):
-        raise InputError(
-            f"{caller}() needs an MMDP, not {type(model).__name__}; use mmdp.load(path) for files"
-        )
 
 
 def read_method(method: str | Method) -> Method:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mmdp._version import __version__
+from mmdp.arguments import Label, Read, Seconds, checked, fits
 from mmdp.clock import ending, unanswered
 from mmdp.errors import InputError, NotWritten
 from mmdp.identity import digest, facts
@@ -35,7 +36,7 @@ from mmdp.objective import as_objective
 from mmdp.policy import PolicyKind
 from mmdp.solution import Evaluation, Solution
 from mmdp.solve import evaluate, read_method, solve
-from mmdp.validate import check_seed, check_time_limit, check_whole
+from mmdp.validate import check_seed, check_whole
 from mmdp.words import LONGEST, shortened
 from mmdp.workers import Lost, kept, spread
 
@@ -64,6 +65,7 @@ class StudyProgress(NamedTuple):
     row: Row
 
 
+@checked
 def study(
     models: Any,
     horizons: Any = None,
@@ -73,12 +75,12 @@ def study(
     policies: Any = None,
     seeds: Any = 0,
     test: Any = None,
-    certify: bool | float = False,
-    time_limit: float | None = None,
+    certify: bool | Seconds = False,
+    time_limit: Seconds | None = None,
     backend: str = "auto",
     out: str | Path | None = None,
     jobs: int = 1,
-    executor: Executor | None = None,
+    executor: Read[Executor | None] = None,
     callback: Callable[[StudyProgress], object] | None = None,
 ) -> pd.DataFrame:
     """Solve a grid of problems and evaluate each policy on test models: one row per cell.
@@ -119,10 +121,10 @@ def study(
     have status INTERRUPTED. Test models whose labels are in another order are put in that of the
     training models.
 
-    A result is identified by what determines it: the numbers in the models, or the function that
-    makes them with its arguments (its source text and the values that it uses, but not the files
-    that it reads), and all that :func:`mmdp.solve` is asked for, and the version of mmdp. Names do
-    not count, except those by which test models are put in order.
+    A result is identified by what determines it: the numbers and labels in the models, or the
+    function that makes them with its arguments (its source text and the values that it uses, but
+    not the files that it reads), and all that :func:`mmdp.solve` is asked for, and the version of
+    mmdp. The names that you give to models, methods and so on do not count.
 
     >>> import mmdp
     >>> table = mmdp.study(mmdp.domains.two_models(), horizons=[2, 4], methods=["cadp", "mvp"])
@@ -172,12 +174,6 @@ class Source:
         found = self.given[0] if isinstance(self.given, tuple) else self.given
         return found if isinstance(found, MMDP) else None
 
-    @property
-    def labels(self) -> Any:
-        """Labels of states and actions, by which test models are put in the order of the others."""
-        x = self.first
-        return facts([] if x is None else [x.fields()[kind] for kind in ("states", "actions")])
-
 
 @dataclass(frozen=True, eq=False)
 class Cell:
@@ -205,7 +201,7 @@ class Cell:
         """All that the figures depend on, in JSON's types."""
         plain = {x.name: facts(getattr(self, x.name)) for x in dataclasses.fields(self)[3:]}
         plain["policy"] = self._settings() or plain["policy"]
-        test = None if self.test is None else [self.test.key, *(x.labels for x in self.sources)]
+        test = None if self.test is None else self.test.key
         known = {"format": FORMAT, "version": __version__, "cell": type(self).__name__}
         return {**known, "models": self.source.key, "test": test, **plain}
 
@@ -329,7 +325,7 @@ def cells_of(
     tested = {id(x): Source.of(x) for x in tests.values() if x is not None}
     _check_sources([*sources.values(), *tested.values()])
     axes = (
-        _axis("horizons", horizons, str),
+        _axis("horizons", horizons, str, _horizon),
         _axis("methods", methods, _method_name, read_method),
         _axis("objectives", objectives, lambda x: str(as_objective(x))),
         _axis("policies", policies, _kind_name),
@@ -367,6 +363,12 @@ def _axis(
     return found
 
 
+def _horizon(given: Any) -> Any:
+    if not fits(given, Label | None):
+        raise InputError(f"a horizon is a number of decisions, not {shortened(given)}")
+    return given
+
+
 def _check_sources(sources: Sequence[Source]) -> None:
     """Refuse two functions with the same key: one would stand for both."""
     known: dict[str, Any] = {}
@@ -382,7 +384,6 @@ def _check_sources(sources: Sequence[Source]) -> None:
 
 def _check(settings: Mapping[str, Any], objectives: Mapping[str, Any], seeds: Any) -> None:
     """Refuse now what every cell would refuse."""
-    check_time_limit(settings.get("time_limit"))
     backend = settings.get("backend", "auto")
     if backend not in ("auto", *BACKENDS):
         raise InputError(

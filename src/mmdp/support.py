@@ -162,7 +162,7 @@ class Columns:
             name: (float_array if name in ("probability", "reward") else _whole)(values, name)
             for name, values in given.items()
         }
-        if {x.shape for x in found.values()} != {(len(found["probability"]),)}:
+        if {x.shape for x in found.values()} != {(found["probability"].size,)}:
             raise InputError("coordinates must all have the same length")
         if "time" in found and horizon is None:
             horizon = int(found["time"].max(initial=-1)) + 1
@@ -191,7 +191,10 @@ def _whole(values: Any, name: str) -> npt.NDArray[np.integer[Any]]:
     raw = np.asarray(values)
     if raw.dtype.kind == "i":
         return raw
-    ids = raw.astype(np.int64)
+    if raw.dtype.kind not in "uf":
+        raise InputError(f"{name} must be whole numbers, ids from 0")
+    with np.errstate(invalid="ignore"):  # NaN and inf are refused below
+        ids = raw.astype(np.int64)
     if (ids != raw).any():
         raise InputError(f"{name} ids must be whole numbers, not {raw[ids != raw][0]}")
     return ids

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import Label, fits
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels.distributions import SUM_TOLERANCE, clip, normalize, scale
 from mmdp.kernels.problem import Part, Problem
@@ -23,7 +24,7 @@ from mmdp.support import (
     models_last,
     refuse_masked,
 )
-from mmdp.words import Times, counted, some, suggested
+from mmdp.words import Times, counted, shortened, some, suggested
 
 ROUNDING = 1e-14  # relative difference of rewards that is rounding
 DEEPEST = 8  # lists within lists that are searched
@@ -191,6 +192,14 @@ class Fields(NamedTuple):
         at = zip(("model", "state", "action"), (m, s, a), strict=True)
         place = ", ".join(f"{kind} {_label(getattr(self, f'{kind}s'), i)}" for kind, i in at)
         return place if t is None else f"{place}, time {t}"
+
+
+def known_fields(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields that were given by name; one that is none is refused."""
+    for name in given:
+        if name not in Fields._fields:
+            raise InputError(f"there is no argument {suggested(name, Fields._fields)}")
+    return given
 
 
 def _label(labels: tuple[str, ...] | None, index: int) -> str:
@@ -672,9 +681,15 @@ def read_parameters(
 
 def ordered(labels: Iterable[object] | None, what: str) -> tuple[str, ...] | None:
     """Labels as text in their order, which a set does not have."""
+    refuse_set(labels, what)
+    if labels is None:
+        return None
+    return tuple(check_text([str(x) for x in refuse_no_labels(labels)], f"{what} label"))
+
+
+def refuse_set(labels: object, what: str) -> None:
     if isinstance(labels, Set) and not isinstance(labels, KeysView):
         raise InputError(f"the labels of {what}s are a set, which has no order; give a list")
-    return None if labels is None else tuple(check_text([str(x) for x in labels], f"{what} label"))
 
 
 def check_text(texts: Sequence[str], what: str) -> Sequence[str]:
@@ -690,6 +705,20 @@ def read_word(text: Any, what: str) -> str | None:
     return None if text is None else check_text([str(text)], what)[0]
 
 
+def is_list(given: object) -> bool:
+    """Whether there are several values, one after the other, rather than one."""
+    return isinstance(given, Iterable) and not isinstance(given, (str, Mapping))
+
+
+def refuse_no_labels(labels: Iterable[object]) -> list[object]:
+    """The labels, none of which is a list, an array or missing."""
+    given = list(labels)
+    for x in given:
+        if type(x) is not str and not fits(x, Label):
+            raise InputError(f"{shortened(x)} is no label; give text or numbers, one for each")
+    return given
+
+
 def read_times(times: Any) -> Times:
     """What decisions are called, as a user gives it: labels, or labels by the name of their axis.
 
@@ -703,12 +732,14 @@ def read_times(times: Any) -> Times:
         if len(times) != 1:
             raise InputError('times have one name, as in times={"age": range(40, 90)}')
         ((name, labels),) = times.items()
-    if isinstance(labels, (str, Set)) or not isinstance(labels, Iterable):
-        raise InputError(f"times are labels in order, such as range(40, 90), not {labels!r}")
+    if isinstance(labels, (str, Set, Mapping)) or not isinstance(labels, Iterable):
+        raise InputError(
+            f"times are labels in order, such as range(40, 90), not {shortened(labels)}"
+        )
     name = check_text([str(name).strip()], "the name of times")[0]
     if name in COLUMNS or not name:
         raise InputError(f"times cannot be called {name!r}, which is a column of tables; rename it")
-    texts = [f"{x:.10g}" if isinstance(x, float) else str(x) for x in labels]
+    texts = [f"{x:.10g}" if isinstance(x, float) else str(x) for x in refuse_no_labels(labels)]
     given = tuple(check_text(texts, "label of a time"))
     if not given:
         raise InputError("times is empty; give at least one")
@@ -763,11 +794,3 @@ def check_whole_model(problem: Problem, what: str, remedies: Iterable[str | Reme
     """Refuse a part of the models for what needs all of them in one process."""
     if reason := problem.not_whole(what):
         raise InputError(reason, [*remedies, "load the models without part="])
-
-
-def check_time_limit(time_limit: float | None) -> None:
-    if time_limit is None:
-        return
-    number = isinstance(time_limit, (int, float, np.number)) and not isinstance(time_limit, bool)
-    if not number or not time_limit > 0:
-        raise InputError(f"time_limit must be a positive number of seconds, not {time_limit!r}")

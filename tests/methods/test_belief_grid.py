@@ -304,6 +304,21 @@ def test_a_file_keeps_the_plan_its_map_and_its_proof(horizon: float, tmp_path: P
         mmdp.export(found, tmp_path / "plan.py")
 
 
+def test_a_plan_in_a_file_follows_the_labels(tmp_path: Path) -> None:
+    """Models with the same numbers and other labels are other models."""
+    model, file = ducks().replace(states="abcdefg"), tmp_path / "plan.json"
+    found = mmdp.solve(model, 3, "grid")
+    mmdp.save_policy(found, file)
+    order = [*range(1, model.n_states), 0]
+    other = model.replace(states=[model.state_labels[i] for i in order])
+    by_name = mmdp.load_policy(file, other)
+    assert isinstance(by_name, mmdp.MemoryPolicy)
+    own = found.policy.controller
+    assert np.array_equal(by_name.first, own.first[order])
+    assert np.array_equal(by_name.actions, own.actions[:, order])
+    assert not np.array_equal(by_name.actions, own.actions)
+
+
 def test_the_command_line_writes_a_plan_and_reads_it_again(tmp_path: Path) -> None:
     models, file = tmp_path / "models", tmp_path / "plan.json"
     mmdp.save(ducks(), models)

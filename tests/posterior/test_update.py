@@ -155,7 +155,7 @@ def test_steps_that_no_model_explains_are_named(tmp_path: Path) -> None:
         sure.update("up", "go", "down")
     with pytest.raises(mmdp.InputError, match="state 'dwn'.*; correct it$"):
         model.update("up", "go", "dwn")
-    with pytest.raises(mmdp.InputError, match="'last' or left out"):
+    with pytest.raises(mmdp.InputError, match="initial must be 'last' or None"):
         model.update("up", "go", "down", initial="first")  # type: ignore[arg-type]
     with pytest.raises(mmdp.InputError, match="a log has a column time"):
         model.update(log, time=3)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mmdp import kernels
+from mmdp.arguments import NonNegativeInt, Seconds, checked
 from mmdp.bounds.ask import Ask, read_incumbent
 from mmdp.bounds.portfolio import BOUNDS, CLOSED, Portfolio, check_holds, check_program
 from mmdp.bounds.reductions import FEW_PASSES, check_bounded, ended, steps_that_fit, tilted
@@ -17,7 +18,7 @@ from mmdp.kernels.endless import check_endless
 from mmdp.objective import Function, Objective, as_objective
 from mmdp.search.context import Context
 from mmdp.solution import Bound
-from mmdp.validate import check_extent, check_horizon, check_time_limit, check_whole_model
+from mmdp.validate import check_extent, check_horizon, check_whole_model
 
 if TYPE_CHECKING:
     from mmdp.model import MMDP
@@ -26,16 +27,17 @@ SECONDS = 10.0  # of a search without a time limit
 PASSES = 4000  # of a search: its kernel is chosen by them
 
 
+@checked
 def bound(
     model: MMDP,
     horizon: float | None = None,
     method: str = "best",
     *,
     objective: str | Objective | Function = "mean",
-    time_limit: float | None = None,
+    time_limit: Seconds | None = None,
     incumbent: Any = None,
     backend: str | Kernel = "auto",
-    seed: int = 0,
+    seed: NonNegativeInt = 0,
     callback: Callback | None = None,
 ) -> Bound:
     """A proven upper bound on the value of every policy (see the table of the module).
@@ -78,7 +80,6 @@ def bound(
     """
     if method not in BOUNDS:
         raise InputError(f"no bound is called {method!r}; choose one of {', '.join(BOUNDS)}")
-    check_time_limit(time_limit)
     F, seconds = as_objective(objective), SECONDS if time_limit is None else time_limit
     x, endless = model.problem, horizon == math.inf
     if endless:

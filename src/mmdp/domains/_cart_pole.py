@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mmdp.arguments import Seed, checked
 from mmdp.domains._common import Domain, Draws, drawn
 from mmdp.model import MMDP
 from mmdp.validate import check_whole
@@ -21,9 +22,8 @@ CITATION = (
 )
 
 
-def cart_pole(
-    n_train: int = 20, n_test: int = 50, seed: int | None = 0, *, points: int = 9
-) -> Domain:
+@checked
+def cart_pole(n_train: int = 20, n_test: int = 50, seed: Seed = 0, *, points: int = 9) -> Domain:
     """CartPole on a grid of ``points`` positions, speeds, angles and speeds of turning.
 
     Every step with the pole up earns 1, so the return is the number of steps survived. Half the

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import Seed, checked
 from mmdp.domains._common import Array, Domain, generators
 from mmdp.errors import InputError
 from mmdp.model import MMDP
@@ -20,13 +21,14 @@ CITATION = (
 )
 
 
+@checked
 def garnet(
     n_models: int = 20,
     n_states: int = 50,
     n_actions: int = 4,
     branching: int = 5,
     concentration: float = 10.0,
-    seed: int | None = 0,
+    seed: Seed = 0,
     *,
     n_test: int | None = None,
     discount: float = 0.95,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mmdp.arguments import Seed, checked
 from mmdp.domains._common import Domain, Draws, drawn
 from mmdp.model import MMDP
 from mmdp.validate import check_whole
@@ -22,9 +23,8 @@ DESCRIPTION = "harvest a population: 42 states, 6 actions, 50 train and 100 test
 CITATION = "Clark, Mathematical Bioeconomics, Wiley, 1990 (the logistic model)"
 
 
-def harvest(
-    n_train: int = 50, n_test: int = 100, seed: int | None = 0, *, points: int = 41
-) -> Domain:
+@checked
+def harvest(n_train: int = 50, n_test: int = 100, seed: Seed = 0, *, points: int = 41) -> Domain:
     """Harvest of a population with logistic growth, on a grid of ``points`` biomasses.
 
     Each year a share of 0 to 0.5 is harvested, which is the reward. What is left grows with the

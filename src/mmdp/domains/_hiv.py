@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mmdp.arguments import Seed, checked
 from mmdp.domains._common import CADP_PAPER, Array, Domain, generators
 from mmdp.model import MMDP
 from mmdp.validate import check_whole
@@ -27,7 +28,8 @@ CITATION = (
 ) + CADP_PAPER
 
 
-def hiv(n_train: int = 50, n_test: int = 50, seed: int | None = 0) -> Domain:
+@checked
+def hiv(n_train: int = 50, n_test: int = 50, seed: Seed = 0) -> Domain:
     """HIV: 3 health states and death, 3 treatments, discount 0.9.
 
     Each model draws, all independent: the rows of treatment A (Dirichlet), the relative risks

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import Seed, checked
 from mmdp.domains._common import (
     CADP_PAPER,
     Array,
@@ -35,14 +36,15 @@ CITATION = (
 ) + CADP_PAPER
 
 
+@checked
 def inventory(
     n_train: int = 100,
     n_test: int = 200,
-    seed: int | None = 0,
+    seed: Seed = 0,
     *,
     preset: str | None = None,
     demands: int | Sequence[int] = 6,
-    log_seed: int | None = None,
+    log_seed: Seed = None,
 ) -> Domain:
     """Inventory (INV): stock 0..20, orders 0..10, discount 0.95, start with no stock.
 

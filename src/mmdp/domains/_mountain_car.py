@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mmdp.arguments import Seed, checked
 from mmdp.domains._common import Domain, Draws, drawn
 from mmdp.model import MMDP
 from mmdp.validate import check_whole
@@ -19,8 +20,9 @@ CITATION = (
 )
 
 
+@checked
 def mountain_car(
-    n_train: int = 20, n_test: int = 50, seed: int | None = 0, *, points: int = 41
+    n_train: int = 20, n_test: int = 50, seed: Seed = 0, *, points: int = 41
 ) -> Domain:
     """MountainCar on a grid of ``points`` positions and as many velocities.
 

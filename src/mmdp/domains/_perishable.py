@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mmdp.arguments import Seed, checked
 from mmdp.domains._common import Array, Domain, Draws, check_choice, drawn
 from mmdp.model import MMDP
 from mmdp.validate import check_whole
@@ -24,10 +25,11 @@ CITATION = (
 )
 
 
+@checked
 def perishable(
     n_train: int = 100,
     n_test: int = 200,
-    seed: int | None = 0,
+    seed: Seed = 0,
     *,
     life: int = 2,
     lead_time: int = 1,

@@ -19,6 +19,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import ndtr
 
+from mmdp.arguments import Seed, checked
 from mmdp.domains._common import (
     CADP_PAPER,
     DATA,
@@ -50,8 +51,9 @@ CITATION = (
 ) + CADP_PAPER
 
 
+@checked
 def population(
-    n_train: int = DRAWS, n_test: int = DRAWS, seed: int | None = 0, *, variant: str = "paper"
+    n_train: int = DRAWS, n_test: int = DRAWS, seed: Seed = 0, *, variant: str = "paper"
 ) -> Domain:
     """Population (POP): pest population 0..50, 5 actions, discount 0.9.
 
@@ -92,8 +94,9 @@ def population(
     )
 
 
+@checked
 def population_small(
-    n_train: int = 100, n_test: int = 100, seed: int | None = 0, *, variant: str = "paper"
+    n_train: int = 100, n_test: int = 100, seed: Seed = 0, *, variant: str = "paper"
 ) -> Domain:
     """Population-small (POPS): :func:`population` with 100 train and 100 test models.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mmdp.arguments import checked
 from mmdp.domains import _hiv, _riverswim
 from mmdp.domains._common import DATA, Domain, check_choice
 from mmdp.model import MMDP
@@ -15,6 +16,7 @@ from mmdp.support import Support
 MODULES = {"riverswim": _riverswim, "hiv": _hiv}
 
 
+@checked
 def published(name: str) -> Domain:
     """The models published with the paper: ``"riverswim"`` (RS) or ``"hiv"`` (HIV).
 

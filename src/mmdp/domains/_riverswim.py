@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import Read, Seed, checked
 from mmdp.domains._common import (
     CADP_PAPER,
     DATA,
@@ -37,13 +38,14 @@ CITATION = (
 ) + CADP_PAPER
 
 
+@checked
 def riverswim(
     n_train: int = 100,
     n_test: int = 700,
-    seed: int | None = 0,
+    seed: Seed = 0,
     *,
     variant: str = "paper",
-    log: npt.ArrayLike = "published",
+    log: Read[npt.ArrayLike] = "published",
 ) -> Domain:
     """Riverswim (RS): 20 states, 2 actions, discount 0.9, uniform initial distribution.
 
@@ -104,7 +106,10 @@ def read_log(log: Any) -> npt.NDArray[np.int64]:
     if isinstance(log, (int, np.integer)):
         return simulate_log(*generators(log, 1))
     named = hasattr(log, "columns") and set(COLUMNS) <= set(log.columns)
-    steps = np.asarray(log[list(COLUMNS)] if named else log)
+    try:
+        steps = np.asarray(log[list(COLUMNS)] if named else log)
+    except ValueError:  # rows of different lengths
+        steps = np.empty(0)
     if steps.ndim != 2 or steps.shape[1] != 3 or not len(steps) or steps.dtype.kind not in "iu":
         raise InputError(
             'log must be "published", a seed, or a table of whole numbers with the columns '

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mmdp.arguments import Seed, checked
 from mmdp.domains._common import Domain, Draws, drawn
 from mmdp.model import MMDP
 
@@ -23,7 +24,8 @@ CITATION = (
 )
 
 
-def substitutes(n_train: int = 50, n_test: int = 100, seed: int | None = 0) -> Domain:
+@checked
+def substitutes(n_train: int = 50, n_test: int = 100, seed: Seed = 0) -> Domain:
     """Two products that substitute for each other, with uncertain demand and willingness.
 
     Stock 0 to 8 of each, orders 0 to 4 of each. The mean demands are drawn from U(1, 4), the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mmdp.arguments import checked
 from mmdp.domains._common import CADP_PAPER, Domain
 from mmdp.errors import InputError
 from mmdp.model import MMDP
@@ -12,6 +13,7 @@ DESCRIPTION = "the third theorem's example: 4 states, 2 actions, 2 deterministic
 CITATION = f"{CADP_PAPER}, appendix, proof of the theorem on sublinear regret"
 
 
+@checked
 def two_models(weight: float = 0.5, *, discount: float = 1.0) -> Domain:
     """Two deterministic models that a Markov policy cannot tell apart.
 

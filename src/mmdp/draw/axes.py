@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
+from mmdp.arguments import PositiveFloat, PositiveInt, checked
 from mmdp.words import Times, shortened
 
 if TYPE_CHECKING:
@@ -17,12 +18,19 @@ MOST_LABELS = 25  # on an axis
 UNNAMED = Times()  # decisions are counted
 
 
-def new_axis(width: float = 6.0, height: float = 3.8) -> Axes:
+@checked
+def new_axis(width: PositiveFloat = 6.0, height: PositiveFloat = 3.8) -> Axes:
     """A fresh axis on a figure of its own, drawn without a screen."""
     return new_axes(1, width, height)[0]
 
 
-def new_axes(count: int, width: float = 9.0, height: float = 3.8, rows: int = 1) -> list[Axes]:
+@checked
+def new_axes(
+    count: PositiveInt,
+    width: PositiveFloat = 9.0,
+    height: PositiveFloat = 3.8,
+    rows: PositiveInt = 1,
+) -> list[Axes]:
     """Axes side by side on one figure, in rows of ``count``, drawn without a screen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -57,11 +65,13 @@ def over_times(axis: Axes, times: Times) -> str:
     return label(times.name)
 
 
-def png(axis: Axes, dpi: int = 150) -> bytes:
+@checked
+def png(axis: Axes, dpi: PositiveInt = 150) -> bytes:
     """The axis' figure as PNG bytes."""
     return _drawn(axis, "png", dpi=dpi)
 
 
+@checked
 def svg(axis: Axes) -> str:
     """The axis' figure as SVG text: the same for the same input, texts kept as texts."""
     return _drawn(axis, "svg").decode()

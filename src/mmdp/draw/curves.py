@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import (
+    Array3D,
+    Matrix,
+    NonNegativeInt,
+    PositiveInt,
+    Probability,
+    Vector,
+    checked,
+)
 from mmdp.draw.axes import MOST_LABELS, UNNAMED, label, new_axis, over_times
 from mmdp.draw.palette import COLOURS, INK, MARKERS, action_colours
 from mmdp.errors import InputError
-from mmdp.words import Times, number, suggested
+from mmdp.words import Times, counted, number, suggested
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,8 +60,9 @@ def dressed(
     return axis
 
 
+@checked
 def traces(
-    values: Mapping[str, npt.ArrayLike], axis: Axes | None = None, *, ylabel: str = "mean return"
+    values: Mapping[str, Vector], axis: Axes | None = None, *, ylabel: str = "mean return"
 ) -> Axes:
     """Return by iteration of several runs, one line each; shorter runs hold their last value."""
     axis = axis or new_axis()
@@ -69,11 +79,15 @@ def traces(
     return dressed(axis, "iteration of CADP", ylabel, legend={"title": "start"})
 
 
+@checked
 def errors_by(
     frame: pd.DataFrame, x: str, y: str, *, error: str, by: str | None = None, xlabel: str = "",
     ylabel: str = "", log: bool = False,
 ) -> Axes:  # fmt: skip
     """Points with error bars (two standard errors) joined by lines, one line per ``by``."""
+    for name in (x, y, error, *([] if by is None else [by])):
+        if name not in frame.columns:
+            raise InputError(f"the frame has no column {suggested(name, map(str, frame.columns))}")
     axis = new_axis()
     groups: Sequence[tuple[Any, pd.DataFrame]] = (
         [("", frame)] if by is None else list(frame.groupby(by, sort=False))
@@ -91,9 +105,10 @@ def errors_by(
 
 
 # ------------------------------------------------------------------ over the models
+@checked
 def returns_distribution(
-    returns: Mapping[str, npt.ArrayLike],
-    weights: npt.ArrayLike | None = None,
+    returns: Mapping[str, Vector],
+    weights: Vector | None = None,
     axis: Axes | None = None,
     *,
     mean: bool = True,
@@ -125,8 +140,9 @@ def returns_distribution(
     return dressed(axis, across, "share of models at or below", grid="both", legend=legend)
 
 
+@checked
 def regret_distribution(
-    regret: npt.ArrayLike, weights: npt.ArrayLike | None = None, axis: Axes | None = None
+    regret: Vector, weights: Vector | None = None, axis: Axes | None = None
 ) -> Axes:
     """Histogram of what each model loses against its own best policy; mean and largest marked.
 
@@ -152,7 +168,8 @@ def regret_distribution(
     return dressed(axis, across, "share of models", legend={})
 
 
-def frontier(frame: pd.DataFrame, axis: Axes | None = None, *, tail: float = 0.1) -> Axes:
+@checked
+def frontier(frame: pd.DataFrame, axis: Axes | None = None, *, tail: Probability = 0.1) -> Axes:
     """Mean return (across) against the mean of the worst share ``tail`` of the models (up).
 
     ``frame`` is that of :class:`mmdp.measures.Frontier`: a point for each objective, joined by a
@@ -221,7 +238,15 @@ def _range(names: pd.Series[str]) -> str:
 
 
 def _shares(weights: npt.ArrayLike | None, count: int) -> Array:
-    return np.full(count, 1 / count) if weights is None else np.asarray(weights, dtype=float)
+    shares = np.full(count, 1 / count) if weights is None else np.asarray(weights, dtype=float)
+    check_length(shares, count, "weights", "one for each model")
+    return shares
+
+
+def check_length(values: Sized, count: int, what: str, which: str) -> None:
+    if len(values) != count:
+        found = counted(len(values), "entry", "entries")
+        raise InputError(f"{what} has {found}; give {count}, {which}")
 
 
 def informed(weights: Array) -> Array:
@@ -247,14 +272,15 @@ def informed(weights: Array) -> Array:
     return np.exp(np.stack([mean, least], axis=1)) + 0.0
 
 
+@checked
 def weights_over_time(
-    weights: Array,
+    weights: Array3D,
     axis: Axes | None = None,
     *,
-    state: int | None = None,
+    state: NonNegativeInt | None = None,
     state_label: str | None = None,
     models: Sequence[str] | None = None,
-    top: int = 5,
+    top: PositiveInt = 5,
     times: Times = UNNAMED,
 ) -> Axes:
     """How weight moves between models over time.
@@ -268,8 +294,12 @@ def weights_over_time(
     >>> axis.lines[0].get_ydata().round(6).tolist()
     [4.0, 4.0]
     """
-    axis = axis or new_axis()
-    time = np.arange(len(weights))
+    axis, weights = axis or new_axis(), np.asarray(weights, dtype=float)
+    time, (_, n_models, n_states) = np.arange(len(weights)), weights.shape
+    if models is not None:
+        check_length(models, n_models, "models", "one label for each")
+    if state is not None and state >= n_states:
+        raise InputError(f"no state {state}: they are numbered from 0 to {n_states - 1}")
     if state is None:
         for i, (name, y) in enumerate(
             zip(("average over states", "the most telling state"), informed(weights).T, strict=True)
@@ -284,9 +314,10 @@ def weights_over_time(
     return dressed(axis, over_times(axis, times), upwards, legend={"fontsize": "small"})
 
 
+@checked
 def weights_by_step(
-    weights: Array, times: npt.ArrayLike, models: Sequence[str], axis: Axes | None = None,
-    *, top: int = 7,
+    weights: Matrix, times: Vector, models: Sequence[str], axis: Axes | None = None,
+    *, top: PositiveInt = 7,
 ) -> Axes:  # fmt: skip
     """How likely each model has become: ``weights`` (n, M) at ``times`` (n,), as seen so far.
 
@@ -296,8 +327,10 @@ def weights_by_step(
     >>> [line.get_label() for line in axis.lines]
     ['model a', 'model b']
     """
-    axis = axis or new_axis()
-    _weights_in_state(axis, np.asarray(times), weights, models, top)
+    axis, weights, times = axis or new_axis(), np.asarray(weights), np.asarray(times)
+    check_length(times, len(weights), "times", "one for each row of weights")
+    check_length(models, weights.shape[1], "models", "a label for each column of weights")
+    _weights_in_state(axis, times, weights, models, top)
     axis.set_ylim(-0.02, 1.02)
     axis.locator_params(axis="x", integer=True)
     axis.xaxis.set_major_formatter("{x:.0f}")  # years have no thousands
@@ -325,6 +358,7 @@ def _weights_in_state(
 
 
 # ------------------------------------------------------------------ between methods
+@checked
 def acceptability_curves(
     acceptability: pd.DataFrame, frontier: pd.DataFrame | None = None, axis: Axes | None = None
 ) -> Axes:
@@ -345,6 +379,7 @@ def acceptability_curves(
     return dressed(axis, PRICE, "probability of being the best", legend=BESIDE)
 
 
+@checked
 def expected_loss(
     acceptability: pd.DataFrame, frontier: pd.DataFrame | None = None, axis: Axes | None = None
 ) -> Axes:
@@ -382,6 +417,7 @@ def _by_threshold(
     return axis
 
 
+@checked
 def cohort_trace(table: pd.DataFrame, axis: Axes | None = None) -> Axes:
     """Share in each state by time: a colour per state, a style of line per policy.
 
@@ -412,6 +448,7 @@ def cohort_trace(table: pd.DataFrame, axis: Axes | None = None) -> Axes:
     return dressed(axis, over_times(axis, times), "share of the cohort", legend=legend)
 
 
+@checked
 def survival(
     table: pd.DataFrame, dead: str | Sequence[str] = "dead", axis: Axes | None = None
 ) -> Axes:
@@ -438,6 +475,7 @@ def survival(
     return dressed(axis, over_times(axis, times), "share alive", legend=BESIDE)
 
 
+@checked
 def methods_comparison(
     means: Mapping[str, float],
     errors: Mapping[str, float] | None = None,
@@ -475,6 +513,7 @@ def methods_comparison(
     return dressed(axis, xlabel, "", grid="x")
 
 
+@checked
 def value_of_memory(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
     """Value by nodes, between the lines of the belief rollout, the bound and Oracle.
 
@@ -497,6 +536,7 @@ def value_of_memory(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
     return dressed(axis, "nodes of memory (1: none)", "mean return", legend={"fontsize": 9})
 
 
+@checked
 def value_of_leaves(frame: pd.DataFrame, axis: Axes | None = None) -> Axes:
     """Value by leaves, below the best policy found; the elbow is marked.
 

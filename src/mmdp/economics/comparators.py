@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import checked
 from mmdp.economics.counting import Amounts, Counting, check_no_terminal
 from mmdp.economics.outcomes import CostEffectiveness
 from mmdp.errors import InputError
@@ -17,6 +18,7 @@ from mmdp.solve import evaluate
 from mmdp.validate import check_horizon, ids_of, is_named
 
 
+@checked
 def cost_effectiveness(
     model: MMDP,
     effects: Amounts,

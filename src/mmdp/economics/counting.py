@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import PositiveInt, Read, checked
 from mmdp.economics.outcomes import read_thresholds
 from mmdp.errors import InputError
 from mmdp.model import MMDP
@@ -22,6 +23,7 @@ CORRECTIONS = ("none", "half-cycle", "simpson")
 PARTS = ("rewards", "next_rewards")
 
 
+@checked
 @dataclass(frozen=True)
 class Counting:
     """How the costs and effects of different times are added up.
@@ -52,7 +54,7 @@ class Counting:
 
     effect_rate: float | None = None
     cost_rate: float | None = None
-    within_cycle: WithinCycle | Sequence[float] = "none"
+    within_cycle: Read[WithinCycle | Sequence[float]] = "none"
 
     def __post_init__(self) -> None:
         for name in ("effect_rate", "cost_rate"):
@@ -73,7 +75,8 @@ class Counting:
             weights = weights.astype(np.float64)
         except (TypeError, ValueError):
             weights = np.array(np.nan)
-        if weights.ndim != 1 or not (np.isfinite(weights) & (weights >= 0)).all():
+        fine = np.isfinite(weights) & (weights >= 0)
+        if weights.ndim != 1 or not weights.size or not fine.all():
             raise InputError(
                 f"within_cycle is {either(CORRECTIONS)}, or one weight of at least 0 for each time"
             )
@@ -148,13 +151,14 @@ class Counting:
         rewards = here[:, None, None, None] * stay + there[:, None, None, None] * move
         return model.replace(rewards=rewards, discount=1.0)
 
+    @checked
     def net_benefit(
         self,
         model: MMDP,
         effects: Amounts,
         costs: Amounts,
         threshold: float,
-        horizon: int | None = None,
+        horizon: PositiveInt | None = None,
     ) -> MMDP:
         """The model whose rewards are the net monetary benefit at one willingness to pay.
 

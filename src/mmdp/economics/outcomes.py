@@ -28,10 +28,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import notebook
+from mmdp.arguments import Seed, checked
 from mmdp.errors import InputError
 from mmdp.measures.information import Estimate, parameter_values, regressed
 from mmdp.posterior.draws import read_draws
-from mmdp.validate import Labels, check_seed, check_whole, read_distribution
+from mmdp.support import float_array
+from mmdp.validate import Labels, check_whole, read_distribution
 from mmdp.words import counted, number, some, suggested
 
 Array = npt.NDArray[np.float64]
@@ -77,6 +79,7 @@ class CostEffectiveness:
         return f"Cost and effect of {counted(len(self.policies), 'policy', 'policies')}, {size}"
 
     @classmethod
+    @checked
     def from_tables(
         cls,
         effects: Any,
@@ -114,6 +117,7 @@ class CostEffectiveness:
             tables.get("parameters", {}),
         )  # fmt: skip
 
+    @checked
     def net_benefit(self, threshold: float) -> Array:
         """(D, M) net monetary benefit at one willingness to pay."""
         (level,) = read_thresholds([threshold])
@@ -124,6 +128,7 @@ class CostEffectiveness:
         size = np.maximum(np.abs(level * self.effects), np.abs(self.costs))
         return TIE * size.max(axis=0)
 
+    @checked
     def acceptability(self, thresholds: Sequence[float]) -> pd.DataFrame:
         """Acceptability curves and expected losses: a row per threshold and policy.
 
@@ -141,6 +146,7 @@ class CostEffectiveness:
             rows += zip(known, self.policies, share, nmb @ self.weights, loss, strict=True)
         return pd.DataFrame(rows, columns=["threshold", "policy", "probability", "nmb", "loss"])
 
+    @checked
     def frontier(self, thresholds: Sequence[float]) -> pd.DataFrame:
         """The policy to choose at each threshold, and the price of not being sure.
 
@@ -196,8 +202,9 @@ class CostEffectiveness:
         columns = ["policy", "cost", "effect", "added_cost", "added_effect", "icer", "status"]
         return pd.DataFrame(rows, columns=columns)
 
+    @checked
     def evppi(
-        self, threshold: float, parameter: str | Sequence[str] | npt.ArrayLike, **options: int
+        self, threshold: float, parameter: str | Sequence[str] | npt.NDArray[Any], **options: int
     ) -> Estimate:
         """The value of knowing one parameter, or several together, before choosing.
 
@@ -206,13 +213,14 @@ class CostEffectiveness:
         values = parameter_values(parameter, self.parameters, range(len(self.weights)))
         return self.evsi(threshold, values, **options)
 
+    @checked
     def evsi(
         self,
         threshold: float,
         study: Study | npt.ArrayLike,
         *,
         resamples: int = 200,
-        seed: int | None = 0,
+        seed: Seed = 0,
     ) -> Estimate:
         """The expected value of a planned study: what its data are worth before choosing.
 
@@ -245,7 +253,6 @@ class CostEffectiveness:
         >>> round(value, 2), round(error, 3)                   # the exact value is 0.2349
         (0.23, 0.007)
         """
-        check_seed(seed)
         check_whole(resamples, "resamples", 2)
         rng = np.random.default_rng(None if seed is None else [STREAM, seed])
         values = self._summary(self._simulated(study, rng) if callable(study) else study)
@@ -271,7 +278,7 @@ class CostEffectiveness:
 
     def _summary(self, found: npt.ArrayLike) -> Array:
         """What a study found, as finite numbers (M, k)."""
-        array = np.asarray(found, dtype=np.float64)
+        array = float_array(found, "what a study returns")
         size = len(self.weights)
         if array.ndim not in (1, 2) or len(array) != size or not np.isfinite(array).all():
             raise InputError(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mmdp.arguments import Label, checked
 from mmdp.economics.comparators import named_policies
 from mmdp.errors import InputError
 from mmdp.model import MMDP
@@ -15,12 +16,13 @@ from mmdp.solve import model_weights
 from mmdp.validate import check_horizon
 
 
+@checked
 def cohort_trace(
     model: MMDP,
     policies: Mapping[str, Any],
     horizon: int | None = None,
     *,
-    groups: Sequence[object] | None = None,
+    groups: Sequence[Label] | None = None,
 ) -> pd.DataFrame:
     """The share of a cohort in each state at each time: ``policy, time, state, share``.
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import notebook
+from mmdp.arguments import checked
 from mmdp.clock import unanswered
 from mmdp.economics.comparators import cost_effectiveness, named_policies, twin
 from mmdp.economics.counting import Amounts, Counting
@@ -66,6 +67,7 @@ class WillingnessToPay:
         return self.outcomes.costs
 
 
+@checked
 @unanswered()
 def willingness_to_pay(
     model: MMDP,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from mmdp.arguments import FiniteFloat, Seed, checked, fits
 from mmdp.errors import InputError
 from mmdp.policy import Planner
 from mmdp.policy.base import named_label
 from mmdp.solution import Solution
-from mmdp.words import suggested
+from mmdp.words import shortened, suggested
 
 
 class Agent:
@@ -36,7 +40,8 @@ class Agent:
     [1, 0, 1]
     """
 
-    def __init__(self, policy: Planner | Solution, seed: int | None = 0) -> None:
+    @checked
+    def __init__(self, policy: Planner | Solution, seed: Seed = 0) -> None:
         followed = policy.policy if isinstance(policy, Solution) else policy
         if not isinstance(followed, Planner):
             kind = type(followed).__name__
@@ -50,7 +55,8 @@ class Agent:
         self.time, self.seen, self.memory = 0, (-1, -1), self.policy.start(seed)
         self.episodes += 1
 
-    def __call__(self, observation: Any, reward: float | None = None) -> int:
+    @checked
+    def __call__(self, observation: Any, reward: FiniteFloat | None = None) -> int:
         """The action in this state; ``reward`` is that of the step before."""
         state, policy = self._state(observation), self.policy
         if self.time >= policy.horizon:
@@ -91,7 +97,18 @@ class Agent:
             if observation not in labels:
                 raise InputError(f"the policy knows no state {suggested(observation, labels)}")
             return labels.index(observation)
-        state, count = int(observation), getattr(self.policy, "n_states", None)
-        if state < 0 or (count is not None and state >= count):
-            raise InputError(f"the policy knows no state {state}: they are numbered from 0")
+        state, count = _number(observation), getattr(self.policy, "n_states", math.inf)
+        if state is None or not 0 <= state < count:
+            raise InputError(
+                f"the policy knows no state {shortened(observation)}: give its number, from 0, or "
+                "its label; each environment needs an agent of its own"
+            )
         return state
+
+
+def _number(observation: Any) -> int | None:
+    """The whole number that an observation is, also as an array of one; None if it is none."""
+    if isinstance(observation, np.ndarray) and observation.size == 1:
+        observation = observation.item()
+    whole = fits(observation, float) and float(observation).is_integer()
+    return int(observation) if whole else None

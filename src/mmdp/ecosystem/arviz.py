@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError
 from mmdp.model import MMDP
+from mmdp.support import float_array
 
 Groups = dict[str, dict[str, npt.NDArray[np.float64]]]
 
 
+@checked
 def to_arviz(model: MMDP, returns: Mapping[str, npt.ArrayLike] | None = None) -> Groups:
     """The groups that ``arviz.from_dict`` takes: one chain with a draw per model.
 
@@ -34,7 +37,7 @@ def to_arviz(model: MMDP, returns: Mapping[str, npt.ArrayLike] | None = None) ->
     """
     found: dict[str, Any] = dict(model.parameters)
     for name, values in (returns or {}).items():
-        array = np.asarray(values, dtype=np.float64)
+        array = float_array(values, f"returns of {name!r}")
         if array.shape != (model.n_models,):
             raise InputError(
                 f"returns of {name!r} have shape {array.shape}; give one per model: "

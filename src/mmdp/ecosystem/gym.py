@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import Seed, checked
 from mmdp.domains._common import generators
 from mmdp.ecosystem._one_model import check_model
 from mmdp.ecosystem._stepped import stepped_models
@@ -25,8 +26,9 @@ Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
+@checked
 def to_gymnasium(
-    model: MMDP, m: int = 0, horizon: int | None = None, seed: int | None = 0
+    model: MMDP, m: int = 0, horizon: int | None = None, seed: Seed = 0
 ) -> gymnasium.Env[Any, Any]:
     """Model ``m`` as a Gymnasium environment with Discrete spaces; needs ``mmdp[gym]``.
 
@@ -48,11 +50,12 @@ def to_gymnasium(
     return ModelEnv(model, check_model(model, m), _steps(model, horizon), seed)
 
 
+@checked
 def to_gymnasium_vector(
     model: MMDP,
     num_envs: int | None = None,
     horizon: int | None = None,
-    seed: int | None = 0,
+    seed: Seed = 0,
 ) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
     """All models as one Gymnasium vector environment; needs ``mmdp[gym]``.
 
@@ -87,6 +90,7 @@ def _steps(model: MMDP, horizon: int | None) -> int | None:
     return horizon
 
 
+@checked
 def from_gymnasium(
     env: Any,
     *,
@@ -94,7 +98,7 @@ def from_gymnasium(
     concentration: float = 20.0,
     noise: float = 0.0,
     discount: float = 1.0,
-    seed: int | None = 0,
+    seed: Seed = 0,
     axes: Mapping[str, Any] | None = None,
     actions: Mapping[str, Any] | None = None,
     draws: Any = None,
@@ -154,7 +158,10 @@ def from_gymnasium(
     ([[0.5, 0.5], [0.0, 1.0]], [[-0.5], [0.0]])
     """
     if isinstance(env, str):
-        env = _gymnasium().make(env)
+        try:
+            env = _gymnasium().make(env)
+        except _gymnasium().error.Error as error:
+            raise InputError(f"Gymnasium cannot make {env!r}: {error}") from None
     base = getattr(env, "unwrapped", env)
     if axes is not None:
         if (models, concentration, noise) != (100, 20.0, 0.0):

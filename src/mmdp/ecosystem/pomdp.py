@@ -25,6 +25,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
+from mmdp.arguments import checked
 from mmdp.ecosystem._one_model import check_stationary, entries_of
 from mmdp.errors import InputError, MemoryLimitError
 from mmdp.io.writing import PathLike, write_whole
@@ -40,6 +41,7 @@ _RESERVED = (
 )  # fmt: skip
 
 
+@checked
 def save_pomdp(model: MMDP, path: PathLike) -> None:
     """Write the equivalent POMDP as ``.pomdp`` or ``.pomdpx``, whole or not at all.
 

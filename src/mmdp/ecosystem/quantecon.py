@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import checked
 from mmdp.ecosystem._one_model import (
     Entries,
     check_model,
@@ -20,6 +21,7 @@ from mmdp.model import MMDP
 Array = npt.NDArray[np.float64]
 
 
+@checked
 def to_quantecon(model: MMDP, m: int = 0) -> Any:
     """Model ``m`` as ``quantecon.markov.DiscreteDP`` in its form by state-action pairs.
 
@@ -48,6 +50,7 @@ def to_quantecon(model: MMDP, m: int = 0) -> Any:
     return DiscreteDP(r, q, model.discount, s, a)
 
 
+@checked
 def from_quantecon(problem: Any, **fields: Any) -> MMDP:
     """A problem from a ``DiscreteDP``, or from a sequence of them: one model each.
 
@@ -62,8 +65,8 @@ def from_quantecon(problem: Any, **fields: Any) -> MMDP:
     [[True, False], [True, True]]
     """
     problems = list(problem) if isinstance(problem, (list, tuple)) else [problem]
-    if not problems:
-        raise InputError("from_quantecon() needs at least one DiscreteDP")
+    if not problems or not all(hasattr(x, name) for x in problems for name in ("R", "Q", "beta")):
+        raise InputError("from_quantecon() needs a DiscreteDP, or a list of them")
     parts = [_pairs(x) for x in problems]
     n_states = problems[0].Q.shape[-1]
     n_actions = max(int(a.max()) + 1 for _, a, _, _ in parts)

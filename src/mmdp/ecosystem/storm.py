@@ -10,16 +10,19 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError, Remedy
 from mmdp.io.tables import from_frame
 from mmdp.model import MMDP
-from mmdp.words import either
+from mmdp.validate import is_list
+from mmdp.words import either, shortened
 
 PRISM = (".prism", ".nm", ".pm")
 COLUMNS = ("model", "state", "action", "next_state", "probability", "reward")
 Align = Literal["variables", "numbers"]
 
 
+@checked
 def from_storm(
     models: Any,
     *,
@@ -70,6 +73,8 @@ def from_storm(
 def _asked(models: Any, constants: Any) -> list[tuple[Any, Any]]:
     """Every model with the values of its constants."""
     single = isinstance(models, (str, Path)) or hasattr(models, "transition_matrix")
+    if not single and not is_list(models):
+        raise InputError(f"from_storm needs files or MDPs of stormpy, not {shortened(models)}")
     given = [models] if single else list(models)
     if not given:
         raise InputError("from_storm needs at least one model")
@@ -91,6 +96,8 @@ def _built(model: Any, constants: Mapping[str, Any] | None) -> Any:
     except ImportError:
         raise InputError("from_storm needs stormpy; pip install mmdp[storm]") from None
     path = Path(model) if isinstance(model, (str, Path)) else None
+    if path is None and not hasattr(model, "transition_matrix"):
+        raise InputError(f"from_storm needs files or MDPs of stormpy, not {shortened(model)}")
     if constants and (path is None or path.suffix.lower() not in PRISM):
         raise InputError(f"constants belong to PRISM files ({either(PRISM)})")
     if path is None:

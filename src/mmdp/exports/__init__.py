@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError
 from mmdp.exports.rule import Rule, rule_of
 from mmdp.io.writing import PathLike, write_whole
@@ -25,6 +26,7 @@ TARGETS = {
 }  # fmt: skip
 
 
+@checked
 def export(
     policy: Policy | Solution, path: PathLike, *, to: str | None = None,
     model: MMDP | None = None, bound: Bound | None = None,

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError
 from mmdp.words import either, some
 
@@ -86,9 +87,9 @@ class Grid:
 
     corners: ClassVar[int] = 2
 
+    @checked
     def __init__(self, low: float, high: float, points: int, wraps: bool = False) -> None:
-        whole = isinstance(points, (int, np.integer)) and not isinstance(points, bool)
-        if not whole or points < 2:
+        if points < 2:
             raise InputError(f"a Grid needs a whole number of at least 2 points, not {points!r}")
         if not -math.inf < low < high < math.inf:
             raise InputError(f"a Grid goes from low to high, not from {low} to {high}")

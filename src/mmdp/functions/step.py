@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import Read, checked, fits
 from mmdp.clock import Bar
 from mmdp.errors import InputError
 from mmdp.functions.axes import Array, Axes, Grid
@@ -20,18 +21,20 @@ from mmdp.model import MMDP
 from mmdp.policy.tree import ENDED
 from mmdp.posterior.draws import Draws, read_draws
 from mmdp.support import check_memory
-from mmdp.words import counted
+from mmdp.validate import is_list, known_fields, read_times
+from mmdp.words import counted, shortened
 
 ROWS = 2**19  # rows that a function is called with at a time
 CHANCES = 2**23  # chances that are compared at a time
 REWARD = "the reward"
 
 
+@checked
 def from_step(
-    step: Callable[..., Any],
+    step: Read[Callable[..., Any]],
     *,
-    states: Mapping[str, Any],
-    actions: Mapping[str, Any],
+    states: Read[Mapping[str, Any]],
+    actions: Read[Mapping[str, Any]],
     events: Mapping[str, Any] | None = None,
     chance: Callable[..., Any] | None = None,
     draws: Any = None,
@@ -40,7 +43,7 @@ def from_step(
     allowed: Callable[..., Any] | None = None,
     terminal: Callable[..., Any] | None = None,
     until: Callable[..., Any] | None = None,
-    times: int | Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
+    times: Read[int | Iterable[Any] | Mapping[str, Iterable[Any]] | None] = None,
     **fields: Any,
 ) -> MMDP:
     """Models from a function that says what happens; one model per draw of its parameters.
@@ -102,6 +105,7 @@ def from_step(
     >>> mmdp.solve(model, 10).policy.action(stock=2)
     'order=1'
     """
+    known_fields(fields)
     steps = Steps.read(
         step, states, actions, events, chance, draws, allowed, terminal, until, times, initial
     )
@@ -580,17 +584,15 @@ def _added(p: Array, kinds: dict[bytes, int], table: list[Array]) -> int:
 def _times(times: Any) -> tuple[Any, ...] | None:
     if times is None:
         return None
-    if isinstance(times, Mapping) and len(times) == 1:
-        (times,) = times.values()
-    if isinstance(times, (int, np.integer)) and not isinstance(times, bool):
-        times = range(int(times))
-    try:
-        found = tuple(times)
-    except TypeError:
-        raise InputError(f"times must be a number, a range or labels, not {times!r}") from None
-    if not found:
-        raise InputError("times is empty; give at least one")
-    return found
+    if fits(times, int):
+        times = range(times)
+    given = times if isinstance(times, Mapping) else {"time": times}
+    if not all(map(is_list, given.values())):
+        raise InputError(f"times must be a number, a range or labels, not {shortened(times)}")
+    given = {name: tuple(x) for name, x in given.items()}
+    read_times(given)
+    (labels,) = given.values()
+    return labels
 
 
 def _numbers(values: Any, what: str) -> Array:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from mmdp.arguments import checked
 from mmdp.io.parquet import read_frame
 from mmdp.io.reading import Source
 from mmdp.io.writing import PathLike
 
 
+@checked
 def load_features(path: PathLike) -> pd.DataFrame:
     """The features of each state, from a CSV with a column ``state`` and others.
 
@@ -31,6 +33,7 @@ def load_features(path: PathLike) -> pd.DataFrame:
     return frame.set_index("state")
 
 
+@checked
 def load_groups(path: PathLike) -> dict[str, str]:
     """The group of each state, from a CSV with the columns ``state,group``.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from mmdp.arguments import Read, checked
 from mmdp.errors import InputError, Remedy
 from mmdp.io.blocks import columns_of_blocks
 from mmdp.io.columns import columns_of_csv, columns_of_frame
@@ -33,6 +34,7 @@ POMDPS = {".pomdp": load_pomdp, ".pomdpx": load_pomdpx}
 SUFFIXES = (".csv", ".parquet", ".npz", *POMDPS, ".transitions")
 
 
+@checked
 def load(
     path: PathLike,
     *,
@@ -176,7 +178,8 @@ def _find_files(path: Path, split: str) -> list[Path]:
     return [path]
 
 
-def save(model: MMDP, path: PathLike, *, split: str = "train") -> None:
+@checked
+def save(model: Read[MMDP], path: PathLike, *, split: str = "train") -> None:
     """Write a model so that :func:`load` gives it back.
 
     ``.npz`` keeps every array as it is in memory and is the fastest; ``.parquet`` is one tidy

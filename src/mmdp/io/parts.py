@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError, Remedy
 from mmdp.io.npz import FORMAT, arrays_of, from_arrays, opened, save_npz
 from mmdp.io.parquet import read_parquet, save_parquet
@@ -43,6 +44,7 @@ def part_files(folder: Path) -> list[Path]:
     return found[0] or found[1]
 
 
+@checked
 def save_parts(model: MMDP, folder: PathLike, parts: int, *, suffix: str = ".npz") -> None:
     """Write the models as a folder of ``parts`` files, which :func:`mmdp.load` reads.
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import kernels
+from mmdp.arguments import checked
 from mmdp.errors import InputError, NotWritten, Remedy
 from mmdp.io import certificates
 from mmdp.io.ids import whole
@@ -33,6 +34,7 @@ from mmdp.policy import (
     TreePolicy,
     markov_policy,
 )
+from mmdp.policy.base import labels_of
 from mmdp.policy.memory import moves_from_words
 from mmdp.solution import Bound, Solution
 from mmdp.words import Times, counted
@@ -43,6 +45,7 @@ NODE_COLUMNS = ("time", "state", "action", "node", "moves", "start", "idstate", 
 KNOWN = {*COLUMNS, *NODE_COLUMNS}
 
 
+@checked
 def save_policy(policy: Policy | Solution, path: PathLike) -> None:
     """Write a policy as ``.csv``, ``.parquet`` (the table of
     :meth:`MarkovPolicy.to_frame` or :meth:`MemoryPolicy.to_frame`) or ``.json``.
@@ -115,6 +118,7 @@ def certificate_beside(table: PathLike) -> Path:
     return Path(table).with_suffix(".certificate.json")
 
 
+@checked
 def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
     """What was proven about a saved policy; None if nothing was.
 
@@ -134,6 +138,7 @@ def load_certificate(path: PathLike, model: MMDP) -> Bound | None:
         return None if stored is None else certificates.from_document(stored, policy, model)
 
 
+@checked
 def load_objective(path: PathLike) -> Objective | None:
     """What a saved policy was solved for; None if its file does not say.
 
@@ -169,6 +174,7 @@ def _document(file: Path, remedies: Iterable[Remedy] = ()) -> Any:
         raise InputError(f"{file}: not a JSON file ({reason(error)})", remedies) from None
 
 
+@checked
 def load_policy(path: PathLike, model: MMDP | None = None) -> Policy:
     """Read a policy from ``.csv``, ``.parquet`` or ``.json``; one with nodes has memory.
 
@@ -261,7 +267,7 @@ def _planned(stored: Mapping[str, Any], nodes: MemoryPolicy, model: MMDP | None)
     """A plan by state and belief of these models; of others, its nodes."""
     from mmdp.methods.belief_grid import BeliefGridPolicy
 
-    if model is not None and stored["models"] == model.fingerprint():
+    if model is not None and stored["models"] == model.fingerprint() and _named_alike(nodes, model):
         lasts, alphas = stored["horizon"] or math.inf, np.array(stored["alphas"], np.float64)
         if alphas.shape != (*nodes.actions.shape, model.n_models):
             raise ValueError(f"alphas of shape {alphas.shape} for nodes of {nodes.actions.shape}")
@@ -272,6 +278,12 @@ def _planned(stored: Mapping[str, Any], nodes: MemoryPolicy, model: MMDP | None)
             ["load it with these, or solve again"],
         )
     return nodes
+
+
+def _named_alike(policy: Policy, model: MMDP) -> bool:
+    """Whether the labels of a policy, if it has any, are those of the model, in their order."""
+    theirs = labels_of(model)
+    return all(getattr(policy, x) in (None, theirs[x]) for x in ("state_labels", "action_labels"))
 
 
 def _even(table: Any) -> bool:

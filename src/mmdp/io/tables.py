@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mmdp.errors import MemoryLimitError, Remedy
+from mmdp.arguments import Read, checked
+from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.io.columns import columns_of_frame
 from mmdp.io.frames import as_frame
 from mmdp.io.ids import KINDS, Ids, encode
@@ -23,8 +24,9 @@ from mmdp.words import counted, readable_bytes
 Table = dict[str, npt.NDArray[Any]]  # columns by role
 
 
+@checked
 def from_frame(
-    frame: pd.DataFrame,
+    frame: Read[pd.DataFrame],
     *,
     initial: npt.ArrayLike | Mapping[Any, float] | None = None,
     weights: npt.ArrayLike | Mapping[Any, float] | None = None,
@@ -68,10 +70,14 @@ def from_frame(
         "model_transitions": model_transitions, "parameters": parameters, "name": name,
         "citation": citation, "times": times, "unit": unit,
     }  # fmt: skip
-    ids = encode(columns_of_frame(as_frame(frame), source, read), source, read, fields, {})
+    table = as_frame(frame)
+    if not isinstance(table, pd.DataFrame):
+        raise InputError(f"frame must be a DataFrame, not {type(frame).__name__}")
+    ids = encode(columns_of_frame(table, source, read), source, read, fields, {})
     return assemble(ids, fields, source, read)
 
 
+@checked
 def to_frame(model: MMDP) -> pd.DataFrame:
     """The model as a tidy table: one row per transition that can happen.
 

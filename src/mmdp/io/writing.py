@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def as_path(path: PathLike) -> Path:
     return path if isinstance(path, Path) else Path(path)
 
 
+@checked
 def write_whole(path: PathLike, writer: Writer) -> None:
     """Write one file whole or not at all.
 
@@ -60,8 +62,10 @@ def write_whole(path: PathLike, writer: Writer) -> None:
     write_all({Path(path): writer})
 
 
+@checked
 def write_all(files: Mapping[Path, Writer], stale: Collection[Path] = ()) -> None:
     """Write several files of one folder, and remove ``stale`` ones: all of it or nothing."""
+    files = {Path(path): writer for path, writer in files.items()}
     moves = {hidden(path): path for path in files}
     try:
         for (place, path), writer in zip(moves.items(), files.values(), strict=True):

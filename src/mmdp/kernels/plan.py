@@ -6,7 +6,7 @@ A :class:`Plan` owns what is made from a problem's arrays: matrices, arrays on a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -58,6 +58,7 @@ class Drifting(Plan):
         return d @ weights
 
 
+@runtime_checkable
 class Kernel(Protocol):
     """A machine: it lays out problems. :class:`Machine` is one to derive from."""
 

@@ -27,6 +27,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import kernels
+from mmdp.arguments import checked
 from mmdp.errors import InputError
 from mmdp.kernels.endless import Endless, Factorised
 from mmdp.kernels.problem import at
@@ -138,6 +139,7 @@ class Freedom:
         return f"Freedom({self.text})"
 
 
+@checked
 def freedom(
     policy: Policy | Solution, model: MMDP, tolerance: float = 0.01, *,
     objective: str | Objective | Function | None = None,

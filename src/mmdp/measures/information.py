@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp.arguments import PositiveInt, checked
 from mmdp.clock import unanswered
 from mmdp.errors import InputError
 from mmdp.methods import CADP, Method
@@ -50,6 +51,7 @@ class Estimate(NamedTuple):
     error: float
 
 
+@checked
 @unanswered()
 def evpi(
     model: MMDP, horizon: int | None = None, *, method: str | Method | Solution = "cadp"
@@ -68,15 +70,16 @@ def evpi(
     return _evpi(model, best_for(model, horizon, method))
 
 
+@checked
 @unanswered()
 def evppi(
     model: MMDP,
     horizon: int | None,
-    parameter: str | Sequence[str] | npt.ArrayLike,
+    parameter: str | Sequence[str] | npt.NDArray[Any],
     *,
     method: str | Method | Solution = "cadp",
     estimator: Estimator = "auto",
-    bins: int = 8,
+    bins: PositiveInt = 8,
 ) -> float:
     """Expected value of knowing one parameter, or several together, before acting.
 
@@ -111,6 +114,7 @@ def evppi(
     return float(np.clip(worth, 0.0, _evpi(model, best)))
 
 
+@checked
 @unanswered()
 def information_table(
     model: MMDP,
@@ -118,7 +122,7 @@ def information_table(
     *,
     method: str | Method | Solution = "cadp",
     estimator: Estimator = "auto",
-    bins: int = 8,
+    bins: PositiveInt = 8,
 ) -> pd.DataFrame:
     """EVPPI of every parameter of the model, largest first, under a first row with the EVPI.
 

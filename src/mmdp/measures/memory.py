@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from mmdp.arguments import Seconds, Seed, checked
 from mmdp.bounds import bound
 from mmdp.bounds.portfolio import for_every_policy
 from mmdp.clock import unanswered
@@ -27,13 +28,14 @@ EPISODES = 2000  # simulated in all, to see whether memory would pay
 PER_SECOND = 300_000  # T S A M, up to which that is short compared with a second of a proof
 
 
+@checked
 def value_of_memory(
     model: MMDP,
     horizon: int | None = None,
     nodes: Sequence[int] = (1, 2, 3, 4),
     *,
-    seed: int | None = 0,
-    time_limit: float | None = None,
+    seed: Seed = 0,
+    time_limit: Seconds | None = None,
     episodes: int | None = None,
 ) -> pd.DataFrame:
     """The value of the best policies found without memory, with a few nodes and with a belief.
@@ -99,7 +101,8 @@ def value_and_policy(
     return frame, grown.policy.merged(model)
 
 
-def memory_gain(solution: Solution, model: MMDP, *, seconds: float | None = None) -> Solution:
+@checked
+def memory_gain(solution: Solution, model: MMDP, *, seconds: Seconds | None = None) -> Solution:
     """The solution with what a policy that learns gains over its own, if that shows clearly.
 
     A short simulation compares a Markov policy with one that learns which models are plausible.

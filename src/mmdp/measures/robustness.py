@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import kernels
+from mmdp.arguments import Seed, checked
 from mmdp.clock import pass_on, unanswered
 from mmdp.errors import InputError
 from mmdp.kernels.problem import IntArray
@@ -44,6 +45,7 @@ class Stability:
     losses: Array
     policy: MarkovPolicy
 
+    @checked
     def to_frame(self, model: MMDP) -> pd.DataFrame:
         """One row per time and state: action, visited, frequency of change."""
         horizon, n_states = self.frequency.shape
@@ -64,13 +66,14 @@ class Stability:
         )
 
 
+@checked
 @unanswered()
 def stability(
     model: MMDP,
     horizon: int | None = None,
     *,
     resamples: int = 20,
-    seed: int | None = 0,
+    seed: Seed = 0,
     method: str | Method = "cadp",
 ) -> Stability:
     """Solve again on bootstrap resamples of the models and count the decisions that change.
@@ -172,6 +175,7 @@ class Redrawn:
         return Solved(outcome.policy, context.returns(outcome.policy))
 
 
+@checked
 @unanswered()
 def enough_models(
     model: MMDP,
@@ -180,7 +184,7 @@ def enough_models(
     *,
     test: MMDP | None = None,
     repeats: int = 5,
-    seed: int | None = 0,
+    seed: Seed = 0,
     method: str | Method = "cadp",
 ) -> pd.DataFrame:
     """Train and test value against the number of models the policy is computed from.

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp.arguments import Seconds, Seed, checked
 from mmdp.clock import ending
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
@@ -70,6 +71,7 @@ class Frontier:
             columns["test_tail"] = [test.cvar(self.tail) for test in self.tests]
         return pd.DataFrame(columns)
 
+    @checked
     def plot(self, axis: Axes | None = None) -> Axes:
         """Mean against tail, one point per policy (see :func:`mmdp.plots.frontier`)."""
         from mmdp import plots
@@ -82,17 +84,18 @@ class Frontier:
         return f"{head}\n{shown.to_string(index=False, float_format='{:,.6g}'.format)}"
 
 
+@checked
 def frontier(
     model: MMDP,
-    horizon: int | None = None,
+    horizon: float | None = None,
     alphas: float | Sequence[float] = ALPHAS,
     *,
     tail: float = 0.1,
     test: MMDP | None = None,
-    certify: bool | float = False,
+    certify: bool | Seconds = False,
     method: CADP | None = None,
     backend: str | Kernel = "auto",
-    seed: int | None = 0,
+    seed: Seed = 0,
     callback: Callable[[Solution], object] | None = None,
 ) -> Frontier:
     """What safety costs: the policies that are best on average and for the worst models.

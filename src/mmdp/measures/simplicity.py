@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError
 from mmdp.kernels.endless import Endless
 from mmdp.kernels.numpy.passes import choose
@@ -40,6 +41,7 @@ MOST_STATES = 200  # by which the phases are chosen
 STEPS = 5  # of the search for one rule for all steps
 
 
+@checked
 def value_of_leaves(
     model: MMDP,
     horizon: float | None = None,
@@ -115,6 +117,7 @@ def value_of_leaves(
     return frame
 
 
+@checked
 def leaf_table(
     policy: TreePolicy | Solution, model: MMDP, *, objective: Objective | str | None = None
 ) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import kernels
+from mmdp.arguments import checked
 from mmdp.kernels import Plan
 from mmdp.measures.choices import freedom
 from mmdp.model import MMDP
@@ -19,6 +20,7 @@ Array = npt.NDArray[np.float64]
 TIE = 1e-9  # q of two actions closer than this share of what is at stake are equally good
 
 
+@checked
 def policy_table(
     solution: Solution | MarkovPolicy, model: MMDP, *, tolerance: float | None = None
 ) -> pd.DataFrame:

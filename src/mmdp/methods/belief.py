@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp import notebook
+from mmdp.arguments import PositiveInt
 from mmdp.clock import Stopwatch
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
@@ -192,7 +193,7 @@ class Planning(Method):
     """
 
     _: KW_ONLY
-    episodes: int | None = None
+    episodes: PositiveInt | None = None
     baseline: TablePolicy | None = None
 
     finds: ClassVar[PolicyKind | None] = Belief()

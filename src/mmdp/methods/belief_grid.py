@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import NonNegativeInt, Vector, checked
 from mmdp.bounds.closed import first_bound, rounding
 from mmdp.draw.maps import PolicyMap
 from mmdp.errors import InputError
@@ -44,7 +45,7 @@ from mmdp.policy.base import labels_of
 from mmdp.search.context import early
 from mmdp.search.rules import Rules
 from mmdp.solution import PROVEN, Status
-from mmdp.validate import check_whole, ids_of
+from mmdp.validate import check_whole, ids_of, read_distribution
 from mmdp.words import Times
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ class BeliefGridPolicy(BeliefPlanner):
         return int(self.controller.first[state]) if memory.sampled < 0 else memory.sampled
 
     # ------------------------------------------------------------ who reads it
-    def act_at(self, time: int, state: int | str, weights: npt.ArrayLike) -> str:
+    @checked
+    def act_at(self, time: int, state: int | str, weights: Vector) -> str:
         """The label of the best action at weights (M,) of the models.
 
         >>> import mmdp
@@ -149,14 +151,16 @@ class BeliefGridPolicy(BeliefPlanner):
         s = ids_of([state], self.state_names, "the state")[0]
         if not 0 <= time < self.horizon:
             raise InputError(f"time {time} is outside 0..{self.horizon - 1:g}")
-        return self.action_names[int(self._at(time, s, np.asarray(weights, np.float64)))]
+        b = read_distribution(weights, "weights", self.model.names("model"))
+        return self.action_names[int(self._at(time, s, b))]
 
     def _at(self, time: int, state: int, weights: Array) -> Any:
         """(...) the best action at weights (..., M)."""
         best = (weights @ at(self.alphas, time)[state].T).argmax(axis=-1)
         return at(self.controller.actions, time)[state, best]
 
-    def map(self, time: int = 0) -> PolicyMap:
+    @checked
+    def map(self, time: NonNegativeInt = 0) -> PolicyMap:
         """What is best now by state (down) and weight of a model (across).
 
         With two models it is the weight of the second. With more there is a row for each state and
@@ -193,6 +197,7 @@ class BeliefGridPolicy(BeliefPlanner):
         return self.map().html()
 
 
+@checked
 @dataclass(frozen=True)
 class BeliefGrid(Method):
     """A good policy by state and belief of two to four models, and a bound on every policy.

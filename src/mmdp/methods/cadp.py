@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from mmdp.arguments import NonNegativeFloat, checked
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Problem, Sweeps
 from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.methods.wsu import WSU
-from mmdp.policy import MarkovPolicy, Memory, Stationary
+from mmdp.policy import Memory, Policy, Stationary
 from mmdp.search import charts
 from mmdp.search.ascent import Search
 from mmdp.search.coins import tossed
@@ -31,6 +32,7 @@ from mmdp.solution import Status
 from mmdp.validate import check_whole
 
 
+@checked
 @dataclass(frozen=True)
 class CADP(Method):
     """Alternate the model weights b of the current policy and a backward pass with them.
@@ -74,9 +76,9 @@ class CADP(Method):
     7.0
     """
 
-    init: str | MarkovPolicy = "wsu"
+    init: str | Policy = "wsu"
     starts: Count = "auto"
-    tol: float = 0.0
+    tol: NonNegativeFloat = 0.0
     max_iterations: int = 1000
     sweeps: Sweeps = "two-way"
     polish: float = 0.0

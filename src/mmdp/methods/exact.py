@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mmdp.arguments import NonNegativeFloat, checked
 from mmdp.bounds import closed
 from mmdp.bounds.ask import Ask
 from mmdp.bounds.descent import Descent
@@ -39,6 +40,7 @@ ROOT_SECONDS = 30.0  # most for the searches at the root if there is no time lim
 KEEP_BYTES = 512 * 1024**2  # most memory for the multipliers of open nodes
 
 
+@checked
 @dataclass(frozen=True)
 class Exact(Method):
     """Prove how good the best Markov (or deterministic stationary) policy is, and find it.
@@ -69,7 +71,7 @@ class Exact(Method):
     (7.0, 'OPTIMAL')
     """
 
-    gap: float = 1e-8
+    gap: NonNegativeFloat = 1e-8
     starts: Count = "auto"
     polish: float | None = None
     max_nodes: int = 100_000

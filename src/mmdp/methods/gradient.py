@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
+from mmdp.arguments import NonNegativeFloat, checked
 from mmdp.clock import ending
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Table
 from mmdp.methods.base import Context, Method, Outcome
-from mmdp.policy import MarkovPolicy
+from mmdp.policy import Policy
 from mmdp.search import gradient
 from mmdp.search.context import early
 from mmdp.search.starts import first
@@ -37,9 +38,9 @@ class _Ascent(Method):
         Return a deterministic policy; its return is never lower.
     """
 
-    init: str | MarkovPolicy = "uniform"
+    init: str | Policy = "uniform"
     max_iterations: int = 200
-    tol: float = 1e-6
+    tol: NonNegativeFloat = 1e-6
     round: bool = True
 
     resumes: ClassVar[bool] = True
@@ -72,6 +73,7 @@ class _Ascent(Method):
         return Outcome(table, early(end) if end.stop else status, steps, details=details)
 
 
+@checked
 @dataclass(frozen=True)
 class Gradient(_Ascent):
     """Natural policy gradient: pi proportional to pi * exp(eta * A), A the mean advantage.
@@ -88,6 +90,7 @@ class Gradient(_Ascent):
     title: ClassVar[str] = "natural policy gradient, exact line search"
 
 
+@checked
 @dataclass(frozen=True)
 class Mirror(_Ascent):
     """Mirror ascent with the entropy map: pi proportional to pi * exp(eta * d rho / d pi).

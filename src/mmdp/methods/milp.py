@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mmdp.arguments import NonNegativeFloat, checked
 from mmdp.bounds import closed, lp, tails
 from mmdp.bounds.relaxation import open_actions, reach_bounds
 from mmdp.errors import InputError, Remedy
@@ -23,6 +24,7 @@ ENDS = {"stopped": Status.TIME_LIMIT, "interrupted": Status.INTERRUPTED}  # how 
 MARGIN = 1e-3  # share of the stakes by which policies may be worse than CADP's
 
 
+@checked
 @dataclass(frozen=True)
 class MILP(Method):
     """Mixed-integer program in occupancy form; CADP gives the value to beat.
@@ -47,7 +49,7 @@ class MILP(Method):
     7.0
     """
 
-    gap: float = 1e-6
+    gap: NonNegativeFloat = 1e-6
     tight: bool = True
 
     name: ClassVar[str] = "milp"

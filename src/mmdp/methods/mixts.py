@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from mmdp.arguments import PositiveFloat, checked
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.kernels.planner import SAMPLED, PlannerTables
@@ -15,6 +16,7 @@ from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.methods.belief import Planning, passes_of
 
 
+@checked
 @dataclass(frozen=True)
 class MixTS(Planning):
     """Draw a model from the belief and act by its optimal policy (Hong et al. 2022).
@@ -45,7 +47,7 @@ class MixTS(Planning):
     resample: Literal["episode", "step"] = "episode"
     likelihood: Literal["transition", "reward", "both"] = "transition"
     carry: bool = False
-    reward_sd: float | None = None
+    reward_sd: PositiveFloat | None = None
 
     name: ClassVar[str] = "mixts"
     title: ClassVar[str] = "Thompson sampling over the models"

@@ -7,11 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from mmdp.arguments import checked
 from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.policy import PolicyKind
 from mmdp.solution import Status
 
 
+@checked
 @dataclass(frozen=True)
 class Oracle(Method):
     """Per-model optimal policies and values; no single policy can do better on average.

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import NonNegativeFloat, checked
 from mmdp.errors import InputError
 from mmdp.kernels.planner import TREE, PlannerTables
 from mmdp.methods.base import Context, Outcome, Question
@@ -17,6 +18,7 @@ from mmdp.solution import Status
 from mmdp.validate import check_whole
 
 
+@checked
 @dataclass(frozen=True)
 class POMCP(Planning):
     """UCB search on (action, next state), models drawn from the belief at the root.
@@ -45,7 +47,7 @@ class POMCP(Planning):
 
     queries: int = 500
     leaf: Literal["cadp", "rollout", "random"] = "cadp"
-    exploration: float = 1.0
+    exploration: NonNegativeFloat = 1.0
 
     name: ClassVar[str] = "pomcp"
     title: ClassVar[str] = "tree search with the exact belief"

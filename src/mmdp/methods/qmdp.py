@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mmdp.arguments import checked
 from mmdp.kernels.planner import VALUES, PlannerTables
 from mmdp.methods.base import Context, Outcome
 from mmdp.methods.belief import Planning, q_of_optima
 
 
+@checked
 @dataclass(frozen=True)
 class QMDP(Planning):
     """argmax_a sum_m beta_m q*_{t,m}(s, a) with the exact belief beta (Littman et al. 1995).

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mmdp.arguments import checked
 from mmdp.kernels.planner import VALUES, PlannerTables
 from mmdp.methods.base import Context, Outcome
 from mmdp.methods.belief import Planning, q_of_policy
 from mmdp.solution import Status
 
 
+@checked
 @dataclass(frozen=True)
 class Rollout(Planning):
     """argmax_a sum_m beta_m q^pi_{t,m}(s, a) with pi from CADP.

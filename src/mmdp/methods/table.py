@@ -13,6 +13,7 @@ import math
 import re
 from typing import NamedTuple
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError, Remedy
 from mmdp.methods.base import Method
 from mmdp.methods.belief_grid import BeliefGrid
@@ -43,6 +44,7 @@ from mmdp.policy import (
     read_kind,
 )
 from mmdp.solution import Status
+from mmdp.words import suggested
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -103,6 +105,7 @@ def _row(name: str) -> Capabilities:
     )  # fmt: skip
 
 
+@checked
 def able(
     *,
     policy: str | None = None,
@@ -119,9 +122,16 @@ def able(
     >>> able(policy="belief"), able(policy="markov", optimal=True)
     (['qmdp', 'mixts', 'pomcp', 'rollout', 'grid'], ['exact', 'milp'])
     """
+    every = capabilities()
+    for what, name, known in (
+        ("policy", policy, {"", *(y for x in every for y in x.policies)}),
+        ("objective", objective, {y for x in every for y in x.objectives}),
+    ):
+        if name is not None and name not in known:
+            raise InputError(f"no {what} is called {suggested(name, known)}")
     return [
         x.name
-        for x in capabilities()
+        for x in every
         if (policy is None or policy in (x.policies or ("",)))
         and (objective is None or objective in x.objectives)
         and (optimal is None or (x.proves is Status.OPTIMAL) == optimal)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import Read, Seed, checked, fits
 from mmdp.draw.maps import PolicyMap
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
@@ -116,6 +117,7 @@ class Policy:
         """Itself if it is a table of time and state; None otherwise."""
         return None
 
+    @checked
     def over(self, horizon: int) -> MarkovPolicy:
         """The same decisions as a policy of time and state over ``horizon`` decisions."""
         raise self._lacking("table of time and state")
@@ -124,6 +126,7 @@ class Policy:
         return InputError(f"{self!r} has no {what}: it {self.memory}")
 
     # ------------------------------------------------------------ in a model
+    @checked
     def check(self, model: MMDP, horizon: float | None = None) -> None:
         """Raise InputError unless this policy can be followed in ``model``."""
         if self.n_states != model.n_states or self._lacks(model):
@@ -183,7 +186,8 @@ class Policy:
         return None
 
     # ------------------------------------------------------------ who follows it
-    def start(self, seed: int | None = 0) -> Any:
+    @checked
+    def start(self, seed: Seed = 0) -> Any:
         """A fresh memory, seeded; give each episode a seed of its own."""
         return None
 
@@ -199,7 +203,8 @@ class Policy:
         return memory
 
     # ------------------------------------------------------------ who reads it
-    def action(self, time: int = 0, state: int | str | None = None, **named: object) -> str:
+    @checked
+    def action(self, time: Read[int] = 0, state: int | str | None = None, **named: object) -> str:
         """The label of the action in a state: its id, its label, or its values by name.
 
         If decisions have labels, such as weeks, ``week="w4"`` stands for the time.
@@ -221,7 +226,7 @@ class Policy:
             raise InputError(f"the action depends on more than the state: {self!r} {self.memory}")
         if (axis := self.times.column) in named and axis not in named_values(self.state_names[0]):
             time = self._time_of(axis, named.pop(axis))
-        if not isinstance(time, (int, np.integer)) or not 0 <= time < self.horizon:
+        if not fits(time, int) or not 0 <= time < self.horizon:
             raise InputError(f"time {time} is outside 0..{self.horizon - 1:g}")
         if (state is None) == (not named):
             raise InputError("give the state: state= its id or label, or its values by name")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import PositiveInt, Read, Seed, checked
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel
 from mmdp.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
@@ -16,7 +17,7 @@ from mmdp.policy.base import Policy, labels_of
 from mmdp.policy.kinds import PolicyKind
 from mmdp.policy.planner import followed
 from mmdp.support import refuse_masked
-from mmdp.validate import by_label, check_seed, check_whole
+from mmdp.validate import by_label, check_whole
 from mmdp.words import percent
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Markov(PolicyKind):
     ends: ClassVar[str] = "a table of time and state has a last row"
     masks = True
 
+    @checked
     def __init__(self, randomised: bool = False) -> None:
         self.randomised = randomised
 
@@ -67,12 +69,13 @@ class TablePolicy(Policy):
     axes: ClassVar[tuple[str, ...]]
     table: npt.NDArray[Any]  # what kernels read: (..., S) actions or (..., S, A) probabilities
 
+    @checked
     def __init__(
         self,
-        actions: npt.ArrayLike | None = None,
+        actions: Read[npt.ArrayLike | None] = None,
         *,
         probabilities: npt.ArrayLike | None = None,
-        n_actions: int | None = None,
+        n_actions: PositiveInt | None = None,
         state_labels: Sequence[str] | None = None,
         action_labels: Sequence[str] | None = None,
         times: Any = None,
@@ -96,6 +99,7 @@ class TablePolicy(Policy):
         self._set_labels(n_states, size, state_labels, action_labels, times)
 
     @classmethod
+    @checked
     def for_model(
         cls,
         model: MMDP,
@@ -189,7 +193,8 @@ class TablePolicy(Policy):
             return PlannerTables(ACTIONS, model.problem, actions=table)
         return PlannerTables(PROBABILITIES, model.problem, probabilities=table)
 
-    def start(self, seed: int | None = 0) -> np.random.Generator | None:
+    @checked
+    def start(self, seed: Seed = 0) -> np.random.Generator | None:
         """Nothing is remembered; a randomised policy draws from a generator."""
         return None if self.deterministic else np.random.default_rng(seed)
 
@@ -267,6 +272,7 @@ class MarkovPolicy(TablePolicy):
     axes: ClassVar[tuple[str, ...]] = ("time", "state")
 
     @classmethod
+    @checked
     def uniform(cls, model: MMDP, horizon: int) -> MarkovPolicy:
         """Every allowed action with the same probability."""
         check_whole(horizon, "horizon")
@@ -274,7 +280,8 @@ class MarkovPolicy(TablePolicy):
         return cls.for_model(model, probabilities=np.repeat(row[None], horizon, axis=0))
 
     @classmethod
-    def random(cls, model: MMDP, horizon: int, seed: int | None = 0) -> MarkovPolicy:
+    @checked
+    def random(cls, model: MMDP, horizon: int, seed: Seed = 0) -> MarkovPolicy:
         """A deterministic policy drawn uniformly from the allowed actions.
 
         >>> import mmdp
@@ -283,7 +290,6 @@ class MarkovPolicy(TablePolicy):
         (3, 1)
         """
         check_whole(horizon, "horizon")
-        check_seed(seed)
         rng = np.random.default_rng(seed)
         scores = rng.random((horizon, model.n_states, model.n_actions))
         return cls.for_model(model, np.where(model.allowed, scores, -1.0).argmax(axis=2))
@@ -300,6 +306,7 @@ class MarkovPolicy(TablePolicy):
     def markov(self) -> MarkovPolicy:
         return self
 
+    @checked
     def over(self, horizon: int) -> MarkovPolicy:
         """The policy itself; a horizon other than its own is refused."""
         self.check_horizon(horizon)
@@ -311,6 +318,7 @@ class MarkovPolicy(TablePolicy):
         return plan.returns(plan.backward("given", policy=table).first)
 
 
+@checked
 def markov_policy(
     given: Any, purpose: str, horizon: int | None = None, *, argument: str = "method",
     needed: str = "a policy of time and state",
@@ -327,7 +335,7 @@ def markov_policy(
     """
     policy = getattr(given, "policy", given)
     needs = f"{purpose} {needed}, and"
-    if policy is None:
+    if policy is None and given is not None:
         raise InputError(f"{needs} {given.method} has one policy per model", [_other(argument)])
     policy = followed(policy, f"{purpose} a policy or the Solution it comes from")
     if policy.memory:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp import kernels
+from mmdp.arguments import NonNegativeInt, PositiveInt, checked
 from mmdp.draw.flowchart import FlowChart
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
@@ -39,6 +40,7 @@ Ints = npt.NDArray[np.int64]
 STAYS = "stay"  # every step leads back to the node itself, in a table
 
 
+@checked
 @dataclass(frozen=True)
 class Memory(PolicyKind):
     """Policies with a few nodes of memory: a flow chart.
@@ -57,7 +59,7 @@ class Memory(PolicyKind):
     [10.0, 11.5]
     """
 
-    nodes: int = 3
+    nodes: PositiveInt = 3
 
     name: ClassVar[str] = "memory"
     title = "the time, the state and a few nodes of memory"
@@ -122,13 +124,14 @@ class MemoryPolicy(Policy):
     _source: MMDP | None
     _chart: FlowChart | None
 
+    @checked
     def __init__(
         self,
         actions: npt.ArrayLike,
         moves: npt.ArrayLike,
         first: npt.ArrayLike | None = None,
         *,
-        n_actions: int | None = None,
+        n_actions: PositiveInt | None = None,
         state_labels: Sequence[str] | None = None,
         action_labels: Sequence[str] | None = None,
         times: Any = None,
@@ -148,6 +151,7 @@ class MemoryPolicy(Policy):
         self._set_labels(self.actions.shape[1], **labels)
 
     @classmethod
+    @checked
     def for_model(cls, model: MMDP, controller: Controller) -> MemoryPolicy:
         """The policy of a controller with the labels of ``model``, to be charted for it."""
         policy = cls.__new__(cls)
@@ -195,7 +199,8 @@ class MemoryPolicy(Policy):
     def memory(self) -> str:
         return f"has {counted(self.n_nodes, 'node')} of memory"
 
-    def node(self, n: int) -> MarkovPolicy:
+    @checked
+    def node(self, n: NonNegativeInt) -> MarkovPolicy:
         """What it does as long as it is in node ``n``."""
         return MarkovPolicy(self.actions[:, :, n], **self.labels)
 
@@ -226,12 +231,14 @@ class MemoryPolicy(Policy):
         return int(self.first[state]) if memory is None else memory
 
     # ------------------------------------------------------------ who reads it
+    @checked
     def weights(self, model: MMDP, *, backend: str | Kernel = "auto") -> Array:
         """(T, S, N, M) b_{t,m}(s, n) = P[model m, state s, node n at t]."""
         self.check(model)
         kernel = kernels.get(backend, model.problem, self.horizon, passes=self.n_nodes)
         return kernel.plan(model.problem, self.horizon).node_weights(self.controller)[1]
 
+    @checked
     def beliefs(self, model: MMDP) -> Array:
         """(N, M) posterior of the models if all that is known is the node; 0 if never entered.
 
@@ -245,6 +252,7 @@ class MemoryPolicy(Policy):
         total = seen.sum(axis=1, keepdims=True)
         return np.divide(seen, total, out=np.zeros_like(seen), where=total > 0)
 
+    @checked
     def merged(self, model: MMDP) -> MemoryPolicy:
         """The same behaviour on ``model`` with fewer nodes: those that act alike become one.
 
@@ -259,6 +267,7 @@ class MemoryPolicy(Policy):
         controller = _without_twins(self.controller, used, possible.reshape(shape))
         return self if controller is None else MemoryPolicy.for_model(model, controller)
 
+    @checked
     def flow_chart(self, model: MMDP | None = None) -> FlowChart:
         """The policy as a chart: a box for every node, an arrow for every way between them.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError
 from mmdp.policy.base import Policy
 from mmdp.policy.kinds import Belief
@@ -67,6 +68,7 @@ class Followed(Policy):
         return repr(self.planner)
 
 
+@checked
 def followed(given: Any, purpose: str, *remedies: str) -> Policy:
     """The policy given, or that of a solution; ``purpose`` begins the sentence of a refusal.
 

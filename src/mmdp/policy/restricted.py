@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import Read, checked
 from mmdp.errors import InputError
 from mmdp.kernels import Problem
 from mmdp.policy.kinds import needs_settings
 from mmdp.policy.markov import Markov, TablePolicy
 from mmdp.policy.stationary import Stationary
 from mmdp.support import refuse_masked
-from mmdp.validate import by_label, ids_of, is_named, ordered
+from mmdp.validate import by_label, ids_of, is_named, refuse_set
 from mmdp.words import counted, either, some
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Restricted(Markov):
         return kind.policy_of(model, table)
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Tied(Restricted):
     """The same action in all states of a group, at each time.
@@ -117,7 +119,7 @@ class Tied(Restricted):
             found = dict(zip(ids_of(keys, model.state_labels, "groups"), groups, strict=True))
             return [found.get(s) for s in range(model.n_states)]
         refuse_masked(self.groups, "groups")
-        names = np.asarray(self.groups, dtype=object)
+        names = np.asarray(_refuse_lists(self.groups), dtype=object)
         if names.shape != (model.n_states,):
             raise InputError(
                 f"groups of shape {names.shape} for {counted(model.n_states, 'state')}; give one "
@@ -150,6 +152,7 @@ class Tied(Restricted):
                 )
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Monotone(Restricted):
     """Never a lower action in a higher state, at each time.
@@ -169,8 +172,8 @@ class Monotone(Restricted):
     Monotone(states=[['well', 'ill', 'very ill'], ['dead']], actions=['wait', 'treat'])
     """
 
-    states: Sequence[Any] | None = None
-    actions: Sequence[Any] | None = None
+    states: Read[Sequence[Any] | None] = None
+    actions: Read[Sequence[Any] | None] = None
 
     name: ClassVar[str] = "monotone"
     masks = False
@@ -188,7 +191,7 @@ class Monotone(Restricted):
             if isinstance(given, Iterator):  # it is read more than once
                 object.__setattr__(self, what, list(given))
             else:
-                ordered(given, what[:-1])
+                refuse_set(given, what[:-1])
 
     def chains(self, model: MMDP) -> list[Ints]:
         """The states of each chain, from the lowest to the highest."""
@@ -231,6 +234,7 @@ class Monotone(Restricted):
                 lowest += int(open_[0])
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Fixed(Restricted):
     """Some decisions are made already; the others are free.
@@ -290,7 +294,10 @@ class Fixed(Restricted):
 
     def _array(self, model: MMDP) -> npt.NDArray[Any]:
         refuse_masked(self.actions, "fixed actions")
-        array = np.asarray(self.actions)
+        try:
+            array = np.asarray(self.actions)
+        except ValueError:  # rows of different lengths
+            array = np.array(None)
         if is_named(self.actions):  # booleans by state and action, or actions by time and state
             rows = model.state_labels if array.dtype == bool else range(len(array))
             columns = model.action_labels if array.dtype == bool else model.state_labels
@@ -331,6 +338,13 @@ class Fixed(Restricted):
 
 
 # ---------------------------------------------------------------------- labels
+def _refuse_lists(groups: Iterable[Any]) -> list[Any]:
+    given = list(groups)
+    if not all(isinstance(x, Hashable) for x in given):
+        raise InputError("a group is text or a number; give one for each state")
+    return given
+
+
 def _is_missing(given: Any) -> bool:
     import pandas as pd
 

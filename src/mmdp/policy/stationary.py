@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError
 from mmdp.kernels import Kernel
 from mmdp.kernels.endless import Endless
@@ -25,6 +26,7 @@ Array = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int32]
 
 
+@checked
 @dataclass(frozen=True)
 class Stationary(PolicyKind):
     """The same action in a state at all times.
@@ -105,6 +107,7 @@ class StationaryPolicy(TablePolicy):
     def horizon(self) -> float:
         return math.inf
 
+    @checked
     def over(self, horizon: int) -> MarkovPolicy:
         check_whole(horizon, "horizon")
         return MarkovPolicy.of_table(np.repeat(self.table[None], horizon, axis=0), **self.labels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError
 from mmdp.policy.kinds import Belief, PolicyKind
 from mmdp.policy.markov import Markov
@@ -18,6 +19,7 @@ KINDS: dict[str, type[PolicyKind]] = {
 }
 
 
+@checked
 def read_kind(given: Any) -> PolicyKind:
     """The kind of policy that was asked for, by name or as an object.
 

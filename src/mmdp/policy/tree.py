@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel
 from mmdp.kernels.planner import PlannerTables
@@ -195,6 +196,7 @@ class Feature:
 
 
 # ---------------------------------------------------------------------- the kind
+@checked
 @dataclass(frozen=True, eq=False)
 class Tree(Restricted):
     """One small tree of questions about the state and the time, with an action at each leaf.
@@ -436,6 +438,7 @@ class TreePolicy(TablePolicy):
     def parts(self) -> dict[str, Any]:
         return {**super().parts, "rule": self.text()}
 
+    @checked
     def over(self, horizon: int) -> MarkovPolicy:
         return self.rows.over(horizon)
 

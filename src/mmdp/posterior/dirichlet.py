@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp.arguments import Seed, checked
 from mmdp.domains._common import generators
 from mmdp.errors import InputError, Remedy
 from mmdp.io.folders import TABLES, is_read_with, replace_folder
@@ -106,6 +107,7 @@ class Options(TypedDict, total=False):
     unit: str | None
 
 
+@checked
 def fit(
     log: Any,
     *,
@@ -113,7 +115,7 @@ def fit(
     test_models: int = 0,
     prior: Prior | npt.ArrayLike | Literal["pooled", "symmetric"] = "pooled",
     rewards: Any = "average",
-    seed: int | None = 0,
+    seed: Seed = 0,
     part: tuple[int, int] | None = None,
     **options: Unpack[Options],
 ) -> Fit:
@@ -222,6 +224,7 @@ def _read(kind: type[Of], given: Any, shorthands: Mapping[str, Any]) -> Of:
     return given
 
 
+@checked
 def fit_folder(log: Any, out: str | Path, *, overwrite: bool = False, **options: Any) -> Fit:
     """:func:`fit`, written as a folder that :func:`mmdp.load` reads; takes its options.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import Vector, checked
 from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.io.frames import as_frame
 from mmdp.kernels.distributions import PRINTED, ROUNDING
@@ -27,6 +28,7 @@ TIMED = {"transitions": 5, "rewards": 4, "next_rewards": 5}  # axes: draws, time
 AGREE = 1e-12  # how close one draw alone must be to its part of the vectorised answer
 
 
+@checked
 def from_draws(
     draws: Any,
     build: Build,
@@ -118,6 +120,7 @@ def from_draws(
     return model if chosen is None else model.replace(part=chosen, **of_all)
 
 
+@checked
 def weights_from_log_likelihood(log_likelihood: npt.ArrayLike) -> Array:
     """(M,) weights proportional to exp(log likelihood), (M,) or (M, observations).
 
@@ -141,7 +144,8 @@ def weights_from_log_likelihood(log_likelihood: npt.ArrayLike) -> Array:
     return weights / weights.sum()
 
 
-def effective_models(weights: npt.ArrayLike) -> float:
+@checked
+def effective_models(weights: Vector) -> float:
     """1 / sum w^2: how many equally weighted models these weights are worth.
 
     >>> effective_models([0.5, 0.5, 0.0])

@@ -240,7 +240,7 @@ def _columns(
 def _as_table(columns: Mapping[str, Any], source: Source) -> pd.DataFrame:
     try:
         return pd.DataFrame(columns)
-    except ValueError:  # two axes, or unequal lengths
+    except (TypeError, ValueError):  # two axes, or unequal lengths
         sizes = {name: "x".join(map(str, np.shape(x))) or "1" for name, x in columns.items()}
         source.fail(
             f"columns of different sizes: {', '.join(f'{x} {n}' for x, n in sizes.items())}",

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import Label, checked
 from mmdp.domains._common import check_choice
 from mmdp.errors import InputError, Remedy
 from mmdp.io.labels import Ints
@@ -36,6 +37,7 @@ class Rows(NamedTuple):
     prior_mass: Array
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Prior:
     """What :func:`fit` assumes about transitions before it sees the log.
@@ -73,7 +75,7 @@ class Prior:
     concentration: float = 1.0
     support: npt.ArrayLike | Literal["all", "seen"] = "all"
     unseen: Unseen = "prior"
-    absorbing: Iterable[object] = ()
+    absorbing: Iterable[Label] = ()
 
     def __post_init__(self) -> None:
         check_choice(self.unseen, "unseen", UNSEEN)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import fdtrc
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError, Remedy
 from mmdp.io.frames import as_frame
 from mmdp.io.labels import Ints, Names
@@ -61,6 +62,7 @@ class RewardLaw:
         return (None, drawn[None]) if self.by_next else (drawn.reshape(1, *self.shape, size), None)
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Rewards:
     """What :func:`fit` takes for rewards; a row that only stays in its state earns 0.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import checked
 from mmdp.errors import InputError, UnlikelyData
 from mmdp.posterior.log import Steps, read_steps
 from mmdp.validate import check_whole_model
@@ -32,6 +33,7 @@ class Filtering(NamedTuple):
     probabilities: Array
 
 
+@checked
 def weights_by_step(model: MMDP, log: Any) -> Array:
     """(n + 1, M) weights of the models before the first of n logged steps, and after each.
 

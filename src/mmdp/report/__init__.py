@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from mmdp import plots
+from mmdp.arguments import checked
 from mmdp.clock import unanswered
 from mmdp.errors import InputError
 from mmdp.io.writing import PathLike, check_writable, write_whole
@@ -28,6 +29,7 @@ KINDS = (*PICTURES, "chart", "belief")  # what can be drawn
 SECONDS = 20.0  # for a page, by estimates
 
 
+@checked
 @unanswered()
 def write(
     model: MMDP,
@@ -122,6 +124,7 @@ def write(
     return target
 
 
+@checked
 @unanswered()
 def draw(
     kind: str, model: MMDP, out: PathLike, *, horizon: int | None = None,

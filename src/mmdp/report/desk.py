@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, cast
 import numpy as np
 import numpy.typing as npt
 
+from mmdp.arguments import FiniteFloat
 from mmdp.bounds import Bound
 from mmdp.economics import Counting
 from mmdp.economics.comparators import named_policies
@@ -48,7 +49,7 @@ class Options(TypedDict, total=False):
 
     test: MMDP | None
     methods: Sequence[str | Method]
-    bound: Bound | float | None
+    bound: Bound | FiniteFloat | None
     objective: str | Objective | None
     seed: int | None
     unseen: Sequence[tuple[str | int, str | int]]

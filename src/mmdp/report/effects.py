@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mmdp.arguments import checked
 from mmdp.economics.counting import Amounts
 from mmdp.io.labels import Ints, coded
 from mmdp.io.reading import Source, header, numbers, read_csv
@@ -22,6 +23,7 @@ NEEDED, MORE = ("state", "action", "effect", "cost"), ("model", "time", "next_st
 MOST_TIMES = 1_000_000  # a year in place of a number of steps would ask for an array of its size
 
 
+@checked
 def read_effects(file: PathLike, model: MMDP) -> tuple[Amounts, Amounts]:
     """Effects and costs, each (S, A), or (M, S, A) if the table has a column ``model``.
 
