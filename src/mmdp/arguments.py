@@ -71,7 +71,7 @@ Label = Annotated[object, Rule(_is_label, "text or a number")]
 Vector = Annotated[npt.ArrayLike, _numbers(1)]
 Matrix = Annotated[npt.ArrayLike, _numbers(2)]
 Array3D = Annotated[npt.ArrayLike, _numbers(3)]
-ARRAYS = set(get_args(npt.ArrayLike))
+ARRAYS = set(get_args(getattr(npt.ArrayLike, "__value__", npt.ArrayLike)))  # as below
 # modules that are loaded when they are used, by the name that annotations give them
 ELSEWHERE = {"pd": "pandas", "Axes": "matplotlib.axes", "gymnasium": "gymnasium"}
 TEXTS: dict[Any, str] = {
@@ -186,6 +186,7 @@ class Unloaded:
 
 def _parts(hint: Any) -> list[Any]:
     """The alternatives of a type; one if it is no union, and one for everything like an array."""
+    hint = getattr(hint, "__value__", hint)  # of an alias, as some versions of numpy have them
     if get_origin(hint) not in (Union, types.UnionType):
         return [hint]
     parts = get_args(hint)
