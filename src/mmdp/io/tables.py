@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp.arguments import Read, checked
-from mmdp.errors import MemoryLimitError, Remedy
+from mmdp.errors import InputError, MemoryLimitError, Remedy
 from mmdp.io.columns import columns_of_frame
 from mmdp.io.frames import as_frame
 from mmdp.io.ids import KINDS, Ids, encode
