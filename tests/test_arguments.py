@@ -114,7 +114,8 @@ MEANINGS = {  # of values that their types do not give one
     "ecosystem.Agent.__call__.reward": "-1",
     "mmdp.fit.prior": "2.5", "mmdp.Prior.pseudo_counts": "2.5", "mmdp.Prior.absorbing": "[]",
     "mmdp.CADP.polish": "inf", "mmdp.Exact.polish": "inf",  # until the time limit
-    "mmdp.solve.horizon": "inf", "mmdp.bound.horizon": "inf", "mmdp.value_of_leaves.horizon": "inf",
+    "mmdp.solve.horizon": "inf", "mmdp.bound.horizon": "inf", "mmdp.frontier.horizon": "inf",
+    "mmdp.value_of_leaves.horizon": "inf",
     "mmdp.study.horizons": "inf", "report.write.seconds": "inf",
     "mmdp.fit.absorbing": "[]", "mmdp.fit.times": "None", "report.write.notes": "[]",
     "report.draw.unseen": "[]", "report.draw.thresholds": "[]",
