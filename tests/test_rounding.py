@@ -142,9 +142,20 @@ def by_initial_csv(p: Any, folder: Path, digits: int) -> Any:
     return np.array([mmdp.load(folder / "m").initial, *EXACT[1:]])
 
 
+def by_policy(p: Any, folder: Path, digits: int) -> Any:
+    return mmdp.MarkovPolicy(probabilities=p[None]).probabilities[0]
+
+
+def by_policy_csv(p: Any, folder: Path, digits: int) -> Any:
+    rows = [f"{s},{a},{text([p[s, a]], digits)}" for s, a in np.ndindex(3, 3)]
+    (folder / "p.csv").write_text("\n".join(["state,action,probability", *rows, ""]))
+    return mmdp.load_policy(folder / "p.csv").probabilities
+
+
 WAYS: list[Callable[[Any, Path, int], Any]] = [
     by_array, by_matrices, by_event, by_corner, by_step, by_draws, by_frame, by_csv, by_blocks,
     by_pomdp, by_pomdp_start, by_pomdpx, by_initial, by_weights, by_chain, by_initial_csv,
+    by_policy, by_policy_csv,
 ]  # fmt: skip
 
 
@@ -163,7 +174,8 @@ def test_what_is_further_off_is_refused_with_its_sum(way: Any, digits: int, tmp_
     p = EXACT.round(digits)
     with pytest.raises(mmdp.InputError) as caught:
         way(p, tmp_path, digits)
-    assert f"{3 * p[0, 0]:.6g}"[: digits + 2] in str(caught.value)
+    total, row = f"{3 * p[0, 0]:.6g}"[: digits + 2], str(p[0].tolist())
+    assert total in str(caught.value) or row in str(caught.value)
 
 
 @pytest.mark.parametrize("way", [x for x in WAYS if x not in (by_pomdp_start, by_pomdpx)])

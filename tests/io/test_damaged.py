@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mmdp
-from tests.io.test_round_trips import build, seen
+from tests.io.cases import build, seen
 
 MODELS = {
     "dense.npz": ("dense", "everything"), "events.npz": ("events over time", "everything"),

@@ -58,7 +58,8 @@ def from_storm(
     built = [_built(x, values) for x, values in _asked(models, constants)]
     names = _state_names(built, align)
     states = {name: i for i, name in enumerate(dict.fromkeys(x for own in names for x in own))}
-    rows, initial = [], np.zeros((len(built), len(states)))
+    rows: list[tuple[Any, ...]] = []
+    initial = np.zeros((len(built), len(states)))
     for m, (model, own) in enumerate(zip(built, names, strict=True)):
         rows += _rows(m, model, own, reward)
         starts = [states[own[state]] for state in model.initial_states]

@@ -376,8 +376,8 @@ class Steps:
         for ending in (shape, (size,)):
             if array.shape in (ending, (1, *ending), (n, *ending)):
                 one = array.shape == ending
-                rows = normalize(array.reshape(1 if one else -1, size))
-                return np.broadcast_to(rows, (n, size))
+                p = normalize(array.reshape(1 if one else -1, size))
+                return np.broadcast_to(p, (n, size))
         rows = f"(rows, {', '.join(map(str, shape))})"
         raise InputError(
             f"{what} returned shape {array.shape}; give {shape}, one probability per event, or "

@@ -105,7 +105,7 @@ def _recommender(
     }  # fmt: skip
     kept: dict[str, Any] = {role: pd.Series(x)[keep] for role, x in columns.items()}
     names = [str(i) for i in range(1, n + 1)]
-    kept["action"] = pd.Series(pd.Categorical.from_codes(action[keep] - 1, names))
+    kept["action"] = pd.Series(pd.Categorical(action[keep].astype(str), categories=names))
     lines = [line for line, one in zip(source.lines, keep, strict=True) if one]
     return kept, Lines(source.place, lines), {"initial": {0: 1.0}}
 

@@ -130,7 +130,8 @@ def load(
 
 
 def _load_table(file: Path, rules: Rules, given: Mapping[str, Any], sides: bool) -> MMDP:
-    source, stored, told = Source(file), None, {}
+    source, stored = Source(file), None
+    told: dict[str, Any] = {}
     if file.suffix.lower() == ".csv":
         raw = columns_of_csv(file, rules)
     elif file.suffix.lower() == ".transitions":

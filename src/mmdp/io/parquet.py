@@ -21,6 +21,8 @@ from mmdp.io.writing import reason
 from mmdp.model import MMDP
 from mmdp.validate import Fields
 
+NAMES = {*Fields._fields}
+
 
 def read_parquet(path: Path) -> tuple[pd.DataFrame, Any]:
     """A Parquet file and what :func:`write_parquet` put into its metadata (else None)."""
@@ -93,11 +95,11 @@ def load_parquet(path: Path) -> tuple[pd.DataFrame, tuple[dict[str, Any], dict[s
     frame, stored = read_parquet(path)
     if stored is None:
         return frame, None
-    parts = [stored.get(x) for x in ("fields", "sizes")] if isinstance(stored, dict) else []
-    ours = [isinstance(x, dict) for x in parts] == [True, True] and stored.get("format") == FORMAT
-    if not ours or not set(parts[0]) <= {*Fields._fields}:
+    known = stored if isinstance(stored, dict) and stored.get("format") == FORMAT else {}
+    fields, sizes = known.get("fields"), known.get("sizes")
+    if not isinstance(fields, dict) or not isinstance(sizes, dict) or fields.keys() - NAMES:
         Source(path).fail("its metadata is not that of a model; was it saved as a policy?")
-    return frame, (parts[0], parts[1])
+    return frame, (fields, sizes)
 
 
 def save_parquet(model: MMDP, path: Path, **more: Any) -> None:

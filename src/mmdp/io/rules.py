@@ -41,8 +41,9 @@ class Rules:
             if choices and value not in choices:
                 listed = ", ".join(map(repr, choices))
                 raise InputError(f"{name} must be one of {listed}, not {value!r}")
-        if compat in ("memdp", "reca"):
-            return cls(**given, layout=compat)
+        layouts: dict[str | None, Layout] = {"memdp": "memdp", "reca": "reca"}
+        if compat in layouts:
+            return cls(**given, layout=layouts[compat])
         if compat not in (None, "cadp"):
             raise InputError(f"compat must be 'cadp', 'memdp', 'reca' or None, not {compat!r}")
         return cls(**(given | CADP if compat == "cadp" else given))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from mmdp.arguments import PositiveInt, Read, Seed, checked
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel
+from mmdp.kernels.distributions import SUM_TOLERANCE, normalize
 from mmdp.kernels.planner import ACTIONS, PROBABILITIES, PlannerTables
 from mmdp.policy.base import Policy, labels_of
 from mmdp.policy.kinds import PolicyKind
@@ -399,7 +400,8 @@ def _read_probabilities(probabilities: Any, axes: tuple[str, ...]) -> Array:
         raise InputError(f"policy probabilities must be numbers {whole}") from None
     if table.ndim != len(axes) + 1 or table.size == 0:
         raise InputError(f"policy probabilities have shape {table.shape}; expected {whole}")
-    wrong = ~(np.abs(table.sum(axis=-1) - 1.0) <= 1e-8) | (table < 0).any(axis=-1)
+    table = normalize(table)
+    wrong = ~(np.abs(table.sum(axis=-1) - 1.0) <= SUM_TOLERANCE) | (table < 0).any(axis=-1)
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
         where = ", ".join(f"{axis} {i}" for axis, i in zip(axes, place, strict=True))
