@@ -11,8 +11,8 @@ v          F_m r_m^pi, the values                                  (M, S)
 d          mu F_m, the discounted visits                           (M, S)
 =========  ======================================================  ==================
 
-``Endless.of(problem)`` has full matrices (M, S, A, S) if these fit. Values are iterated if there are
-many states.
+``Endless.of(problem)`` has full matrices (M, S, A, S) if these fit. Values are iterated if there
+are many states.
 """
 
 from __future__ import annotations
@@ -356,14 +356,14 @@ class Factorised(Iterated):
         A = self._matrix(policy)
         return self._by_blocks(lambda m: np.linalg.inv(A[m]))
 
-    def _by_blocks(self, find: Callable[[slice], Array]) -> Array:
+    def _by_blocks(self, find: Callable[[slice], npt.NDArray[Any]]) -> Array:
         """What is found for the models of one block after the other, with looks at the clock."""
         M, S = self.r.shape[:2]
         size, found = max(1, BLOCK // S**3), []
         for first in range(0, M, size):
             self.check_time()
             found.append(find(slice(first, first + size)))
-        return np.concatenate(found)
+        return np.concatenate(found, dtype=np.float64)
 
     def _matrix(self, policy: Table) -> Array:
         """(M, S, S) I - gamma P^pi."""
