@@ -1,6 +1,10 @@
 """Whether time limits are kept, and what bounds prove within them, on the paper's domains.
 
     python -m benchmarks.limits [--seconds 1,5,20,60] [--cases RS,HIV,INV,POPS,POP]
+    python -m benchmarks.limits --states 200,2000,10000,100000 --seconds 3
+
+With ``--states`` every method solves a garnet of that many states over 20 decisions and without a
+last one: a line says how many seconds of wall clock and of CPU a solve took, and how it ended.
 
 One line per case, limit and kind of bound: the seconds that the call took, what it proves, and
 its gap to CADP's value. ``certify`` is ``solve(certify=...)`` without the seconds of the solve.
@@ -11,6 +15,8 @@ method's gap: for ``best`` it should be small. Everything is compiled before the
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -18,6 +24,7 @@ from typing import NamedTuple
 import mmdp
 from benchmarks.table import Columns
 from mmdp.bounds import bound
+from mmdp.methods import METHODS
 from mmdp.paper.cases import CASES, SEED
 
 SINGLE = ("pairs", "dual", "pair-dual", "lp")
@@ -82,11 +89,44 @@ def lines(name: str, limits: list[float]) -> Iterator[str]:
             yield TABLE.line(cells + [""] * (len(TABLE.heads) - len(cells)))
 
 
+SOLVES = Columns(
+    ("states", 8), ("horizon", 8), ("  method", -14), ("asked", 7), ("wall", 8), ("CPU", 8),
+    ("  status", -16),
+)  # fmt: skip
+
+
+def solves(n_states: int, limits: list[float]) -> Iterator[str]:
+    """Every method over a number of decisions and without a last one."""
+    few, model = (
+        mmdp.domains.garnet(n_models=3, n_states=n, n_actions=2, branching=3, discount=0.99).train
+        for n in (20, n_states)
+    )
+    for horizon, method, limit in itertools.product((20, math.inf), METHODS, limits):
+        try:
+            mmdp.solve(few, horizon, method, time_limit=0.1)  # compiles
+            wall, cpu = time.perf_counter(), time.process_time()
+            status = mmdp.solve(model, horizon, method, time_limit=limit).status.name
+        except mmdp.InputError:
+            continue
+        taken = time.perf_counter() - wall, time.process_time() - cpu
+        yield SOLVES.line(
+            [f"{n_states:,}", f"{horizon}", f"  {method}", f"{limit:g} s"]
+            + [f"{x:.2f} s" for x in taken] + [f"  {status}"]
+        )  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])  # type: ignore[union-attr]
     parser.add_argument("--seconds", default="1,5,20,60")
     parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--states")
     options = parser.parse_args()
+    if options.states:
+        print(SOLVES.head())
+        for size in options.states.split(","):
+            for line in solves(int(size), [float(x) for x in options.seconds.split(",")]):
+                print(line, flush=True)
+        return
     print(TABLE.head())
     for name in options.cases.split(","):
         for line in lines(name, [float(x) for x in options.seconds.split(",")]):

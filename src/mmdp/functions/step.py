@@ -186,7 +186,7 @@ class Steps:
         each = 8 + 4 * corners + (8 * corners if corners > 1 else 0)
         check_memory(
             each * S * A * W * self.steps(self.step),
-            f"{S:,} states, {A:,} actions and {W:,} events",
+            f"{counted(S, 'state')}, {counted(A, 'action')} and {counted(W, 'event')}",
             ["make the axes coarser", "leave out an axis"],
         )
 

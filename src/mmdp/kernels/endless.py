@@ -353,14 +353,14 @@ class Factorised(Iterated):
         A = self._matrix(policy)
         return self._by_blocks(lambda m: _solved(A[m], np.eye(A.shape[1])))
 
-    def _by_blocks(self, find: Callable[[slice], Array]) -> Array:
+    def _by_blocks(self, find: Callable[[slice], npt.NDArray[Any]]) -> Array:
         """What is found for the models of one block after the other, with looks at the clock."""
         M, S = self.r.shape[:2]
         size, found = max(1, BLOCK // S**3), []
         for first in range(0, M, size):
             self.check_time()
             found.append(find(slice(first, first + size)))
-        return np.concatenate(found)
+        return np.concatenate(found, dtype=np.float64)
 
     def _matrix(self, policy: Table) -> Array:
         """(M, S, S) I - gamma P^pi."""

@@ -136,7 +136,9 @@ class MILP(Method):
         else:
             shape = (context.horizon, x.n_states, x.n_models)
             reach = Reach(np.zeros(shape), np.broadcast_to(x.weights, shape).copy())
+        context.check_time()
         tail = self._tail(context, reach, outer)
+        context.check_time()
         b = context.plan.forward(best)
         rho = context.objective.counted(context.returns(best), context.own)
         answer = lp.minimise(

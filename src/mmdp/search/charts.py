@@ -206,7 +206,8 @@ def n_candidates(context: Context, nodes: int) -> int:
 def planned_for(context: Context, posterior: Array) -> Table:
     """(T, S) CADP's policy if these were the weights of the models."""
     plan = context.plan.but(weights=posterior)
-    return plan.ascend([None], tol=CLOSE * context.stakes)[0].policy
+    tol = CLOSE * context.stakes
+    return plan.ascend([None], tol=tol, watch=lambda *_: context.check_time())[0].policy
 
 
 def sampled_posterior(

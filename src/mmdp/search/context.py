@@ -144,7 +144,7 @@ class Context:
         if not last:
             self.check_time()
 
-    def keep(self, policy: Table | Controller, value: float) -> None:
+    def keep(self, policy: Any, value: float) -> None:
         """Keep a policy to return if the time is up, should it be the best so far."""
         self.may_stop = True
         if value > self.best_value or self.best_policy is None:
