@@ -204,7 +204,7 @@ def test_certify_says_how_much_better_any_policy_could_be(folder: Path, train: m
     assert found["bound"] >= best - 1e-12
     expected = (found["bound"] - found["value"]) / abs(found["value"])
     assert found["gap"] == pytest.approx(expected, abs=1e-12)
-    assert found["bound_method"] in ("oracle", "qmdp", "pairs", "dual", "pair-dual")
+    assert found["bound_method"] == "exact"
     assert found["bounds"] == ("history" if found["bound_method"] in ("oracle", "qmdp", "pairs")
                                else "markov")  # fmt: skip
     text = " ".join(run(*arguments).out.split())
