@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from mmdp.errors import InputError
 from mmdp.policy import Planner
 from mmdp.policy.base import named_label
@@ -91,7 +93,13 @@ class Agent:
             if observation not in labels:
                 raise InputError(f"the policy knows no state {suggested(observation, labels)}")
             return labels.index(observation)
-        state, count = int(observation), getattr(self.policy, "n_states", None)
+        number = np.asarray(observation)
+        if number.ndim or number.dtype.kind not in "biuf" or number != np.floor(number):
+            raise InputError(
+                f"an observation is the number or label of one state, not {observation!r}",
+                ["have an agent for each environment", "give values by name, {'stock': 12.3}"],
+            )
+        state, count = int(number), getattr(self.policy, "n_states", None)
         if state < 0 or (count is not None and state >= count):
             raise InputError(f"the policy knows no state {state}: they are numbered from 0")
         return state

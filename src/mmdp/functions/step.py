@@ -18,8 +18,8 @@ from mmdp.functions.play import Played
 from mmdp.model import MMDP
 from mmdp.policy.tree import ENDED
 from mmdp.posterior.draws import Draws, read_draws
-from mmdp.validate import ROW_SUM_TOLERANCE
-from mmdp.words import counted
+from mmdp.validate import ROW_SUM_TOLERANCE, Fields
+from mmdp.words import counted, suggested
 
 ROWS = 2**19  # rows that a function is called with at a time
 CHANCES = 2**23  # chances that are compared at a time
@@ -101,6 +101,9 @@ def from_step(
     >>> mmdp.solve(model, 10).policy.action(stock=2)
     'order=1'
     """
+    for name in fields.keys() - set(Fields._fields):
+        known = [*from_step.__annotations__, *Fields._fields]
+        raise InputError(f"from_step has no argument {suggested(name, known)}")
     steps = Steps.read(
         step, states, actions, events, chance, draws, allowed, terminal, until, times, initial
     )
