@@ -194,11 +194,14 @@ class Fields(NamedTuple):
         return place if t is None else f"{place}, time {t}"
 
 
-def known_fields(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields that were given by name; one that is none is refused."""
+def known_fields(given: Mapping[str, Any], others: Iterable[str] = ()) -> Mapping[str, Any]:
+    """Return the fields that were given by name; refuse names that are no field.
+
+    ``others``: arguments that a message may suggest beside the fields.
+    """
     for name in given:
         if name not in Fields._fields:
-            raise InputError(f"there is no argument {suggested(name, Fields._fields)}")
+            raise InputError(f"there is no argument {suggested(name, [*others, *Fields._fields])}")
     return given
 
 

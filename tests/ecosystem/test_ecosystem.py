@@ -497,3 +497,11 @@ def test_an_agent_sees_states_by_number_or_label() -> None:
     for state in ("dwn", -1, 3):
         with pytest.raises(mmdp.InputError, match="the policy knows no state"):
             agent(state)
+
+
+@pytest.mark.parametrize("seen", [np.array([0, 1]), np.array([0.3]), 0.3, [0], None])
+def test_an_agent_refuses_what_is_not_one_state(seen: Any) -> None:
+    agent = mmdp.ecosystem.Agent(mmdp.solve(mmdp.domains.two_models().train, 5))
+    with pytest.raises(mmdp.InputError, match="the number or label of one state"):
+        agent(seen)
+    assert agent(np.int64(0)) == mmdp.ecosystem.Agent(agent.policy)(0.0)

@@ -288,3 +288,9 @@ def test_chances_by_lot() -> None:
 
 def test_axes_are_read_once() -> None:
     assert shop(states={"stock": (x for x in range(6))}).n_states == 6
+
+
+def test_an_unknown_argument_is_named() -> None:
+    axes = {"states": {"x": range(3)}, "actions": {"a": range(2)}}
+    with pytest.raises(mmdp.InputError, match="no argument 'wieghts' .did you mean 'weights'"):
+        mmdp.from_step(lambda state, action: (state, 0.0), wieghts=[1], **axes)

@@ -235,3 +235,25 @@ def test_every_prior_can_be_checked(options: Any) -> None:
     model = mmdp.fit(log, models=4, **options).train
     found = posterior.coverage(model, mmdp.solve(model, 3), logs=3, models=20)
     assert 0 <= found.covered <= found.logs == 3
+
+
+# ---------------------------------------------------------------------- what is no log
+def test_columns_that_are_not_one_entry_per_transition_are_refused() -> None:
+    episode = {"observations": [0, 1, 2], "actions": [0, 1], "rewards": [0.0, 1.0]}
+    pairs = np.zeros((3, 2))
+    for log, told in (
+        (episode, "no column 'state'"),
+        ({"state": [0, 1], "action": [0, 1, 1], "next_state": [1, 0]}, "state 2, action 3"),
+        ({"state": pairs, "action": [0, 1, 1], "next_state": pairs}, "state 3x2, action 3"),
+        (pd.DataFrame({"state": [[0, 1]], "action": 0, "next_state": [[1, 1]]}), "state is a list"),
+    ):
+        with pytest.raises(mmdp.InputError, match=told):
+            mmdp.fit(log)
+
+
+def test_measurements_as_states_are_noted() -> None:
+    log = {"state": [0.13, 0.25], "action": [0, 1], "next_state": [0.25, 0.31], "reward": [0, 1]}
+    found = mmdp.fit(log, models=2)
+    assert any("each of the 3 numbers is a state; round" in text for text in found.warnings)
+    whole = mmdp.fit(log | {"state": [1.0, 2.0], "next_state": [2.0, 3.0]}, models=2)
+    assert not any("fractions" in text for text in whole.warnings)

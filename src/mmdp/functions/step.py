@@ -105,7 +105,7 @@ def from_step(
     >>> mmdp.solve(model, 10).policy.action(stock=2)
     'order=1'
     """
-    known_fields(fields)
+    known_fields(fields, from_step.__annotations__)
     steps = Steps.read(
         step, states, actions, events, chance, draws, allowed, terminal, until, times, initial
     )

@@ -166,6 +166,7 @@ def _read(
     if base:
         notes.append("the ids of this log count from 1")
     names, (state, next_state) = _ids("state", ("state", "next_state"), coded, wanted, source, base)
+    notes += _fractions(names)
     of_actions, (action,) = _ids("action", ("action",), coded, wanted, source, base)
     del coded
     reward = None
@@ -197,6 +198,18 @@ def _flags(column: pd.Series, role: str, source: Source) -> npt.NDArray[np.bool_
         np.isnan(found), lambda i: f"{role} is {column.iloc[i]!r}; write true or false (1 or 0)"
     )
     return found == 1
+
+
+def _fractions(states: Names) -> list[str]:
+    """A note if states are numbers with fractions: measurements, which hardly ever come again."""
+    try:
+        numbers = np.array([float(x) for x in states.labels or ()])
+    except ValueError:
+        return []
+    if (numbers == np.floor(numbers)).all():
+        return []
+    return [f"states have fractions, and each of the {len(numbers)} numbers is a state; round "
+            "measurements to fewer values"]  # fmt: skip
 
 
 def _seen(column: pd.Series, source: Source) -> Ints:
