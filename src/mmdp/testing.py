@@ -351,7 +351,8 @@ class Case:
                     pi = np.eye(x.n_actions)[row] if row.ndim == 1 else row
                     after = np.einsum("sa,sazm,sm->zm", pi, P, b) @ change
                     self.same(plan.push(t, b, row), after, "push")
-            s, a = int(rng.integers(x.n_states)), int(rng.integers(x.n_actions))
+            s = int(rng.integers(x.n_states))
+            a = int(rng.choice(np.flatnonzero(at(x.allowed, 0)[s])))
             row, full = plan.rows(0, s, a), np.zeros(shape)
             full[row.after] = row.p
             self.same(full, _transitions(x, 0)[s, a], "rows")
