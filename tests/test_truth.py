@@ -13,13 +13,16 @@ All objectives are monotone, so errors of the returns become those of a value by
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +69,7 @@ class Instance:
     objective: str
     model: mmdp.MMDP
     settings: Any = None  # of the kind: see settings_of
+    randomised: bool = False  # whether actions may be drawn, of Markov and stationary policies
 
     @property
     def T(self) -> int:
@@ -79,7 +83,9 @@ class Instance:
     def question(self) -> dict[str, Any]:
         """The arguments of solve()."""
         policy = {
-            "markov": lambda: None, "stationary": mmdp.Stationary, "memory": lambda: mmdp.Memory(2),
+            "markov": lambda: mmdp.Markov(randomised=True) if self.randomised else None,
+            "stationary": lambda: mmdp.Stationary(randomised=self.randomised),
+            "memory": lambda: mmdp.Memory(2),
             "tied": lambda: mmdp.Tied(self.settings), "fixed": lambda: mmdp.Fixed(self.settings),
             "monotone": lambda: mmdp.Monotone(actions=self.settings),
             "tree": lambda: mmdp.Tree(*self.settings),
@@ -483,6 +489,7 @@ class Audit:
     def of(self, seed: int) -> None:
         """Ask the program about an instance, and check what it says."""
         self.seed, x, rng = seed, instance(seed), np.random.default_rng(seed + 10**6)
+        x = self.through_a_file(x, np.random.default_rng(seed + 2 * 10**6))
         methods = ["cadp"]
         if x.kind in ("markov", "stationary"):
             methods.append(str(rng.choice(METHODS if x.kind == "markov" else METHODS[:1])))
@@ -494,6 +501,25 @@ class Audit:
         self.asked("evaluate", lambda: self.evaluation(x, rng))
         if x.objective == "mean" and x.kind == "markov" and rng.random() < 0.2:
             self.asked("information", lambda: self.information(x))
+        if x.kind in ("markov", "stationary") and rng.random() < 0.2:
+            drawn = dataclasses.replace(x, randomised=True)
+            self.asked("randomised", partial(self.solve, drawn, "cadp", False, rng))
+        if x.kind == "markov" and x.objective == "mean" and 2 <= len(x.lam) <= 3:
+            self.asked("grid", lambda: self.belief(x))
+
+    def through_a_file(self, x: Instance, rng: Any) -> Instance:
+        """The same instance with its model read from a file; some as it is."""
+        name = str(rng.choice(["", "", "folder", "m.npz", "m.parquet", "m.csv"]))
+        if not name:
+            return x
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            try:
+                mmdp.save(x.model, path)
+            except mmdp.InputError as error:
+                self.refused[f"save {name}: {str(error)[:60]}"] += 1
+                return x
+            return dataclasses.replace(x, model=mmdp.load(path))
 
     def asked(self, what: str, call: Callable[[], None]) -> None:
         """Refusals are no claims; any other error is a fault."""
@@ -524,6 +550,7 @@ class Audit:
             end = abs(found.trace[-1] - found.value) <= slack
             self.holds("trace ends at the value", end or found.method != "cadp", told, found.trace)
         if found.status is mmdp.Status.LOCAL_OPTIMUM and x.kind not in ("memory", "tree"):
+            assert found.policy.deterministic
             self.local(x, found.policy.actions.reshape(x.T, -1), rho, told)
         if found.certificate is not None:
             self.bound(x, found.certificate, rng, rho[None])
@@ -573,6 +600,18 @@ class Audit:
             most = float(costs[1].strip(",").replace(",", ""))
             true = x.least(x.every, x.rounding).max() - found.value
             self.holds("price is at most what it is", true <= most, told, true, found.price_text)
+
+    def belief(self, x: Instance) -> None:
+        """A policy that acts on its belief: its returns over all histories, and its bound."""
+        found = mmdp.solve(x.model, x.T, mmdp.BeliefGrid(points=20), backend="numpy")
+        rho, best = x.with_memory(found.policy), x.best_with_history()
+        near = np.abs(found.returns - rho) <= x.rounding
+        self.holds("returns of a belief policy", near, found.returns, rho)
+        slack = x.rounding @ x.lam
+        self.holds("no policy is better than the best", found.value <= best + slack, found.value)
+        assert found.certificate is not None
+        bound = found.certificate.value
+        self.holds("bound of a belief policy", bound >= best - slack, bound, best)
 
     # ------------------------------------------------------------ information, evaluation
     def evpi(self, x: Instance, evpi: float, rho: Array, told: str) -> None:
