@@ -149,7 +149,8 @@ class TimeTree(Tree):
     def expand(self, bound: float, mask: Mask, held: Array | None) -> None:
         """Bound the node; close it, or split it at one (t, s)."""
         root = self.nodes == 1
-        x = Relaxation(self.context.plan.but(allowed=mask), self.pairs)
+        plan, deadline = self.context.plan.but(allowed=mask), self.context.time.deadline
+        x = Relaxation(plan, self.pairs, deadline=deadline)
         search = Descent(x, self.value)
         if held is not None:
             search.y[:] = held
