@@ -132,7 +132,7 @@ class MILP(Method):
     def _solve(self, context: Context, outer: float) -> tuple[tails.Tail, lp.Answer]:
         x, best = context.problem, context.best_policy
         if self.tight:
-            reach = reach_bounds(context.plan)
+            reach = reach_bounds(context.plan, deadline=context.time.deadline)
         else:
             shape = (context.horizon, x.n_states, x.n_models)
             reach = Reach(np.zeros(shape), np.broadcast_to(x.weights, shape).copy())
