@@ -641,3 +641,46 @@ def test_unknown_arguments_are_refused(name: str) -> None:
         if parameter.kind is parameter.KEYWORD_ONLY and len(parameter.name) > 4:
             wrong = parameter.name[:-2] + parameter.name[-1]
             assert re.match(f"refused|TypeError: .*{wrong}", outcome(function, right, **{wrong: 1}))
+
+
+# ---------------------------------------------------------------------- what is said
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: ecosystem.Agent(MARKOV)(0.9), r"knows no state 0\.9: give its number"),
+        (lambda: ecosystem.Agent(MARKOV)(np.array([0, 1])), "an agent of its own"),
+        (lambda: solved("grid").policy.act_at(0, X, [math.nan, 1.0]), "weights must be"),
+        (lambda: solved("grid").policy.act_at(0, X, [5.0, 5.0]), "must sum to 1, not 10"),
+        (lambda: solved("grid").policy.act_at(0, X, [2.0, -1.0]), "it must be a probability"),
+        (lambda: solved("grid").policy.act_at(0, X, [1.0]), "one number per model"),
+        (lambda: solved("grid").policy.act_at(1.5, X, [0.5, 0.5]), "time must be a whole number"),
+        (lambda: mmdp.Grid("0", 1, 3), "low must be a number, not '0'"),
+        (lambda: mmdp.solve(MODEL, 2, callback=5), "callback must be a function or None, not 5"),
+        (lambda: mmdp.export(None, "p.py"), "policy must be a Policy or a Solution, not None"),
+        (lambda: mmdp.simulate(MARKOV, MODEL, episods=3), "did you mean 'episodes'"),
+        (lambda: mmdp.fit({**LOG, "state": np.zeros((3, 2))}), "not of one length and one axis"),
+    ],
+)
+def test_messages_say_what_is_wrong(call: Callable[[], Any], told: str) -> None:
+    with pytest.raises(mmdp.InputError, match=told):
+        call()
+
+
+def test_whole_numbers_in_arrays_are_states() -> None:
+    agent = ecosystem.Agent(MARKOV)
+    assert [agent(np.array([0.0])), agent(np.int64(1))] == MARKOV.actions[[0, 1], [0, 1]].tolist()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"discout": 0.9}, r"no argument 'discout' \(did you mean 'discount'\?\)"),
+        ({"wieghts": [1.0]}, r"no argument 'wieghts' \(did you mean 'weights'\?\)"),
+        ({"times": {"age": range(3), "year": range(5)}}, "times have one name"),
+        ({"times": {"age": {"a": 1}}}, "times must be a number, a range or labels"),
+        ({"times": [[1, 2], [3]]}, "is no label"),
+    ],
+)
+def test_fields_of_from_step(more: dict[str, Any], told: str) -> None:
+    with pytest.raises(mmdp.InputError, match=told):
+        mmdp.from_step(step, states={"level": range(2)}, actions={"use": [0.0]}, **more)

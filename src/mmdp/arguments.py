@@ -119,13 +119,14 @@ def checked(function: F) -> F:
         hints, given = _hints(function), signature.bind(*args, **kwargs).arguments
         for argument, value in {**given, **kwargs}.items():
             if argument in hints:
-                _check(argument, value, hints[argument])
+                check(argument, value, hints[argument])
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
 
 
-def _check(name: str, value: Any, hint: Any) -> None:
+def check(name: str, value: Any, hint: Any) -> None:
+    """Refuse a value that is not of the type; ``name`` is that of the argument."""
     if fits(value, hint):
         return
     parts, shown = _parts(hint), type(value).__name__

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mmdp.arguments import FiniteFloat, Seed, checked, fits
+from mmdp.arguments import FiniteFloat, Seed, check, checked, fits
 from mmdp.errors import InputError
 from mmdp.policy import Planner
 from mmdp.policy.base import named_label
@@ -55,9 +55,10 @@ class Agent:
         self.time, self.seen, self.memory = 0, (-1, -1), self.policy.start(seed)
         self.episodes += 1
 
-    @checked
-    def __call__(self, observation: Any, reward: FiniteFloat | None = None) -> int:
+    def __call__(self, observation: Any, reward: float | None = None) -> int:
         """The action in this state; ``reward`` is that of the step before."""
+        if reward is not None and not (type(reward) is float and math.isfinite(reward)):
+            check("reward", reward, FiniteFloat)
         state, policy = self._state(observation), self.policy
         if self.time >= policy.horizon:
             raise InputError(f"the policy ends after {policy.horizon} steps; call reset()")
@@ -108,6 +109,8 @@ class Agent:
 
 def _number(observation: Any) -> int | None:
     """The whole number that an observation is, also as an array of one; None if it is none."""
+    if type(observation) is int:
+        return observation
     if isinstance(observation, np.ndarray) and observation.size == 1:
         observation = observation.item()
     whole = fits(observation, float) and float(observation).is_integer()
