@@ -141,6 +141,12 @@ def test_a_page_counts_decisions_that_decide(tmp_path: Path) -> None:
     assert set(runners.loc[runners["runner_up"].notna(), "state"]) == {"failed hip"}
 
 
+def test_a_policy_without_a_table_is_compared_too() -> None:
+    model = hips()
+    grid = mmdp.solve(model, 8, "grid")
+    assert stake(grid, model).amount == pytest.approx(stake(mmdp.solve(model, 8), model).amount)
+
+
 def test_a_state_that_decides_at_some_times_alone() -> None:
     """Every second year a licence may be renewed; in between nothing is decided."""
     P = np.tile(np.eye(1), (4, 2, 1, 2, 1))

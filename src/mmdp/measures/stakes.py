@@ -124,7 +124,8 @@ def constant_policies(
     open_ = (model.problem if endless else kind.problem(model, steps)).allowed[:steps]
     choice = model.problem.deciding()[:steps] & (open_.sum(axis=2) > 1)
     always = np.all(open_ | ~choice[:, :, None], axis=(0, 1))
-    used = np.bincount(np.ravel(policy.actions), minlength=model.n_actions)
+    taken = np.ravel(getattr(policy, "actions", np.zeros(0, np.int64)))  # a belief has no table
+    used = np.bincount(taken, minlength=model.n_actions)
     order = [int(a) for a in np.argsort(-used, kind="stable") if always[a] or not always.any()]
     found = []
     for a in order[:MOST_ACTIONS]:
