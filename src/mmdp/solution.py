@@ -17,7 +17,17 @@ from mmdp.clock import gap
 from mmdp.errors import InputError
 from mmdp.objective import CVaR, Function, Mean, Objective, WorstCase, as_objective, quantile
 from mmdp.policy import Markov, MarkovPolicy, PolicyKind, StationaryPolicy
-from mmdp.words import NOISE, at_most, at_most_percent, counted, figures, number, percent, some
+from mmdp.words import (
+    NOISE,
+    at_most,
+    at_most_percent,
+    counted,
+    figures,
+    number,
+    percent,
+    share_text,
+    some,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +43,7 @@ class Status(enum.Enum):
 
     OPTIMAL = "proven optimal"
     LOCAL_OPTIMUM = "no change of the action in a single state and time improves it"
-    COMPLETED = "the method ran to its end; it makes no claim of optimality"
+    COMPLETED = "the method ran to its end"
     ITERATION_LIMIT = "stopped at the iteration limit; the best policy so far"
     TIME_LIMIT = "stopped at the time limit; the best policy so far"
     INTERRUPTED = "interrupted; the best policy so far"
@@ -62,13 +72,13 @@ def widened(freedom: float) -> float:
 
 
 def tossing_text(policy: Any, kind: PolicyKind, gain: float, base: float) -> str:
-    """That drawing actions earns ``gain`` compared with ``base``, and where they are drawn."""
+    """Say what drawing actions earns, ``gain`` compared with ``base``, and where they are drawn."""
     if not (gain > 0 and len(policy.drawn_at)):
         return "drawing actions at random earns nothing"
     if kind.name == "stationary" and policy.horizon < math.inf:
         policy = StationaryPolicy.of_table(policy.table[0], **policy.labels)  # rows are equal
     each = " and ".join(f"{axis}s" for axis in policy.axes)
-    share = f" ({percent(gain / abs(base))})" if gain <= abs(base) else ""
+    share = share_text(gain, base)
     shown = some([policy.drawn_text(place) for place in policy.drawn_at.tolist()], 3, "; ")
     count = f"{len(policy.drawn_at):,} of {policy.actions.size:,} {each}"
     return f"drawing actions at random earns {number(gain, 3)}{share}, in {count}: {shown}"
@@ -359,7 +369,8 @@ class Solution:
             kind = self.provenance.policy
             single = "" if self.objective.linear else kind.single_change
             return f"no {single or kind.change} improves it"
-        return self.status.value
+        unproven = self.status is Status.COMPLETED and self.certificate is None
+        return self.status.value + "; it makes no claim of optimality" * unproven
 
     @property
     def price(self) -> float | None:
@@ -389,7 +400,7 @@ class Solution:
         if price is None:
             return f"being {kind.being} costs {most or 'an unknown amount'}"
         free = abs(self.details["unrestricted"])
-        share = f" ({percent(price / free)})" if 0 < price <= free else ""
+        share = share_text(price, free)
         some = price > NOISE * max(free, abs(self.value))
         amount = f"{number(price, 3)}{share}" if some else "nothing"
         return ", ".join(filter(None, [f"being {kind.being} costs {amount}", most]))

@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 LONGEST = 48  # characters of a label that is not cut
@@ -355,6 +355,15 @@ def at_most_percent(share: float) -> str:
     decimals = min(4, max(0, 1 - _size(100 * share)))
     text = f"{_up(100 * share, decimals):,.{decimals}f}"
     return (text.rstrip("0").rstrip(".") if decimals else text) + "%"
+
+
+def share_text(part: float, whole: float, form: Callable[[float], str] = percent) -> str:
+    """A part as a share of the whole, in brackets; nothing if that is more than the whole.
+
+    >>> share_text(0.5, -10.0), share_text(3.0, 0.0), share_text(0.501, 10.0, at_most_percent)
+    (' (5.0%)', '', ' (5.1%)')
+    """
+    return f" ({form(abs(part / whole))})" if whole and abs(part) <= abs(whole) else ""
 
 
 def figures(values: Sequence[float | None], *, up: Collection[int] = ()) -> list[str]:

@@ -138,7 +138,7 @@ def test_memory_and_knowledge_are_bounded_by_oracle(
 ) -> None:
     most = mmdp.solve(swim, 12, "oracle").value - mmdp.solve(swim, 12).value
     assert f"models are plausible could gain at most {at_most(most)} (" in safe[1].text
-    assert f"At most {at_most(most)} , " in safe[1].text
+    assert f"is worth at most {at_most(most)} (" in safe[1].text
     assert "--memory 3" in safe[1].text
 
 

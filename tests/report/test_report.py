@@ -125,7 +125,7 @@ def test_a_bound_is_told_as_a_gap(tmp_path: Path, small: mmdp.MMDP) -> None:
     assert "A tighter bound was not asked for" in page.text
     missing = mmdp.solve(small, 4, "oracle").value - value
     share = at_most_percent(missing / abs(value))
-    assert f"at most {at_most(missing)} is missing, {share} of its value" in page.text
+    assert f"at most {at_most(missing)} is missing ({share})" in page.text
     with pytest.raises(mmdp.InputError, match="is below the policy's own value"):
         report.write(small, tmp_path / "r.html", horizon=4, bound=value * 0.9)
 
@@ -148,9 +148,8 @@ def test_were_there_enough_models(tmp_path: Path, small: mmdp.MMDP) -> None:
     page = written(tmp_path, small, horizon=4, test=test, enough=None, resamples=None)
     table = enough_models(small, 4, [5, 10, 20, 50, 60], test=test, repeats=10, seed=0)
     change = table["test"].iloc[-1] - table["test"].iloc[2]
-    more = "more" if change >= 0 else "less"
-    assert f"from 60 models instead of 20 returns {number(abs(change), 3)}" in page.text
-    assert f"{more} on held-out models" in page.text
+    assert 0 < abs(change) < 1e-12  # rounding, which is no difference
+    assert "from 60 models instead of 20 returns as much on held-out models." in page.text
     found = stability(small, 4, resamples=20, seed=0)
     assert f"changes {percent(found.share)} of the decisions that come up" in page.text
     halves = written(tmp_path, small, horizon=4, enough=True)
@@ -425,10 +424,10 @@ def test_warnings(tmp_path: Path, small: mmdp.MMDP) -> None:
         notes=["the log ends in 1999"],
     ).text  # fmt: skip
     assert "No initial distribution was given" in loud
-    assert "There are few models (3 of equal weight)" in loud
+    assert "There are few models (3):" in loud
     assert "3 state-action pairs of 12 were never seen" in loud
     skewed = written(tmp_path, few.replace(weights=[0.261, 0.529, 0.21]), horizon=4).text
-    assert "There are few models (2.55 of equal weight)" in skewed
+    assert "There are few models (3):" in skewed
     assert "as good as 2.55 equal ones" in skewed
     action = mmdp.solve(few, 4).policy.actions[0, 0]
     assert re.search(rf"takes such actions: .*{action} in state 0", loud)
@@ -757,7 +756,8 @@ def test_the_page_shows_what_memory_gains_and_its_flow_chart(tmp_path: Path) -> 
     model = mmdp.domains.two_models().train
     page = written(tmp_path, model, horizon=9, memory=2)
     assert "What would memory gain?" in page.text
-    assert mmdp.value_of_memory(model, 9, nodes=(1, 2)).attrs["text"] in page.text
+    told = mmdp.value_of_memory(model, 9, nodes=(1, 2)).attrs["text"]
+    assert page.text.count(told[0].upper() + told[1:]) == 2  # in the answer, and further down
     assert "Node 0 (start)" in page.text
     assert "What would memory gain?" not in written(tmp_path, model, horizon=9).text
     assert report.draw("memory", model, tmp_path / "memory.png", horizon=9, memory=2).is_file()

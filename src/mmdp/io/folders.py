@@ -25,7 +25,8 @@ from mmdp.validate import read_distribution
 from mmdp.words import counted, either, suggested
 
 ROWS = 10_000  # written at a time
-PARAMETERS = ("discount", "actions", "allow_missing", "unit")
+WORDS = ("unit", "quantity")  # about rewards
+PARAMETERS = ("discount", "actions", "allow_missing", *WORDS)
 SIDES = ("initial", "parameters", "weights", "terminal", "labels", "draws", "times")
 BY_STATE = ("initial", "terminal")  # which may have a column for the model
 TABLES = tuple(f"{x}.{kind}" for x in ("training", "test") for kind in ("csv", "parquet"))
@@ -60,7 +61,7 @@ def read_parameters(file: Path, rules: Rules) -> tuple[dict[str, Any], dict[str,
 
 
 def _parameter(name: str, text: str, row: int, source: Source) -> Any:
-    if name == "unit":
+    if name in WORDS:
         return text
     try:
         number = float(text)
@@ -350,8 +351,7 @@ def _side_frames(
         parameters["actions"] = model.n_actions
     if model.fields()["allow_missing"]:
         parameters["allow_missing"] = 1
-    if model.unit is not None:
-        parameters["unit"] = model.unit
+    parameters |= {name: x for name in WORDS if (x := getattr(model, name)) is not None}
     draws = {_id_of_draws(model.parameters): range(model.n_models), **model.parameters}
     return {
         "initial": _frame_by_state("probability", model.initial, model.initial_given),

@@ -19,7 +19,7 @@ from mmdp.policy import Markov, Memory, MemoryPolicy
 from mmdp.solution import Solution
 from mmdp.solve import solve
 from mmdp.validate import check_whole
-from mmdp.words import number, percent
+from mmdp.words import at_most, at_most_percent, number, percent, share_text
 
 NOTHING = 1e-4  # a gain below this share of the value is called nothing
 EPISODES = 2000  # simulated in all, to see whether memory would pay
@@ -132,14 +132,24 @@ def memory_gain(solution: Solution, model: MMDP, *, seconds: float | None = None
 
 
 def _sentence(frame: pd.DataFrame, markov: float) -> str:
-    """What the table says, in a sentence."""
+    """What the table says, in a sentence; what was only looked for is not called a fact."""
     with_nodes = frame[frame["nodes"] > 1]
-    belief = frame[frame["policy"] == "belief rollout"].iloc[0]
+    belief, proven, _ = frame.iloc[-3:].to_dict("records")
     best = max([markov, belief["value"] - 2 * belief["stderr"], *with_nodes["value"]])
-    if best - markov <= NOTHING * abs(markov):
-        return "memory gains nothing here: what is seen does not change what to do"
+    gain, room = best - markov, max(proven["value"], best) - markov
+    allowed = f"{at_most(room)}{share_text(room, markov, at_most_percent)}"
+    if gain <= NOTHING * abs(markov):
+        if room <= NOTHING * abs(markov):
+            most = at_most_percent(room / abs(markov) if markov else 0.0)
+            return f"memory gains nothing: it is proven that no policy gains more than {most}"
+        least = percent(NOTHING)
+        return (
+            f"no policy with memory was found that gains more than {least}; the bound leaves room "
+            f"for at most {allowed}"
+        )
     text = (
-        f"memory gains at least {number(best - markov)} ({percent((best - markov) / abs(markov))})"
+        f"memory gains {number(gain)}{share_text(gain, markov)} or more over the best policy found "
+        f"without it, and at most {allowed}"
     )
     if len(with_nodes) and with_nodes["recovered"].notna().any():
         name, share = with_nodes["policy"].iloc[-1], float(with_nodes["recovered"].iloc[-1])

@@ -19,7 +19,7 @@ from mmdp.kernels.endless import Endless
 from mmdp.kernels.numpy.passes import choose
 from mmdp.kernels.problem import Pick
 from mmdp.model import MMDP
-from mmdp.objective import Objective, as_objective
+from mmdp.objective import Mean, Objective, as_objective
 from mmdp.policy import Markov, MarkovPolicy, PolicyKind, Tree, TreePolicy
 from mmdp.policy.tree import Leaf, tree_of
 from mmdp.search.tables import pick_of
@@ -283,7 +283,7 @@ def own_rules(policy: MarkovPolicy, model: MMDP) -> Array:
 
 def one_action(
     policy: MarkovPolicy, model: MMDP, visited: Array,
-    kind: PolicyKind = Markov(),  # noqa: B008
+    kind: PolicyKind = Markov(), objective: Objective = Mean(),  # noqa: B008
 ) -> MarkovPolicy | None:  # fmt: skip
     """The best policy that always takes the same action; None if no action is open everywhere.
 
@@ -293,7 +293,7 @@ def one_action(
     allowed = np.all(kind.problem(model, policy.horizon).allowed, axis=(0, 1)).tolist()
     tried = [int(a) for a in np.argsort(-used, kind="stable") if allowed[a]][:MOST_ACTIONS]
     always = [_followed(np.full(policy.actions.shape, a), policy, model, kind) for a in tried]
-    return max(always, key=lambda x: evaluate(x, model).mean, default=None)
+    return max(always, key=lambda x: evaluate(x, model).value(objective), default=None)
 
 
 def _cuts(actions: Ints, visited: Array, most: int) -> list[int]:

@@ -22,7 +22,7 @@ __all__ = ["render"]
 
 FORMATS = (
     "at_most", "at_most_percent", "by_axis", "change", "clock", "counted", "duration", "in_unit",
-    "leading", "number", "percent", "shortened",
+    "leading", "number", "percent", "share_text", "shortened",
 )  # fmt: skip
 
 
@@ -43,7 +43,12 @@ def _environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     found.filters |= {name: getattr(words, name) for name in FORMATS}
-    found.globals |= {"asset": _asset, "digest": _digest, "version": __version__}
+    found.globals |= {
+        "at_most_percent": words.at_most_percent,
+        "asset": _asset,
+        "digest": _digest,
+        "version": __version__,
+    }
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return found
 

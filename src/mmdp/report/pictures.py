@@ -15,6 +15,7 @@ from mmdp.draw import axes, curves
 from mmdp.draw.axes import label, new_axes, new_axis
 from mmdp.draw.maps import PolicyMap
 from mmdp.draw.palette import COLOURS, INK, MARKERS
+from mmdp.measures.safety import Frontier
 from mmdp.measures.simplicity import leaf_table
 from mmdp.policy import MemoryPolicy
 from mmdp.report.desk import Desk
@@ -22,7 +23,6 @@ from mmdp.report.findings import (
     Information,
     Methods,
     Remembering,
-    Safer,
     Sizes,
     SmallRule,
     Weights,
@@ -137,8 +137,8 @@ def _memory(desk: Desk, found: Remembering) -> Axes:
     return curves.value_of_memory(found.table)
 
 
-def _frontier(desk: Desk, found: Safer) -> Axes:
-    return found.frontier.plot()
+def _frontier(desk: Desk, found: Frontier) -> Axes:
+    return found.plot()
 
 
 def _enough(desk: Desk, found: Sizes) -> Axes:
