@@ -149,8 +149,8 @@ def truth_of(case: tuple[str, str, str], text: str, solution: mmdp.Solution) -> 
     facts |= {
         "models": 6, "states": 3, "actions": 2, "horizon": T, "discount": 0.9, "last": T - 1,
         "mean": mean(mine, W), "aim": best, "name": name, "method": method, "kind": kind,
-        "goal": NAMES.get(aim, ""), "says": SAYS.get(aim, ""), "Says": SAYS.get(aim, "").capitalize()
-        .replace("cvar", "CVaR"),
+        "goal": NAMES.get(aim, ""), "says": SAYS.get(aim, ""),
+        "Says": SAYS.get(aim, "").capitalize(),
         "low": low, "high": high, "middle": inside.sum(), "middle_weight": W[inside].sum(),
         "worst_model": str(mine.argmin()), "worst": mine.min(), "tail": tail(0.1)(mine, W),
         "sd": math.sqrt(W @ (mine - mean(mine, W)) ** 2), "knows": knows,
@@ -211,7 +211,19 @@ def truth_of(case: tuple[str, str, str], text: str, solution: mmdp.Solution) -> 
         found.against("nodes", nodes, mine)
         facts["with_nodes"] = mean(nodes, W)
         facts["given"] = nodes
-    facts |= remembering()
+    changes = (own != EVERY).any(axis=1) if kind == "stationary" else (own != EVERY).reshape(-1, 9)
+    near = of_kind & (changes.sum(axis=1) == 1)
+    highest = max(found.value(x) for x in RETURNS)
+    facts |= remembering() | {  # words that are on the page only if they are true
+        "rule_nothing": "nothing" if facts.get("rule_gain", 0) < 1e-9 else "FALSE",
+        "short_nothing": "nothing" if facts.get("short_loss", 0) < 1e-9 else "FALSE",
+        "safer": "safer" if facts["safer_gain"] < 1e-9 else "FALSE",
+        "best": "best" if best > highest - 1e-9 else "FALSE",
+        "better": "better" if best > highest - 1e-9 else "FALSE",
+        "improves": "improves"
+        if best > max((found.value(x) for x in RETURNS[near]), default=best) - 1e-9
+        else "FALSE",
+    }
     return found
 
 
@@ -238,7 +250,8 @@ def remembering() -> dict[str, float]:
 # {x}: a figure or a word of Truth.facts; {x%}: in percent; ^: rounded up; {~}: a time or a command
 SENTENCES = Path(__file__).with_name("sentences.txt").read_text(encoding="utf-8").splitlines()
 NUMBER = r"[−+]?[\d,]*\.?\d+(?:e[-+]\d+)?"
-ABOUT_CHOICES = "Where may people choose?"  # read in tests/measures
+SAID = ("p", "figcaption", "caption", "summary")
+ELSEWHERE = ("Where may people choose?", "What to do")  # read in tests/measures and test_answer.py
 
 
 @dataclass
@@ -254,9 +267,8 @@ class Reader:
         for tag, text in blocks:
             if tag in ("h1", "h2", "h3"):
                 heading = text
-            elif tag in ("p", "li", "figcaption", "caption", "summary"):
-                if heading not in (ABOUT_CHOICES, "What to do") or tag == "li":
-                    self.sentences(text)
+            elif tag == "li" or (tag in SAID and heading not in ELSEWHERE):
+                self.sentences(text)
         self.tables(blocks)
 
     def sentences(self, text: str) -> None:
@@ -291,12 +303,14 @@ class Reader:
     def tables(self, blocks: list[tuple[str, str]]) -> None:
         rows = self.rows(blocks)
         truth = self.truth
-        for name, cells in rows["Returns of these policies, and the change against this policy"]:
+        for name, cells in rows[
+            "Returns of these policies in kt, and the change against this policy"
+        ]:
             x, own = truth.returns(name), truth.returns("this policy")
             tails = tail(0.1)(x, W), tail(0.1)(own, W)
             told = [mean(x, W), tails[0], x.min(), mean(x - own, W), tails[0] - tails[1]]
             self.cells(name, cells[: len(told)], told)
-        for name, cells in rows["Returns over the models"]:
+        for name, cells in rows["Returns over the models in kt"]:
             if name.startswith("the given policy,"):
                 x = truth.facts["given"]
             elif name.startswith("Oracle"):

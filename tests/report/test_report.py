@@ -256,19 +256,50 @@ def test_a_policy_that_is_best_for_several_tails_has_their_names() -> None:
     ]  # fmt: skip
 
 
-def test_the_curves_of_the_frontier_are_drawn_first(small: mmdp.MMDP) -> None:
-    given = cost_and_effect(small)
-    many = {f"plan {i}": {0: i % 3, 1: i // 3, 2: 0, 3: 0} for i in range(9)}
-    desk = Desk(small, 3, compare=many, **given)
+@pytest.mark.parametrize("count", [2, 9])
+def test_policies_to_compare_with_are_always_drawn(count: int, small: mmdp.MMDP) -> None:
+    """However many there are on the frontier; those that were found have what room is left."""
+    given = {**cost_and_effect(small), "thresholds": [0.0, 1, 2, 3, 5, 7, 9, 12, 15, 20, 30]}
+    named = {f"plan {i}": {0: i % 3, 1: i // 3, 2: 0, 3: 0} for i in range(count)}
+    desk = Desk(small, 3, compare=named, **given)
     found = findings.willingness(desk)
-    axis = PICTURES["willingness"].draw(desk, found)
+    own = [x for x in found.policies if x not in found.found]
+    assert len(own) >= count
+    for kind in ("willingness", "loss"):
+        axis = PICTURES[kind].draw(desk, found)
+        assert axis is not None
+        *drawn, _ = axis.get_legend_handles_labels()[1]
+        assert {*own} <= {*drawn}
+        assert len(drawn) == min(max(7, len(own)), len({*own, *found.frontier["policy"]}))
+        legend = axis.get_legend()
+        assert legend is not None
+        told = f"{len(drawn)} of {len(found.policies)} policies"
+        assert legend.get_title().get_text() == told * (len(drawn) < len(found.policies))
+    axis = PICTURES["returns"].draw(desk, 0.0)
     assert axis is not None
-    drawn = axis.get_legend_handles_labels()[1]
-    assert {*found.frontier["policy"], "frontier"} <= {*drawn}
-    assert len(drawn) == 8
-    legend = axis.get_legend()
-    assert legend is not None
-    assert legend.get_title().get_text() == f"7 of {len(found.policies)} policies"
+    assert {*named} <= {*axis.get_legend_handles_labels()[1]}
+
+
+def test_what_a_return_is_is_told_with_the_threshold(tmp_path: Path, small: mmdp.MMDP) -> None:
+    """By the rewards themselves, by net_benefit, or by the words of the model."""
+    given, counting = cost_and_effect(small), Counting(0.035, 0.0)
+    e, c = given["effects"], given["costs"]
+    by_hand = small.replace(rewards=15 * e - c, unit="£")
+    told = "A return is the expected net benefit at £15 per unit of effect, in £, over 3 decisions"
+    page = written(tmp_path, by_hand, horizon=3, **given)
+    assert told in page.text
+    assert page.text.index(told) < page.text.index("The answer")
+    assert page.text.index("errors in observing it".capitalize()) < page.text.index("The answer")
+    other = written(tmp_path, by_hand.replace(rewards=14.9 * e - c * 1.1), horizon=3, **given)
+    assert "A return is the expected sum of rewards, in £, over" in other.text
+    priced = counting.net_benefit(small.replace(unit="£"), e, c, 15, 3)
+    mmdp.save(priced, tmp_path / "priced")
+    mmdp.save(priced, tmp_path / "priced.npz")
+    for file in ("priced", "priced.npz"):
+        assert told in written(tmp_path, mmdp.load(tmp_path / file), horizon=3).text
+    words = "net benefit at £15 per QALY, per patient"
+    priced = counting.net_benefit(small.replace(quantity=words), e, c, 15, 3)
+    assert f"A return is the expected {words} over 3" in written(tmp_path, priced).text
 
 
 def test_a_restricted_policy_is_compared_with_others_of_its_kind(

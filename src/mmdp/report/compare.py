@@ -15,7 +15,7 @@ from mmdp.policy import MarkovPolicy
 from mmdp.report.desk import Desk
 from mmdp.report.findings import Rival, difference
 from mmdp.report.heatmap import HeatMap, packed
-from mmdp.words import NOISE
+from mmdp.words import NOISE, apart
 
 TAIL = 0.1
 AVERAGE = "best on average"
@@ -42,6 +42,16 @@ class Comparison:
         """How much more a policy has than this one, on average and in the worst tenth."""
         here = self.desk.evaluation
         return difference(Mean(), rival.found, here), difference(CVaR(TAIL), rival.found, here)
+
+    @property
+    def columns(self) -> list[list[str]]:
+        """Figures of all policies: average, worst tenth and worst model, then held-out ones."""
+        every = [x.found for x in self.rivals]
+        found = [[x.mean for x in every], [x.cvar(TAIL) for x in every], [x.worst for x in every]]
+        tested = [x.held_out for x in self.rivals if x.held_out is not None]
+        if tested:
+            found += [[x.mean for x in tested], [x.cvar(TAIL) for x in tested]]
+        return [apart(column, 5) for column in found]
 
     @property
     def safest(self) -> Rival:

@@ -145,7 +145,8 @@ def answer(desk: Desk) -> Answer:
     knows, F, missing = float(found.oracle @ found.weights), desk.objective, None
     if F.monotone:
         known = F.counted(found.oracle, lambda: found.oracle)
-        missing = max(float(F.value(known, found.weights)) - desk.value, 0.0)
+        missing = float(F.value(known, found.weights)) - desk.value
+        missing = missing if missing > NOISE * np.abs(found.oracle).max() else 0.0
     most = knows
     if desk.bound is not None and desk.bound.bounds == "history" and not desk.aimed:
         most = min(knows, desk.bound.value)
@@ -352,7 +353,7 @@ def _quantity(desk: Desk) -> str:
     r, e, c = np.broadcast_arrays(
         *(np.where(model.allowed, y.rewards, 0.0) for y in (model, *parts))
     )
-    worth = float(((r + c) * e).sum() / max((e * e).sum(), 1e-300))
+    worth = float(f"{((r + c) * e).sum() / max((e * e).sum(), 1e-300):.9g}")  # 15, not 15.00
     if not np.allclose(r, worth * e - c, rtol=0.0, atol=NOISE * np.abs(r).max()):
         return "return"
     return f"net benefit at {in_unit(number(worth), model.unit)} per unit of effect"
