@@ -85,7 +85,7 @@ class Truth:
         own, theirs = (AIMS[self.aim](x - ORACLE if regret else x, weights) for x in (mine, other))
         better = mine > other + 1e-9
         self.facts |= {
-            f"{prefix}_gain": abs(own - theirs), f"{prefix}_share": abs((own - theirs) / theirs),
+            f"{prefix}_gain": abs(own - theirs),
             f"{prefix}_better": better.sum(), f"{prefix}_weight": weights[better].sum(),
             f"{prefix}_up": _word(self.aim, own > theirs),
         }  # fmt: skip
@@ -142,6 +142,7 @@ def truth_of(case: tuple[str, str, str], text: str, solution: mmdp.Solution) -> 
     within = RETURNS[of_kind].max(axis=0) @ W - reference
     partly = sum((RETURNS[of_kind][:, g == GROUPS] @ W[g == GROUPS]).max() for g in (1, 2, 3))
     always = max((np.full(shape, a) for a in range(2)), key=lambda x: found.value(PLAIN.returns(x)))
+    stake, other = at_stake(found, best, beside)
     tails = {name: tail(0.1)(PLAIN.returns(x), W) for name, x in tables.items()}
     safest = max(tails, key=lambda x: (round(tails[x], 9), mean(found.returns(x), W)))
     method = "CADP" + {"markov": "", "memory": ""}.get(kind, f" ({kind})")
@@ -156,22 +157,19 @@ def truth_of(case: tuple[str, str, str], text: str, solution: mmdp.Solution) -> 
         "sd": math.sqrt(W @ (mine - mean(mine, W)) ** 2), "knows": knows,
         "regret": knows - mean(mine, W), "largest": (ORACLE - mine).max(),
         "missing": AIMS[aim](aimed_own, W) - best,
-        "missing_share": (AIMS[aim](aimed_own, W) - best) / abs(best),
-        "regret_share": (knows - mean(mine, W)) / abs(mean(mine, W)),
-        "evpi": knows - reference, "evpi_share": (knows - reference) / reference,
+        "evpi": knows - reference,
         "reference": reference, "within": within, "partly": partly - reference,
-        "partly_share": (partly - reference) / (within if restricted else knows - reference),
+        "partly_of_all": (partly - reference) / (within if restricted else knows - reference),
         "equal": 1 / (W @ W), "least_weight": W.min(), "most_weight": W.max(),
         "in_play": np.exp(entropy), "telling": STATES[int(moved.argmax())],
-        "near": W[ORACLE - mine <= 0.01 * np.abs(ORACLE)].sum(),
+        "stake": stake, "other": other, "near_amount": 0.01 * stake,
+        "near": W[ORACLE - mine <= 0.01 * stake].sum(),
         "always": ACTIONS[int(always[0, 0])], "safest": safest, "always_loss": best - found.value(
             PLAIN.returns(always)),
         "safer_tail": tails[safest], "safer_gain": tails[safest] - tail(0.1)(mine, W),
         "safer_cost": abs(mean(mine, W) - mean(found.returns(safest), W)),
         "restriction": ", free of the restriction" * (restricted and safest.startswith("best ")),
     }  # fmt: skip
-    facts["always_share"] = facts["always_loss"] / abs(best)
-    facts["safer_share"] = facts["safer_cost"] / abs(mean(mine, W))
     if "WSU" in tables:
         facts["climbed"] = (RETURNS @ W).max() - mean(found.returns("WSU"), W)
     facts["grown"] = reference - mean(PLAIN.returns(np.zeros(shape, int)), W)
@@ -190,21 +188,18 @@ def truth_of(case: tuple[str, str, str], text: str, solution: mmdp.Solution) -> 
         told = [line for line in words[1].split("\n") if line.split()[-1] in ACTIONS]
         rule = np.array([[_followed(words[1], time, s) for s in range(3)] for time in range(T)])
         gain = abs(best - found.value(PLAIN.returns(rule)))
-        facts |= {"leaves": len(told), "rule_gain": gain, "rule_share": gain / abs(best)}
+        facts |= {"leaves": len(told), "rule_gain": gain}
     if "the short rule" in tables:
         facts["short_loss"] = best - found.value(found.returns("the short rule"))
-        facts["short_share"] = facts["short_loss"] / abs(best)
     if "one rule for all steps" in tables:
         facts["one_loss"] = best - found.value(found.returns("one rule for all steps"))
-        facts["one_share"] = facts["one_loss"] / abs(best)
     if solution.price is not None:
         facts["price"] = solution.price
-        facts["price_share"] = solution.price / abs(solution.price + solution.value)
         most = max(found.value(x) for x in RETURNS)
         assert solution.value + solution.price <= most + 1e-9
     if solution.bound is not None:
         assert solution.bound >= max(found.value(x) for x in RETURNS) - 1e-9
-        facts |= {"bound": solution.bound, "gap": solution.gap, "room": solution.bound - best}
+        facts |= {"bound": solution.bound, "room": solution.bound - best}
     if kind == "memory":
         policy = solution.policy
         nodes = PLAIN.with_nodes(policy.first, policy.actions, policy.moves)
@@ -224,7 +219,22 @@ def truth_of(case: tuple[str, str, str], text: str, solution: mmdp.Solution) -> 
         if best > max((found.value(x) for x in RETURNS[near]), default=best) - 1e-9
         else "FALSE",
     }
+    facts |= {
+        f"{key.removesuffix('_loss').removesuffix('_gain').removesuffix('_cost')}_share": x / stake
+        for key, x in facts.items() if isinstance(x, float)
+    }  # fmt: skip
     return found
+
+
+def at_stake(found: Truth, best: float, beside: str) -> tuple[float, str]:
+    """To what is done today, else to the best single action with another value, and its name."""
+    each = {
+        f"always {name}": found.value(PLAIN.returns(np.full((T, len(STATES)), a)))
+        for a, name in enumerate(ACTIONS)
+    }
+    others = [("today", each["always wait"])] * (beside == "compared")
+    others += sorted(each.items(), key=lambda x: -x[1])
+    return next((abs(best - x), name) for name, x in others if abs(best - x) > 1e-9)
 
 
 @functools.cache
@@ -241,8 +251,7 @@ def remembering() -> dict[str, float]:
     assert most - markov <= bound + 1e-9
     assert belief <= most + 3 * error
     return {
-        "memory": gain, "memory_share": gain / markov, "memory_most": bound,
-        "memory_most_share": bound / markov, "recovered": (nodes - markov) / (belief - markov),
+        "memory": gain, "memory_most": bound, "recovered": (nodes - markov) / (belief - markov),
     }  # fmt: skip
 
 
@@ -325,7 +334,7 @@ class Reader:
             self.cells(name, cells[:1], [visits[STATES.index(name)]])
         for name, cells in rows.get("Value of knowing one parameter before acting (EVPPI)", []):
             self.cells(name, cells[:1], [truth.facts["partly"]])
-            self.cells(name, [cells[1].rstrip("%")], [100 * truth.facts["partly_share"]])
+            self.cells(name, [cells[1].rstrip("%")], [100 * truth.facts["partly_of_all"]])
 
     @staticmethod
     def rows(blocks: list[tuple[str, str]]) -> dict[str, list[tuple[str, list[str]]]]:
