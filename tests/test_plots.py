@@ -107,6 +107,27 @@ def test_maps_of_two_axes_show_what_the_policy_of_a_file_does(tmp_path: Path) ->
             assert shown[stock, day] == pytest.approx(colour, abs=0.01)
 
 
+def test_labels_of_words_are_whole_and_cover_no_others() -> None:
+    """Below small maps, and beside them; numbers are thinned out instead."""
+    health = ["primary", "well standard", "well NP1", "failed", "well revised", "dead"]
+    states = [f"age={age}, health={x}" for age in range(55, 100, 5) for x in health]
+    names = ["prosthesis=standard, failed_hip=revise", "prosthesis=NP1, failed_hip=leave"]
+    actions = np.arange(len(states)) % 2
+    policy = mmdp.StationaryPolicy(actions, state_labels=states, action_labels=names)
+    axis = plots.policy_heatmap(policy)
+    axis.figure.canvas.draw()
+    labels = [x for x in axis.get_xticklabels() if x.get_text()]
+    assert [x.get_text() for x in labels] == health
+    boxes = [x.get_window_extent() for x in labels]
+    assert not any(x.count_overlaps([*boxes[:i], *boxes[i + 1 :]]) for i, x in enumerate(boxes))
+    assert [x.get_text() for x in axis.get_yticklabels()] == ["55", "65", "75", "85", "95"]
+    legend = axis.figure.axes[0].get_legend()
+    assert legend is not None
+    assert [x.get_text()[3:] for x in legend.get_texts()] == names
+    inside = axis.figure.bbox
+    assert legend.get_window_extent().x1 <= inside.x1
+
+
 def test_a_notebook_names_the_values_of_a_cell() -> None:
     policy = mmdp.solve(shop({"stock": range(5), "day": range(3)}), 1).policy
     html = policy._repr_html_()

@@ -151,6 +151,8 @@ class MMDP:
         after the last label.
     unit
         The unit of rewards, for people to read: ``"$"``, ``"QALYs"``.
+    quantity
+        What a return is, for people to read: ``"net benefit at £5,000 per QALY, per patient"``.
 
     Examples
     --------
@@ -194,6 +196,7 @@ class MMDP:
         citation: str | None = None,
         times: Any = None,
         unit: str | None = None,
+        quantity: str | None = None,
     ) -> None:
         if isinstance(transitions, Computed):
             support = _support_of(transitions, None)
@@ -205,7 +208,7 @@ class MMDP:
             support = support_from_dense(float_array(rows, "transitions"), storage)
         given = Fields(
             initial, weights, discount, terminal, allowed, model_transitions, states, actions,
-            models, allow_missing, parameters, name, citation, times, unit,
+            models, allow_missing, parameters, name, citation, times, unit, quantity,
         )  # fmt: skip
         fields = given.read(support.shape, None)
         expected, per_next = read_rewards(rewards, next_rewards, support, fields)
@@ -378,6 +381,11 @@ class MMDP:
     def unit(self) -> str | None:
         """The unit of rewards."""
         return self._state.fields.unit
+
+    @property
+    def quantity(self) -> str | None:
+        """What a return is, in words."""
+        return self._state.fields.quantity
 
     @property
     def function(self) -> Any:
@@ -592,8 +600,9 @@ class MMDP:
         """A copy with some fields changed; transitions are shared, not copied.
 
         Takes ``initial, weights, discount, terminal, rewards, next_rewards, allowed,
-        model_transitions, states, actions, models, parameters, name, citation, times, unit``, and
-        ``part`` with the weights of all models (see :class:`mmdp.kernels.problem.Part`).
+        model_transitions, states, actions, models, parameters, name, citation, times, unit,
+        quantity``, and ``part`` with the weights of all models (see
+        :class:`mmdp.kernels.problem.Part`).
 
         >>> import mmdp
         >>> one = mmdp.MMDP([[[[1.0]]]], [[2.0]], discount=0.9)

@@ -457,7 +457,10 @@ class Regret(Objective):
 
     @property
     def sentence(self) -> str:
-        return f"{self.inner.sentence[:-1]}, of what each loses against its own optimal policy."
+        return (
+            f"{self.inner.sentence[:-1]}, of what each loses against its own optimal policy, as a "
+            "negative number."
+        )
 
     def __str__(self) -> str:
         return f"regret:{self.inner}"

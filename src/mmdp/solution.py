@@ -34,7 +34,7 @@ class Status(enum.Enum):
 
     OPTIMAL = "proven optimal"
     LOCAL_OPTIMUM = "no change of the action in a single state and time improves it"
-    COMPLETED = "the method ran to its end; it makes no claim of optimality"
+    COMPLETED = "the method ran to its end"
     ITERATION_LIMIT = "stopped at the iteration limit; the best policy so far"
     TIME_LIMIT = "stopped at the time limit; the best policy so far"
     INTERRUPTED = "interrupted; the best policy so far"
@@ -71,7 +71,7 @@ def widened(freedom: float) -> float:
 
 
 def tossing_text(policy: Any, kind: PolicyKind, gain: float, part: Part = no_part) -> str:
-    """That drawing actions earns ``gain``, and where they are drawn."""
+    """Say what drawing actions earns, ``gain``, and where they are drawn."""
     if not (gain > 0 and len(policy.drawn_at)):
         return "drawing actions at random earns nothing"
     if kind.name == "stationary" and policy.horizon < math.inf:
@@ -374,7 +374,8 @@ class Solution:
             kind = self.provenance.policy
             single = "" if self.objective.linear else kind.single_change
             return f"no {single or kind.change} improves it"
-        return self.status.value
+        unproven = self.status is Status.COMPLETED and self.certificate is None
+        return self.status.value + "; it makes no claim of optimality" * unproven
 
     @property
     def price(self) -> float | None:

@@ -155,6 +155,7 @@ class Fields(NamedTuple):
     citation: str | None = None
     times: Any = None  # labels by the name of their axis
     unit: str | None = None
+    quantity: str | None = None
 
     def read(self, shape: Shape, part: Part | None, only: Iterable[str] = ()) -> Fields:
         """Checked, as arrays, for the models (M, S, A) here; ``only`` these if any are named.

@@ -295,6 +295,22 @@ def number(value: float, digits: int = 4) -> str:
     return f"{value:,.{max(0, digits - 1 - _size(value))}f}".replace("-", "−")
 
 
+def apart(values: Sequence[float], digits: int = 4) -> list[str]:
+    """Figures of a column with at least these digits, more if different ones would look the same.
+
+    >>> apart([42235.31, 42235.34, 7.0]), apart([42235.31, 42288.0])
+    (['42,235.31', '42,235.34', '7'], ['42,235', '42,288'])
+    """
+    known = sorted(x for x in values if math.isfinite(x))
+    least = NOISE * max(map(abs, known), default=0.0)
+    different = 1 + sum(y - x > least for x, y in itertools.pairwise(known))
+    for more in range(digits, 11):
+        texts = [number(x, more) for x in values]
+        if len({*texts} - {"–"}) >= different:
+            break
+    return texts
+
+
 def in_unit(text: str, unit: str | None) -> str:
     """A figure with its unit, a currency before it.
 

@@ -14,7 +14,7 @@ import pytest
 
 import mmdp
 from mmdp.io import load_certificate
-from mmdp.words import at_most_percent
+from mmdp.words import at_most, at_most_percent
 from tests.cli.calls import Result, draw, run, run_alone, write_models
 
 HORIZON = 3
@@ -42,9 +42,19 @@ def saved(solution: mmdp.Solution, tmp_path: Path) -> Path:
     return tmp_path / "policy.csv"
 
 
-def shown_gap(page: Path) -> str | None:
-    found = re.search(r"<b>([^<]+)</b> <span>gap to the best", page.read_text(encoding="utf-8"))
-    return None if found is None else found[1]
+def shown_gap(page: Path) -> tuple[str, str] | None:
+    """What is missing at most, and its share of what is at stake; None if nothing is proven."""
+    form = r"<b>([^<]+)</b> <span>missing to the best, at most \(([^ ]+) of what is at stake\)"
+    found = re.search(form, page.read_text(encoding="utf-8"))
+    return None if found is None else (found[1], found[2])
+
+
+def proven_gap(models: Path, value: float, bound: float) -> tuple[str, str]:
+    """The same from the figures, with what is at stake: to the best single action."""
+    model = mmdp.load(models)
+    same = [np.full((HORIZON, model.n_states), a) for a in range(model.n_actions)]
+    always = max(mmdp.evaluate(mmdp.MarkovPolicy(x), model).mean for x in same)
+    return at_most(bound - value), at_most_percent((bound - value) / abs(value - always))
 
 
 @pytest.mark.parametrize("ending", ["csv", "json"])
@@ -95,7 +105,7 @@ def test_a_proof_travels_from_solve_to_report(
     done = ask("report", models, "--policy", policy, "--out", page, "--methods", "wsu")
     assert (done.code, done.err) == (0, "")
     assert told["gap"] > 1e-4
-    assert shown_gap(page) == at_most_percent(told["gap"])
+    assert shown_gap(page) == proven_gap(models, told["value"], told["bound"])
     text = page.read_text(encoding="utf-8")
     assert f"solved by wsu of mmdp {mmdp.__version__}, seed 0" in text
     names = {"csv": {"policy.csv", "policy.certificate.json"}}.get(ending, {policy.name})
@@ -108,7 +118,7 @@ def test_the_report_computes_no_bound_of_its_own(
     monkeypatch.setattr(mmdp, "bound", lambda *_, **__: pytest.fail("computed"))
     page = saved.parent / "page.html"
     assert run("report", models, "--policy", saved, "-o", page, "--methods", "wsu").code == 0
-    assert shown_gap(page) == at_most_percent(solution.gap or 0.0)
+    assert shown_gap(page) == proven_gap(models, solution.value, solution.bound or 0.0)
 
 
 def test_a_table_with_a_proof_is_still_a_plain_table(saved: Path, solution: mmdp.Solution) -> None:

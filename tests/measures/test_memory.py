@@ -32,7 +32,7 @@ def test_rows_are_in_order_and_below_the_bound() -> None:
 def test_one_model_needs_no_memory_and_it_says_so() -> None:
     table = mmdp.value_of_memory(random_model(2, n_models=1, horizon=0), 4, nodes=(1, 2))
     assert table["value"].iloc[1] == pytest.approx(table["value"].iloc[0])
-    assert table.attrs["text"].startswith("memory gains nothing:")
+    assert table.attrs["text"].startswith("memory gains nothing: it is proven that no policy gains")
 
 
 @pytest.mark.parametrize(("nodes", "told"), [((), "nodes is empty"), ((0,), "nodes must be")])

@@ -71,3 +71,39 @@ def unpack(text: str, kind: str, shape: tuple[int, int]) -> Any:
 
 
 READY = "document.getElementById('map').dataset.ready === 'yes'"
+
+
+class Blocks(HTMLParser):
+    """Paragraphs, items, cells and the like of a page, as (tag, text) without inline tags."""
+
+    INLINE = frozenset({"a", "b", "strong", "em", "span", "code", "small", "kbd"})
+    SILENT = frozenset({"script", "style", "svg", "select", "label", "canvas", "output", "nav"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str]] = []
+        self._silent = 0
+        self._tags = [""]
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._silent += tag in self.SILENT
+        if tag not in self.INLINE and tag not in ("meta", "link", "input", "br", "hr"):
+            self._tags.append(tag)
+            self.found.append((tag, ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._silent -= tag in self.SILENT
+        if tag not in self.INLINE:
+            self._tags.pop()
+            self.found.append((self._tags[-1], ""))
+
+    def handle_data(self, data: str) -> None:
+        if not self._silent:
+            tag, text = self.found.pop() if self.found else ("", "")
+            self.found.append((tag, text + data))
+
+    @property
+    def blocks(self) -> list[tuple[str, str]]:
+        every = ((tag, " ".join(text.split())) for tag, text in self.found)
+        return [(tag, text) for tag, text in every if text]

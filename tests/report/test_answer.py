@@ -150,7 +150,8 @@ def test_memory_and_knowledge_are_bounded_by_oracle(
     most = mmdp.solve(swim, 12, "oracle").value - mmdp.solve(swim, 12).value
     assert f"models are plausible could gain at most {at_most(most)} (" in safe[1].text
     part = at_most_percent(most / (mmdp.solve(swim, 12).value - max(constant(swim))))
-    assert f"At most {at_most(most)} ({part} of what is at stake), " in safe[1].text
+    told = f"is worth at most {at_most(most)} ({part} of what is at stake)"
+    assert told in safe[1].text
     assert "--memory 3" in safe[1].text
 
 

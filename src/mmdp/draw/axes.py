@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LONGEST = 24  # characters of a label
+IN_LEGEND = 44  # of one beside the axes, where there is room
 MOST_LABELS = 25  # on an axis
 UNNAMED = Times()  # decisions are counted
 

@@ -17,7 +17,7 @@ from mmdp.arguments import (
     Vector,
     checked,
 )
-from mmdp.draw.axes import MOST_LABELS, UNNAMED, label, new_axis, over_times
+from mmdp.draw.axes import IN_LEGEND, MOST_LABELS, UNNAMED, label, new_axis, over_times
 from mmdp.draw.palette import COLOURS, INK, MARKERS, action_colours
 from mmdp.errors import InputError
 from mmdp.words import Times, counted, number, suggested
@@ -408,7 +408,8 @@ def _by_threshold(
         marker = MARKERS[(i + i // 7) % 7]  # the eighth has the first one's colour
         axis.plot(
             curve["threshold"], curve[column], color=COLOURS[i % 7], marker=marker,
-            markersize=5, markevery=max(1, len(curve) // 12), linewidth=1.4, label=label(str(name)),
+            markersize=5, markevery=max(1, len(curve) // 12), linewidth=1.4,
+            label=label(str(name), IN_LEGEND),
         )  # fmt: skip
     if frontier is not None:
         dashed: Any = {"color": INK, "linestyle": "--", "linewidth": 2.2, "label": edge[1]}

@@ -6,6 +6,7 @@ show some times, and some values of the other axes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmdp.draw.axes import MOST_LABELS, UNNAMED, label, new_axes, new_axis, over_times
+from mmdp.draw.axes import IN_LEGEND, MOST_LABELS, UNNAMED, label, new_axes, new_axis, over_times
 from mmdp.draw.palette import action_colours, ink_on, letters
 from mmdp.words import Times, counted, named_axes, named_values, shortened
 
@@ -27,6 +28,8 @@ MOST_STATES, MOST_CELLS = 40, 4000  # in a notebook
 MOST_NAMED = 30  # actions in a legend
 TIMES, OTHERS, SIDE = 4, 3, 41  # small maps: times, values of another axis, of a side in SVG
 PANEL, GAP = 150, 28  # pixels of a small map, and around it
+FITS, LETTER_SIZE = 26, 0.08  # letters side by side below a small map; inches of one
+MOST_WORDS = 12  # values of an axis that all have a label
 NONE = -1  # in a map of two axes: there is no such state
 
 
@@ -117,6 +120,16 @@ def _spread(count: int, most: int) -> list[int]:
     ([0, 1, 2], [0, 8, 17, 25])
     """
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int)).tolist()
+
+
+def _shown(values: list[str]) -> list[str]:
+    """The values that an axis of a small map names: all words, or some of the numbers.
+
+    >>> _shown(["ill", "well", "dead"]), _shown(["0", "1", "2", "3", "4", "5", "6", "7", "8"])
+    (['ill', 'well', 'dead'], ['0', '2', '4', '6', '8'])
+    """
+    words = not all(re.fullmatch(r"-?[\d.]+(e[-+]?\d+)?", x) for x in values)
+    return [values[i] for i in _spread(len(values), MOST_WORDS if words else 5)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,14 +299,19 @@ class PolicyMap:
 
     def _plot_panels(self, panels: list[list[Panel]]) -> Axes:
         rows, columns, key = len(panels), len(panels[0]), Key(self.names)
-        axes = new_axes(columns, 1.9 + 2.3 * columns, 0.5 + 2.3 * rows, rows)
+        across = [label(x) for x in _shown(panels[0][0].across.values)]
+        upright = sum(map(len, across)) > FITS
+        beside = max(len(label(self.names[a], IN_LEGEND)) for a in self.used)
+        height = 0.5 + 2.3 * rows + upright * LETTER_SIZE * max(map(len, across))
+        axes = new_axes(columns, 1.3 + LETTER_SIZE * beside + 2.3 * columns, height, rows)
         for axis, panel in zip(axes, (x for row in panels for x in row), strict=True):
             self._mesh(axis, panel.cells, key)
             axis.set_title(label(panel.title, 40), fontsize="small")
             for side, (name, values) in ((axis.yaxis, panel.down), (axis.xaxis, panel.across)):
-                some = _spread(len(values), 5)
-                side.set_ticks(some, [label(values[i]) for i in some])
+                shown = _shown(values)
+                side.set_ticks([values.index(x) for x in shown], [label(x) for x in shown])
                 side.set_label_text(label(name))
+            axis.tick_params("x", rotation=90 * upright)
             axis.label_outer()
         self._legend(axes[columns - 1], key)
         return axes[0]
@@ -304,7 +322,7 @@ class PolicyMap:
         used = self.used
         marks = [f"{mark}  " if self.ends is None else "" for mark in key.marks]
         handles = [
-            Patch(color=key.colours[a], label=f"{marks[a]}{label(self.names[a])}")
+            Patch(color=key.colours[a], label=f"{marks[a]}{label(self.names[a], IN_LEGEND)}")
             for a in used[:MOST_NAMED]
         ]
         if len(used) > MOST_NAMED:

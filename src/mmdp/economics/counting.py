@@ -14,7 +14,7 @@ from mmdp.economics.outcomes import read_thresholds
 from mmdp.errors import InputError
 from mmdp.model import MMDP
 from mmdp.validate import check_horizon
-from mmdp.words import either, suggested
+from mmdp.words import either, in_unit, number, suggested
 
 Array = npt.NDArray[np.float64]
 Amounts = npt.ArrayLike | Mapping[str, npt.ArrayLike]
@@ -164,7 +164,9 @@ class Counting:
 
         Solve it, bound it or report about it like any other model. With rates or within-cycle
         weights its rewards vary with time and its discount is 1; only then does the horizon matter.
-        In place of Simpson's weights it has half-cycle weights, which cannot alternate.
+        In place of Simpson's weights it has half-cycle weights, which cannot alternate. Pages say
+        what a return is: by default the net benefit at this threshold per unit of effect, otherwise
+        the ``quantity`` of the model.
 
         >>> import mmdp
         >>> from mmdp.economics import Counting
@@ -187,7 +189,8 @@ class Counting:
         e, c = worth.rewards, price.rewards
         axes = max(e.ndim, c.ndim)
         e, c = (x.reshape((1,) * (axes - x.ndim) + x.shape) for x in (e, c))
-        return worth.replace(rewards=level * e - c)
+        quantity = f"net benefit at {in_unit(number(level), model.unit)} per unit of effect"
+        return worth.replace(rewards=level * e - c, quantity=model.quantity or quantity)
 
 
 def _read(model: MMDP, given: Amounts, what: str) -> tuple[Array, Array]:

@@ -23,7 +23,8 @@ or id, or as named here:
   have probability 0.
 - ``parameters.csv``: ``parameter,value``. Known are ``discount``; ``actions``, the number of
   actions if some are allowed nowhere; ``allow_missing`` (1: an action may be missing in
-  some models); ``unit``, that of rewards; ``name`` and ``citation`` of the model.
+  some models); ``unit``, that of rewards; ``quantity``, what a return is; ``name`` and
+  ``citation`` of the model.
 - ``weights.csv``: ``idoutcome,weight``; models left out have weight 0.
 - ``terminal.csv``: ``idstate,value`` or ``idoutcome,idstate,value``; 0 if left out.
 - ``labels.csv``: ``kind,id,label`` with kind ``state``, ``action`` or ``model``.

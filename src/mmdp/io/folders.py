@@ -26,7 +26,7 @@ from mmdp.validate import read_distribution
 from mmdp.words import counted, either, suggested
 
 ROWS = 10_000  # written at a time
-WORDS = ("unit", "name", "citation")
+WORDS = ("unit", "quantity", "name", "citation")
 PARAMETERS = ("discount", "actions", "allow_missing", *WORDS)
 SIDES = ("initial", "parameters", "weights", "terminal", "labels", "draws", "times")
 BY_STATE = ("initial", "terminal")  # which may have a column for the model

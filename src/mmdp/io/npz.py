@@ -27,7 +27,7 @@ from mmdp.words import readable_bytes
 FORMAT = "mmdp-model-1"
 UNFOLDED = 2**27  # bytes that the arrays may take, however small their file is
 _LABELS = ("states", "actions", "models")
-_WORDS = ("name", "citation", "unit")
+_WORDS = ("name", "citation", "unit", "quantity")
 _EVENTS = ("after", "chance", "kind", "coefficient")
 
 

@@ -21,7 +21,7 @@ from mmdp.policy import Markov, Memory, MemoryPolicy
 from mmdp.solution import Solution
 from mmdp.solve import solve
 from mmdp.validate import check_whole
-from mmdp.words import NOISE, number, percent
+from mmdp.words import NOISE, at_most, in_unit, number, percent
 
 NOTHING = 1e-3  # a gain below this share of what is at stake is called nothing
 EPISODES = 2000  # simulated in all, to see whether memory would pay
@@ -71,9 +71,12 @@ def value_of_memory(
 @unanswered()
 def value_and_policy(
     model: MMDP, horizon: int | None, nodes: Sequence[int], *, seed: int | None = 0,
-    time_limit: float | None = None, episodes: int | None = None,
+    time_limit: float | None = None, episodes: int | None = None, at_stake: Stake | None = None,
 ) -> tuple[pd.DataFrame, MemoryPolicy]:  # fmt: skip
-    """The table of :func:`value_of_memory`, and the policy with the most nodes, merged."""
+    """The table of :func:`value_of_memory`, and the policy with the most nodes, merged.
+
+    Shares are of what is ``at_stake``; by default compared with always the same action.
+    """
     counts = sorted({*nodes})
     if not counts:
         raise InputError("nodes is empty; give numbers of nodes, such as (1, 2, 3)")
@@ -96,7 +99,7 @@ def value_and_policy(
     clear = gain > 2 * belief.evaluation.stderr
     here = frame.index < len(counts) + 1
     frame["recovered"] = np.where(here & clear, (frame["value"] - by_nodes[0]) / gain, np.nan)
-    at_stake = stake(grown, model, value=by_nodes[0])
+    at_stake = at_stake or stake(grown, model, value=by_nodes[0])
     frame.attrs["text"] = _sentence(frame, by_nodes[0], at_stake)
     return frame, grown.policy.merged(model)
 
@@ -137,13 +140,28 @@ def memory_gain(solution: Solution, model: MMDP, *, seconds: Seconds | None = No
 
 
 def _sentence(frame: pd.DataFrame, markov: float, at_stake: Stake) -> str:
-    """What the table says, in a sentence."""
+    """What the table says, in a sentence; what was only looked for is not called a fact."""
     with_nodes = frame[frame["nodes"] > 1]
-    belief = frame[frame["policy"] == "belief rollout"].iloc[0]
+    belief, proven, _ = frame.iloc[-3:].to_dict("records")
     best = max([markov, belief["value"] - 2 * belief["stderr"], *with_nodes["value"]])
-    if best - markov <= max(NOTHING * at_stake.amount, NOISE * abs(markov)):
-        return "memory gains nothing: what is seen does not change what to do"
-    text = f"memory gains at least {number(best - markov)}{at_stake.part(best - markov)}"
+    gain, room = best - markov, max(proven["value"], best) - markov
+    rounding, least = NOISE * abs(markov), NOTHING * at_stake.amount
+
+    def proven_text(amount: float) -> str:
+        return in_unit(at_most(amount), at_stake.unit) + at_stake.part(amount, up=True)
+
+    than = f" than {proven_text(least)}" if least > rounding else ""
+    if room <= max(least, rounding):
+        return f"memory gains nothing: it is proven that no policy gains more{than}"
+    if gain <= max(least, rounding):
+        return (
+            f"no policy with memory was found that gains more{than}; the bound leaves room for at "
+            f"most {proven_text(room)}"
+        )
+    text = (
+        f"memory gains {in_unit(number(gain), at_stake.unit)}{at_stake.part(gain)} or more over "
+        f"the best policy found without it, and at most {proven_text(room)}"
+    )
     if len(with_nodes) and with_nodes["recovered"].notna().any():
         name, share = with_nodes["policy"].iloc[-1], float(with_nodes["recovered"].iloc[-1])
         if share >= 1:

@@ -22,7 +22,6 @@ from mmdp.words import at_most_percent, in_unit, number, percent, shortened
 
 MOST_ACTIONS = 20  # that are tried everywhere
 SAME = 1e-12  # values that differ by less than this share are equal
-LONGEST = 28  # characters of a label
 
 
 class Stake(NamedTuple):
@@ -134,5 +133,5 @@ def constant_policies(
         label = "action " * (not model.labelled["action"]) + model.action_labels[a]
         form = "always {}" if always.any() else "{} wherever it is allowed"
         made = (StationaryPolicy if endless else MarkovPolicy).for_model(model, table)
-        found.append(Constant(form.format(shortened(label, LONGEST)), made))
+        found.append(Constant(form.format(shortened(label)), made))
     return sorted(found, key=lambda x: -evaluate(x.policy, model).value(goal))

@@ -21,8 +21,8 @@ from mmdp._version import __version__
 __all__ = ["render"]
 
 FORMATS = (
-    "at_most", "at_most_percent", "by_axis", "change", "clock", "counted", "duration", "in_unit",
-    "leading", "number", "percent", "shortened",
+    "apart", "at_most", "at_most_percent", "by_axis", "change", "clock", "counted", "duration",
+    "in_unit", "leading", "number", "percent", "shortened",
 )  # fmt: skip
 
 

@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mmdp.measures.safety import Frontier
+from mmdp.objective import CVaR, Mean
 from mmdp.policy import MarkovPolicy
 from mmdp.report.desk import Desk
-from mmdp.report.findings import Rival
+from mmdp.report.findings import Rival, difference
 from mmdp.report.heatmap import HeatMap, packed
+from mmdp.words import NOISE, apart
 
 TAIL = 0.1
 AVERAGE = "best on average"
@@ -36,10 +38,27 @@ class Comparison:
     used: npt.NDArray[np.int64]
     start: tuple[int, int]
 
-    @staticmethod
-    def gained(value: float, other: float) -> float:
-        """The difference of two figures; 0 if it is rounding."""
-        return 0.0 if np.isclose(value, other, rtol=1e-9, atol=0.0) else value - other
+    def gained(self, rival: Rival) -> tuple[float, float]:
+        """How much more a policy has than this one, on average and in the worst tenth."""
+        here = self.desk.evaluation
+        return difference(Mean(), rival.found, here), difference(CVaR(TAIL), rival.found, here)
+
+    @property
+    def columns(self) -> list[list[str]]:
+        """Figures of all policies: average, worst tenth and worst model, then held-out ones."""
+        every = [x.found for x in self.rivals]
+        found = [[x.mean for x in every], [x.cvar(TAIL) for x in every], [x.worst for x in every]]
+        tested = [x.held_out for x in self.rivals if x.held_out is not None]
+        if tested:
+            found += [[x.mean for x in tested], [x.cvar(TAIL) for x in tested]]
+        return [apart(column, 5) for column in found]
+
+    @property
+    def safest(self) -> Rival:
+        """The policy whose worst tenth is best; of two, the one that is better on average."""
+        tails = np.array([x.found.cvar(TAIL) for x in self.rivals])
+        near = np.flatnonzero(tails >= tails.max() - NOISE * np.abs(tails).max())
+        return max((self.rivals[i] for i in near), key=lambda x: x.found.mean)
 
     def data(self, heat_map: HeatMap) -> dict[str, Any]:
         """What the script draws: the rows of the heat map's table in words."""
@@ -71,7 +90,7 @@ class Comparison:
 def compared(desk: Desk, found: Mapping[str, Any]) -> Comparison:
     """The policies that the sections found, side by side."""
     this, safer = desk.policy, found["frontier"]
-    along = [] if safer is None else [_named(x, this) for x in _along(safer.frontier)]
+    along = [] if safer is None else [_named(x, this) for x in _along(safer)]
     here = Rival("this policy", this, desk.evaluation, desk.held_out)
     rule = found["rule"]
     others = [found["answer"].short if rule is None else rule.rival, *(found["simpler"] or ())]

@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
@@ -93,6 +94,9 @@ class Desk:
     maps are then of the policy of time and state that the first method finds.
     """
 
+    evaluation: Evaluation
+    solution: Solution | None
+
     def __init__(
         self, model: MMDP, horizon: int | None = None, policy: Policy | Solution | None = None,
         *, say: Say | None = None, **options: Unpack[Options],
@@ -131,6 +135,8 @@ class Desk:
         self.value = self.evaluation.value(self.objective)
         self.held_out = self.tested(self.policy)
         self.bound = self._read_bound(options.get("bound"))
+        if self.solution is not None and self.solution.certificate is None:
+            self.solution = replace(self.solution, certificate=self.bound)
 
     def _check(self) -> None:
         check_whole(self.asked.get("memory") or 0, "memory", least=0)
@@ -166,7 +172,6 @@ class Desk:
     # -------------------------------------------------------------- the policy
     def _find(self, policy: Policy | Solution | None) -> None:
         """The policy with its returns, and how it was found."""
-        self.solution: Solution | None
         if policy is None:
             self.solution = self.solved_for(self.objective)
             self.policy, self.evaluation = _table_of(self.solution), self.solution.evaluation
@@ -179,11 +184,8 @@ class Desk:
                 self.solution = policy
 
     def _name(self) -> str:
-        """``CADP``, ``CADP (CVaR 10%)``, or ``the given policy``."""
-        if self.solution is None:
-            return "the given policy"
-        goal, title = self.solution.objective, titled(self.solution)
-        return title if goal.linear else f"{title} ({goal.name})"
+        """``CADP``, ``CADP (tied, CVaR 10%)``, or ``the given policy``."""
+        return "the given policy" if self.solution is None else titled(self.solution)
 
     def _read_bound(self, given: Bound | float | None) -> Bound | None:
         if given is None and self.solution is not None:
@@ -307,9 +309,10 @@ class Desk:
 
 
 def titled(found: Solution) -> str:
-    """The method, and the kind of its policy if it is restricted."""
-    kind = found.provenance.policy
-    return title_of(found.method) + (f" ({kind.name})" if kind.restricted else "")
+    """The method, with the kind of its policy if it is restricted, and the objective if no mean."""
+    kind, goal = found.provenance.policy, found.objective
+    more = [kind.name] * kind.restricted + [goal.name] * (not goal.linear)
+    return title_of(found.method) + (f" ({', '.join(more)})" if more else "")
 
 
 def check_names(given: Mapping[str, Any], known: type) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,10 @@ from mmdp.measures.information import FEW
 from mmdp.measures.memory import value_and_policy
 from mmdp.measures.robustness import one_start, stability_of
 from mmdp.measures.simplicity import Rule, one_rule, own_rules
+from mmdp.measures.stakes import Stake
 from mmdp.methods import CADP
 from mmdp.model import MMDP
+from mmdp.objective import Objective
 from mmdp.policy import Markov, MarkovPolicy, MemoryPolicy, Stationary, Tree, TreePolicy
 from mmdp.posterior.check import Coverage, coverage
 from mmdp.report.desk import Desk, titled
@@ -35,7 +37,7 @@ from mmdp.report.rule import Sentence, in_words, usual_actions
 from mmdp.simulate import simulate
 from mmdp.solution import PROVEN, Evaluation, Solution, Status, tossing_text
 from mmdp.solve import read_method, solve
-from mmdp.words import counted, number
+from mmdp.words import NOISE, counted, in_unit, number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,9 +69,15 @@ class Rival:
 
 def rival(desk: Desk, name: str, policy: MarkovPolicy) -> Rival:
     found = desk.evaluate(policy)
-    lost = desk.value - found.value(desk.objective)
-    loss = lost if lost > 1e-9 * abs(desk.value) else 0.0
+    loss = max(difference(desk.objective, desk.evaluation, found), 0.0)
     return Rival(name, policy, found, desk.tested(policy), loss)
+
+
+def difference(objective: Objective, one: Evaluation, other: Evaluation) -> float:
+    """How much more one policy has of what counts than another; 0 if that is rounding."""
+    size = max(np.abs(x.returns).max() for x in (one, other))
+    more = one.value(objective) - other.value(objective)
+    return 0.0 if abs(more) <= NOISE * size else more
 
 
 # ---------------------------------------------------------------------- the answer
@@ -86,10 +94,8 @@ class Versus(NamedTuple):
 
 
 def versus(desk: Desk, name: str, one: Evaluation, other: Evaluation) -> Versus:
-    mine, theirs = (x.value(desk.objective) for x in (one, other))
-    near = 1e-9 * np.abs(other.returns)
-    better = one.returns > other.returns + near
-    gain = 0.0 if abs(mine - theirs) <= max(1e-9 * abs(mine), near.max()) else mine - theirs
+    better = one.returns > other.returns + NOISE * np.abs(other.returns)
+    gain = difference(desk.objective, one, other)
     return Versus(name, gain, int(better.sum()), float(one.weights[better].sum()))
 
 
@@ -105,6 +111,15 @@ def _against(desk: Desk) -> list[tuple[Versus, Versus | None]]:
     return found
 
 
+class Middle(NamedTuple):
+    """Returns between the 10% and the 90% quantile, the number of models there and their weight."""
+
+    low: float
+    high: float
+    models: int
+    weight: float
+
+
 @dataclass(frozen=True, eq=False)
 class Answer:
     """What the first lines say, apart from what other sections find."""
@@ -114,9 +129,10 @@ class Answer:
     sentences: list[Sentence]  # the rule in words; empty if it takes too many
     usual: list[tuple[str, float]]  # the most frequent actions and their shares
     drawn: float  # share of the decisions that are drawn by lot
+    middle: Middle
     worst_model: str
     oracle_mean: float  # of someone who knows the model
-    ceiling: float | None  # what counts for them; None if that is not known to be more
+    missing: float | None  # of what counts, compared with them; None if that may be negative
     learning: float  # the most that a policy that learns gains
     against: list[tuple[Versus, Versus | None]]  # the named policies, here and held out
     closed: bool  # whether the policy is proven to be the best
@@ -126,19 +142,26 @@ def answer(desk: Desk) -> Answer:
     found = desk.evaluation
     rule = desk.rule()
     worst = np.where(found.weights > 0, found.returns, np.inf).argmin()
-    knows, F, ceiling = float(found.oracle @ found.weights), desk.objective, None
+    knows, F, missing = float(found.oracle @ found.weights), desk.objective, None
     if F.monotone:
         known = F.counted(found.oracle, lambda: found.oracle)
-        ceiling = float(F.value(known, found.weights))
+        missing = float(F.value(known, found.weights)) - desk.value
+        missing = missing if missing > NOISE * np.abs(found.oracle).max() else 0.0
     most = knows
     if desk.bound is not None and desk.bound.bounds == "history" and not desk.aimed:
         most = min(knows, desk.bound.value)
     return Answer(
         rule, rival(desk, "the short rule", rule.policy), in_words(desk, rule),
-        usual_actions(desk), _drawn(desk), desk.model.model_labels[int(worst)], knows, ceiling,
-        max(most - found.mean, 0.0),
+        usual_actions(desk), _drawn(desk), _middle(found), desk.model.model_labels[int(worst)],
+        knows, missing, max(most - found.mean, 0.0),
         _against(desk), _closed(desk),
     )  # fmt: skip
+
+
+def _middle(found: Evaluation) -> Middle:
+    low, high = found.quantile(0.1), found.quantile(0.9)
+    inside = (found.returns >= low) & (found.returns <= high) & (found.weights > 0)
+    return Middle(low, high, int(inside.sum()), float(found.weights[inside].sum()))
 
 
 def _drawn(desk: Desk) -> float:
@@ -187,14 +210,19 @@ def passes_of_tossing(desk: Desk) -> float:
 def simpler(desk: Desk) -> tuple[Rival, ...]:
     """Policies simpler than the short rule: one rule for all steps, always the same action.
 
-    The first is a table of all states, which is no simpler than a tree.
+    The first is a table of all states, which is no simpler than a tree. A policy that is that
+    simple itself, or that another name has already, is left out.
     """
-    found: dict[str, Any] = {}
-    if not desk.words:
+    found, known = [], [desk.policy, desk.rule().policy]
+    name, always = desk.constant()[0]
+    if always != desk.policy:
+        found, known = [rival(desk, name, always)], [*known, always]
+    constant = (desk.policy.table == desk.policy.table[:1]).all()
+    if not desk.words and not constant:
         rule = one_rule(desk.policy, desk.model, desk.visited(), desk.kind)
-        found = {} if rule == desk.rule().policy else {"one rule for all steps": rule}
-    found[desk.constant()[0].name] = desk.constant()[0].policy
-    return tuple(rival(desk, name, x) for name, x in found.items())
+        if rule not in known:
+            found = [rival(desk, "one rule for all steps", rule), *found]
+    return tuple(found)
 
 
 class SmallRule(NamedTuple):
@@ -228,8 +256,8 @@ def small_rule(desk: Desk) -> SmallRule | None:
     ruled = rival(
         desk, f"the rule of {counted(tree.n_leaves, 'leaf', 'leaves')}", tree.over(desk.horizon)
     )
-    gain = ruled.found.value(desk.objective) - desk.value
-    return SmallRule(tree, ruled, gain if gain > 1e-9 * abs(desk.value) else 0.0)
+    gain = difference(desk.objective, ruled.found, desk.evaluation)
+    return SmallRule(tree, ruled, max(gain, 0.0))
 
 
 def most_leaves(desk: Desk) -> int:
@@ -304,6 +332,7 @@ def controller(desk: Desk) -> Controller:
 class Asked(NamedTuple):
     """What the problem is made of."""
 
+    quantity: str  # what a return is, in words
     equal_weights: bool
     effective: float  # models of equal weight that these are as good as
     start: list[int]  # states that an episode may start in
@@ -312,23 +341,30 @@ class Asked(NamedTuple):
 def asked(desk: Desk) -> Asked:
     w = desk.model.weights
     start = np.flatnonzero(desk.model.problem.initial.any(axis=1)).tolist()
-    return Asked(bool(np.allclose(w, 1 / len(w))), 1 / float((w**2).sum()), start)
+    return Asked(_quantity(desk), bool(np.allclose(w, 1 / len(w))), 1 / float((w**2).sum()), start)
+
+
+def _quantity(desk: Desk) -> str:
+    """As the model says, or the net benefit if rewards are that of the given effects and costs."""
+    model, x = desk.model, desk.outcomes
+    if model.quantity or x is None:
+        return model.quantity or "return"
+    parts = x.counting.models(model, x.effects, x.costs, desk.horizon)
+    r, e, c = np.broadcast_arrays(
+        *(np.where(model.allowed, y.rewards, 0.0) for y in (model, *parts))
+    )
+    worth = float(f"{((r + c) * e).sum() / max((e * e).sum(), 1e-300):.9g}")  # 15, not 15.00
+    if not np.allclose(r, worth * e - c, rtol=0.0, atol=NOISE * np.abs(r).max()):
+        return "return"
+    return f"net benefit at {in_unit(number(worth), model.unit)} per unit of effect"
 
 
 # ---------------------------------------------------------------------- safer
-@dataclass(frozen=True, eq=False)
-class Safer:
-    """From the best on average to the safest policy; ``safest`` has the best worst tenth."""
-
-    frontier: Frontier
-    safest: Evaluation
-
-
-def safer(desk: Desk) -> Safer:
+def safer(desk: Desk) -> Frontier:
+    """From the best on average to the safest policy."""
     found = frontier(desk.model, desk.horizon, seed=desk.seed)
     tests = [x for x in (desk.tested(point.policy) for point in found.points) if x is not None]
-    found = replace(found, tests=tuple(tests))
-    return Safer(found, found.points[int(found.tails.argmax())].evaluation)
+    return replace(found, tests=tuple(tests))
 
 
 # ---------------------------------------------------------------------- methods
@@ -348,15 +384,18 @@ class Row:
 class Methods:
     """The policy, the other methods, and Oracle as the last of ``rows``.
 
-    ``best`` is the best solution at hand of the kind that was asked for, ``evpi`` what knowing the
-    model is worth at most; exact if that is optimal and its kind is not restricted: Oracle is
-    free. ``ahead``: the method that does best on the held-out models if it is ahead of this
-    policy, by how much, and the standard error of that. ``traces`` have the value by iteration of
-    every CADP run, ``climbed`` what it gained from its start, None if it kept it.
+    ``best`` is the best solution on average at hand of the kind that was asked for; ``reference``:
+    the name and the mean of the best policy on average, or this one's, and ``evpi`` what knowing
+    the model is worth at most compared with it, on average; exact if that is optimal and its kind
+    is not restricted: Oracle is free. ``ahead``: the method that does best on the held-out models
+    if it is ahead of this policy, by how much, and the standard error of that. ``traces`` have the
+    value by iteration of every CADP run, ``climbed`` what it gained from its start, None if it kept
+    it.
     """
 
     rows: tuple[Row, ...]
     best: Solution | None
+    reference: tuple[str, float]
     evpi: float
     ahead: tuple[str, float, float] | None
     simulated: bool
@@ -367,8 +406,11 @@ class Methods:
 def methods(desk: Desk) -> Methods:
     rows, best, traces = _rows(desk), best_of(desk), _traces(desk)
     gained = [float(y[-1] - y[0]) for y in traces.values() if len(y) > 1]
+    mean = best_mean(desk, best)
+    own = best is None or mean <= desk.evaluation.mean + NOISE * abs(mean)
+    name = "this policy" if own or best is None else titled(best)
     return Methods(
-        rows, best, max(rows[-1].found.mean - best_mean(desk, best), 0.0), _ahead(desk, rows),
+        rows, best, (name, mean), max(rows[-1].found.mean - mean, 0.0), _ahead(desk, rows),
         any(row.found.errors is not None for row in rows), traces, max(gained, default=None),
     )  # fmt: skip
 
@@ -431,9 +473,9 @@ def _ahead(desk: Desk, rows: tuple[Row, ...]) -> tuple[str, float, float] | None
     if desk.held_out is None or not tested or desk.aimed:
         return None
     name = max(tested, key=lambda name: tested[name].mean)
-    difference, error = tested[name].lead(desk.held_out)
-    ahead = difference > 1e-9 * abs(desk.held_out.mean)
-    return (name, difference, error) if ahead else None
+    more, error = tested[name].lead(desk.held_out)
+    ahead = more > NOISE * abs(desk.held_out.mean)
+    return (name, more, error) if ahead else None
 
 
 def _traces(desk: Desk) -> dict[str, Array]:
@@ -550,8 +592,10 @@ def passes_of_memory(desk: Desk) -> float:
 
 def memory(desk: Desk) -> Remembering:
     nodes = range(1, (desk.asked.get("memory") or NODES) + 1)
-    found = value_and_policy(desk.model, desk.horizon, nodes, seed=desk.seed, time_limit=PROVING)
-    return Remembering(*found)
+    at_stake = Stake(0.0, "", desk.model.unit) if desk.aimed else desk.stake  # gains are averages
+    return Remembering(*value_and_policy(
+        desk.model, desk.horizon, nodes, seed=desk.seed, time_limit=PROVING, at_stake=at_stake
+    ))  # fmt: skip
 
 
 # ---------------------------------------------------------------------- enough models
@@ -576,6 +620,7 @@ def sizes(desk: Desk) -> Sizes | None:
     last = table.iloc[-1]
     half = table.iloc[int((table["models"] - last["models"] / 2).abs().argmin())]
     value, gain = float(last["test"]), float(last["test"] - half["test"])
+    gain = gain if abs(gain) > NOISE * abs(value) else 0.0
     return Sizes(table, int(last["models"]), int(half["models"]), value, gain)
 
 

@@ -15,6 +15,7 @@ from mmdp.draw import axes, curves
 from mmdp.draw.axes import label, new_axes, new_axis
 from mmdp.draw.maps import PolicyMap
 from mmdp.draw.palette import COLOURS, INK, MARKERS
+from mmdp.measures.safety import Frontier
 from mmdp.measures.simplicity import leaf_table
 from mmdp.policy import MemoryPolicy
 from mmdp.report.desk import Desk
@@ -23,7 +24,6 @@ from mmdp.report.findings import (
     Methods,
     Near,
     Remembering,
-    Safer,
     Sizes,
     SmallRule,
     Weights,
@@ -74,8 +74,7 @@ def _tree(desk: Desk, found: SmallRule) -> Axes:
 
 def _returns(desk: Desk, found: Near) -> Axes:
     returns = {desk.name: desk.evaluation.returns, "Oracle": desk.evaluation.oracle}
-    named = list(desk.named.items())[: MOST_CURVES - 2]
-    returns |= {name: desk.evaluate(policy).returns for name, policy in named}
+    returns |= {name: desk.evaluate(policy).returns for name, policy in desk.named.items()}
     return curves.returns_distribution(returns, desk.model.weights)
 
 
@@ -138,8 +137,8 @@ def _memory(desk: Desk, found: Remembering) -> Axes:
     return curves.value_of_memory(found.table)
 
 
-def _frontier(desk: Desk, found: Safer) -> Axes:
-    return found.frontier.plot()
+def _frontier(desk: Desk, found: Frontier) -> Axes:
+    return found.plot()
 
 
 def _enough(desk: Desk, found: Sizes) -> Axes:
@@ -166,17 +165,18 @@ def _loss(desk: Desk, found: WillingnessToPay) -> Axes:
 
 
 def _curves(found: WillingnessToPay) -> pd.DataFrame:
-    """The curves of the policies on the frontier, and of those that were named."""
+    """The curves of all policies that were named, and of those on the frontier if there is room."""
     named = [name for name in found.policies if name not in found.found]
-    shown = list(dict.fromkeys([*found.frontier["policy"], *named]))[:MOST_CURVES]
+    room = max(MOST_CURVES, len(named))
+    shown = list(dict.fromkeys([*named, *found.frontier["policy"]]))[:room]
     return found.acceptability[found.acceptability["policy"].isin(shown)]
 
 
 def _counted(axis: Axes, found: WillingnessToPay) -> Axes:
     """Say above the legend if some policies are in the table only."""
-    legend, all_of_them = axis.get_legend(), len(found.policies)
-    if legend is not None and all_of_them > MOST_CURVES:
-        legend.set_title(f"{MOST_CURVES} of {all_of_them} policies")
+    legend, shown = axis.get_legend(), _curves(found)["policy"].nunique()
+    if legend is not None and shown < len(found.policies):
+        legend.set_title(f"{shown} of {len(found.policies)} policies")
     return axis
 
 

@@ -14,7 +14,6 @@ from mmdp.words import Times, counted, either, shortened
 SELDOM = 1e-3  # share of the visits of a phase; states that come up less are not named
 MOST_PLACES = 3  # states or ranges of states named for an action
 MOST_PARTS = 8  # pairs of an action and where it is taken, in all phases together
-LONGEST = 28  # characters of a label
 
 
 class Part(NamedTuple):
@@ -113,7 +112,7 @@ def _places(desk: Desk, states: npt.NDArray[np.int64]) -> list[str]:
     """Some states in words: by label, or as ranges if they are numbered."""
     labels = desk.model.state_labels
     if not all(x.isdigit() for x in labels):
-        return [shortened(labels[s], LONGEST) for s in states]
+        return [shortened(labels[s]) for s in states]
     runs = np.split(states, np.flatnonzero(np.diff(states) > 1) + 1)
     ends = [dict.fromkeys((labels[run[0]], labels[run[-1]])) for run in runs]
     return ["–".join(pair) for pair in ends]
