@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mmdp.arguments import FiniteFloat, checked
 from mmdp.model import MMDP
 from mmdp.objective import Objective, as_objective
 from mmdp.policy import Markov, MarkovPolicy, Policy, PolicyKind, StationaryPolicy
@@ -32,10 +33,12 @@ class Stake(NamedTuple):
     other: str
     unit: str | None = None
 
+    @checked
     def share(self, amount: float) -> float:
         """An amount as a share of what is at stake; NaN if nothing is."""
         return amount / self.amount if self.amount else math.nan
 
+    @checked
     def part(self, amount: float, *, up: bool = False) -> str:
         """That share in brackets, rounded up if it was proven; empty if nothing is at stake.
 
@@ -55,9 +58,10 @@ class Stake(NamedTuple):
         return f"{in_unit(number(self.amount, 3), self.unit)} compared with {self.other}"
 
 
+@checked
 def stake(
     policy: Policy | Solution, model: MMDP, *, objective: str | Objective | None = None,
-    compare: Mapping[str, Policy | Solution] | None = None, value: float | None = None,
+    compare: Mapping[str, Policy | Solution] | None = None, value: FiniteFloat | None = None,
 ) -> Stake:  # fmt: skip
     """What is at stake in choosing a policy: shares of gains, losses and gaps are taken of it.
 
@@ -124,7 +128,8 @@ def constant_policies(
     open_ = (model.problem if endless else kind.problem(model, steps)).allowed[:steps]
     choice = model.problem.deciding()[:steps] & (open_.sum(axis=2) > 1)
     always = np.all(open_ | ~choice[:, :, None], axis=(0, 1))
-    used = np.bincount(np.ravel(policy.actions), minlength=model.n_actions)
+    taken = getattr(policy, "actions", np.empty(0, dtype=int))  # none of a policy without a table
+    used = np.bincount(np.ravel(taken), minlength=model.n_actions)
     order = [int(a) for a in np.argsort(-used, kind="stable") if always[a] or not always.any()]
     found = []
     for a in order[:MOST_ACTIONS]:
