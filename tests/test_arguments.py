@@ -57,7 +57,7 @@ INNER = {
     "CostEffectiveness", "WillingnessToPay", "Estimate", "Freedom", "Frontier", "Stability", "Fit",
     "Capabilities", "Context", "Outcome", "Question", "Method", "Objective", "PolicyKind",
     "Planner",
-    "Policy", "Belief", "TreePolicy", "LostProcess", "Mixture", "RowInformation", "Tail",
+    "Policy", "Belief", "TreePolicy", "LostProcess", "Mixture", "RowInformation", "Stake", "Tail",
     "quantile",
     # leaving
     "mixture", "row_information", "regret_by_horizon", "without_tunnels", "from_mdptoolbox",
@@ -81,7 +81,10 @@ CALLED = {
     "nodes",
     "done",
     "from_support",
+    "with_evidence",
     "with_function",
+    "decisions",
+    "settings",
     "mean_problem",
     "names",
     "find",
@@ -111,7 +114,10 @@ MEANINGS = {  # of values that their types do not give one
     "ecosystem.to_quantecon.m": "-1",
     "mmdp.Grid.low": "-1", "mmdp.Bound.closed.value": "-1", "mmdp.Bound.closed.oracle": "-1",
     "mmdp.Bound.gap.value": "-1", "mmdp.bound.incumbent": "-1 2.5",
-    "ecosystem.Agent.__call__.reward": "-1",
+    "ecosystem.Agent.__call__.reward": "-1", "measures.stake.value": "-1",
+    "measures.Stake.part.amount": "-1 inf", "measures.Stake.share.amount": "-1 inf",
+    "mmdp.Solution.describe_price.part": "function",
+    "mmdp.Solution.describe_tossing.part": "function",
     "mmdp.fit.prior": "2.5", "mmdp.Prior.pseudo_counts": "2.5", "mmdp.Prior.absorbing": "[]",
     "mmdp.CADP.polish": "inf", "mmdp.Exact.polish": "inf",  # until the time limit
     "mmdp.solve.horizon": "inf", "mmdp.bound.horizon": "inf", "mmdp.frontier.horizon": "inf",
@@ -282,6 +288,15 @@ CALLS: dict[str, Callable[[], Call]] = {
     "posterior.fit_folder": lambda: on(
         posterior.fit_folder, log=LOG, out=new("fitted"), models=2, overwrite=True
     ),
+    "posterior.coverage": lambda: on(
+        posterior.coverage, model=mmdp.fit(LOG, models=2).train, policy=RULE.over(2), logs=2,
+        models=2,
+    ),
+    "posterior.never_seen": lambda: on(posterior.never_seen, model=MODEL),
+    "posterior.predictive_probabilities": lambda: on(
+        posterior.predictive_probabilities, model=MODEL,
+        log={"state": [X], "action": ["stay"], "next_state": [Y]},
+    ),
     "posterior.effective_models": lambda: on(posterior.effective_models, weights=[0.5, 0.5]),
     "posterior.weights_by_step": lambda: on(
         posterior.weights_by_step, model=MODEL,
@@ -337,6 +352,8 @@ CALLS: dict[str, Callable[[], Call]] = {
     "mmdp.Evaluation.summary": lambda: on(solved().evaluation.summary),
     "mmdp.Evaluation.to_frame": lambda: on(solved().evaluation.to_frame),
     "mmdp.Evaluation.value": lambda: on(solved().evaluation.value, objective="mean"),
+    "mmdp.Solution.describe_price": lambda: on(tree().describe_price, part=str),
+    "mmdp.Solution.describe_tossing": lambda: on(tree().describe_tossing, part=str),
     "mmdp.Solution.to_frame": lambda: on(solved().to_frame),
     # policies
     "mmdp.MarkovPolicy": lambda: on(mmdp.MarkovPolicy, actions=[[0, 1]]),
@@ -397,6 +414,9 @@ CALLS: dict[str, Callable[[], Call]] = {
         measures.memory_gain, solution=solved(), model=MODEL, seconds=0.1
     ),
     "measures.policy_table": lambda: on(measures.policy_table, solution=solved(), model=MODEL),
+    "measures.stake": lambda: on(measures.stake, policy=solved(), model=MODEL),
+    "measures.Stake.part": lambda: on(measures.Stake(50.0, "always wait").part, amount=2.0),
+    "measures.Stake.share": lambda: on(measures.Stake(50.0, "always wait").share, amount=2.0),
     "measures.stability": lambda: on(measures.stability, model=MODEL, horizon=2, resamples=2),
     "measures.Freedom.to_frame": lambda: on(mmdp.freedom(MARKOV, MODEL).to_frame),
     "measures.Freedom.words": lambda: on(mmdp.freedom(MARKOV, MODEL).words),
@@ -461,7 +481,6 @@ CALLS: dict[str, Callable[[], Call]] = {
     "report.read_effects": lambda: on(
         report.read_effects, file=file("effects.csv"), model=MODEL
     ),
-    "report.read_unseen": lambda: on(report.read_unseen, folder=FOLDER),
     # other tools
     "ecosystem.from_gymnasium": lambda: on(
         ecosystem.from_gymnasium, env=Lake(), models=2

@@ -56,6 +56,7 @@ def examples() -> dict[str, Any]:
         "Freedom": mmdp.freedom(found, model()), "Frontier": mmdp.frontier(model(), 2, [0.5]),
         "WillingnessToPay": economics.willingness_to_pay(model(), rewards, rewards**2, [1.0], 2),
         "Counting": economics.Counting(cost_rate=0.035), "Estimate": measures.Estimate(1.0, 0.1),
+        "Stake": measures.Stake(2.0, "always wait", "£"),
         "CostEffectiveness": economics.CostEffectiveness.from_tables({"a": [1, 2]}, {"a": [3, 4]}),
         "Domain": mmdp.domains.two_models(), "Problem": model().problem,
         "Backward": kernel.plan(model().problem, 2).backward("own"),

@@ -46,7 +46,9 @@ def test_the_policy_comes_before_the_model() -> None:
         name: [x for x in parameters(found) if x in ("policy", "model")]
         for name, found in public()
         # about a model first of all; the policy of solve() and of the sweep is a kind of policy
-        if not name.endswith(("report.write", "report.draw", ".solve", ".willingness_to_pay"))
+        if not name.endswith(
+            ("report.write", "report.draw", ".coverage", ".solve", ".willingness_to_pay")
+        )
     }
     both = {name: order for name, order in orders.items() if len(order) == 2}
     assert {"mmdp.evaluate", "mmdp.gradient", "mmdp.model_weights", "mmdp.simulate"} <= set(both)

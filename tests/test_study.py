@@ -409,6 +409,9 @@ def test_several_functions_on_a_line_are_told_apart(tmp_path: Path) -> None:
     made = written(tmp_path, "a, b = (lambda: 'é', lambda: (lambda: 2))\n")
     told = [facts(x)[1] for x in (made.a, made.b, made.b())]
     assert told == ["lambda: 'é'", "lambda: (lambda: 2)", "lambda: 2"]
+    texts = ["lambda: 1", "lambda: True", "lambda x: 1", "lambda *x: 1", "lambda: 1 + 1"]
+    inside = written(tmp_path, f"def made(): return [{', '.join(texts)}]\n")
+    assert [facts(x)[1] for x in inside.made()] == texts  # Python 3.12 keeps no place of them
 
 
 def test_a_source_that_is_not_what_runs_is_refused(tmp_path: Path) -> None:

@@ -315,9 +315,12 @@ def var(rho: Array, lam: Array, alpha: Any) -> Array:
 
 
 def entropic(rho: Array, lam: Array, beta: Any) -> Array:
-    least = rho.min(axis=-1)
-    less = np.expm1(-beta * (rho - least[..., None])) @ lam
-    return least - np.log1p(less) / beta
+    terms = np.log(lam) - beta * rho
+    largest = np.take_along_axis(rho, terms.argmax(axis=-1)[..., None], axis=-1)
+    energy = beta * (rho - largest)
+    less = np.expm1(-energy) @ lam
+    log = np.where(less > -0.5, np.log1p(np.maximum(less, -0.5)), np.log(np.exp(-energy) @ lam))
+    return largest[..., 0] - log / beta
 
 
 def evar(rho: Array, lam: Array, alpha: Any) -> Array:

@@ -51,7 +51,7 @@ Seed = NonNegativeInt | None
 
 
 def _numbers(ndim: int) -> Rule:
-    """Of arrays of numbers with so many axes."""
+    """Of arrays of numbers with ``ndim`` axes."""
 
     def holds(value: Any) -> bool:
         try:
@@ -259,11 +259,16 @@ def _is_array(value: Any) -> bool:
 
 
 def _is_sequence(value: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
-    """Any iterable will do, as arrays and pandas' columns are no Sequence; sets have no order."""
+    """Any iterable will do, as arrays and pandas' columns are no Sequence; sets have no order.
+
+    A mapping is an Iterable of its keys, such as labels, but no Sequence.
+    """
     letters = isinstance(value, str) and arguments == (str,)  # most often meant as one entry
-    if not isinstance(value, Iterable) or isinstance(value, (bytes, Mapping)) or letters:
+    mapping = isinstance(value, Mapping)
+    keys = mapping and origin is collections.abc.Iterable
+    if not isinstance(value, Iterable) or isinstance(value, bytes) or letters or mapping > keys:
         return False
-    if not isinstance(value, (list, tuple, range, str, np.ndarray)):
+    if not isinstance(value, (list, tuple, range, str, np.ndarray, Mapping)):
         return origin is not tuple
     if origin is tuple and arguments[-1:] != (...,):
         pairs = zip(value, arguments, strict=False)

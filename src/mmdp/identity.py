@@ -153,7 +153,10 @@ def _written(given: types.FunctionType) -> tuple[str, ast.AST]:
         pass
     if len(found) > 1:  # several lambdas on a line: the innermost that all of the code comes from
         spots: list[Any] = [x for x in code.co_positions() if None not in x and x[2:] != (0, 0)]
-        found = [x for x in found if spots and all(_spans(x.body, *spot) for spot in spots)][-1:]
+        if spots:
+            found = [x for x in found if all(_spans(x.body, *spot) for spot in spots)][-1:]
+        else:  # Python 3.12 keeps no place of a constant that is returned
+            found = [x for x in found if _compiles_to(x, code)][-1:]
     if not found or not known:
         what = "was edited after it was imported" if found else "is not known"
         raise InputError(
@@ -180,6 +183,15 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             yield from _codes(inner)
+
+
+def _compiles_to(node: ast.Lambda, code: types.CodeType) -> bool:
+    """Whether a lambda by itself has this code; one that reads variables around it has not."""
+    flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS  # not where it stands
+    whole = compile(ast.Expression(node), "source", "eval", dont_inherit=True)
+    own = next(x for x in _codes(whole) if x.co_name == "<lambda>")
+    mine, given = (x.replace(co_flags=x.co_flags & flags) for x in (own, code))
+    return mine == given
 
 
 def _spans(node: Any, line: int, end_line: int, column: int, end_column: int) -> bool:

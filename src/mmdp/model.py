@@ -705,7 +705,7 @@ class MMDP:
         if action is not None or next_state is not None:
             columns = {"state": state, "action": action, "next_state": next_state, "time": time}
             given = {x: y for x, y in columns.items() if y is not None}
-            log = {x: refuse_no_labels(y if is_list(y) else [y]) for x, y in given.items()}
+            log = {x: refuse_no_labels(y if is_list(y) else [y], x) for x, y in given.items()}
         elif time is not None:
             raise InputError("time belongs to a step; a log has a column time")
         steps = steps_of(self, log)

@@ -286,8 +286,13 @@ class Entropic(Objective):
             raise InputError(f"beta must be a positive number, not {self.beta!r}")
 
     def value(self, returns: Array, weights: Array) -> Array:
-        least = _least(returns, weights)
-        found: Array = least[..., 0] - _gibbs(self.beta * (returns - least), weights)[1] / self.beta
+        xp = _module(returns)
+        log = xp.log(xp.where(weights > 0, weights, 1.0))
+        terms = xp.where(weights > 0, log - self.beta * returns, -np.inf)
+        # relative to the largest term of the sum, whose digits then count
+        largest = xp.take_along_axis(returns, terms.argmax(axis=-1)[..., None], axis=-1)
+        log_mean = _gibbs(self.beta * (returns - largest), weights)[1]
+        found: Array = largest[..., 0] - log_mean / self.beta
         return found
 
     def tilt(self, returns: Array, weights: Array) -> Array:
@@ -567,7 +572,7 @@ def _least(returns: Array, weights: Array) -> Array:
 
 
 def _gibbs(energy: Array, weights: Array) -> tuple[Array, Array]:
-    """(..., M) weights proportional to exp(-energy), energy >= 0, and the log of their mean."""
+    """(..., M) weights proportional to exp(-energy), and the log of their mean."""
     xp = _module(energy)
     energy = xp.where(weights > 0, energy, 0.0)
     raw, less = xp.exp(-energy) * (weights > 0), xp.expm1(-energy) @ weights

@@ -392,6 +392,7 @@ class Solution:
         """The price in a sentence; empty if the policy is not restricted."""
         return self.describe_price()
 
+    @checked
     def describe_price(self, part: Part = no_part) -> str:
         """The price in a sentence, with what ``part`` says of it, such as a share."""
         kind, price = self.provenance.policy, self.price
@@ -413,6 +414,7 @@ class Solution:
         """What drawing actions at random earns, and where, in words; empty if none may be drawn."""
         return self.describe_tossing()
 
+    @checked
     def describe_tossing(self, part: Part = no_part) -> str:
         """The same with what ``part`` says of the amount.
 

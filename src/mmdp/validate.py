@@ -688,7 +688,7 @@ def ordered(labels: Iterable[object] | None, what: str) -> tuple[str, ...] | Non
     refuse_set(labels, what)
     if labels is None:
         return None
-    return tuple(check_text([str(x) for x in refuse_no_labels(labels)], f"{what} label"))
+    return tuple(check_text([str(x) for x in refuse_no_labels(labels, what)], f"{what} label"))
 
 
 def refuse_set(labels: object, what: str) -> None:
@@ -714,12 +714,14 @@ def is_list(given: object) -> bool:
     return isinstance(given, Iterable) and not isinstance(given, (str, Mapping))
 
 
-def refuse_no_labels(labels: Iterable[object]) -> list[object]:
+def refuse_no_labels(labels: Iterable[object], what: str) -> list[object]:
     """The labels, none of which is a list, an array or missing."""
     given = list(labels)
     for x in given:
         if type(x) is not str and not fits(x, Label):
-            raise InputError(f"{shortened(x)} is no label; give text or numbers, one for each")
+            raise InputError(
+                f"{shortened(x)} is no {what} label; give text or numbers, one for each"
+            )
     return given
 
 
@@ -743,7 +745,9 @@ def read_times(times: Any) -> Times:
     name = check_text([str(name).strip()], "the name of times")[0]
     if name in COLUMNS or not name:
         raise InputError(f"times cannot be called {name!r}, which is a column of tables; rename it")
-    texts = [f"{x:.10g}" if isinstance(x, float) else str(x) for x in refuse_no_labels(labels)]
+    texts = [
+        f"{x:.10g}" if isinstance(x, float) else str(x) for x in refuse_no_labels(labels, "time")
+    ]
     given = tuple(check_text(texts, "label of a time"))
     if not given:
         raise InputError("times is empty; give at least one")

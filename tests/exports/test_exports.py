@@ -578,9 +578,9 @@ def test_refusals(tmp_path: Path) -> None:
         mmdp.export(policy, tmp_path / "rule.py", to="pyton")
     with pytest.raises(InputError, match="two states are called 'a'"):
         mmdp.export(mmdp.MarkovPolicy([[0, 0]], state_labels=["a", "a"]), tmp_path / "rule.py")
-    with pytest.raises(InputError, match="a character that no text holds"):
+    with pytest.raises(InputError, match="a character that files cannot hold"):
         mmdp.export(mmdp.MarkovPolicy([[0]], state_labels=["a\0"]), tmp_path / "rule.py")
-    with pytest.raises(InputError, match="a character that no text holds"):
+    with pytest.raises(InputError, match="a character that files cannot hold"):
         mmdp.export(mmdp.MarkovPolicy([[0]], state_labels=["\ud800"]), tmp_path / "rule.html")
     for label in ("a\x01", "a\r\nb"):  # XML turns the second into "a\nb"
         with pytest.raises(InputError, match="Excel cannot hold the label"):

@@ -161,9 +161,9 @@ def plain_mean(model: mmdp.MMDP, found: mmdp.Solution) -> float:
     ("make", "words"),
     [
         (lambda: mmdp.CADP(polish=-1), "polish must be seconds"),
-        (lambda: Exact(gap=-1), "gap must be at least 0"),
+        (lambda: Exact(gap=-1), "gap must be a number of at least 0"),
         (lambda: Exact(starts=0), "starts"),
-        (lambda: MILP(gap=float("nan")), "gap must be at least 0"),
+        (lambda: MILP(gap=float("nan")), "gap must be a number of at least 0"),
     ],
 )
 def test_messages(make: object, words: str) -> None:

@@ -98,6 +98,8 @@ def test_a_search_starts_from_a_policy_that_fits():
     with pytest.raises(mmdp.InputError, match=r"infinite horizon, the horizon is 4; .*over\(T\)"):
         mmdp.solve(model, T, one)
     memory = mmdp.solve(model, T, policy=mmdp.Memory(2)).policy
-    for wrong in (memory, 3, mmdp.solve(model, T, mmdp.QMDP(episodes=2)).policy):
+    for wrong in (memory, mmdp.solve(model, T, mmdp.QMDP(episodes=2)).policy):
         with pytest.raises(mmdp.InputError, match="without memory"):
             mmdp.solve(model, T, mmdp.CADP(init=wrong))
+    with pytest.raises(mmdp.InputError, match="init must be text or a Planner, not 3"):
+        mmdp.CADP(init=3)

@@ -125,6 +125,6 @@ def _literal(text: str) -> Any:
 def _draw(name: str, function: Any, arguments: Mapping[str, Any]) -> tuple[MMDP, MMDP]:
     try:
         train, test = function(**arguments)
-    except TypeError as error:  # a word where --set should have given a number
-        raise InputError(f"{name} cannot be drawn with {dict(arguments)}: {error}") from None
+    except InputError as error:
+        raise error.at(name) from None
     return train, test

@@ -164,9 +164,6 @@ def _with_tree(rule: Rule, policy: TreePolicy) -> Rule:
 
 
 def _check_labels(what: str, labels: Sequence[str]) -> None:
-    for label in labels:
-        if any(x == "\0" or "\ud800" <= x <= "\udfff" for x in label):
-            raise InputError(f"{what} {label!r} has a character that no text holds; rename it")
     if len({*labels}) < len(labels):
         twice = next(x for i, x in enumerate(labels) if x in labels[:i])
         raise InputError(f"two {what}s are called {twice!r}; give each a name of its own")

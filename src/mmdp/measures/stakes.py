@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mmdp.arguments import FiniteFloat, checked
 from mmdp.model import MMDP
 from mmdp.objective import Objective, as_objective
 from mmdp.policy import Markov, MarkovPolicy, Policy, PolicyKind, StationaryPolicy
@@ -31,10 +32,12 @@ class Stake(NamedTuple):
     other: str
     unit: str | None = None
 
+    @checked
     def share(self, amount: float) -> float:
         """An amount as a share of what is at stake; NaN if nothing is."""
         return amount / self.amount if self.amount else math.nan
 
+    @checked
     def part(self, amount: float, *, up: bool = False) -> str:
         """That share in brackets, rounded up if it was proven; empty if nothing is at stake.
 
@@ -54,9 +57,10 @@ class Stake(NamedTuple):
         return f"{in_unit(number(self.amount, 3), self.unit)} compared with {self.other}"
 
 
+@checked
 def stake(
     policy: Policy | Solution, model: MMDP, *, objective: str | Objective | None = None,
-    compare: Mapping[str, Policy | Solution] | None = None, value: float | None = None,
+    compare: Mapping[str, Policy | Solution] | None = None, value: FiniteFloat | None = None,
 ) -> Stake:  # fmt: skip
     """What is at stake in choosing a policy: shares of gains, losses and gaps are taken of it.
 
@@ -114,9 +118,9 @@ def constant_policies(
 ) -> list[Constant]:  # fmt: skip
     """Policies that always take the same action, over the horizon of ``policy``, the best first.
 
-    Where only one action is open, or none changes anything, the first open one is taken. If no
-    action is open wherever there is a choice, each is tried wherever it is open. If there are more
-    than 20 actions, those are tried that ``policy`` takes most.
+    Where only one action is open, or none changes anything, the first open one is taken. If fewer
+    than two actions are open wherever there is a choice, each is tried wherever it is open. If
+    there are more than 20 actions, those are tried that ``policy`` takes most.
     """
     goal, endless = as_objective(objective), policy.horizon == math.inf
     steps = 1 if endless else int(policy.horizon)
@@ -125,7 +129,7 @@ def constant_policies(
     always = np.all(open_ | ~choice[:, :, None], axis=(0, 1))
     taken = np.ravel(getattr(policy, "actions", np.zeros(0, np.int64)))  # a belief has no table
     used = np.bincount(taken, minlength=model.n_actions)
-    order = [int(a) for a in np.argsort(-used, kind="stable") if always[a] or not always.any()]
+    order = [int(a) for a in np.argsort(-used, kind="stable") if always[a] or always.sum() < 2]
     found = []
     for a in order[:MOST_ACTIONS]:
         row = np.where(open_[:, :, a], a, open_.argmax(axis=2)).astype(np.int32)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mmdp import kernels
-from mmdp.arguments import checked
+from mmdp.arguments import Read, checked
 from mmdp.kernels import Plan
 from mmdp.measures.choices import freedom
 from mmdp.model import MMDP
@@ -22,7 +22,7 @@ TIE = 1e-9  # q of two actions closer than this share of what is at stake are eq
 
 @checked
 def policy_table(
-    solution: Solution | MarkovPolicy, model: MMDP, *, tolerance: float | None = None
+    solution: Read[Solution | MarkovPolicy], model: MMDP, *, tolerance: float | None = None
 ) -> pd.DataFrame:
     """One row per time and state, with columns
 

@@ -223,7 +223,7 @@ class BeliefGrid(Method):
     points: int = 101
 
     name: ClassVar[str] = "grid"
-    title: ClassVar[str] = "plans on a grid of beliefs, and a bound; 2 to 4 models"
+    title: ClassVar[str] = "plans on a grid of beliefs for 2 to 4 models"
     finds: ClassVar[PolicyKind | None] = Belief()
     proves: ClassVar[Status | None] = Status.OPTIMAL
     complete: ClassVar[bool] = True

@@ -17,7 +17,7 @@ from mmdp.errors import InputError
 from mmdp.kernels.problem import Problem, Sweeps
 from mmdp.methods.base import Context, Method, Outcome, Question
 from mmdp.methods.wsu import WSU
-from mmdp.policy import Memory, Policy, Stationary
+from mmdp.policy import Memory, Planner, Stationary
 from mmdp.search import charts
 from mmdp.search.ascent import Search
 from mmdp.search.coins import tossed
@@ -76,7 +76,7 @@ class CADP(Method):
     7.0
     """
 
-    init: str | Policy = "wsu"
+    init: str | Planner = "wsu"
     starts: Count = "auto"
     tol: NonNegativeFloat = 0.0
     max_iterations: int = 1000

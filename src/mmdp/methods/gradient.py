@@ -11,7 +11,7 @@ from mmdp.clock import ending
 from mmdp.errors import InputError
 from mmdp.kernels.problem import Table
 from mmdp.methods.base import Context, Method, Outcome
-from mmdp.policy import Policy
+from mmdp.policy import Planner
 from mmdp.search import gradient
 from mmdp.search.context import early
 from mmdp.search.starts import first
@@ -38,7 +38,7 @@ class _Ascent(Method):
         Return a deterministic policy; its return is never lower.
     """
 
-    init: str | Policy = "uniform"
+    init: str | Planner = "uniform"
     max_iterations: int = 200
     tol: NonNegativeFloat = 1e-6
     round: bool = True

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mmdp.arguments import PositiveInt, Read, Seed, checked
 from mmdp.domains._common import generators
 from mmdp.errors import InputError
 from mmdp.io.labels import Ints, Names
@@ -19,7 +20,6 @@ from mmdp.posterior.prior import Prior, Rows
 from mmdp.posterior.rewards import RewardLaw
 from mmdp.solution import Solution
 from mmdp.solve import evaluate
-from mmdp.validate import check_whole
 
 TAILS = (0.05, 0.95)
 
@@ -31,6 +31,7 @@ class Coverage(NamedTuple):
     logs: int
 
 
+@checked
 def never_seen(model: MMDP) -> tuple[tuple[str, str], ...]:
     """The (state, action) pairs that the log of fitted models lacks; none of other models.
 
@@ -55,9 +56,10 @@ def can_simulate(model: MMDP) -> bool:
     return x.drift is None and all(value is not None for value in evidence.prior.values())
 
 
+@checked
 def coverage(
-    model: MMDP, policy: Planner | Solution, *, logs: int = 20, models: int = 100,
-    seed: int | None = 0,
+    model: MMDP, policy: Read[Planner | Solution], *, logs: PositiveInt = 20,
+    models: PositiveInt = 100, seed: Seed = 0,
 ) -> Coverage:  # fmt: skip
     """Count the simulated logs from which the 90% range of returns has the true return.
 
@@ -75,8 +77,6 @@ def coverage(
     Coverage(covered=17, logs=20)
     Coverage(covered=13, logs=20)
     """
-    check_whole(logs, "logs")
-    check_whole(models, "models")
     if not can_simulate(model):
         raise InputError("coverage is for models of fit that stay as they are, in one process")
     refit, rng = _Refit(model), generators(seed, 1)[0]

@@ -53,6 +53,7 @@ def weights_by_step(model: MMDP, log: Any) -> Array:
     return believed(model, steps_of(model, log)).weights
 
 
+@checked
 def predictive_probabilities(model: MMDP, log: Any) -> Array:
     """(n,) the probability of each logged step, given the steps before it.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from mmdp import plots
-from mmdp.arguments import checked
+from mmdp.arguments import Read, checked
 from mmdp.clock import unanswered
 from mmdp.errors import InputError
 from mmdp.io.writing import PathLike, check_writable, write_whole
@@ -32,11 +32,11 @@ SECONDS = 20.0  # for a page, by estimates
 @checked
 @unanswered()
 def write(
-    model: MMDP,
+    model: Read[MMDP],
     out: PathLike,
     *,
     horizon: int | None = None,
-    policy: Policy | Solution | None = None,
+    policy: Read[Policy | Solution | None] = None,
     seconds: float = SECONDS,
     say: Say | None = None,
     **options: Unpack[PageOptions],
