@@ -271,3 +271,12 @@ def test_a_quantile_below_the_smallest_differences_counts_tiny_weights() -> None
     levels = [0.9e-13, 1.1e-13, 2.9e-13, 3.1e-13, 0.5]
     found = [float(mmdp.VaR(level).value(returns, weights)) for level in levels]
     assert found == [1.0, 2.0, 2.0, 5.0, 5.0]
+
+
+def test_entropic_risk_keeps_its_digits_beside_a_model_of_tiny_weight() -> None:
+    """Against fractions of long double: the lowest return has a weight of 1e-12."""
+    rho, lam = np.array([-7.6e10, 6e-6, 5.8]), np.array([1.2e-12, 0.3, 0.7 - 1.2e-12])
+    x = np.longdouble(3e-12) * (np.longdouble(5.8) - rho.astype(np.longdouble))
+    exact = 5.8 - np.log1p(np.expm1(x) @ lam.astype(np.longdouble)) / np.longdouble(3e-12)
+    found = mmdp.Entropic(3e-12).value(rho, lam)
+    assert float(found) == pytest.approx(float(exact), rel=1e-12)

@@ -645,7 +645,9 @@ class MMDP:
         return MMDP._of(Checked(stored, r, per_next, read, self.horizon, evidence=self.evidence))
 
     @checked
-    def subset(self, models: Sequence[int] | Sequence[str] | npt.NDArray[Any] | slice) -> MMDP:
+    def subset(
+        self, models: int | str | Sequence[int] | Sequence[str] | npt.NDArray[Any] | slice
+    ) -> MMDP:
         """The same problem over some of the models, their weights scaled to sum to 1.
 
         If models change, none of those chosen may turn into one that is not.

@@ -73,7 +73,7 @@ def _by_name(function: Callable[P, T]) -> Callable[P, T]:
 def solve(
     model: MMDP,
     horizon: float | None = None,
-    method: str | Method = "cadp",
+    method: Read[str | Method] = "cadp",
     *,
     objective: str | Objective | Function = "mean",
     policy: Read[str | PolicyKind | None] = None,

@@ -502,6 +502,13 @@ def test_an_agent_sees_states_by_number_or_label() -> None:
 @pytest.mark.parametrize("seen", [np.array([0, 1]), np.array([0.3]), 0.3, [0], None])
 def test_an_agent_refuses_what_is_not_one_state(seen: Any) -> None:
     agent = mmdp.ecosystem.Agent(mmdp.solve(mmdp.domains.two_models().train, 5))
-    with pytest.raises(mmdp.InputError, match="the number or label of one state"):
+    with pytest.raises(mmdp.InputError, match="give its number, from 0, or its label"):
         agent(seen)
     assert agent(np.int64(0)) == mmdp.ecosystem.Agent(agent.policy)(0.0)
+
+
+def test_a_first_step_that_the_discount_undoes_is_refused(tmp_path: Path) -> None:
+    model = small(initial=[0.5, 0.5, 0.0], discount=0.0)
+    with pytest.raises(mmdp.InputError, match=r"at discount 0 nothing counts after it"):
+        ecosystem.save_pomdp(model, tmp_path / "a.pomdp")
+    assert not list(tmp_path.iterdir())

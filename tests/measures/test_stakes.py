@@ -157,3 +157,15 @@ def test_a_state_that_decides_at_some_times_alone() -> None:
     free = mmdp.freedom(mmdp.solve(model, 4), model)
     assert free.visited[:, 0].tolist() == [1.0, 0.0, 1.0, 0.0]
     assert free.share == 0.0  # 50% if the years in between counted
+
+
+def test_something_is_at_stake_if_one_action_alone_is_open_everywhere() -> None:
+    model = mmdp.MMDP(
+        np.full((1, 2, 3, 2), 0.5), [[1.0, -9.0, 0.0], [0.5, 0.0, -3.0]], initial=[1, 0],
+        allowed=[[1, 1, 0], [1, 0, 1]],
+    )  # fmt: skip
+    best = mmdp.solve(model, 3)
+    found = mmdp.measures.stake(best, model)
+    others = [mmdp.evaluate(mmdp.MarkovPolicy([row] * 3), model).mean for row in ([1, 0], [0, 2])]
+    assert found.amount == pytest.approx(best.value - max(others))
+    assert found.other == "action 2 wherever it is allowed"

@@ -215,3 +215,11 @@ def test_columns_of_unequal_length_are_refused() -> None:
             mmdp.InputError, match=r"log.*: columns of different|\[0, 1\] is no state"
         ):
             named().update(*columns)
+
+
+def test_the_first_states_of_models_say_nothing_about_later_times() -> None:
+    model = mmdp.MMDP(
+        np.full((4, 2, 2, 1, 2), 0.5), np.zeros((2, 1)), initial=[[0.9, 0.1], [0.1, 0.9]]
+    )
+    assert model.update(0, 0, 1, time=2).weights == pytest.approx([0.5, 0.5])
+    assert model.update(0, 0, 1, time=0).weights == pytest.approx([0.9, 0.1])

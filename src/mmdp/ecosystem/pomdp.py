@@ -122,6 +122,11 @@ def _pomdp_lines(model: MMDP) -> Iterator[str]:
     b = model.problem.start()
     start = np.flatnonzero(b.any(axis=1))
     added = len(start) > 1
+    if added and not model.discount:
+        raise InputError(
+            "a .pomdp file has a step before the first decision if episodes begin in several "
+            "states, and at discount 0 nothing counts after it; write .pomdpx"
+        )
     names = [f"m{m}_s{s}" for m in kept for s in range(n_states)] + ["start"] * added
     for comment in _comments(model):
         yield f"# {comment}"

@@ -135,7 +135,7 @@ def constant_policies(
         row = np.where(open_[:, :, a], a, open_.argmax(axis=2)).astype(np.int32)
         table = row[0] if endless else np.broadcast_to(row, (steps, row.shape[1]))
         label = "action " * (not model.labelled["action"]) + model.action_labels[a]
-        form = "always {}" if always.any() else "{} wherever it is allowed"
+        form = "always {}" if always[a] else "{} wherever it is allowed"
         made = (StationaryPolicy if endless else MarkovPolicy).for_model(model, table)
         found.append(Constant(form.format(shortened(label)), made))
     return sorted(found, key=lambda x: -evaluate(x.policy, model).value(goal))

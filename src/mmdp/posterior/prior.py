@@ -78,6 +78,8 @@ class Prior:
     absorbing: Iterable[Label] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.absorbing, str):
+            raise InputError(f"absorbing={self.absorbing!r} is text; give a list of states")
         check_choice(self.unseen, "unseen", UNSEEN)
         if isinstance(self.support, str):
             check_choice(self.support, "support", ("all", "seen"))

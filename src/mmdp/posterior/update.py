@@ -97,7 +97,8 @@ def believed(model: MMDP, steps: Steps) -> Filtering:
     likelihoods, probabilities = _likelihoods(model, steps), np.empty(len(steps.time))
     for i, time in enumerate(steps.time.tolist()):
         weights = x.moved(weights, time - now)
-        if steps.episode[i] not in begun and not x.same_start:
+        first = steps.episode[i] not in begun and (time == 0 or not model.horizon)
+        if first and not x.same_start:
             weights = weights * x.initial[steps.state[i]]
         begun.add(steps.episode[i])
         weights = weights * likelihoods[i]
