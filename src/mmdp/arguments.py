@@ -51,7 +51,7 @@ Seed = NonNegativeInt | None
 
 
 def _numbers(ndim: int) -> Rule:
-    """Of arrays of numbers with so many axes."""
+    """Of arrays of numbers with this number of axes."""
 
     def holds(value: Any) -> bool:
         try:

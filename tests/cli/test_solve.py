@@ -407,7 +407,7 @@ def test_a_rule_that_draws_is_solved_written_read_and_exported(tmp_path: Path) -
         assert written["tossing"] == pytest.approx(best + 50.5)
         found = run("evaluate", target, data).facts()
         assert float(found["mean"]) == pytest.approx(best, abs=1e-4)
-    for suffix in ("py", "js", "c", "sql", "xlsx", "html"):
+    for suffix in ("py", "js", "sql", "xlsx", "html"):
         assert run("export", out, "--out", tmp_path / f"rule.{suffix}").code == 0
     space: dict[str, Any] = {}
     exec((tmp_path / "rule.py").read_text(), space)

@@ -337,8 +337,8 @@ def _stake(solution: Solution, model: MMDP) -> Stake:
     """What is at stake, if an amount is shown that may be a share of it; else nothing."""
     from mmdp.measures import Stake, stake
 
-    told = solution.certificate or solution.price_text or solution.tossing_text
-    known = bool(told) and getattr(solution.policy, "exact", False)
+    amounts = solution.certificate or solution.price_text or solution.tossing_text
+    known = bool(amounts) and getattr(solution.policy, "exact", False)
     best = max(solution.value, solution.details.get("unrestricted", -math.inf))
     return stake(solution, model, value=best) if known else Stake(0.0, "")
 

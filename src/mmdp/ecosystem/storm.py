@@ -166,7 +166,7 @@ def _check_variables(names: Sequence[Sequence[str]]) -> None:
     for m, own in enumerate(names):
         if len(set(own)) < len(own):
             twice = Counter(own).most_common(1)[0][0]
-            raise InputError(f"model {m} has two states with {twice}, which cannot be told apart")
+            raise InputError(f"model {m} has two states with {twice}; every state needs its own")
         variables = [part.partition("=")[0] for part in own[0].split(", ")]
         first = first or variables
         if variables != first:

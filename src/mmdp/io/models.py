@@ -131,11 +131,11 @@ def load(
 
 def _load_table(file: Path, rules: Rules, given: Mapping[str, Any], sides: bool) -> MMDP:
     source, stored = Source(file), None
-    told: dict[str, Any] = {}
+    written: dict[str, Any] = {}
     if file.suffix.lower() == ".csv":
         raw = columns_of_csv(file, rules)
     elif file.suffix.lower() == ".transitions":
-        raw, source, told = columns_of_blocks(file, rules.layout)
+        raw, source, written = columns_of_blocks(file, rules.layout)
     else:
         frame, stored = load_parquet(file)
         raw = columns_of_frame(frame, source, rules)
@@ -145,7 +145,7 @@ def _load_table(file: Path, rules: Rules, given: Mapping[str, Any], sides: bool)
     if stored is None:
         fields |= read_sides(file, ids, rules)
     said = {name: value for name, value in fields.items() if value is not None}
-    return assemble(ids, {**told, **said, **given}, source, rules)
+    return assemble(ids, {**written, **said, **given}, source, rules)
 
 
 def _find_files(path: Path, split: str) -> list[Path]:
