@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -213,14 +213,13 @@ def simpler(desk: Desk) -> tuple[Rival, ...]:
     The first is a table of all states, which is no simpler than a tree. A policy that is that
     simple itself, or that another name has already, is left out.
     """
-    found, known = [], [desk.policy, desk.rule().policy]
+    always: Any  # a table, as the policy is one
     name, always = desk.constant()[0]
-    if always != desk.policy:
-        found, known = [rival(desk, name, always)], [*known, always]
+    found = [] if always == desk.policy else [rival(desk, name, always)]
     constant = (desk.policy.table == desk.policy.table[:1]).all()
     if not desk.words and not constant:
         rule = one_rule(desk.policy, desk.model, desk.visited(), desk.kind)
-        if rule not in known:
+        if rule not in (desk.policy, desk.rule().policy, always):
             found = [rival(desk, "one rule for all steps", rule), *found]
     return tuple(found)
 
