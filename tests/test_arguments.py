@@ -100,6 +100,7 @@ TEXT = {
     "title",
     "citation",
     "unit",
+    "quantity",
     "path",
     "out",
     "folder",
@@ -677,7 +678,7 @@ def test_unknown_arguments_are_refused(name: str) -> None:
         (lambda: mmdp.solve(MODEL, 2, callback=5), "callback must be a function or None, not 5"),
         (lambda: mmdp.export(None, "p.py"), "policy must be a Policy or a Solution, not None"),
         (lambda: mmdp.simulate(MARKOV, MODEL, episods=3), "did you mean 'episodes'"),
-        (lambda: mmdp.fit({**LOG, "state": np.zeros((3, 2))}), "not of one length and one axis"),
+        (lambda: mmdp.fit({**LOG, "state": np.zeros((3, 2))}), "columns of different sizes"),
     ],
 )
 def test_messages_say_what_is_wrong(call: Callable[[], Any], told: str) -> None:
@@ -697,7 +698,7 @@ def test_whole_numbers_in_arrays_are_states() -> None:
         ({"wieghts": [1.0]}, r"no argument 'wieghts' \(did you mean 'weights'\?\)"),
         ({"times": {"age": range(3), "year": range(5)}}, "times have one name"),
         ({"times": {"age": {"a": 1}}}, "times must be a number, a range or labels"),
-        ({"times": [[1, 2], [3]]}, "is no label"),
+        ({"times": [[1, 2], [3]]}, "is no time label"),
     ],
 )
 def test_fields_of_from_step(more: dict[str, Any], told: str) -> None:

@@ -172,7 +172,7 @@ def test_what_cannot_be_matched_is_refused(tmp_path: Path) -> None:
         "unknown undefined constant 'q'": {"models": file, "constants": {"q": 1}},
         "constants belong to PRISM files": {"models": explicit, "constants": half},
         "2 constants for 3 models": {"models": [file] * 3, "constants": [half] * 2},
-        "values by name": {"models": file, "constants": [0.5]},
+        "constants must be a mapping": {"models": file, "constants": [0.5]},
         "Storm numbers states in the order.*align='numbers'": {"models": [explicit, explicit]},
         "has the variables x, model 0 wet, x": {"models": [file, other], "constants": [half, {}]},
         "x=0' has choices without a label": {"models": [file, bare], "constants": half},

@@ -92,11 +92,13 @@ FIELDS: dict[str, dict[str, Any]] = {
     "citation": {"citation": 'Doe (2020). "Title", pp. 1-2.'},
     "times": {"times": {"age": range(40, 45)}},
     "unit": {"unit": "$"},
+    "quantity": {"quantity": "net benefit, per patient"},
     "everything": {
         "allowed": ALLOWED, "initial": [HOME, [0.5, 0.5, 0, 0], HOME], "weights": [0.5, 0.2, 0.3],
         "discount": 0.5, "terminal": np.eye(M, S), "states": list("dcba"),
         "actions": ["x", "y", "z"], "models": ["1", "2", "3"], "parameters": {"q": [1.0, 2.0, 3.0]},
         "name": "n", "citation": "c", "times": ["mon", "tue"], "unit": "QALYs",
+        "quantity": "life years",
     },
 }  # fmt: skip
 
@@ -132,5 +134,6 @@ def seen(x: mmdp.MMDP) -> dict[str, Any]:
         "terminal": x.terminal, "model_transitions": x.model_transitions,
         "allow_missing": x.has_missing, "parameters": x.parameters, "name": x.name,
         "citation": x.citation, "times": (x.times.name, x.times.labels), "unit": x.unit,
+        "quantity": x.quantity,
         **{f"{kind}s": x.names(kind).labels for kind in kinds},
     }  # fmt: skip

@@ -160,8 +160,8 @@ REFUSED: dict[str, dict[str, str]] = {  # field or storage: what is said
 REFUSED["parts, parquet"] = REFUSED["parts, npz"]
 REFUSED["pomdp"] = REFUSED["pomdpx"]
 POMDP = {
-    "name", "citation", "unit", "times", "parameters", "initial_given", "states", "actions",
-    "models", "allowed", "next_rewards",
+    "name", "citation", "unit", "quantity", "times", "parameters", "initial_given", "states",
+    "actions", "models", "allowed", "next_rewards",
 }  # fmt: skip
 LOST: dict[str, set[str]] = {  # documented in save_pomdp
     "pomdpx": POMDP | {"transitions", "rewards"},  # of actions that are not allowed

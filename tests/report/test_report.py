@@ -582,14 +582,14 @@ def test_bad_input(tmp_path: Path, small: mmdp.MMDP) -> None:
     refused("ends in .html", out="r.txt", horizon=3)
     refused("no folder", out="none/r.html", horizon=3)
     refused("give the horizon")
-    refused("model must be an MMDP, not 3", model=3, horizon=3)
+    refused("about an MMDP, not int", model=3, horizon=3)
     refused("needs a policy or a method", horizon=3, methods=())
     refused(
         "oracle has one policy per model; choose methods='cadp'",
         horizon=3,
         methods=("oracle", "cadp"),
     )
-    refused("policy must be a Policy, a Solution or None", horizon=3, policy="policy.csv")
+    refused("a report shows a policy or the Solution", horizon=3, policy="policy.csv")
     refused("the policy covers 2 time steps", horizon=3,
             policy=mmdp.MarkovPolicy.uniform(small, 2))  # fmt: skip
     other = mmdp.MMDP(np.ones((1, 1, 1, 1)), [[1.0]])

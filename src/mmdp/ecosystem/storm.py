@@ -26,7 +26,7 @@ Align = Literal["variables", "numbers"]
 def from_storm(
     models: Any,
     *,
-    constants: Any = None,
+    constants: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     reward: str | None = None,
     align: Align = "variables",
     **fields: Any,
@@ -82,8 +82,6 @@ def _asked(models: Any, constants: Any) -> list[tuple[Any, Any]]:
     if constants is None or isinstance(constants, Mapping):
         return [(x, constants) for x in given]
     values = list(constants)
-    if any(not isinstance(x, Mapping) for x in values):
-        raise InputError("constants are values by name, such as {'p': 0.5}, or a list of these")
     given = given * len(values) if len(given) == 1 else given
     if len(values) != len(given):
         raise InputError(f"{len(values)} constants for {len(given)} models; give one for each")

@@ -41,6 +41,7 @@ def from_frame(
     citation: str | None = None,
     times: Any = None,
     unit: str | None = None,
+    quantity: str | None = None,
     compat: str | None = None,
     **rules: Any,
 ) -> MMDP:
@@ -68,7 +69,7 @@ def from_frame(
         "states": states, "actions": actions, "models": models, "initial": initial,
         "weights": weights, "discount": discount, "terminal": terminal,
         "model_transitions": model_transitions, "parameters": parameters, "name": name,
-        "citation": citation, "times": times, "unit": unit,
+        "citation": citation, "times": times, "unit": unit, "quantity": quantity,
     }  # fmt: skip
     table = as_frame(frame)
     if not isinstance(table, pd.DataFrame):

@@ -39,7 +39,7 @@ from mmdp.words import by_count, counted, suggested
 Of = TypeVar("Of", Prior, Rewards)
 OF_LOG = ("columns", "states", "actions")
 OF_PRIOR = ("concentration", "support", "unseen", "absorbing")
-OF_MODELS = ("initial", "discount", "name", "times", "unit")
+OF_MODELS = ("initial", "discount", "name", "times", "unit", "quantity")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,6 +105,7 @@ class Options(TypedDict, total=False):
     name: str | None
     times: Any
     unit: str | None
+    quantity: str | None
 
 
 @checked
@@ -158,7 +159,7 @@ def fit(
     initial
         Initial distribution, (S,) or by label; by default the share of episodes that start in
         each state if the log has episodes, else uniform.
-    discount, name, times, unit
+    discount, name, times, unit, quantity
         Those of the models.
 
     >>> import mmdp.posterior

@@ -55,7 +55,7 @@ def with_tunnels(at: Callable[[int], MMDP], tunnels: Mapping[Any, int]) -> MMDP:
         actions=first.action_labels if first.labelled["action"] else None,
         models=first.model_labels if first.labelled["model"] else None,
         allow_missing=first.has_missing, parameters=first.parameters, name=first.name,
-        times=first.times, unit=first.unit,
+        times=first.times, unit=first.unit, quantity=first.quantity,
     )  # fmt: skip
 
 
