@@ -11,8 +11,8 @@ A solver of that POMDP finds the best policy with memory; no Markov policy is be
 - ``.pomdpx``: the XML format of APPL, with the state fully observed (a mixed-observability
   problem), also at the start.
 
-Both formats have no horizon and no value of ending, and no place for names, units, quantities, labels
-of times and parameters of models, which are left out.
+Both formats have no horizon and no value of ending, and no place for names, units, quantities,
+labels of times and parameters of models, which are left out.
 """
 
 from __future__ import annotations
