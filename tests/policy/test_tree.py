@@ -317,3 +317,16 @@ def test_the_words_say_what_is_done_where_actions_are_not_allowed(
         for s in range(60):
             names = {"vwxyz"[a] for a in np.flatnonzero(allowed[s])}
             assert as_said(found.text(), s, names) == found.action(state=str(s))
+
+
+def test_a_leaf_names_what_is_done_in_it() -> None:
+    """The search may leave an action in a leaf that no state of it allows."""
+    feature, names = Feature.of("x", [0, 1, 2, 3]), [f"x={i}" for i in range(4)]
+    rows = mmdp.StationaryPolicy([1, 1, 2, 2], state_labels=names)
+    policy = mmdp.TreePolicy(rows, Split(0, 1, Leaf(2), Leaf(2)), [feature])
+    assert policy.tree == Split(0, 1, Leaf(1), Leaf(2))
+    assert policy.fallback == ()
+    assert policy.text() == "if x is at most 1: 1\notherwise: 2"
+    mixed = mmdp.TreePolicy(mmdp.StationaryPolicy([0, 1, 2, 2]), policy.tree, [feature])
+    assert mixed.tree == policy.tree
+    assert mixed.fallback == (0,)

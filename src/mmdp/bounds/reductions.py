@@ -29,7 +29,7 @@ from mmdp.clock import Progress, Stop, clock, ending
 from mmdp.errors import InputError, Remedy
 from mmdp.kernels import Kernel, Plan, Problem
 from mmdp.kernels.endless import Endless, planning_horizon
-from mmdp.kernels.problem import Array, Table
+from mmdp.kernels.problem import EPS, Array, Table
 from mmdp.objective import Objective
 from mmdp.solution import Bound
 
@@ -134,6 +134,7 @@ def tilted(ask: Ask, kernel: Kernel) -> Tilted:
     # no return is above rho*, so a regret needs no slack for the passes
     highest = error if F.regret else own + slack
     most = float(F.value(highest, x.weights))
+    most += 4 * EPS * abs(most)  # of F itself
     if ask.method == "oracle" or not F.concave:
         return Tilted(F, None, most=most)
     play = Play(plan, F, own)

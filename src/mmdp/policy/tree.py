@@ -402,9 +402,10 @@ class TreePolicy(TablePolicy):
         self, rows: MarkovPolicy | StationaryPolicy, tree: Node, features: Iterable[Feature],
         fallback: Iterable[int] | None = None,
     ) -> None:  # fmt: skip
-        self._set(rows=rows, table=rows.table, tree=tree, features=tuple(features))
+        self._set(rows=rows, table=rows.table, features=tuple(features))
         self._set_labels(rows.n_states, **rows.labels)
         actions = np.atleast_2d(self.actions)
+        self._set(tree=_with_actions_taken(tree, self.features, actions, np.full_like(actions, 1)))
         others = np.unique(actions[actions != self.leaf_actions]).tolist()
         self._set(fallback=tuple(others if fallback is None else map(int, fallback)))
         if not {*others} <= {*self.fallback}:
@@ -582,6 +583,23 @@ def _leaf_actions(node: Node, features: Sequence[Feature]) -> Ints:
         return np.full((1, 1), node.action)
     yes = features[node.feature].yes(node.cut)
     return np.where(yes, _leaf_actions(node.yes, features), _leaf_actions(node.no, features))
+
+
+def _with_actions_taken(
+    node: Node, features: Sequence[Feature], actions: Ints, cells: npt.NDArray[Any]
+) -> Node:
+    """Name in each leaf the action that the table takes there, if it takes a single one.
+
+    The action of a leaf may be allowed in none of its states (the cells that are not 0).
+    """
+    if isinstance(node, Leaf):
+        taken = np.unique(actions[cells > 0])
+        return Leaf(int(taken[0])) if len(taken) == 1 else node
+    yes = features[node.feature].yes(node.cut)
+    return node._replace(
+        yes=_with_actions_taken(node.yes, features, actions, cells * yes),
+        no=_with_actions_taken(node.no, features, actions, cells * ~yes),
+    )
 
 
 def _used(tree: Node, features: Sequence[Feature]) -> list[str]:
