@@ -648,5 +648,5 @@ def test_a_card_tells_a_better_action_from_a_next_best_one(tmp_path: Path) -> No
     mmdp.export(policy, file := tmp_path / "card.html", model=model)
     steps = 'type("time", "0"); type("state-0", "0"); matters(); type("state-0", "1"); matters();'
     worse, best = said_in_node(file, ["time", "state-0", "nearest"], steps)
-    assert worse.startswith("Better here alone: a. Here it gains 1 (50% of the value); the rule")
-    assert best.startswith("Next best: c. Here it costs 3.")
+    assert worse.startswith("Better here alone: a. Here it gains 1 (80% of what is at stake)")
+    assert best.startswith("Next best: c. Here it costs 3 (240% of what is at stake)")
