@@ -586,7 +586,7 @@ def _leaf_actions(node: Node, features: Sequence[Feature]) -> Ints:
 
 
 def _with_actions_taken(
-    node: Node, features: Sequence[Feature], actions: Ints, cells: npt.NDArray[Any]
+    node: Node, features: Sequence[Feature], actions: npt.NDArray[Any], cells: npt.NDArray[Any]
 ) -> Node:
     """Name in each leaf the action that the table takes there, if it takes a single one.
 
